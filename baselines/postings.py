@@ -98,7 +98,7 @@ class Postings:
             _set_base(subscriptions.columns, slots, self.view)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size, the pool trimmed to what is in use."""
+        """All arrays, by name, to measure memory; the pool without its unused end."""
         used = int(self.view.used[0])
         per_term = ("start", "count", "room", "used")
         return {name: value if name in per_term else value[:used] for name, value in self.view._asdict().items()}
@@ -112,7 +112,7 @@ class Postings:
             )
 
     def _make_room(self, subscriptions: PointSubscriptions, needed: int) -> None:
-        """Compact the pool if that pays, and grow it to hold `needed` more places."""
+        """Compact the pool if that pays, and grow it by `needed` places."""
         v = self.view
         used, dead = int(v.used[0]), int(v.used[1])
         if dead > _DEAD_SHARE * used:
@@ -139,7 +139,7 @@ def _count_added(c, slots, v, added):
             term = c.terms[at]
             before = v.count[term] + added[term]
             added[term] += 1
-            # the list's last step counts whole, earlier ones are taken back
+            # the last growth of the list counts whole, earlier ones are taken back
             if before + 1 > v.room[term]:
                 needed += room_for(v.count[term], added[term])
                 if added[term] > 1 and before > v.room[term]:
@@ -200,12 +200,12 @@ def _move_list(v, c, term, added, bounded):
 
 @njit_no_refcount
 def _copy_place(v, c, source, target, bounded):
-    """Copy a posting and tell its subscription where it now is."""
+    """Copy a posting and update its position in the columns of its subscription."""
     slot = v.slot[source]
     v.slot[target] = slot
     v.ordinal[target] = v.ordinal[source]
     v.own[target] = v.own[source]
-    # else a change of threshold would write into the posting of somebody else
+    # else a change of threshold would write into the posting of another subscription
     c.position[c.term_start[slot] + v.ordinal[source]] = target
     if bounded:
         v.x[target] = v.x[source]

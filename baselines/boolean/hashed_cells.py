@@ -1,9 +1,8 @@
 """Baseline: an open-addressing table over (rarest keyword, level, cell), with a chain of subscriptions behind each key.
 
-The plainest form of what `matching.boolean.engines.cell_term` does, and the measure it has to beat. A subscription
-stands at the level where its boxes cover at most two cells a side; a message asks, for each of its terms and each level
-in use, for the cell it lies in. Every key and every link of a chain is a cache miss: what the default engine is there
-to avoid.
+The plainest form of `matching.boolean.engines.cell_term`. A subscription is at the level where its boxes cover at most
+two cells a side; a message looks up its cell for each of its terms and each level in use. Every key and every link of a
+chain is a cache miss, which the default engine avoids.
 """
 
 from typing import NamedTuple
@@ -216,7 +215,7 @@ def _unlink(slots, chains):
             else:
                 chains.head[~before] = after
                 if after < 0:
-                    # The key goes too: a message should not find a chain with nobody in it.
+                    # The key goes too: messages should find no empty chains.
                     emptied[count] = chains.key[~before]
                     count += 1
             following = chains.sibling[node]
@@ -269,14 +268,14 @@ def _match(messages, first_row, chains, columns, world_west, world_south, steps_
                         for cell_column in range(a, b + 1):
                             key = _key(messages.terms[j], level, cell_column, cell_row)
                             chain = find_slot(chains.lookup, chains.key, key)
-                            # Four loops cannot be left at once: without room the rest is passed over.
+                            # Four loops cannot be left at once: once capacity is exhausted, skip the rest.
                             if chain < 0 or not fits:
                                 continue
                             fits, found, scanned = _walk(
                                 chain, chains, columns, messages, row, first, last, seen, out_slot, out_row, found,
                                 scanned,
                             )  # fmt: skip
-        # Also when hits found no room: the row comes again and must find everybody unseen.
+        # Also when capacity is exhausted: the row is repeated and must find all subscriptions unseen.
         for i in range(before, found):
             seen[out_slot[i]] = 0
         if not fits:
@@ -286,7 +285,7 @@ def _match(messages, first_row, chains, columns, world_west, world_south, steps_
 
 @njit_no_refcount
 def _walk(chain, chains, columns, messages, row, first, last, seen, out_slot, out_row, found, scanned):
-    """Test every subscription of a chain; False in front if a hit found no room."""
+    """Test every subscription of a chain; the first value is False if a hit exhausted the capacity."""
     node = chains.head[chain]
     while node >= 0:
         slot = chains.slot[node]

@@ -1,10 +1,10 @@
 """Baseline: for each term, the list of the subscriptions whose rarest keyword it is.
 
-A message walks the lists of its terms. Nothing about space prunes, so frequent terms are walked in full: what the grid
-of `matching.boolean.engines.cell_term` is there to avoid. All else is as its best advocate would have it: a posting
-carries the box in the same word as there, tested many in a row without a branch, and slot and second keyword beside it,
-which are read only where the message meets the box; memory is asked for ahead. A region across the antimeridian has one
-posting around both its boxes and is compared in degrees.
+A message reads the lists of its terms. There is no spatial pruning, so long lists are read in full, which the grid of
+`matching.boolean.engines.cell_term` avoids. Otherwise it is a strong baseline: a posting has the box in one word, as
+there, tested many at a time without branches, and slot and second keyword, which are read only where the message meets
+the box; reads are prefetched. A region across the antimeridian has one posting around both its boxes and is compared in
+degrees.
 """
 
 from typing import NamedTuple
@@ -138,7 +138,7 @@ def _one_each(count, first, box, link):
 
 @njit(cache=True, nogil=True)
 def _put(lists, place, box, link):
-    """Write a posting; removal finds a slot by its place, so each move has to tell it."""
+    """Write a posting, and its place for removals."""
     lists.box[place], lists.link[place] = box, link
     lists.place[slot_of(link)] = place
 
@@ -159,7 +159,7 @@ def _append(first, box, link, done, lists):
             room = have + more + (have >> 2)
             end = lists.used[0]
             if end + room > lists.box.shape[0]:
-                # Nothing of this term has been written: the caller makes room and comes back with it.
+                # Nothing of this term has been written: the caller grows the pool and repeats it.
                 return done, room
             start = lists.start[which]
             for i in range(have):
@@ -221,7 +221,7 @@ def _walk(lists, start, length, reach, passed, candidates):
     count = 0
     for block in range(start, start + length, _BLOCK):
         size = min(_BLOCK, start + length - block)
-        # zero what the last word holds beyond the block, so that words can be tested whole
+        # zero the last word beyond the block, so that words can be tested whole
         words[(size - 1) >> 3] = 0
         _test_block(lists.box[block : block + size], reach, passed)
         for word in range((size + 7) >> 3):
@@ -246,13 +246,13 @@ def _verify(messages, row, lists, columns, count, candidates, beyond, table, out
         second = link & 0x7FFFFFFF
         if second != NO_SECOND and not has_term(table, messages, row, second):
             continue
-        # A side that is equal on the lattice, or two boxes: only there are degrees asked for.
+        # Degrees are compared only if a side is equal on the lattice, or there are two boxes.
         unsure = link < 0 or ((beyond - (box & LANES)) & GUARDS) != GUARDS
         if unsure:
             prefetch(columns.region, np.int64(slot_of(link)) * 4)
         if link & MORE:
             prefetch(columns.start, slot_of(link))
-        # In the place of its place: from here on the link is all that is asked for, its sign for what is unsure.
+        # Overwrites the position: from here on only the link is needed, with its sign for unsure boxes.
         candidates[kept] = link | np.int64(-(2**63)) if unsure else link
         kept += 1
     for i in range(kept):
@@ -263,7 +263,7 @@ def _verify(messages, row, lists, columns, count, candidates, beyond, table, out
         slot = slot_of(link)
         matches = link >= 0 or region_meets(columns.region, slot, west, south, east, north)
         if matches and link & MORE:
-            # The first keyword is that of the list, the second has been asked.
+            # The first keyword is that of the list, the second has been tested.
             position = columns.start[slot] + 2
             while matches:
                 term = columns.terms[position]
@@ -292,7 +292,7 @@ def _match(messages, first_row, lists, columns, world_west, world_south, steps_p
         reach = message_word(left, bottom, right, top)
         for j in range(first, last):
             table[messages.terms[j] & (TABLE - 1)] = messages.terms[j]
-        # A slot stands in one list and a term comes once, so no pair is told twice.
+        # A slot is in one list and a term occurs once, so no pair is reported twice.
         fits, count = True, 0
         found_lists = longer(found_lists, last - first)
         for j in range(first, last):

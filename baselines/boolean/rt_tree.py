@@ -1,25 +1,24 @@
-"""Opponents: R-trees over the regions whose nodes know keywords below them.
+"""Baselines: R-trees over the regions, with the keywords below each node.
 
 `rt_tree` has the rarest keyword of each subscription (the R^t-tree of the literature), `ir_tree` all of them: an
-inverted file in each node, as in the IR-tree of Cong et al. (PVLDB 2009), made for texts of which any word is asked.
+inverted file in each node, as in the IR-tree of Cong et al. (PVLDB 2009), which is for queries by any word.
 
 Source: the token-carrying R-tree of Li et al., "Location-aware publish/subscribe" (KDD 2013); the MBRTrie and
 PT-Quadtree paper compares with both, with the former in a further form (R^t++) whose choice of several tokens a
 subscription it does not describe: that is not here. A subscription stands in one leaf; a node lists the keywords below
 it, each with the children that lead to them, and a message goes down into children that have one of its terms and whose
 box it meets. What it meets in a leaf is tested pair by pair. Upper nodes know nearly every keyword, so they prune by
-place alone: what `matching.boolean.engines.cell_term` avoids by asking for the keyword first.
+place only, which `matching.boolean.engines.cell_term` avoids by looking up the keyword first.
 
 Several tokens a subscription were tried: one a level (the rarest in the leaves and commoner ones above, the other way
-round, or in turns), which took 1.3 to 2.5 times as long as the rarest alone, and two at once, both asked for, in some
-levels or all, 1.2 to 2.2 times (a trial, not a kept figure: 200,000 subscriptions, points of 10 and of 300 words). A
-node stands for many subscriptions, so that mostly some other one has the second token: hardly a node less is entered,
-and each costs more. With the second rarest from the third level up alone nothing is gained, since nodes up there know
-nearly all.
+round, or alternating), which took 1.3 to 2.5 times as long as the rarest only, and two at once, both required, in some
+levels or all, 1.2 to 2.2 times (a trial: 200,000 subscriptions, points of 10 and of 300 words). A node has many
+subscriptions, and mostly another one has the second token: hardly a node less is entered, and each costs more. The
+second rarest from the third level up gains nothing, since nodes up there have nearly all.
 
-Changes: a stack of packed trees (sort-tile-recursive), each at least twice as large as the next. Who comes is packed
-together with the trees on top that are not larger; who goes is struck out in its leaf, and a tree that is half struck
-out is packed anew with all above it. Read on in `matching.boolean.engine`.
+Changes: a stack of packed trees (sort-tile-recursive), each at least twice as large as the next. Added subscriptions
+are packed with the trees on top that are not larger; removed ones are deleted in their leaves, and a tree that is half
+deleted is repacked with all above it. Read on in `matching.boolean.engine`.
 """
 
 from typing import NamedTuple
@@ -236,7 +235,7 @@ def _children(forest, node, terms, alive, first, last):
     mask, end = np.uint32(0), last
     low, behind = forest.span[node, 0], forest.span[node, 1]
     for j in range(first, last):
-        # Whoever matches has all keywords, so one of those that nodes know. Both ascend, so the search goes on from
+        # A match has all keywords, hence one of those in the nodes. Both ascend, so the search continues from
         # where the last one ended.
         high = behind
         while low < high:
@@ -295,7 +294,7 @@ def _match(messages, first_row, forest, columns, out_slot, out_row):
         west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
         terms = messages.terms[messages.term_offsets[row] : messages.term_offsets[row + 1]]
         before, scanned_before, verified_before = found, scanned, verified
-        # A way down holds at most all terms a level.
+        # A path has at most all terms at each level.
         alive = longer(alive, terms.shape[0] * (_MOST_LEVELS + 2))
         for j in range(terms.shape[0]):
             alive[j] = j
@@ -323,7 +322,7 @@ def _match(messages, first_row, forest, columns, out_slot, out_row):
                 # What lies behind its parent's terms is of nodes that are done with.
                 behind = pending[waiting, 4]
                 mask, last = _children(forest, node, terms, alive, pending[waiting, 3], behind)
-                # Room for all its children; masks have no bits beyond the last one, so no other bound is asked.
+                # Capacity for all its children; masks have no bits beyond the last one, so no other bound is needed.
                 if waiting + FANOUT > pending.shape[0]:
                     more = np.empty((2 * pending.shape[0], 5), np.int64)
                     more[: pending.shape[0]] = pending
@@ -342,7 +341,7 @@ def _match(messages, first_row, forest, columns, out_slot, out_row):
                         pending[waiting, 3], pending[waiting, 4] = behind, last
                         waiting += 1
                         continue
-                    # Boxes of leaves surround many: only later are region and keywords of a single one asked.
+                    # Boxes of leaves cover many: region and keywords of single subscriptions are tested later.
                     slot = forest.entry[first_entry + child]
                     # Struck out: boxes and masks above still count it, which only costs a look.
                     if slot != _NOBODY:

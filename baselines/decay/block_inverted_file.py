@@ -1,9 +1,9 @@
 """Engine `block_inverted_file` (BIF): lists in blocks with one bound each, without cells; CIQ's opponent.
 
-It is what is left of `matching.decay.engines.ciq` with the root for the only cell and one bucket for all: the distance
-score of every subscription is taken for 1, its largest (Chen et al., CIQ, section VII-A), so that a list is in the
-order of registration, and whoever gives much weight to place keeps its block from being skipped. Traversal, bounds and
-layout are the same. Who has fewer than k results is kept apart here as well.
+It is `matching.decay.engines.ciq` with the root as the only cell and one bucket for all: the distance score of every
+subscription counts as 1, its maximum (Chen et al., CIQ, section VII-A), so that a list is in the order of registration,
+and a subscription with much weight on place keeps its block from being skipped. Traversal, bounds and layout are the
+same. Subscriptions with fewer than k results are separate here as well.
 """
 
 from matching.decay.engines.ciq import Ciq

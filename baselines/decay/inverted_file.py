@@ -1,10 +1,10 @@
 """Engine `inverted_file` (IFL): the plain inverted file with a list of subscriptions; no bounds.
 
 Every subscription that shares a keyword with a message is scored (Chen et al., CIQ, section VII-A). The paper walks the
-lists side by side to meet each of them once; here the lists are read one after another, each at full speed, and a mark
-by subscription says whether this message has met it. Subscriptions are taken some hundreds together, and what scoring
-them reads is asked for beforehand. A column by term holds what a message without the term makes of it, and while a
-message is matched what that makes of its own, so that a text is one product of looked up factors.
+lists side by side to meet each of them once; here the lists are read one after another, and a column by subscription
+has the last message that met it. Subscriptions are scored some hundreds at a time, with their rows prefetched. A column
+by term has the factor of a message without the term, and while a message is matched, of that message for its own terms,
+so that a text score is a product of looked up factors.
 """
 
 import numpy as np
@@ -22,9 +22,9 @@ from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized
 
-#: Postings whose subscriptions are scored together: what was asked for must still be in the nearest caches.
+#: Postings whose subscriptions are scored together: prefetched rows must stay in the nearest caches.
 _BLOCK = 256
-#: How many postings ahead memory is asked for.
+#: Postings that are prefetched ahead.
 _AHEAD = 24
 
 
@@ -66,7 +66,7 @@ class InvertedFile(LastingEngine):
 
 @njit(cache=True, nogil=True)
 def _scan(c, best, v, met, messages, batch, first_row, factor, fading, max_distance, counters):
-    """Offer rows from `first_row` on to all who share a keyword; the row for which there was no room, or their number.
+    """Offer rows from `first_row` on to all that share a keyword; returns the row that exhausted the capacity, or all.
 
     `messages[0]` counts those that have been matched, `met` (int64[slots]) says which of them a slot met last. `factor`
     is found and left as of a message without terms.
@@ -107,7 +107,7 @@ def _scan(c, best, v, met, messages, batch, first_row, factor, fading, max_dista
                         return row
                     matched += said == A_RESULT
         _leave(factor, terms, fading)
-        # whole rows alone: one that is begun anew is counted once
+        # whole rows only: a repeated row is counted once
         counters[0] += scanned
         counters[1] += verified
         counters[2] += matched
@@ -116,7 +116,7 @@ def _scan(c, best, v, met, messages, batch, first_row, factor, fading, max_dista
 
 @njit_no_refcount
 def _enter(factor, terms, counts, fading):
-    """Write the probabilities of a message's terms, of which some may be nobody's."""
+    """Write the probabilities of a message's terms, some of which may have no subscription."""
     length = length_of(counts, 0, counts.shape[0])
     for i in range(terms.shape[0]):
         if terms[i] < factor.shape[0]:
@@ -134,7 +134,7 @@ def _leave(factor, terms, fading):
 
 @njit(cache=True, nogil=True)
 def _take_fresh(c, v, met, message, first, end, fresh):
-    """Write those of a piece of a list whom this message has not met yet to `fresh`, and ask for their rows."""
+    """Write subscriptions of a piece of a list that the message has not met to `fresh`, and prefetch their rows."""
     kept = 0
     for place in range(first, end):
         prefetch(met, v.slot[min(place + _AHEAD, end - 1)])

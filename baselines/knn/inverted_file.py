@@ -1,4 +1,4 @@
-"""Engine `inverted_file`: the plain inverted file, the baseline that every other index of the kind is held against.
+"""Engine `inverted_file`: the plain inverted file, the baseline with which other indexes of the kind are compared.
 
 For each term of the message all its subscriptions: point and radius lie in the list, column by column, so that eight
 balls and more are tested at a time and a subscription is touched only where the message may lie in its ball. Radii are
@@ -76,7 +76,7 @@ def _test_block(x, y, limit, message_x, message_y, passed):
 
 @njit(cache=True, nogil=True)
 def _scan(c, best, v, batch, first_row, counters):
-    """Match rows from `first_row` on; returns the row for which there was no room, or their number."""
+    """Match rows from `first_row` on; returns the row that exhausted the capacity, or their number."""
     passed = np.zeros(_BLOCK, np.uint8)
     words = passed.view(np.uint64)
     found = np.empty(_BLOCK, np.int32)
@@ -94,7 +94,7 @@ def _scan(c, best, v, batch, first_row, counters):
             for block in range(start, start + count, _BLOCK):
                 size = min(_BLOCK, start + count - block)
                 end = block + size
-                # zero what the last word holds beyond the block, so that words can be tested whole
+                # zero the last word beyond the block, so that words can be tested whole
                 words[(size - 1) >> 3] = 0
                 _test_block(v.x[block:end], v.y[block:end], v.limit[block:end], np.float32(x), np.float32(y), passed)
                 hits = 0
@@ -105,7 +105,7 @@ def _scan(c, best, v, batch, first_row, counters):
                     for p in range(word << 3, min(size, (word + 1) << 3)):
                         if passed[p] != 0:
                             found[hits] = v.slot[block + p]
-                            # asked for together, so that the waits overlap
+                            # prefetched together, so that cache misses overlap
                             prefetch(c.x, np.int64(found[hits]) * _ROW_WORDS)
                             hits += 1
                 for h in range(hits):
@@ -127,7 +127,7 @@ def _scan(c, best, v, batch, first_row, counters):
                     if said == A_RESULT:
                         matched += 1
                         _shrink(c, v, slot)
-        # whole rows alone: one that is begun anew is counted once
+        # whole rows only: a repeated row is counted once
         counters[0] += scanned
         counters[1] += verified
         counters[2] += matched

@@ -1,1 +1,1 @@
-"""Opponents of the engines and window indexes of `skyline`, and what several share. Named in `baselines.kinds`."""
+"""Baseline engines and window indexes of `skyline`, and common parts. Named in `baselines.kinds`."""

@@ -1,9 +1,9 @@
-"""Cells of quadtrees over the whole earth, and what queries do alike that find messages keyword by keyword.
+"""Cells of quadtrees over the whole earth, and the common part of queries that find messages keyword by keyword.
 
 The deepest cells are a hundredth of a degree wide; a cell at any level is a square of them. Its number along the
-Z-order (its Morton code) takes two bits a level, so that the cells within a cell are a run of numbers. Where a keyword
-has a message, one word says it: column and line of the deepest cell, and the slot of the message. By that word most
-messages outside a rectangle are passed over, and the log is not read for them.
+Z-order (its Morton code) takes two bits a level, so that the cells within a cell are a run of numbers. A posting is one
+word: column and line of the deepest cell, and the slot of the message. It rules out most messages outside a rectangle,
+without a read of the log.
 
 Read on in `baselines.skyline.linear_quadtrees`, which keeps such words.
 """
@@ -19,7 +19,7 @@ DEEPEST = 15
 _ACROSS = 1 << DEEPEST
 _LAST = _ACROSS - 1
 _WEST, _SOUTH, _WIDTH, _HEIGHT = -180.0, -90.0, 360.0, 180.0
-#: Messages that are looked up in the log together.
+#: Messages that are verified in the log together.
 _TOGETHER = 256
 _COLUMN, _LINE, _SLOT = 47, 32, 0xFFFFFFFF
 
@@ -126,7 +126,7 @@ def pick(word, rectangle, seen, slots, picked):
     slots : int32[one more]
     """
     column, line, slot = column_in(word), line_in(word), slot_in(word)
-    # all four comparisons, and written in any case: which messages are near cannot be foreseen
+    # all four comparisons, and written in any case: which messages are near is unpredictable
     near = (rectangle[0] <= column) & (column <= rectangle[2]) & (rectangle[1] <= line) & (line <= rectangle[3])
     slots[picked] = slot
     picked += near & (seen[slot] == 0)
@@ -137,35 +137,35 @@ def pick(word, rectangle, seen, slots, picked):
 
 @njit(cache=True, nogil=True)
 def write_picked(log, as_of, box, keyword_count, slots, seen, found, row):
-    """Write the candidates among the slots that were picked, from `row` on; returns where they end.
+    """Write the candidates among the picked slots, from `row` on; returns their end.
 
-    What was touched of `seen` is cleared, no more: the column is as long as the window. In loops of their own that
-    decide nothing, so that many reads wait for memory at once.
+    Clears only the touched entries of `seen`, which is as long as the window. Loops without branches, so that cache
+    misses overlap.
     """
     west, south, east, north = box[0], box[1], box[2], box[3]
-    place, told = np.empty((_TOGETHER, 2)), np.empty((_TOGETHER, 3), np.int64)
+    place, gathered = np.empty((_TOGETHER, 2)), np.empty((_TOGETHER, 3), np.int64)
     for begin in range(0, slots.shape[0], _TOGETHER):
         kept = 0
         for slot in slots[begin : begin + _TOGETHER]:
             lon, lat = log.lon[slot], log.lat[slot]
             place[kept, 0], place[kept, 1] = lon, lat
-            told[kept, 0], told[kept, 1], seen[slot] = slot, seen[slot], 0
+            gathered[kept, 0], gathered[kept, 1], seen[slot] = slot, seen[slot], 0
             # cells reach beyond the edge of the rectangle
             kept += (west <= lon) & (lon <= east) & (south <= lat) & (lat <= north)
         if log.ended.shape[0]:
             near, kept = kept, 0
             for i in range(near):
                 place[kept, 0], place[kept, 1] = place[i, 0], place[i, 1]
-                told[kept, 0], told[kept, 1] = told[i, 0], told[i, 1]
-                kept += lived_at(log, told[i, 0], as_of)
-        # without room it is counted all the same: the caller learns how much is needed, and asks this query anew
-        room = min(kept, max(0, found.seq.shape[0] - row))
-        for i in range(room):
-            slot = told[i, 0]
-            told[i, 2] = log.term_count[slot]
+                gathered[kept, 0], gathered[kept, 1] = gathered[i, 0], gathered[i, 1]
+                kept += lived_at(log, gathered[i, 0], as_of)
+        # counted beyond the capacity too: the caller grows the columns and repeats the query
+        fitting = min(kept, max(0, found.seq.shape[0] - row))
+        for i in range(fitting):
+            slot = gathered[i, 0]
+            gathered[i, 2] = log.term_count[slot]
             found.seq[row + i], found.life[row + i] = log.seq[slot], log.life[slot]
-        for i in range(room):
+        for i in range(fitting):
             found.spatial[row + i] = spatial_relevance(place[i, 0], place[i, 1], box)
-            found.text[row + i] = text_relevance(keyword_count, told[i, 2], told[i, 1])
+            found.text[row + i] = text_relevance(keyword_count, gathered[i, 2], gathered[i, 1])
         row += kept
     return row

@@ -1,13 +1,13 @@
 """The inverted linear quadtree: for each keyword a linear quadtree and a signature; for comparison.
 
-After Zhang, Zhang, Zhang and Lin, "Inverted linear quadtree: efficient top k spatial keyword search". A query works out
-once which cells of the signatures' level its rectangle meets. Of each of its keywords it asks the signature which of
-them have any message, and looks only there among the keyword's leaves, which a cell's number finds: they are a run. So
-keywords that are elsewhere cost one look at a signature, and no leaf.
+After Zhang, Zhang, Zhang and Lin, "Inverted linear quadtree: efficient top k spatial keyword search". A query computes
+once which cells of the signatures' level its rectangle meets. For each keyword it reads from the signature which of
+them have messages, and visits only those among the keyword's leaves, a run for each cell. So a keyword without messages
+there costs one read of a signature, and no leaf.
 
-The paper asks for messages with all keywords, or for the best few: there a signature says how many of the keywords a
-cell has, and so how good a message in it may be at most. A query of a window asks for all messages with any keyword,
-however low they score, and that bound is of use where it is nothing at all: for cells with none of the keywords.
+Queries of the paper are for messages with all keywords, or for the top k: there a signature gives the number of
+keywords in a cell, which bounds the score of its messages. A window query is for all messages with any keyword,
+whatever their score, so the bound only rules out cells with none of the keywords.
 
 The structure is that of `baselines.skyline.linear_quadtrees`. Read on in `baselines.skyline.i3`.
 """

@@ -172,7 +172,7 @@ def _cut_leaf(tree, lists, log, leaf):
     cut = ordered[count // 2]
     if cut == ordered[0]:  # nothing would go left: the next larger one
         larger = np.searchsorted(ordered, cut, side="right")
-        # the wider side is a point: all stand at one, and cannot be told apart
+        # the wider side is a point: all are at the same place
         if larger == count:
             return
         cut = ordered[larger]
@@ -190,14 +190,14 @@ def _cut_leaf(tree, lists, log, leaf):
 def _insert(tree, lists, log, slots, progress):
     """Insert the messages that `progress` has not seen yet; returns whether all of them are in now.
 
-    If there is no room left, `progress` says how many keys and words the lists need.
+    If capacity is exhausted, `progress` has the keys and words that the lists need.
     """
     while progress[_DONE] < slots.shape[0]:
         slot = slots[progress[_DONE]]
         leaf = _leaf_of(tree, log.lon[slot], log.lat[slot])
         # Leaves that cannot be cut are tried again only now and then.
         cuts = tree.count[leaf] >= CAPACITY and tree.count[leaf] % CAPACITY == 0
-        # The most it may take, reckoned before anything is changed: without room this message is begun anew.
+        # Upper bound, checked before anything is changed, so that this message can be repeated.
         keys = log.term_count[slot] + 1
         words = 2 * keys + 2 * lists.meta[LONGEST] + 2 * tree.count[leaf] * keys
         if cuts:
@@ -250,7 +250,7 @@ def _delete(tree, lists, log, slots):
 @njit(cache=True, nogil=True)
 def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found, visits):
     """Answer queries from `first` on; see `matching.skyline.windows.tree.TreeWindow`."""
-    # nobody balances a tree under a stream: it may be as high as it has nodes
+    # the tree is not balanced: it may be as high as it has nodes
     stack, leaves = np.empty(tree.meta[_USED] + 1, np.int32), np.empty(_TOGETHER, np.int32)
     seen, slots = np.zeros(log.seq.shape[0], np.int16), np.empty(log.seq.shape[0] + 1, np.int32)
     for query in range(first, region.shape[0]):

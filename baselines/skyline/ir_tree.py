@@ -163,13 +163,13 @@ def _needed(tree, distinct, log, leaf, slot, progress):
 def _insert(tree, lists, distinct, log, slots, progress):
     """Insert the messages that `progress` has not seen yet; returns whether all of them are in now.
 
-    If there is no room left, `progress` says how many keys and words the lists need.
+    If capacity is exhausted, `progress` has the keys and words that the lists need.
     """
     everything, stack = np.empty(0, np.int32), np.empty(STACK, np.int32)
     while progress[_DONE] < slots.shape[0]:
         slot = slots[progress[_DONE]]
         lon, lat = log.lon[slot], log.lat[slot]
-        # every level may be split, and a root put on top: asked first, since a split half done cannot be taken back
+        # every level may be split, and a root added: checked first, since a split cannot be undone half way
         if nodes_left(tree) <= HIGHEST:
             progress[_KEYS] = progress[_WORDS] = 0
             return False
@@ -198,7 +198,7 @@ def _insert(tree, lists, distinct, log, slots, progress):
                 everything = np.empty(log.seq.shape[0], np.int32)
             if tree.meta[ROOT] == node:
                 root = new_root(tree)
-                # the new root is above all, and nobody has counted for it
+                # the new root is above all, and has no counts yet
                 for i in range(_all_below(tree, node, stack, everything)):
                     _count_terms(tree, lists, distinct, log, root, everything[i], 1)
             other = split(tree, log, node)

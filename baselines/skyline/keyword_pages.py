@@ -7,10 +7,9 @@ into four, and a summary node takes its place. A table leads from each keyword t
 
 A summary node has for each of its four quadrants where it is, and for those that are not dense a signature. Both of the
 paper's summaries are for queries of another kind: the ids of messages, superimposed, say whether messages with several
-keywords can be there, and the largest weight of the keyword says how good they may be at most. Here a query wants all
-messages with any of its keywords, however they score, and neither could ever rule out a page. So what is superimposed
-is where in the quadrant messages stand, as bits of eight lines and eight columns: a page is read only if the rectangle
-meets one of them.
+keywords can be there, and the largest weight of the keyword bounds their score. Here a query wants all messages with
+any of its keywords, whatever their score, and neither could rule out a page. So the places of messages in the quadrant
+are superimposed, as bits of eight lines and eight columns: a page is read only if the rectangle meets one of them.
 
 Read on in `baselines.skyline.page_changes`, how messages come and go.
 """
@@ -106,7 +105,7 @@ def used_bytes(pages: Pages) -> int:
 
 @njit_no_refcount
 def may_change(pages):
-    """Whether any one posting can come or go without growing; asked beforehand, since no half of it can be undone."""
+    """Whether any posting can be added or removed without growing; checked first, since changes are not undone."""
     return (
         has_room(pages.table)
         and pages.meta[CELLS] + _MOST_CELLS <= pages.cell.shape[0]

@@ -1,6 +1,6 @@
-"""A hash table from keyword to one word, of which the index behind it says what it means.
+"""A hash table from keyword to one word, whose meaning is up to the index.
 
-Kernels cannot make arrays longer, so callers see to room (`with_room`) before they start. Used by
+Kernels cannot grow arrays, so callers provide capacity (`with_room`) before they start. Used by
 `baselines.skyline.linear_quadtrees` and `baselines.skyline.keyword_pages`.
 """
 

@@ -1,12 +1,12 @@
-"""Engine `lazy`: put off every comparison that the skyline of the moment does not need.
+"""Engine `lazy`: delay every comparison that the present skyline does not need.
 
 After the lazy method of Tao and Papadias (see `matching.skyline.engines.eager`). An arrival is compared with the
-skyline alone. If a member dominates it, it waits, and is looked at again only when a member of the skyline expires;
-then all that wait are compared with each other and with the skyline. Fewer comparisons an arrival than `eager`, more
-entries, and every expiry of a member costs a sort.
+skyline only. If a member dominates it, it waits until a member of the skyline expires; then all waiting entries are
+compared with each other and with the skyline. Fewer comparisons an arrival than `eager`, more entries, and every expiry
+of a member costs a sort.
 
-A member that is ended before its time has its subscription worked out anew from the window. So has one that waits,
-since it may have been a member and had others dropped.
+If a member is ended early, its subscription is refilled. So it is for a waiting entry, which may have been a member and
+had others dropped.
 """
 
 import numpy as np
@@ -59,9 +59,9 @@ class Lazy(Eager):
 
 @njit(cache=True, nogil=True)
 def _expire(v, slots, floor):
-    """Drop the dead, and find out who joins the skyline where it lost a member."""
+    """Drop expired entries, and find the new members of each skyline that lost one."""
     for slot in slots:
-        # one that merely waited kept nobody out: what it dominates is dominated by a member too
+        # a waiting entry kept nothing out: a member dominates all that it dominates
         if drop_dead(v, slot, floor):
             start, count = v.start[slot], v.count[slot]
             best = np.zeros(count, np.bool_)
@@ -81,7 +81,7 @@ def _drop_useless(v, slot):
         useless = False
         if v.until[at] == WAITS:
             # in the order of seq, the skyline's later members are the likelier ones to live as long
-            # one before it may live as long too (it came late); it is not asked, since keeping too much is no mistake
+            # an earlier one may live as long (if it came late); not checked, since spare entries do no harm
             for other in range(end - 1, at, -1):
                 if (
                     v.until[other] == UNDOMINATED
@@ -112,7 +112,7 @@ def _offer(v, offers, floor, first):
 def _arrive(v, slot, seq, life, spatial, text, floor):
     """Compare a message with the skyline of a slot; False if the pool has no room for it."""
     if v.start[slot] >= 0 and v.count[slot] == block_size(v.size_class[slot]):
-        drop_dead(v, slot, floor)  # only such as wait can be dead, and nobody has looked at them
+        drop_dead(v, slot, floor)  # only waiting entries can be dead, and were not checked yet
         _drop_useless(v, slot)
     if not has_room(v, slot):
         return False

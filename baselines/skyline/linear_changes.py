@@ -1,9 +1,9 @@
-"""How messages come into linear quadtrees and leave them: leaves that split and merge, bits of signatures.
+"""Updates of linear quadtrees: additions and removals of messages, splits and merges of leaves, bits of signatures.
 
-See `baselines.skyline.linear_quadtrees` for what is kept. Each kernel makes sure that there is room for one
-posting before it starts with it, and returns to Python, which calls `grown`, if there is none.
+See `baselines.skyline.linear_quadtrees` for the data. Each kernel checks the capacity for a posting before it starts
+with it, and returns to Python, which calls `grown`, if there is none.
 
-Read on in `baselines.skyline.il_quadtree`, which asks.
+Read on in `baselines.skyline.il_quadtree`, the queries.
 """
 
 import numpy as np
@@ -32,7 +32,6 @@ from baselines.skyline.linear_quadtrees import (
     count_at,
     first_code,
     has_message,
-    hold,
     is_leaf,
     key_of,
     leaf_count,
@@ -45,6 +44,7 @@ from baselines.skyline.linear_quadtrees import (
     open_leaf,
     place_of,
     release,
+    set_block,
     shortened,
     sign,
     start_at,
@@ -118,7 +118,7 @@ def _insert_into(trees, work, row, word):
         start, count = start_at(trees, row, i), count_at(trees, row, i)
         # the deepest leaf may have any length, since messages may stand at one point
         if count < CAPACITY or level_at(trees, row, i) == DEEPEST:
-            hold(trees, row, i, appended(trees, start, count, word), count + 1)
+            set_block(trees, row, i, appended(trees, start, count, word), count + 1)
         else:
             _split(trees, work, row, i, word)
         return
@@ -243,7 +243,7 @@ def _delete_from(trees, work, entry, slot, code):
         close_leaves(trees, row, i, i + 1)
         work[WRITES] += 1
     else:
-        hold(trees, row, i, shortened(trees, start, count, at), count - 1)
+        set_block(trees, row, i, shortened(trees, start, count, at), count - 1)
     # a smaller leaf that is left has its messages in the cell; otherwise the last of a cell takes the bit along
     if (count == 1 or level < SIGNED) and not has_message(trees, row, code >> SIGNED_SHIFT):
         clear(trees, row, code >> SIGNED_SHIFT)
@@ -256,7 +256,7 @@ def _delete_from(trees, work, entry, slot, code):
 def _merge(trees, work, entry, row, first, end, total, code, level):
     """Make one leaf of all in the largest cell around leaves [first, end) with no more than half a leaf of messages.
 
-    Half, so that a leaf on the verge is not split and merged in turn.
+    Half, so that a leaf at the limit is not split and merged alternately.
     """
     leaves = trees.tree[row, LEAVES]
     begun, a, b, sum_ = level, first, end, total

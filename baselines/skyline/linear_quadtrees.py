@@ -1,17 +1,17 @@
-"""A linear quadtree with a signature for each keyword: what window index `il_quadtree` keeps.
+"""A linear quadtree with a signature for each keyword: the data of window index `il_quadtree`.
 
-A linear quadtree has no inner nodes and no pointers: it is its black leaves, the cells that hold messages, in the order
-of their Morton codes. White leaves, which hold none, are the gaps between. A leaf holds at most `CAPACITY` messages,
-unless it is of the deepest level; one that grows beyond is split into as many quadrants as its messages lie in. As many
-leaves as lie in a cell become one again when half the capacity can hold them. Leaves and their order lie in blocks of
-one pool; the order of a quadtree in one block, so that a leaf is found by bisection.
+A linear quadtree has no inner nodes and no pointers: it is its black leaves, the cells with messages, in the order of
+their Morton codes. White leaves, the empty ones, are the gaps between. A leaf has at most `CAPACITY` messages, unless
+it is of the deepest level; one that overflows is split into the quadrants that its messages lie in. The leaves of a
+cell are merged once they fit into half the capacity. Leaves and their order lie in blocks of one pool; the order of a
+quadtree in one block, so that a leaf is found by bisection.
 
-Beside it stands the signature: a bit for every cell of level `SIGNED`, in the order of their codes, that says whether
-the keyword has a message there. Bits of the cells above are runs of these. It is exact: the last message of a cell
-takes the bit with it. A keyword whose messages fit into one leaf is that leaf and has no signature, since to read that
-would take as long; and one with a single message is a word in the table.
+The signature has a bit for every cell of level `SIGNED`, in the order of their codes: whether the keyword has a message
+there. Bits of larger cells are runs of these. It is exact: the bit is cleared with the last message of a cell. A
+keyword whose messages fit into one leaf is that leaf, without a signature, which would take as long to read; one with a
+single message is a word in the table.
 
-Read on in `baselines.skyline.linear_changes`, how messages come and go.
+Read on in `baselines.skyline.linear_changes`, the updates.
 """
 
 from typing import NamedTuple
@@ -115,7 +115,7 @@ def _words(trees):
 
 @njit(cache=True, nogil=True)
 def may_change(trees):
-    """Whether any one posting can come or go without growing; asked beforehand, since no half of it can be undone."""
+    """Whether any posting can be added or removed without growing; checked first, since changes are not undone."""
     if not has_room(trees.table) or trees.meta[HIGH] == trees.tree.shape[0]:
         return False
     return trees.meta[POOL_END] + _words(trees) <= trees.pool.shape[0]
@@ -123,7 +123,7 @@ def may_change(trees):
 
 @njit(cache=True, nogil=True)
 def class_of(length):
-    """Exponent of the smallest block that holds so many words."""
+    """Exponent of the smallest block of at least so many words."""
     size = 0
     while (1 << size) < length:
         size += 1
@@ -226,7 +226,7 @@ def level_at(trees, row, i):
 
 
 @njit(cache=True, nogil=True)
-def _held(trees, row, i):
+def _block_at(trees, row, i):
     """Place in the pool of what belongs to the i-th key."""
     return trees.tree[row, START] + (1 << trees.tree[row, CLASS]) + i
 
@@ -234,18 +234,18 @@ def _held(trees, row, i):
 @njit(cache=True, nogil=True)
 def start_at(trees, row, i):
     """Where in the pool the i-th leaf starts."""
-    return trees.pool[_held(trees, row, i)] & _STARTS
+    return trees.pool[_block_at(trees, row, i)] & _STARTS
 
 
 @njit(cache=True, nogil=True)
 def count_at(trees, row, i):
     """Messages of the i-th leaf."""
-    return trees.pool[_held(trees, row, i)] >> _START_BITS
+    return trees.pool[_block_at(trees, row, i)] >> _START_BITS
 
 
 @njit(cache=True, nogil=True)
-def hold(trees, row, i, start, count):
-    trees.pool[_held(trees, row, i)] = (np.int64(count) << _START_BITS) | start
+def set_block(trees, row, i, start, count):
+    trees.pool[_block_at(trees, row, i)] = (np.int64(count) << _START_BITS) | start
 
 
 @njit(cache=True, nogil=True)
@@ -281,22 +281,22 @@ def open_leaf(trees, row, at, key, start, count):
         _resize(trees, row, size + 1)
         size += 1
     keys = trees.tree[row, START]
-    held = keys + (1 << size)
+    blocks = keys + (1 << size)
     for i in range(leaves, at, -1):
         trees.pool[keys + i] = trees.pool[keys + i - 1]
-        trees.pool[held + i] = trees.pool[held + i - 1]
+        trees.pool[blocks + i] = trees.pool[blocks + i - 1]
     trees.pool[keys + at] = key
     trees.tree[row, LEAVES] = leaves + 1
-    hold(trees, row, at, start, count)
+    set_block(trees, row, at, start, count)
 
 
 @njit(cache=True, nogil=True)
 def close_leaves(trees, row, first, end):
-    """Take leaves out of the order; what they held is not looked at."""
-    keys, held, leaves = trees.tree[row, START], _held(trees, row, 0), trees.tree[row, LEAVES]
+    """Remove leaves from the order; their messages are not read."""
+    keys, blocks, leaves = trees.tree[row, START], _block_at(trees, row, 0), trees.tree[row, LEAVES]
     for i in range(end, leaves):
         trees.pool[keys + i - (end - first)] = trees.pool[keys + i]
-        trees.pool[held + i - (end - first)] = trees.pool[held + i]
+        trees.pool[blocks + i - (end - first)] = trees.pool[blocks + i]
     leaves -= end - first
     trees.tree[row, LEAVES] = leaves
     size = trees.tree[row, CLASS]

@@ -1,10 +1,10 @@
-"""Inverted lists that change all the time: one hash table from (term, place in a tree) to a short list of slots.
+"""Updatable inverted lists: one hash table from (term, place in a tree) to a short list of slots.
 
-The trees that the memo tree is compared with keep their texts here. A place is a node of an R-tree or KD-tree or a
-cell of a quadtree. A list of one slot needs no memory but its entry; longer ones lie in blocks of the next power of
-two. An entry may also be a mere count (`COUNT`): how many messages below an inner node have the term.
+The texts of the trees that the memo tree is compared with. A place is a node of an R-tree or KD-tree or a cell of a
+quadtree. A list of one slot needs no memory but its entry; longer ones lie in blocks of the next power of two. An entry
+may also be a count (`COUNT`): the number of messages below an inner node that have the term.
 
-Kernels cannot make arrays longer, so callers ask for room before they start (`has_room`) and return to Python, which
+Kernels cannot grow arrays, so callers check the capacity before they start (`has_room`) and return to Python, which
 calls `grown`, if there is none. Read on in `baselines.skyline.ir_tree`.
 """
 
@@ -87,7 +87,7 @@ def key_of(term, place):
 
 @njit(cache=True, nogil=True)
 def has_room(lists, keys, words):
-    """Whether so many keys, and lists of so many words all told, can be added without growing."""
+    """Whether `keys` keys, and lists of `words` words in all, can be added without growing."""
     if lists.meta[_POOL_END] + words > lists.pool.shape[0]:
         return False
     return lists.meta[_KEYS] + keys <= _FULLEST * lists.key.shape[0]
@@ -171,7 +171,7 @@ def _size_class(length):
 @njit(cache=True, nogil=True)
 def _allocate_block(lists, size):
     start = lists.meta[_FREE + size]
-    # nothing is checked here: insertions have asked `has_room` beforehand, `_halve` sees to itself
+    # nothing is checked here: insertions have called `has_room`, and `_halve` checks itself
     if start >= 0:
         lists.meta[_FREE + size] = lists.pool[start]
     else:
@@ -237,7 +237,7 @@ def pick_from(lists, places, keywords, entries, seen, slots, picked, visits):
 
     O(p * k + messages listed). Source: our own way of reading, the same for all indexes with lists.
     """
-    # keys, entries and lists lie anywhere: each is asked for of all places before any is read
+    # keys, entries and lists are anywhere: each is prefetched for all places before any is read
     for place in places:
         for keyword in keywords:
             ask_for(lists, key_of(keyword, place))
@@ -250,7 +250,7 @@ def pick_from(lists, places, keywords, entries, seen, slots, picked, visits):
             there += entry >= 0
     visits[0] += places.shape[0] * (1 + keywords.shape[0])
     for entry in entries[:there]:
-        # of a list of one that is a slot, and asked for in vain
+        # for a list of one that is a slot: prefetched in vain
         prefetch(lists.pool, np.int64(lists.value[entry]))
     for entry in entries[:there]:
         length = np.int64(lists.length[entry])

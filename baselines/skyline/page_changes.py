@@ -1,9 +1,9 @@
-"""How messages come into keyword cells and leave them: cells that move, become dense, and become one again.
+"""Updates of keyword cells: additions and removals of messages; cells that move, become dense, and are merged.
 
-See `baselines.skyline.keyword_pages` for what is kept. Each kernel makes sure that there is room for one posting
-before it starts with it, and returns to Python, which calls `grown`, if there is none.
+See `baselines.skyline.keyword_pages` for the data. Each kernel checks the capacity for a posting before it starts with
+it, and returns to Python, which calls `grown`, if there is none.
 
-Read on in `baselines.skyline.i3`, which asks.
+Read on in `baselines.skyline.i3`, the queries.
 """
 
 import numpy as np
@@ -206,7 +206,7 @@ def _delete_from(pages, work, entry, word, moved):
     while reference < NOTHING:
         below = node_of(reference)
         work[READS] += 1
-        # half, so that a cell on the verge is not split and merged in turn
+        # half, so that a cell at the limit is not split and merged alternately
         if pages.below[below] - 1 <= PAGE // 2:
             taken = _gather(pages, work, below, moved)
             reference = _one_cell(pages, moved[:taken])

@@ -1,6 +1,6 @@
-"""What `baselines.skyline.bnl` and `baselines.skyline.sweep` share: the skyline alone is kept, and made anew.
+"""Base of `baselines.skyline.bnl` and `baselines.skyline.sweep`: keeps only the skyline, and recomputes it.
 
-Read on in `matching.skyline.engine`, whose other engines keep more and look into the window less.
+Read on in `matching.skyline.engine`, whose other engines keep more and need fewer refills.
 """
 
 from abc import abstractmethod
@@ -15,9 +15,9 @@ from matching.skyline.window import Candidates
 
 
 class Recomputing(SkylineEngine):
-    """Keeps the skyline alone: whatever comes, ends or expires, it is worked out anew from all candidates.
+    """Keeps only the skyline: any arrival, end or expiry recomputes it from all candidates, by a refill.
 
-    Subscriptions that nothing happens to are left alone; without that, each boundary would cost every one of them.
+    Subscriptions without any are skipped; otherwise each boundary would cost every subscription.
     """
 
     def apply(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:

@@ -1,8 +1,8 @@
 """Engine `sweep`: the skyline from all candidates by one sort, whenever anything may have changed.
 
 With two relevances a skyline needs no comparison of pairs: in descending spatial relevance, a message belongs to it
-exactly if its text relevance is above all that came before, and the greatest among its equals in space. The baseline
-that asks nothing of anybody: no state but the result, no assumption about lives. See `baselines.skyline.bnl`.
+exactly if its text relevance is above all that came before, and the greatest among its equals in space. The simplest
+baseline: no state but the result, no assumption about lives. See `baselines.skyline.bnl`.
 """
 
 import numpy as np

@@ -2,10 +2,9 @@
 
 The opponent of the Skype paper: CIQ's block index (its BIF, since a plain block knows nothing of places) for scores
 that do not fade. A block of `BLOCK` consecutive postings keeps the least threshold on text that any subscription in it
-can have at distance 0, so that a message whose text cannot reach it skips the block; what is left is verified pair by
-pair, for which the memory of a whole block is asked for at once, and a column by term says what the message gives. A
-list is in the order of registration, as in the paper. Read on in
-`matching.topk.engines.skype`, which does better.
+can have at distance 0, so that a message whose text cannot reach it skips the block; other blocks are prefetched whole
+and verified pair by pair, with a column by term for the weights of the message. A list is in the order of registration,
+as in the paper. Read on in `matching.topk.engines.skype`, which does better.
 """
 
 import math
@@ -82,7 +81,7 @@ def _summarise(v, block_start, bounds):
         for p in range(v.count[term]):
             place = v.start[term] + p
             block = block_start[term] + p // BLOCK
-            # own and rest hold 1 - alpha already, base holds alpha: the whole spatial part, as at distance 0
+            # own and rest include 1 - alpha, base is alpha: the whole spatial part, as at distance 0
             norm = np.float32(math.sqrt(v.own[place] * v.own[place] + v.rest[place] * v.rest[place]))
             if p % BLOCK == 0:
                 bounds[block, 0], bounds[block, 1] = v.base[place], norm

@@ -8,9 +8,9 @@ are skipped whole (`matching.ciq.celled_lists`). Which cells: by expected cost (
 
 Without fading a minimum text score is a constant between two thresholds. Texts are stored unit vectors, so what a
 message can be worth to a list is a product of norms, where CIQ has the largest probability of a keyword. Of our own:
-thresholds fall as well, in a refill. Whoever has none stands at the root, in a bucket of its own, where no block is
-skipped; the first one, and any that is lower than the one before, makes a subscription be associated anew, and so does
-a higher one, if by more than `rise`. A smaller rise is written into the associations it has.
+thresholds fall as well, in a refill. A subscription without one is at the root, in a bucket of its own, where no block
+is skipped. Its first threshold, a lower one, and one higher by more than `rise` make a subscription be associated anew;
+a smaller rise is written into its associations.
 Read on in `baselines.topk.ciq_scan`.
 """
 
@@ -83,7 +83,7 @@ class Ciq(TopkEngine):
         # threshold before, its difference is infinite
         anew = (now < self._known[slots]) | (now > self._stood_at[slots] + self.rise)
         risen = slots[~anew & (now > self._known[slots])]
-        raise_thresholds(self.lists.view, risen, describe(c, risen)[0])  # of nobody too: so warm-up compiles it
+        raise_thresholds(self.lists.view, risen, describe(c, risen)[0])  # even if empty, so that warm-up compiles it
         self._known[risen] = c.threshold[risen]
         if anew.any():
             moved = np.unique(slots[anew])
@@ -92,12 +92,12 @@ class Ciq(TopkEngine):
             self.lists.renew(self.subscriptions, order_of)
 
     def _drop(self, slots: Int32) -> None:
-        # who only waited at the root says nothing of how long associations last
+        # without a threshold it was only at the root, which is no measure of how long associations last
         self._ended += int((self._known[slots] > -math.inf).sum())
         self.lists.drop(slots)
 
     def _associate(self, slots: Int32) -> None:
-        """Put slots that stand nowhere into cells, by the thresholds they have."""
+        """Associate slots that are in no cell with cells, by their thresholds."""
         c = self.subscriptions.columns
         if (c.threshold[slots] > -math.inf).any():
             self.history.expect(c, slots)
@@ -121,7 +121,7 @@ class Ciq(TopkEngine):
         return done
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size: names prefixed `subscriptions_`, `lists_`, `history_`, and others."""
+        """All arrays, to measure memory: names prefixed `subscriptions_`, `lists_`, `history_`, and others."""
         arrays = {f"subscriptions_{name}": value for name, value in self.subscriptions.arrays().items()}
         arrays |= {f"lists_{name}": value for name, value in self.lists.arrays().items()}
         arrays |= {f"history_{name}": value for name, value in self.history.arrays().items()}

@@ -1,9 +1,8 @@
-"""What engine `ciq` knows of the messages to come: how often they lie in a cell, have a keyword, and how texts suit.
+"""Statistics of engine `ciq` for messages to come: frequency of cells and keywords, distribution of text relevances.
 
-Messages that came are counted by cell and by term, and the texts of the last ones are kept, against which
-subscriptions are tried (Chen et al., CIQ, definition 7). Before any has come, messages are made up of the
-subscriptions: at the place of one of them, with the keywords of several, since a message has more of them than a
-subscription. Read on in `matching.ciq.cell_costs`.
+Past messages are counted by cell and by term; the last texts are kept, and compared with subscriptions (Chen et al.,
+CIQ, definition 7). Before any message has come, synthetic ones are made from the subscriptions: the place of one, the
+keywords of several, since a message has more keywords than a subscription. Read on in `matching.ciq.cell_costs`.
 """
 
 import math
@@ -97,13 +96,13 @@ class MessageHistory:
             v.above[:] = share_above(v.relevance)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size."""
+        """All arrays, by name, to measure memory."""
         return self.view._asdict()
 
 
 @njit(cache=True, nogil=True)
 def _make_up(c, slots, h, depth, wanted):
-    """Make up so many messages of subscriptions."""
+    """Make `wanted` synthetic messages from subscriptions."""
     path = np.empty(depth + 1, np.int64)
     all_terms, all_weights = np.empty(_MOST_GATHERED, np.int32), np.empty(_MOST_GATHERED, np.float32)
     terms, weights = np.empty(_MOST_GATHERED, np.int32), np.empty(_MOST_GATHERED, np.float32)

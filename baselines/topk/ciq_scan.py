@@ -71,7 +71,7 @@ def scan(
     Parameters
     ----------
     c, v, h : views           subscriptions, lists, history
-    depth, buckets : int      of cells, and of each cell, those for whom text counts not and for the unfilled included
+    depth, buckets : int      of cells; of a cell, including those without text weight and of unfilled results
     found : Candidates        scratch
     slots, rows, scores       written, as `matching.topk.engine.Hits`
     """

@@ -1,8 +1,8 @@
 """Window index `il_quadtree`: for each term a quadtree over the messages that have it, best node first.
 
 The lists of `matching.topk.windows.postings` lie along a Z-order curve, so a tile of a quadtree is a piece of its list.
-Tiles are split while they hold more than a leaf may; a tile all of whose messages lie in one quarter is skipped. Every
-node knows the bounding box of what it holds, the largest weight of its term and the largest norm of the weights after.
+Tiles are split while they have more messages than a leaf may; a tile with all its messages in one quarter is skipped.
+A node has the bounding box of its messages, the largest weight of its term and the largest norm of the weights after.
 
 After IL-Quadtree (Zhang, Zhang, Zhang, Lin: Inverted Linear Quadtree, TKDE 2016), which answers boolean queries and
 keeps bit signatures for tiles; here the bounds take their place, and the terms of a query are joined by the rule of the
@@ -69,8 +69,8 @@ class ILQuadtree(GenerationIndex):
     def _build(self, rows: WindowRows) -> Quadtrees:
         return build_quadtrees(rows)
 
-    def _search_one(self, index: Quadtrees, rows: WindowRows, asked: Asked, span: Span) -> WindowHits:
-        return WindowHits(*_search(index, rows, asked, span))
+    def _search_one(self, index: Quadtrees, rows: WindowRows, queries: Asked, span: Span) -> WindowHits:
+        return WindowHits(*_search(index, rows, queries, span))
 
 
 def build_quadtrees(rows: WindowRows) -> Quadtrees:
@@ -99,7 +99,7 @@ def _split(start, link, curve):
                 more = np.zeros((2 * parts.shape[0], 4), np.int64)
                 more[:count] = parts[:count]
                 parts = more
-            # rows lie along the curve, and so does a list: first and last tell how far all of them agree
+            # a list is sorted along the curve: the common prefix of first and last is that of all
             low, high = curve[link[first, 0]], curve[link[last - 1, 0]]
             shift = 2 * (_DEEPEST - 1)
             while shift >= 0 and low >> shift == high >> shift:
@@ -107,7 +107,7 @@ def _split(start, link, curve):
             # else all are in one cell of the finest grid, and it stays a leaf, however large
             if shift >= 0:
                 begin = first
-                # one level finer, hence four at most, for which there is room
+                # one level finer, hence at most four
                 for p in range(first + 1, last + 1):
                     if p == last or curve[link[p, 0]] >> shift != curve[link[begin, 0]] >> shift:
                         parts[count, 0], parts[count, 1] = begin, p
@@ -132,24 +132,24 @@ def _summarise(near, nodes, parts):
 
 
 @njit(cache=True, nogil=True)
-def _search(trees, rows, asked, span):
+def _search(trees, rows, queries, span):
     """Find the messages of the span that reach the bars; returns the arrays of `WindowHits`."""
     term, near, link, tiles, parts = trees
-    best, bars, max_distance = asked.best, asked.bars, asked.max_distance
+    best, bars, max_distance = queries.best, queries.bars, queries.max_distance
     messages, scores = np.empty((256, 3), np.int64), np.empty(256)
     found = 0
-    most = most_terms(asked.term_offsets)
+    most = most_terms(queries.term_offsets)
     own, rest = np.empty(most), np.empty(most)
     bounds, nodes = np.empty(max(256, 2 * most)), np.empty((max(256, 2 * most), 2), np.int64)
-    for r in asked.order:
+    for r in queries.order:
         before = found
-        first, last = asked.term_offsets[r], asked.term_offsets[r + 1]
-        x, y, alpha = asked.x[r], asked.y[r], asked.alpha[r]
-        term_bounds(asked, r, own, rest)
+        first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
+        x, y, alpha = queries.x[r], queries.y[r], queries.alpha[r]
+        term_bounds(queries, r, own, rest)
         count = 0
-        # room for a root a term is there from the start
+        # a root per term always fits
         for j in range(last - first):
-            t = find_term(term, asked.terms[first + j])
+            t = find_term(term, queries.terms[first + j])
             if t >= 0:
                 count = push_reaching(
                     (bounds, nodes), count, tiles, t, t + 1, 1, j, x, y, alpha, own[j], rest[j], max_distance,
@@ -163,19 +163,19 @@ def _search(trees, rows, asked, span):
             begin, end = parts[node, 2], parts[node, 3]
             if begin < end:
                 bounds, nodes = queue_room(bounds, nodes, count + end - begin)
-                asked.read[r] += end - begin
+                queries.read[r] += end - begin
                 count = push_reaching(
                     (bounds, nodes), count, tiles, begin, end, 1, j, x, y, alpha, own[j], rest[j], max_distance,
                     best[bars[r]],
                 )  # fmt: skip
                 continue
-            # a leaf of the finest grid may be of any size: room is made visit by visit
+            # a leaf of the finest grid may be of any size: columns grow visit by visit
             for begin in range(parts[node, 0], parts[node, 1], _VISIT):
                 if found + _VISIT > scores.shape[0]:
                     messages, scores = grown(messages, scores)
                 end = min(begin + _VISIT, parts[node, 1])
                 found = visit_postings(
-                    near, link, begin, end, WHOLE, rows, asked, span, r, j, own[j], rest[j], messages, scores, found
+                    near, link, begin, end, WHOLE, rows, queries, span, r, j, own[j], rest[j], messages, scores, found
                 )
-        found = settle_row(asked, r, span, messages, scores, before, found)
+        found = settle_row(queries, r, span, messages, scores, before, found)
     return messages[:found].copy(), scores[:found].copy()

@@ -1,9 +1,9 @@
 """Engine `inverted_file`: the plain inverted file without bounds on texts, the baseline for all others.
 
 Term at a time: each posting of each of the message's terms adds its product to an accumulator, then every subscription
-touched is scored. It is written as its best advocate would: the weight lies in the posting, accumulators and what a
-score takes besides are float32 columns of 4 and 16 bytes a subscription, and both loops ask for memory ahead. Scores in
-float32 only rule out; whoever they let through, by a margin for rounding, is scored exactly.
+touched is scored. It is a strong baseline: the weight is in the posting, accumulators and the other inputs of a score
+are float32 columns of 4 and 16 bytes a subscription, and both loops prefetch. Scores in float32, with a margin for
+rounding, only rule out; the remaining pairs are scored exactly.
 """
 
 import math
@@ -18,7 +18,7 @@ from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized
 from matching.topk.scores import SLACK, whole_score
 
-#: How many postings ahead memory is asked for. To deal products out to parts of the slots first, so that both columns
+#: Postings that are prefetched ahead. To deal products out to parts of the slots first, so that both columns
 #: are read from the nearest caches, took as long at a million subscriptions and half as long again at 200,000.
 _AHEAD = 24
 #: What float32 may lose for each product that is added.
@@ -67,7 +67,7 @@ class InvertedFile(PostedEngine):
 
 @njit(cache=True, nogil=True)
 def _describe(c, slots, row):
-    """Write what a score takes besides the text: point, alpha, and alpha less the threshold, with room for rounding."""
+    """Write the inputs of a score besides the text: point, alpha, and alpha less the threshold, with a margin."""
     for slot in slots:
         missing = 0.0
         for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
@@ -107,12 +107,12 @@ def _rule_out(row, touched, touches, x, y, per_distance, text):
         prefetch(row, 4 * np.int64(ahead))
         slot = touched[t]
         alpha = row[slot, _ALPHA]
-        room = row[slot, _BASE] + (np.float32(1.0) - alpha) * text[slot]
+        slack = row[slot, _BASE] + (np.float32(1.0) - alpha) * text[slot]
         text[slot] = np.float32(-1.0)
         dx, dy, steepness = row[slot, _X] - x, row[slot, _Y] - y, alpha * per_distance
         touched[kept] = slot
-        # room >= alpha / MaxDist * distance, without the root; the sign by itself, since squaring loses it
-        kept += (room >= np.float32(0.0)) & (room * room >= steepness * steepness * (dx * dx + dy * dy))
+        # slack >= alpha / MaxDist * distance, without the root; the sign by itself, since squaring loses it
+        kept += (slack >= np.float32(0.0)) & (slack * slack >= steepness * steepness * (dx * dx + dy * dy))
     return kept
 
 
@@ -171,7 +171,7 @@ def _whole_text(c, slot, batch, r):
         elif c.terms[at] > batch.terms[i]:
             i += 1
         else:
-            # only who has the first common term posted reports the pair, or it would be offered twice (spec 3.4)
+            # only the posting of the first common term reports the pair, or it would be offered twice (spec 3.4)
             if common == 0 and c.position[at] < 0:
                 return np.nan
             common += 1

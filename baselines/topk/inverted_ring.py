@@ -1,11 +1,11 @@
 """Window index `inverted_ring`: inverted lists of recent messages over a ring of message rows.
 
 Messages are written behind each other into a ring that is as large as the window has ever been; the newest take the
-rows of those that have expired. The list of a term is a chain of chunks in order of arrival: a message enters its lists
-at their ends, chunks whose messages are all gone leave at the front. Nothing is ever built anew, so a message costs
-little to store, and a query much: chunks hold messages from anywhere, and their bounds rule out few of them.
+rows of those that have expired. The list of a term is a chain of chunks in order of arrival: messages are appended, and
+chunks whose messages have all expired are freed at the front. Nothing is ever rebuilt, so `store` is cheap and a query
+expensive: messages of a chunk are from anywhere, and its bounds rule out few of them.
 
-The postings are those of `matching.topk.windows.postings`, which also tells what signs and norms are for.
+The postings, with their signs and norms, are those of `matching.topk.windows.postings`.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from matching.topk.windows.search import (
 )
 
 _CHUNK = 32
-#: Messages are counted with so many bits, as in `matching.topk.windows.postings`.
+#: Mask of message numbers, as in `matching.topk.windows.postings`.
 _NUMBERS = 0x7FFFFFFF
 _LEAST_ROWS, _LEAST_CHUNKS, _LEAST_TERMS = 64, 64, 256
 #: Nothing: no chunk, no next chunk.
@@ -75,7 +75,7 @@ class InvertedRing(TopkWindowIndex):
         self._rows = _empty_rows(_LEAST_ROWS, _LEAST_ROWS * 8)
         self._chains = _empty_chains(_LEAST_TERMS, _LEAST_CHUNKS)
         self._oldest = self._newest = 0  # numbers of messages: of the oldest, and behind the newest
-        self._term_at = self._terms_held = 0  # where the next message's terms go, and how many are there
+        self._term_at = self._terms_used = 0  # place of the next message's terms, and terms in use
         self._longest = 0  # terms of the message that ever had most
 
     def __len__(self) -> int:
@@ -86,10 +86,10 @@ class InvertedRing(TopkWindowIndex):
 
     def _add(self, messages: MessageBatch) -> None:
         rows = rows_of(messages)
-        self._make_room(rows)
+        self._reserve(rows)
         self._term_at = int(_append(self._rows, self._chains, rows, self._oldest, self._newest, self._term_at))
         self._newest += len(rows)
-        self._terms_held += rows.terms.shape[0]
+        self._terms_used += rows.terms.shape[0]
 
     def _load(self, messages: MessageBatch) -> None:
         self._add(messages)
@@ -97,30 +97,30 @@ class InvertedRing(TopkWindowIndex):
     def _drop(self, floor: int) -> None:
         gone, terms = _count_expired(self._rows.head, self._oldest, self._newest, floor)
         self._oldest += int(gone)
-        self._terms_held -= int(terms)
+        self._terms_used -= int(terms)
 
-    def _held(self) -> WindowRows:
+    def _live_rows(self) -> WindowRows:
         return take_window_rows(self._rows, np.arange(self._oldest, self._newest) & (len(self._rows) - 1))
 
-    def _search(self, asked: Asked, span: Span) -> list[WindowHits]:
+    def _search(self, queries: Asked, span: Span) -> list[WindowHits]:
         if len(self) == 0:
             return []
         ring = (len(self._rows) - 1, self._oldest & _NUMBERS, len(self))
-        return [WindowHits(*_search(self._chains, ring, self._rows, asked, span))]
+        return [WindowHits(*_search(self._chains, ring, self._rows, queries, span))]
 
-    def _make_room(self, rows: WindowRows) -> None:
-        """Grow what is too small for these messages; lists give back dead chunks before they grow. Amortised O(n)."""
+    def _reserve(self, rows: WindowRows) -> None:
+        """Grow columns for these messages; dead chunks are reused before the chains grow. Amortised O(n)."""
         self._longest = max(self._longest, int((rows.head[:, 3] - rows.head[:, 2]).max()))
         # no message's terms go around the end of the ring, which wastes less than the longest takes
-        wanted, wanted_terms = len(self) + len(rows), self._terms_held + rows.terms.shape[0] + 2 * self._longest
+        wanted, wanted_terms = len(self) + len(rows), self._terms_used + rows.terms.shape[0] + 2 * self._longest
         if wanted > len(self._rows) or wanted_terms > self._rows.terms.shape[0]:
-            held = self._held()
+            live = self._live_rows()
             capacity = max(len(self._rows), _LEAST_ROWS, 1 << (wanted - 1).bit_length())
             self._rows = _empty_rows(capacity, max(self._rows.terms.shape[0], wanted_terms + wanted_terms // 2))
             at = np.arange(self._oldest, self._newest) & (capacity - 1)
-            self._rows.head[at], self._rows.point[at] = held.head, held.point
-            self._term_at = held.terms.shape[0]
-            self._rows.terms[: self._term_at], self._rows.weights[: self._term_at] = held.terms, held.weights
+            self._rows.head[at], self._rows.point[at] = live.head, live.point
+            self._term_at = live.terms.shape[0]
+            self._rows.terms[: self._term_at], self._rows.weights[: self._term_at] = live.terms, live.weights
         terms = int(rows.terms.max(initial=-1)) + 1
         if terms > self._chains.ends.shape[0]:
             ends = np.full((max(terms, 2 * self._chains.ends.shape[0]), 2), _NONE, np.int32)
@@ -181,7 +181,7 @@ def _count_expired(head, oldest, newest, floor):
     gone = terms = 0
     while oldest + gone < newest:
         row = (oldest + gone) & (head.shape[0] - 1)
-        # a longer life holds up all behind it: rows are given up in order only, and `within` leaves out the dead
+        # rows are freed in order only, so a longer life delays all behind it; `within` leaves out the dead
         if head[row, 1] > floor:
             break
         terms += head[row, 3] - head[row, 2]
@@ -200,8 +200,8 @@ def _chunks_wanted(chains, terms):
         if counts[term]:
             last = chains.ends[term, 1]
             # only the last chunk of a list takes more, so chunks are needed for what does not fit there
-            room = _CHUNK - chains.count[last] if last != _NONE else 0
-            wanted += max(0, (counts[term] - room + _CHUNK - 1) // _CHUNK)
+            spare = _CHUNK - chains.count[last] if last != _NONE else 0
+            wanted += max(0, (counts[term] - spare + _CHUNK - 1) // _CHUNK)
             counts[term] = 0
     return wanted
 
@@ -247,7 +247,7 @@ def _place(chains, term, oldest, alive):
         if first != last and _is_dead(chains, first, oldest, alive):
             ends[term, 0] = after[first]
             _release(chains, first)
-        # there is one: `_make_room` has counted what these messages may take
+        # there is one: `_reserve` has counted what these messages may take
         chunk = free[0]
         free[0] = after[chunk]
         free[1] -= 1
@@ -308,34 +308,34 @@ def _sweep(chains, oldest, alive):
 
 
 @njit(cache=True, nogil=True)
-def _search(chains, ring, rows, asked, span):
+def _search(chains, ring, rows, queries, span):
     """Find the messages of the span that reach the bars; returns the arrays of `WindowHits`."""
     ends, after, counts, chunk_bounds, near, link, _ = chains
-    best, bars, max_distance = asked.best, asked.bars, asked.max_distance
+    best, bars, max_distance = queries.best, queries.bars, queries.max_distance
     messages, scores = np.empty((256, 3), np.int64), np.empty(256)
     found = 0
-    most = most_terms(asked.term_offsets)
+    most = most_terms(queries.term_offsets)
     own, rest = np.empty(most), np.empty(most)
-    for r in asked.order:
+    for r in queries.order:
         before = found
-        first, last = asked.term_offsets[r], asked.term_offsets[r + 1]
-        x, y, alpha = asked.x[r], asked.y[r], asked.alpha[r]
-        term_bounds(asked, r, own, rest)
+        first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
+        x, y, alpha = queries.x[r], queries.y[r], queries.alpha[r]
+        term_bounds(queries, r, own, rest)
         for j in range(last - first):  # the rarest first: few chunks, and a bar for the others
-            term = asked.terms[first + j]
+            term = queries.terms[first + j]
             chunk = ends[term, 0] if term < ends.shape[0] else _NONE
             # the bar is read anew for each, as it rises with every find
             while chunk != _NONE:
-                asked.read[r] += 1
+                queries.read[r] += 1
                 bound = upper_bound(chunk_bounds, chunk, x, y, alpha, own[j], rest[j], max_distance)
                 if bound >= best[bars[r]]:
                     if found + _CHUNK > scores.shape[0]:
                         messages, scores = grown(messages, scores)
                     begin = chunk * _CHUNK
                     found = visit_postings(
-                        near, link, begin, begin + counts[chunk], ring, rows, asked, span, r, j, own[j], rest[j],
+                        near, link, begin, begin + counts[chunk], ring, rows, queries, span, r, j, own[j], rest[j],
                         messages, scores, found,
                     )  # fmt: skip
                 chunk = after[chunk]
-        found = settle_row(asked, r, span, messages, scores, before, found)
+        found = settle_row(queries, r, span, messages, scores, before, found)
     return messages[:found].copy(), scores[:found].copy()

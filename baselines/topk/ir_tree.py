@@ -36,7 +36,7 @@ from matching.topk.windows.search import (
 )
 
 _SLACK = SLACK
-#: Children of a node, messages of a leaf: what an int8 can count, and the step in which finds are made room for.
+#: Children of a node, messages of a leaf: fits an int8; also the increment by which hit columns grow.
 _FAN_OUT = 64
 
 
@@ -79,8 +79,8 @@ class IRTrees(GenerationIndex):
     def _build(self, rows: WindowRows) -> IRTree:
         return build_ir_tree(rows)
 
-    def _search_one(self, index: IRTree, rows: WindowRows, asked: Asked, span: Span) -> WindowHits:
-        return WindowHits(*_search(index, rows, asked, span))
+    def _search_one(self, index: IRTree, rows: WindowRows, queries: Asked, span: Span) -> WindowHits:
+        return WindowHits(*_search(index, rows, queries, span))
 
 
 def build_ir_tree(rows: WindowRows) -> IRTree:
@@ -146,38 +146,38 @@ def _stack(order: Int32, levels: list, norm: float) -> IRTree:
 
 
 @njit(cache=True, nogil=True)
-def _search(tree, rows, asked, span):
+def _search(tree, rows, queries, span):
     """Find the tree's messages of the span that reach the bars; returns the arrays of `WindowHits`."""
     messages, scores = np.empty((256, 3), np.int64), np.empty(256)
     found = 0
     text, square = np.empty(_FAN_OUT), np.empty(_FAN_OUT)
     bounds, nodes = np.empty(256), np.empty((256, 2), np.int64)
     leaves = tree.leaves[0]
-    for r in asked.order:
+    for r in queries.order:
         before = found
         push(bounds, nodes, 0, np.inf, tree.boxes.shape[0] - 1, 0)
         count = 1
         # best bound first: once it is below the bar, so are all the others, and ties at it are still taken
-        while count > 0 and bounds[0] >= asked.best[asked.bars[r]]:
+        while count > 0 and bounds[0] >= queries.best[queries.bars[r]]:
             node = nodes[0, 0]
             pop(bounds, nodes, count)
             count -= 1
-            if not _gather(tree, node, asked, r, text, square):
+            if not _gather(tree, node, queries, r, text, square):
                 continue
             if node >= leaves:
                 bounds, nodes = queue_room(bounds, nodes, count + _FAN_OUT)
-                count = _push_children(tree, node, asked, r, text, square, bounds, nodes, count)
+                count = _push_children(tree, node, queries, r, text, square, bounds, nodes, count)
                 continue
-            # room for a whole leaf, so that `_visit_leaf` need not look
+            # capacity for a whole leaf, so that `_visit_leaf` need not check
             if found + _FAN_OUT > scores.shape[0]:
                 messages, scores = grown(messages, scores)
-            found = _visit_leaf(tree, node, rows, asked, span, r, text, square, messages, scores, found)
-        found = settle_row(asked, r, span, messages, scores, before, found)
+            found = _visit_leaf(tree, node, rows, queries, span, r, text, square, messages, scores, found)
+        found = settle_row(queries, r, span, messages, scores, before, found)
     return messages[:found].copy(), scores[:found].copy()
 
 
 @njit_no_refcount
-def _gather(tree, node, asked, r, text, square):
+def _gather(tree, node, queries, r, text, square):
     """Sum up, for each child, weight times largest weight into `text` and squared weight into `square` (-1: no term).
 
     Returns whether any child has any term. For leaves the sums are exact, since each child is a message.
@@ -188,8 +188,8 @@ def _gather(tree, node, asked, r, text, square):
     low = tree.parts[node, 1]
     end = tree.parts[node + 1, 1]
     any_term = False
-    for i in range(asked.term_offsets[r], asked.term_offsets[r + 1]):
-        term, own = asked.terms[i], np.float64(asked.weights[i])
+    for i in range(queries.term_offsets[r], queries.term_offsets[r + 1]):
+        term, own = queries.terms[i], np.float64(queries.weights[i])
         high = end
         while low < high:  # terms ascend on both sides, so the next search starts where this one ends
             middle = (low + high) >> 1
@@ -203,23 +203,23 @@ def _gather(tree, node, asked, r, text, square):
         if keys[low] != term:
             continue
         any_term = True
-        asked.read[r] += entries[low + 1] - entries[low]
+        queries.read[r] += entries[low + 1] - entries[low]
         # ascending terms, each widened before the product: in a leaf these are the last bits of `matching.naive`
         for e in range(entries[low], entries[low + 1]):
             at = child[e]
             text[at] += own * np.float64(weight[e])
-            # -1 told apart from a sum of 0: a message must share a term, whatever its weight
+            # -1 differs from a sum of 0: a message must share a term, whatever its weight
             square[at] = max(square[at], 0.0) + own * own
     return any_term
 
 
 @njit_no_refcount
-def _push_children(tree, node, asked, r, text, square, bounds, nodes, count):
-    """Enter the children that may reach the bar into the queue, which has room; returns the new count."""
+def _push_children(tree, node, queries, r, text, square, bounds, nodes, count):
+    """Push the children that may reach the bar on the queue, which has capacity; returns the new count."""
     boxes, norm = tree.boxes, tree.norm[0]
     first = tree.parts[node, 0]
-    x, y, alpha, max_distance = asked.x[r], asked.y[r], asked.alpha[r], asked.max_distance
-    bar = asked.best[asked.bars[r]]
+    x, y, alpha, max_distance = queries.x[r], queries.y[r], queries.alpha[r], queries.max_distance
+    bar = queries.best[queries.bars[r]]
     for at in range(_FAN_OUT):
         # a child without any of the terms, or beyond the last child
         if square[at] < 0.0:
@@ -237,12 +237,12 @@ def _push_children(tree, node, asked, r, text, square, bounds, nodes, count):
 
 
 @njit_no_refcount
-def _visit_leaf(tree, node, rows, asked, span, r, text, square, messages, scores, found):
+def _visit_leaf(tree, node, rows, queries, span, r, text, square, messages, scores, found):
     """Score the messages of a leaf; returns how many have now been found."""
     order, first = tree.order, tree.parts[node, 0]
-    head, point, best = rows.head, rows.point, asked.best
-    x, y, alpha, max_distance = asked.x[r], asked.y[r], asked.alpha[r], asked.max_distance
-    heap, heap_end = asked.bars[r], asked.bars[r + 1]
+    head, point, best = rows.head, rows.point, queries.best
+    x, y, alpha, max_distance = queries.x[r], queries.y[r], queries.alpha[r], queries.max_distance
+    heap, heap_end = queries.bars[r], queries.bars[r + 1]
     for at in range(_FAN_OUT):
         # as if at distance 0, before the message is touched
         if square[at] < 0.0 or alpha + (1.0 - alpha) * text[at] + _SLACK < best[heap]:

@@ -41,12 +41,12 @@ class L2Scan(PostedEngine):
 def _bound_block(x, y, steepness, base, own, rest, message_x, message_y, message_weight, message_rest, passed):
     """Set passed[p] to 1 where the bound of posting p reaches its threshold. All float32; the loop vectorises."""
     for p in range(x.shape[0]):
-        room = base[p] + own[p] * message_weight + rest[p] * message_rest
+        slack = base[p] + own[p] * message_weight + rest[p] * message_rest
         dx = x[p] - message_x
         dy = y[p] - message_y
-        # room >= alpha / MaxDist * distance, without the root
+        # slack >= alpha / MaxDist * distance, without the root
         # the sign first, since squaring loses it; `&`, not `and`, leaves no branch
-        passed[p] = (room >= np.float32(0.0)) & (room * room >= steepness[p] * (dx * dx + dy * dy))
+        passed[p] = (slack >= np.float32(0.0)) & (slack * slack >= steepness[p] * (dx * dx + dy * dy))
 
 
 @njit(cache=True, nogil=True)
@@ -105,7 +105,7 @@ def _scan(c, v, batch, max_distance, first_row, most_hits, out_slot, out_row, ou
                         verified += 1
                         if score >= c.threshold[slot]:  # False for NaN: not the first common term
                             if found == out_slot.shape[0]:
-                                # no room for this row: hand over the rows before it, or ask for more room
+                                # the hit columns are full: return the rows before this one, or the capacity needed
                                 return (found_before if r > first_row else -1), r, scanned, verified
                             out_slot[found] = slot
                             out_row[found] = r

@@ -1,4 +1,4 @@
-"""What the opponents of `topk` share that scan plain posting lists: the lists, kept in line with the subscriptions.
+"""Base of the `topk` baselines that scan plain posting lists: keeps the lists in line with the subscriptions.
 
 Used by `baselines.topk.l2_scan`, `baselines.topk.inverted_file` and `baselines.topk.block_inverted_file`, which differ
 in how they scan.
@@ -41,5 +41,5 @@ class PostedEngine(TopkEngine, ABC):
         self.postings.set_thresholds(self.subscriptions, slots)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array held, for figures of size: names prefixed `subscriptions_` and `postings_`."""
+        """All arrays, to measure memory: names prefixed `subscriptions_` and `postings_`."""
         return super().arrays() | {f"postings_{name}": value for name, value in self.postings.arrays().items()}

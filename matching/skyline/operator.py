@@ -114,7 +114,7 @@ class SkylineOperator(KindOperator):
 
     # -- a batch
 
-    def match(self, turn: OperatorInput) -> Matched:
+    def match(self, batch_input: OperatorInput) -> Matched:
         """Match the next batch.
 
         Raises
@@ -123,9 +123,9 @@ class SkylineOperator(KindOperator):
             If the batch is not the next one, a message lies outside it, or a number is added twice; nothing is changed
             then.
         """
-        index, boundary = self.engine.subscriptions, turn.boundary
-        self._check(boundary, turn.messages)
-        leaving, staying = self._find_removed(turn)
+        index, boundary = self.engine.subscriptions, batch_input.boundary
+        self._check(boundary, batch_input.messages)
+        leaving, staying = self._find_removed(batch_input)
         past, self._matched = self._matched.floor, boundary
         if not len(self.engine) and not len(staying):
             self._met = self._missed = _NONE
@@ -133,13 +133,15 @@ class SkylineOperator(KindOperator):
             return Matched(_Matched(BatchDelta(boundary, _NO_OFFERS), _NONE.astype(np.int32), Work()),
                            (nothing,) * self.context.tasks)  # fmt: skip
         index.withdraw(leaving)
-        alive = turn.messages.take(alive_rows(boundary, turn.messages, turn.ended.seq))
-        before = turn.ended.take(np.flatnonzero((turn.ended.seq < boundary.first_seq) & (turn.ended.life > past)))
+        alive = batch_input.messages.take(alive_rows(boundary, batch_input.messages, batch_input.ended.seq))
+        before = batch_input.ended.take(
+            np.flatnonzero((batch_input.ended.seq < boundary.first_seq) & (batch_input.ended.life > past))
+        )
         hits, lost = index.match(alive), index.match_at(contents_of(before))
         self.scanned += hits.scanned + lost.scanned
         self.pairs += hits.slot.shape[0]
         self._met = alive.seq[np.unique(hits.row)]
-        withheld = turn.withheld.take(alive_rows(boundary, turn.withheld, turn.ended.seq))
+        withheld = batch_input.withheld.take(alive_rows(boundary, batch_input.withheld, batch_input.ended.seq))
         self._missed = withheld.seq[index.match(withheld).row] if len(withheld) else _NONE
         offers = Offers(hits.slot, alive.seq[hits.row], alive.life[hits.row], hits.spatial, hits.text)
         lost_seqs = before.seq[lost.row]
@@ -156,8 +158,8 @@ class SkylineOperator(KindOperator):
         index.remove(leaving[~own])
         fresh = self.engine.insert(staying)
         self._ensure_slots()
-        here = ~np.isin(turn.added.number, turn.removed.number) & turn.held
-        self._home[fresh] = turn.home[here]
+        here = ~np.isin(batch_input.added.number, batch_input.removed.number) & batch_input.held
+        self._home[fresh] = batch_input.home[here]
         fresh = fresh[self._home[fresh] == self.context.task]
         mine, mine_lost = hit_home == self.context.task, lost_home == self.context.task
         delta = BatchDelta(boundary, take_rows(offers, mine), leaving[own], lost.slot[mine_lost], lost_seqs[mine_lost])
@@ -327,11 +329,11 @@ class SkylineOperator(KindOperator):
         if seq.shape[0] and not (boundary.first_seq <= seq[0] and seq[-1] <= boundary.last_seq):
             raise EngineError(f"skyline: messages {seq[0]}..{seq[-1]} do not lie inside {boundary}")
 
-    def _find_removed(self, turn: OperatorInput) -> tuple[Int32, SubscriptionTable]:
+    def _find_removed(self, batch_input: OperatorInput) -> tuple[Int32, SubscriptionTable]:
         """Slots of removed subscriptions that were here before this batch; added ones that it does not remove."""
-        added, gone = turn.added, turn.removed.number
-        if not turn.held.all():
-            added = added.take(np.flatnonzero(turn.held))
+        added, gone = batch_input.added, batch_input.removed.number
+        if not batch_input.held.all():
+            added = added.take(np.flatnonzero(batch_input.held))
         known = self.engine.subscriptions.find(added.number) >= 0
         if np.any(known) or np.unique(added.number).shape[0] < len(added):
             which = added.number[known][0] if np.any(known) else "of this batch"

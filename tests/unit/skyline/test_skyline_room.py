@@ -51,7 +51,7 @@ def test_window_asked_as_of_each_boundary_kept_says_what_it_would_have_said_then
             assert not told, (step.boundary.number, boundary.number, told)
             compared += rows
         if len(models) > kept + 1:
-            with pytest.raises(EngineError, match="are known"):
+            with pytest.raises(EngineError, match="are retained"):
                 window.candidates(queries, models[-2 - kept][0])
     assert compared > 500
 

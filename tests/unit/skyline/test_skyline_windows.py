@@ -76,7 +76,7 @@ def test_window_loaded_whole_goes_on_like_one_that_took_every_batch(name):
         if number == 6:
             window.load(step.boundary, messages.take(np.flatnonzero(np.isin(messages.seq, list(model.live)))))
             assert window.known == [step.boundary] and window.stored_through == 6
-            with pytest.raises(EngineError, match="are known"):
+            with pytest.raises(EngineError, match="are retained"):
                 window.candidates(make_queries(recipe, 0, 1), steps[5].boundary)
         else:
             window.store(step.boundary, step.messages, step.ended)
