@@ -1,6 +1,6 @@
 """Posting lists over top-k subscriptions: for each term the subscriptions that carry it, as flat arrays.
 
-A list lies contiguous in one pool and is moved to its end when it outgrows its room; removal fills the gap with the
+A list lies contiguous in one pool and is moved to its end when it outgrows its capacity; removal fills the gap with the
 last posting. A list carries its term's weight beside each slot, so that a scan reads both in a row and need not follow
 the slot to the subscription's terms. A bounded list carries what the L2 suffix bound needs as well, in float32 and in
 its own arrays, so that a scan reads them many at a time, and touches a subscription only where the bound lets it
@@ -31,7 +31,7 @@ _DEAD_SHARE = 0.25
 class Lists(NamedTuple):
     """Kernel view of the posting lists; t terms, p places.
 
-    start : int64[t], count : int32[t], room : int32[t]
+    start : int64[t], count : int32[t], capacity : int32[t]
     slot : int32[p]         the subscription
     ordinal : int16[p]      which of its terms this is
     x, y : float32[p]       its point                                      (bounded lists only, else empty)
@@ -44,7 +44,7 @@ class Lists(NamedTuple):
 
     start: Int64
     count: Int32
-    room: Int32
+    capacity: Int32
     slot: Int32
     ordinal: np.ndarray
     x: Float32
@@ -100,7 +100,7 @@ class Postings:
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays, by name, to measure memory; the pool without its unused end."""
         used = int(self.view.used[0])
-        per_term = ("start", "count", "room", "used")
+        per_term = ("start", "count", "capacity", "used")
         return {name: value if name in per_term else value[:used] for name, value in self.view._asdict().items()}
 
     def _ensure_terms(self, needed: int) -> None:
@@ -108,7 +108,7 @@ class Postings:
         if v.start.shape[0] < needed:
             terms = max(needed, v.start.shape[0] + v.start.shape[0] // 4)
             self.view = v._replace(
-                start=resized(v.start, terms), count=resized(v.count, terms), room=resized(v.room, terms)
+                start=resized(v.start, terms), count=resized(v.count, terms), capacity=resized(v.capacity, terms)
             )
 
     def _make_room(self, subscriptions: PointSubscriptions, needed: int) -> None:
@@ -140,9 +140,9 @@ def _count_added(c, slots, v, added):
             before = v.count[term] + added[term]
             added[term] += 1
             # the last growth of the list counts whole, earlier ones are taken back
-            if before + 1 > v.room[term]:
+            if before + 1 > v.capacity[term]:
                 needed += room_for(v.count[term], added[term])
-                if added[term] > 1 and before > v.room[term]:
+                if added[term] > 1 and before > v.capacity[term]:
                     needed -= room_for(v.count[term], added[term] - 1)
     return needed
 
@@ -161,9 +161,9 @@ def _append(c, slots, v, added, max_distance, bounded):
             square += weight * weight
             if c.position[start + j] < 0:
                 continue
-            # the first posting of this call moves the list once, with room for all; the caller has seen to the pool
+            # the first posting of this call moves the list once, with capacity for all; the caller has seen to the pool
             if added[term] > 0:
-                if v.count[term] + added[term] > v.room[term]:
+                if v.count[term] + added[term] > v.capacity[term]:
                     _move_list(v, c, term, added[term], bounded)
                 added[term] = 0
             place = v.start[term] + v.count[term]
@@ -185,17 +185,17 @@ def _append(c, slots, v, added, max_distance, bounded):
 
 @njit(cache=True, nogil=True)
 def _move_list(v, c, term, added, bounded):
-    """Move a list to the end of the pool, with room for `added` more."""
+    """Move a list to the end of the pool, with capacity for `added` more."""
     old, count = v.start[term], v.count[term]
-    room = room_for(count, added)
+    capacity = room_for(count, added)
     new = v.used[0]
-    v.used[0] = new + room
-    # the old room is dead until the pool is compacted
-    v.used[1] += v.room[term]
+    v.used[0] = new + capacity
+    # the old capacity is dead until the pool is compacted
+    v.used[1] += v.capacity[term]
     for i in range(count):
         _copy_place(v, c, old + i, new + i, bounded)
     v.start[term] = new
-    v.room[term] = room
+    v.capacity[term] = capacity
 
 
 @njit_no_refcount
@@ -243,16 +243,16 @@ def _set_base(c, slots, v):
 
 @njit(cache=True, nogil=True)
 def _compact(order, v, c, bounded):
-    """Close the gaps of the pool, list by list in `order` of their places; rooms are kept."""
+    """Close the gaps of the pool, list by list in `order` of their places; spare capacity stays."""
     end = 0
     for term in order:
-        if v.room[term] == 0:
+        if v.capacity[term] == 0:
             continue
         old = v.start[term]
         # ascending places: a list moves down or stays, never onto one that is still to move
         for i in range(v.count[term]):
             _copy_place(v, c, old + i, end + i, bounded)
         v.start[term] = end
-        end += v.room[term]
+        end += v.capacity[term]
     v.used[0] = end
     v.used[1] = 0

@@ -1,1 +1,1 @@
-"""Opponents of the engines of `boolean`: one file each. Named in `baselines.kinds`."""
+"""Baseline engines of `boolean`: one file each. Named in `baselines.kinds`."""

@@ -88,8 +88,8 @@ class HashedCells(BooleanEngine):
             self._first = resized(self._first, self.subscriptions.slots.capacity, _END)
         needed = int(self._used[0]) + key.shape[0]
         if needed > self._nodes["slot"].shape[0]:
-            room = grown_length(self._nodes["slot"].shape[0], needed)
-            self._nodes = {name: resized(column, room) for name, column in self._nodes.items()}
+            length = grown_length(self._nodes["slot"].shape[0], needed)
+            self._nodes = {name: resized(column, length) for name, column in self._nodes.items()}
         _link(slots[row], key, self._view())
 
     def _withdraw(self, slots: Int32) -> None:
@@ -176,7 +176,7 @@ def _keys_of(slots, columns, world_west, world_south, steps_per_degree):
 
 @njit_no_refcount
 def _link(slot_of, key_of, chains):
-    """Put a node for each (slot, key) at the front of its chain; there is room for all."""
+    """Put a node for each (slot, key) at the front of its chain; capacity suffices."""
     for i in range(slot_of.shape[0]):
         # Free nodes first, so that the pool stays as long as the most that ever lived at once.
         node = chains.used[1]

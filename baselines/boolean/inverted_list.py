@@ -35,7 +35,7 @@ class Lists(NamedTuple):
     """Kernel view of the lists; t terms, p places, n slots.
 
     lookup : int32[2**b], term : int64[t]   open addressing from term to list (`matching.storage.slots`)
-    start, length, room : int32[t]         postings of list i: [start[i] : start[i] + length[i]] of the pools
+    start, length, capacity : int32[t]         postings of list i: [start[i] : start[i] + length[i]] of the pools
     box : uint64[p], link : int64[p]       as in `matching.storage.cell_blocks.Blocks`, the level always 0; the
                                            sign of a link: two boxes
     place : int32[n]                       where in the pools a slot stands, so that removal needs no search
@@ -46,7 +46,7 @@ class Lists(NamedTuple):
     term: Int64
     start: Int32
     length: Int32
-    room: Int32
+    capacity: Int32
     box: np.ndarray
     link: Int64
     place: Int32
@@ -63,17 +63,17 @@ class InvertedList(BooleanEngine):
         self._frame = space.west, space.south, LATTICE_STEPS / max(space.east - space.west, space.north - space.south)
         self._terms = SlotMap()
         nothing = np.zeros(0, np.int32)
-        self._start, self._length, self._room, self._place = (nothing,) * 4
+        self._start, self._length, self._capacity, self._place = (nothing,) * 4
         self._box, self._link = np.zeros(0, np.uint64), np.zeros(0, np.int64)
         self._used = np.zeros(2, np.int64)
 
     def _view(self) -> Lists:
-        columns = (self._start, self._length, self._room, self._box, self._link, self._place)
+        columns = (self._start, self._length, self._capacity, self._box, self._link, self._place)
         return Lists(self._terms.index, self._terms.number, *columns, self._used)
 
     def _index(self, slots: Int32) -> None:
-        room = 2 * slots.shape[0]
-        first, box, link = np.empty(room, np.int32), np.empty(room, np.uint64), np.empty(room, np.int64)
+        capacity = 2 * slots.shape[0]
+        first, box, link = np.empty(capacity, np.int32), np.empty(capacity, np.uint64), np.empty(capacity, np.int64)
         count = describe(as_input(slots, np.int32), self.subscriptions.columns, *self._frame, first, box, link)
         count = _one_each(count, first, box, link)
         order = np.argsort(first[:count], kind="stable")
@@ -81,8 +81,8 @@ class InvertedList(BooleanEngine):
         fresh = np.unique(first)
         self._terms.insert(fresh[self._terms.find(fresh) < 0])
         if self._terms.capacity > self._start.shape[0]:
-            self._start, self._length, self._room = (
-                resized(column, self._terms.capacity) for column in (self._start, self._length, self._room)
+            self._start, self._length, self._capacity = (
+                resized(column, self._terms.capacity) for column in (self._start, self._length, self._capacity)
             )
         if self.subscriptions.slots.capacity > self._place.shape[0]:
             self._place = resized(self._place, self.subscriptions.slots.capacity, -1)
@@ -107,17 +107,17 @@ class InvertedList(BooleanEngine):
             _compact(order, self._view())
             used = int(self._used[0])
         if used + needed > self._box.shape[0]:
-            room = grown_length(self._box.shape[0], used + needed)
-            self._box, self._link = resized(self._box, room), resized(self._link, room)
+            capacity = grown_length(self._box.shape[0], used + needed)
+            self._box, self._link = resized(self._box, capacity), resized(self._link, capacity)
 
     def _index_arrays(self) -> dict[str, np.ndarray]:
         terms, slots, used = self._terms.high_water, self.subscriptions.slots.high_water, int(self._used[0])
-        columns = {"start": self._start[:terms], "length": self._length[:terms], "room": self._room[:terms]}
+        columns = {"start": self._start[:terms], "length": self._length[:terms], "capacity": self._capacity[:terms]}
         columns |= {"box": self._box[:used], "link": self._link[:used], "place": self._place[:slots]}
         return columns | {"used": self._used} | {f"terms_{name}": value for name, value in self._terms.arrays().items()}
 
     def _index_bytes(self) -> int:
-        columns = (self._start, self._length, self._room, self._box, self._link, self._place)
+        columns = (self._start, self._length, self._capacity, self._box, self._link, self._place)
         return self._terms.allocated_bytes() + sum(column.nbytes for column in columns)
 
 
@@ -154,21 +154,21 @@ def _append(first, box, link, done, lists):
             until += 1
         which = find_slot(lists.lookup, lists.term, first[done])
         have, more = lists.length[which], until - done
-        if have + more > lists.room[which]:
+        if have + more > lists.capacity[which]:
             # A quarter more than now, so that a list of n moves O(log n) times.
-            room = have + more + (have >> 2)
+            capacity = have + more + (have >> 2)
             end = lists.used[0]
-            if end + room > lists.box.shape[0]:
+            if end + capacity > lists.box.shape[0]:
                 # Nothing of this term has been written: the caller grows the pool and repeats it.
-                return done, room
+                return done, capacity
             start = lists.start[which]
             for i in range(have):
                 _put(lists, end + i, lists.box[start + i], lists.link[start + i])
             # Where it stood is lost until the pool is compacted.
-            lists.used[1] += lists.room[which]
-            lists.used[0] = end + room
+            lists.used[1] += lists.capacity[which]
+            lists.used[0] = end + capacity
             lists.start[which] = end
-            lists.room[which] = room
+            lists.capacity[which] = capacity
         tail = lists.start[which] + have
         for i in range(more):
             _put(lists, tail + i, box[done + i], link[done + i])
@@ -194,7 +194,7 @@ def _remove_entries(slots, columns, lists):
 
 @njit(cache=True, nogil=True)
 def _compact(order, lists):
-    """Move the lists in `order` (ascending by start) to the front of the pool, keeping the room each has."""
+    """Move the lists in `order` (ascending by start) to the front of the pool, keeping their capacities."""
     end = 0
     for which in order:
         start = lists.start[which]
@@ -202,7 +202,7 @@ def _compact(order, lists):
         for i in range(lists.length[which]):
             _put(lists, end + i, lists.box[start + i], lists.link[start + i])
         lists.start[which] = end
-        end += lists.room[which]
+        end += lists.capacity[which]
     lists.used[0] = end
     lists.used[1] = 0
 
@@ -238,7 +238,7 @@ def _walk(lists, start, length, reach, passed, candidates):
 
 @njit_no_refcount
 def _verify(messages, row, lists, columns, count, candidates, beyond, table, out_slot, found):
-    """Append the slots that match to out_slot from `found` on; returns where they end. There is room for all."""
+    """Append the slots that match to out_slot from `found` on; returns where they end. Capacity suffices."""
     west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
     kept = 0
     for i in range(count):
@@ -318,7 +318,7 @@ def _match(messages, first_row, lists, columns, world_west, world_south, steps_p
         for j in range(first, last):
             table[messages.terms[j] & (TABLE - 1)] = NO_TERM
         if not fits:
-            # Hits of a row stay together: this one starts over when there is room.
+            # Hits of a row stay together: this one is repeated when there is capacity.
             return before, row, scanned_before, verified_before
         for i in range(before, found):
             out_row[i] = row

@@ -259,7 +259,7 @@ def _meets(box, node, west, south, east, north):
 
 @njit_no_refcount
 def _verify(messages, row, columns, slots, count, out_slot, found):
-    """Append those of the slots that match to out_slot from `found` on, where is room; returns where they end."""
+    """Append those of the slots that match to out_slot from `found` on, as capacity allows; returns their end."""
     west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
     first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
     for i in range(count):
@@ -283,7 +283,7 @@ def _match(messages, first_row, forest, columns, out_slot, out_row):
     """Go down every tree with each message; see `BooleanEngine._scan` for what is returned.
 
     Scanned are children and entries that have a term of the message, verified the entries among them. Nodes and entries
-    are asked for when they are pushed or collected and read later; a child is searched for no term that its parent
+    are prefetched when they are pushed or collected and read later; a child is searched for no term that its parent
     lacks.
     """
     found, scanned, verified = 0, 0, 0
@@ -350,7 +350,7 @@ def _match(messages, first_row, forest, columns, out_slot, out_row):
         verified += count
         # One more than can match: `_verify` writes before it knows.
         if found + count >= out_slot.shape[0]:
-            # Hits of a row stay together: this one starts over when there is room.
+            # Hits of a row stay together: this one is repeated when there is capacity.
             return before, row, scanned_before, verified_before
         found = _verify(messages, row, columns, slots, count, out_slot, found)
         for i in range(before, found):

@@ -1,1 +1,1 @@
-"""Opponents of the engines of `decay`: one file each. Named in `baselines.kinds`."""
+"""Baseline engines of `decay`: one file each. Named in `baselines.kinds`."""

@@ -1,4 +1,4 @@
-"""Engine `block_inverted_file` (BIF): lists in blocks with one bound each, without cells; CIQ's opponent.
+"""Engine `block_inverted_file` (BIF): lists in blocks with one bound each, without cells; CIQ's baseline.
 
 It is `matching.decay.engines.ciq` with the root as the only cell and one bucket for all: the distance score of every
 subscription counts as 1, its maximum (Chen et al., CIQ, section VII-A), so that a list is in the order of registration,

@@ -1,1 +1,1 @@
-"""Opponents of the engines of `knn`: one file each. Named in `baselines.kinds`."""
+"""Baseline engines of `knn`: one file each. Named in `baselines.kinds`."""

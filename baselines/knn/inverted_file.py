@@ -20,7 +20,7 @@ from matching.storage.prefetch import prefetch
 
 #: Postings whose tests lie in the nearest cache.
 _BLOCK = 1024
-#: Columns of a subscription lie in a row of so many words (`matching.storage.point_subscriptions`).
+#: Words in the row of a subscription (`matching.storage.point_subscriptions`).
 _ROW_WORDS = 6
 
 

@@ -1,7 +1,7 @@
 """I3, the integrated inverted index: keyword cells in pages, a quadtree only for the dense ones; for comparison.
 
 After Zhang, Tan and Tung, "Scalable top-k spatial keyword search": a keyword is dense, in all the world or in one cell,
-once more messages have it than a page holds. A query goes from each of its keywords to a page, or down summary nodes to
+once its messages overflow a page. A query goes from each of its keywords to a page, or down summary nodes to
 the pages of the cells that the rectangle meets; in a page it reads the tuples that bear the cell's number.
 
 The structure is that of `baselines.skyline.keyword_pages`, which says what has become of the paper's signatures.
@@ -77,7 +77,7 @@ def _read(pages, cell, rectangle, seen, slots, picked, visits):
             visits[1] += used
         else:
             i, left = 0, count
-            # it shares the page: other cells' tuples are passed over by their number
+            # other cells in the page are skipped by number
             while left:
                 if pages.source[page, i] == cell:
                     picked = pick(pages.word[page, i], rectangle, seen, slots, picked)

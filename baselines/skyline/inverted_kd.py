@@ -208,7 +208,7 @@ def _insert(tree, lists, log, slots, progress):
             words += 4 * keys
         progress[_KEYS], progress[_WORDS] = keys, words
         # a cut makes two leaves
-        if tree.count.shape[0] - tree.meta[_USED] < 2 or not lists_module.has_room(lists, keys, words):
+        if tree.count.shape[0] - tree.meta[_USED] < 2 or not lists_module.has_capacity(lists, keys, words):
             return False
         _list_terms(tree, lists, log, leaf, slot, True)
         tree.count[leaf] += 1

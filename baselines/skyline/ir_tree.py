@@ -175,7 +175,7 @@ def _insert(tree, lists, distinct, log, slots, progress):
             return False
         leaf = choose_leaf(tree, lon, lat)
         _needed(tree, distinct, log, leaf, slot, progress)
-        if not lists_module.has_room(lists, progress[_KEYS], progress[_WORDS]):
+        if not lists_module.has_capacity(lists, progress[_KEYS], progress[_WORDS]):
             return False
         put(tree, leaf, tree.count[leaf], slot)
         # an empty root has the box of what was once in it, or of nothing: widening would keep that

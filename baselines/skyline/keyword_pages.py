@@ -1,8 +1,8 @@
 """Keyword cells in pages of a data file, and summary nodes in a head file: what window index `i3` keeps.
 
 A keyword cell is a cell of a quadtree as far as one keyword goes. While its messages fit into one page, they all stand
-in one, which they may share with other keyword cells: so each tuple bears the number of its cell. In a full page there
-is no more room for a cell that grows, and it moves to another. A cell that has outgrown a page is dense: it is split
+in one, possibly with other keyword cells: so each tuple has the number of its cell. In a full page there
+is no free place for a cell that grows, and it moves to another. A cell that has outgrown a page is dense: it is split
 into four, and a summary node takes its place. A table leads from each keyword to its cell or its summary node.
 
 A summary node has for each of its four quadrants where it is, and for those that are not dense a signature. Both of the
@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 
 from baselines.skyline.cells import DEEPEST, column_in, line_in
-from baselines.skyline.keyword_table import KeywordTable, has_room, new_table, with_room
+from baselines.skyline.keyword_table import KeywordTable, has_capacity, new_table, with_capacity
 from matching.model import Int32, Int64, UInt8
 from matching.njit import njit_no_refcount
 from matching.storage.slots import grown_length, resized
@@ -30,15 +30,15 @@ PAGE = 128
 #: What a keyword or a quadrant without messages refers to; a cell is its number, a summary node -2 less its number.
 NOTHING = -1
 _SUMMARY = -2
-#: Columns of a cell, and of a page, whose neighbours are among pages with about as much room.
+#: Columns of a cell, and of a page, whose neighbours are among pages with about as much free space.
 HOME, COUNT, NEXT = range(3)
 USED, _BEFORE, _AFTER = range(3)
-#: Positions in `meta`; then the first page of each size of room.
-CELLS, FREE_CELL, NODES, FREE_NODE, PAGES, _ROOM = range(6)
-#: Pages are found by how many eights of tuples they have room for.
+#: Positions in `meta`; then the first page of each class of free space.
+CELLS, FREE_CELL, NODES, FREE_NODE, PAGES, _FREE_SPACE = range(6)
+#: Pages are classed by free places, in eights.
 _STEP = 8
 _SIZES = PAGE // _STEP + 1
-#: Pages that may have enough room, of those that have about as much, which are looked at.
+#: Pages of the same class that are tried.
 _TRIES = 4
 #: What one posting may need: a summary node at every level, and cells and pages for what moves.
 _MOST_NODES, _MOST_CELLS, _MOST_PAGES = DEEPEST + 1, 8, 4
@@ -51,11 +51,11 @@ class Pages(NamedTuple):
     child : int32[n, 4]        what the quadrants of a summary node refer to; of a free one: the next free one
     below : int32[n]           tuples below a summary node
     signature : uint8[n, 4, 8]    of each quadrant lines of columns in which messages stand
-    page : int32[p, 3]         tuples, and pages before and after it with about as much room
+    page : int32[p, 3]         tuples, and pages before and after it with about as much free space
     word : int64[p, PAGE]      see `baselines.skyline.cells.tuple_of`
     source : int32[p, PAGE]    cell of each tuple
     meta : int64[5 + 17]       cells ever used, first free cell, the same of summary nodes, pages, and the first page by
-                               how much room it has
+                               its free places
     """
 
     table: KeywordTable
@@ -71,7 +71,7 @@ class Pages(NamedTuple):
 
 def new_pages() -> Pages:
     """No keywords."""
-    meta = np.full(_ROOM + _SIZES, NOTHING, np.int64)
+    meta = np.full(_FREE_SPACE + _SIZES, NOTHING, np.int64)
     meta[[CELLS, NODES, PAGES]] = 0
     return Pages(
         new_table(), np.zeros((_MOST_CELLS, 3), np.int32), np.zeros((_MOST_NODES, 4), np.int32),
@@ -81,8 +81,8 @@ def new_pages() -> Pages:
 
 
 def grown(pages: Pages) -> Pages:
-    """Pages with room for one posting more, and half as many again where there was none. O(all), amortised O(1)."""
-    columns: dict[str, Any] = pages._asdict() | {"table": with_room(pages.table)}
+    """Pages with capacity for another posting, and half as many again where there was none. O(all), amortised O(1)."""
+    columns: dict[str, Any] = pages._asdict() | {"table": with_capacity(pages.table)}
     for names, used, most in (
         (("cell",), CELLS, _MOST_CELLS),
         (("child", "below", "signature"), NODES, _MOST_NODES),
@@ -107,7 +107,7 @@ def used_bytes(pages: Pages) -> int:
 def may_change(pages):
     """Whether any posting can be added or removed without growing; checked first, since changes are not undone."""
     return (
-        has_room(pages.table)
+        has_capacity(pages.table)
         and pages.meta[CELLS] + _MOST_CELLS <= pages.cell.shape[0]
         and pages.meta[NODES] + _MOST_NODES <= pages.child.shape[0]
         and pages.meta[PAGES] + _MOST_PAGES <= pages.page.shape[0]
@@ -216,9 +216,9 @@ def may_meet(pages, node, quadrant, level, column, line, rectangle):
 
 
 @njit(cache=True, nogil=True)
-def _size_of(room):
-    """Which pages one with so much room is among; -1 for none."""
-    return room // _STEP if room else -1
+def _size_of(free):
+    """Class of a page by its free places; -1 if it is full."""
+    return free // _STEP if free else -1
 
 
 @njit_no_refcount
@@ -227,14 +227,14 @@ def _unlink(pages, page):
     if before >= 0:
         pages.page[before, _AFTER] = after
     else:
-        pages.meta[_ROOM + _size_of(PAGE - pages.page[page, USED])] = after
+        pages.meta[_FREE_SPACE + _size_of(PAGE - pages.page[page, USED])] = after
     if after >= 0:
         pages.page[after, _BEFORE] = before
 
 
 @njit(cache=True, nogil=True)
 def _link(pages, page):
-    first = _ROOM + _size_of(PAGE - pages.page[page, USED])
+    first = _FREE_SPACE + _size_of(PAGE - pages.page[page, USED])
     after = pages.meta[first]
     pages.page[page, _BEFORE], pages.page[page, _AFTER] = NOTHING, after
     if after >= 0:
@@ -244,7 +244,7 @@ def _link(pages, page):
 
 @njit_no_refcount
 def set_used(pages, page, used):
-    """Say how many tuples a page has; it is then found among those with as much room."""
+    """Set the number of tuples of a page, and its class."""
     before, after = _size_of(PAGE - pages.page[page, USED]), _size_of(PAGE - used)
     if before != after and before >= 0:
         _unlink(pages, page)
@@ -254,11 +254,11 @@ def set_used(pages, page, used):
 
 
 @njit(cache=True, nogil=True)
-def page_with_room(pages, wanted):
-    """A page with room for so many tuples: one of the fullest, so that pages are full on the whole."""
-    # some of the first may do, and all that have more room
+def page_with_capacity(pages, wanted):
+    """A page with so many free places, one of the fullest, so that pages are well filled."""
+    # pages of its own class may fit, those of higher classes do
     for size in range(_size_of(wanted), _SIZES):
-        page, tried = pages.meta[_ROOM + size], 0
+        page, tried = pages.meta[_FREE_SPACE + size], 0
         while page >= 0 and tried < _TRIES:
             if PAGE - pages.page[page, USED] >= wanted:
                 return page
@@ -272,7 +272,7 @@ def page_with_room(pages, wanted):
 
 @njit_no_refcount
 def put(pages, page, cell, words):
-    """Write tuples of a cell into a page that has room."""
+    """Write tuples of a cell into a page with enough free places."""
     used = pages.page[page, USED]
     for i in range(words.shape[0]):
         pages.word[page, used + i], pages.source[page, used + i] = words[i], cell

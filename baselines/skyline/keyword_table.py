@@ -1,6 +1,6 @@
 """A hash table from keyword to one word, whose meaning is up to the index.
 
-Kernels cannot grow arrays, so callers provide capacity (`with_room`) before they start. Used by
+Kernels cannot grow arrays, so callers provide capacity (`with_capacity`) before they start. Used by
 `baselines.skyline.linear_quadtrees` and `baselines.skyline.keyword_pages`.
 """
 
@@ -33,9 +33,9 @@ def new_table(entries: int = 64) -> KeywordTable:
     return KeywordTable(np.full(entries, _EMPTY, np.int32), np.zeros(entries, np.int64), np.zeros(1, np.int64))
 
 
-def with_room(table: KeywordTable) -> KeywordTable:
+def with_capacity(table: KeywordTable) -> KeywordTable:
     """The table, or one twice as large if no keyword can be added. O(1) amortised."""
-    if has_room(table):
+    if has_capacity(table):
         return table
     larger = new_table(2 * table.term.shape[0])
     _copy(table, larger)
@@ -43,7 +43,7 @@ def with_room(table: KeywordTable) -> KeywordTable:
 
 
 @njit(cache=True, nogil=True)
-def has_room(table):
+def has_capacity(table):
     """Whether one keyword can be added."""
     return table.count[0] + 1 <= _FULLEST * table.term.shape[0]
 

@@ -24,7 +24,7 @@ from matching.skyline.results import (
     copy_entry,
     dominates,
     drop_dead,
-    has_room,
+    has_capacity,
     put,
     remove_members,
     set_due,
@@ -100,7 +100,7 @@ def _drop_useless(v, slot):
 
 @njit_no_refcount
 def _offer(v, offers, floor, first):
-    """Offer messages from `first` on; returns the one that found no room in the pool, or how many there are."""
+    """Offer messages from `first` on; returns the one that exhausted the pool, or their number."""
     for i in range(first, offers.slot.shape[0]):
         slot = offers.slot[i]
         if not _arrive(v, slot, offers.seq[i], offers.life[i], offers.spatial[i], offers.text[i], floor):
@@ -110,11 +110,11 @@ def _offer(v, offers, floor, first):
 
 @njit_no_refcount
 def _arrive(v, slot, seq, life, spatial, text, floor):
-    """Compare a message with the skyline of a slot; False if the pool has no room for it."""
+    """Compare a message with the skyline of a slot; False if the pool is exhausted."""
     if v.start[slot] >= 0 and v.count[slot] == block_size(v.size_class[slot]):
         drop_dead(v, slot, floor)  # only waiting entries can be dead, and were not checked yet
         _drop_useless(v, slot)
-    if not has_room(v, slot):
+    if not has_capacity(v, slot):
         return False
     start, kept = v.start[slot], 0
     until = np.int64(UNDOMINATED)
@@ -141,7 +141,7 @@ def _arrive(v, slot, seq, life, spatial, text, floor):
 
 @njit(cache=True, nogil=True)
 def _load(v, slots, candidates, floor, first):
-    """Fill empty blocks with the candidates of rows from `first` on; returns the row that found no room, or all."""
+    """Fill empty blocks with candidates, from row `first` on; returns the row that exhausted the pool, or all."""
     for row in range(first, slots.shape[0]):
         slot, begin, end = slots[row], candidates.offsets[row], candidates.offsets[row + 1]
         best = np.zeros(end - begin, np.bool_)

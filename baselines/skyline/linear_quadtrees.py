@@ -28,9 +28,9 @@ from baselines.skyline.cells import (
 )
 from baselines.skyline.keyword_table import (
     KeywordTable,
-    has_room,
+    has_capacity,
     new_table,
-    with_room,
+    with_capacity,
 )
 from matching.model import Int64, UInt8
 from matching.njit import njit_no_refcount
@@ -61,7 +61,7 @@ READS, WRITES, LISTS = range(3)
 
 class Quadtrees(NamedTuple):
     """table : KeywordTable    a word for the only message; `_LEAF`, start and count; or -1 - number of a quadtree
-    tree : int64[t, 3]      where its order starts in `pool`, how many leaves it has, for 2 ** how many there is room:
+    tree : int64[t, 3]      where its order starts in `pool`, how many leaves it has, log2 of its capacity:
                             first their keys, then what belongs to them. `START` of a free one: the next free one
     signature : uint8[t, 4**SIGNED / 8]
     pool : int64[p]         blocks of a power of two words; a free one starts with the start of the next free one
@@ -85,8 +85,8 @@ def new_quadtrees() -> Quadtrees:
 
 
 def grown(trees: Quadtrees) -> Quadtrees:
-    """Quadtrees with room for one posting more, and half as many again as there are. O(all), amortised O(1)."""
-    trees = trees._replace(table=with_room(trees.table))
+    """Quadtrees with capacity for another posting, and half as many again as there are. O(all), amortised O(1)."""
+    trees = trees._replace(table=with_capacity(trees.table))
     wanted = int(trees.meta[POOL_END]) + int(_words(trees))
     if wanted > trees.pool.shape[0]:
         trees = trees._replace(pool=resized(trees.pool, wanted + wanted // 2))
@@ -116,7 +116,7 @@ def _words(trees):
 @njit(cache=True, nogil=True)
 def may_change(trees):
     """Whether any posting can be added or removed without growing; checked first, since changes are not undone."""
-    if not has_room(trees.table) or trees.meta[HIGH] == trees.tree.shape[0]:
+    if not has_capacity(trees.table) or trees.meta[HIGH] == trees.tree.shape[0]:
         return False
     return trees.meta[POOL_END] + _words(trees) <= trees.pool.shape[0]
 

@@ -4,7 +4,7 @@ The texts of the trees that the memo tree is compared with. A place is a node of
 quadtree. A list of one slot needs no memory but its entry; longer ones lie in blocks of the next power of two. An entry
 may also be a count (`COUNT`): the number of messages below an inner node that have the term.
 
-Kernels cannot grow arrays, so callers check the capacity before they start (`has_room`) and return to Python, which
+Kernels cannot grow arrays, so callers check the capacity before they start (`has_capacity`) and return to Python, which
 calls `grown`, if there is none. Read on in `baselines.skyline.ir_tree`.
 """
 
@@ -53,7 +53,7 @@ def new_lists() -> Lists:
 
 
 def grown(lists: Lists, keys: int, words: int) -> Lists:
-    """Lists with room for so many more keys and words of lists, and half as many again as there are. O(all)."""
+    """Lists with capacity for more keys and words, and half as many again as there are. O(all)."""
     wanted = int(lists.meta[_POOL_END]) + words
     pool = lists.pool
     if wanted > pool.shape[0]:
@@ -86,7 +86,7 @@ def key_of(term, place):
 
 
 @njit(cache=True, nogil=True)
-def has_room(lists, keys, words):
+def has_capacity(lists, keys, words):
     """Whether `keys` keys, and lists of `words` words in all, can be added without growing."""
     if lists.meta[_POOL_END] + words > lists.pool.shape[0]:
         return False
@@ -116,7 +116,7 @@ def find(lists, key):
     """Entry of a key, -1 if there is none. O(1) expected."""
     last = lists.key.shape[0] - 1
     entry = _home(key, last + 1)
-    # ends, since `has_room` keeps a quarter of the table empty
+    # ends, since `has_capacity` keeps a quarter of the table empty
     while lists.key[entry] != key:
         if lists.key[entry] == _EMPTY:
             return -1
@@ -171,7 +171,7 @@ def _size_class(length):
 @njit(cache=True, nogil=True)
 def _allocate_block(lists, size):
     start = lists.meta[_FREE + size]
-    # nothing is checked here: insertions have called `has_room`, and `_halve` checks itself
+    # nothing is checked here: insertions have called `has_capacity`, and `_halve` checks itself
     if start >= 0:
         lists.meta[_FREE + size] = lists.pool[start]
     else:
@@ -300,7 +300,7 @@ def _halve(lists, entry, size):
     """Move a list into a block of half the size.
 
     Keeping the first half in place would save the copy, but large blocks would fall apart for good; it is done only
-    where the pool has no room, since deletions do not ask for any.
+    where the pool is exhausted, since deletions do not check the capacity.
     """
     start = lists.value[entry]
     # the list lies in the first half already, since it fits

@@ -29,7 +29,7 @@ from baselines.skyline.keyword_pages import (
     new_node,
     node_of,
     note_place,
-    page_with_room,
+    page_with_capacity,
     put,
     quadrant_of,
     set_used,
@@ -70,7 +70,7 @@ def insert(pages, work, log, slots, progress):
 @njit_no_refcount
 def _new_home(pages, work, word):
     """A cell for one tuple."""
-    page = page_with_room(pages, _TO_GROW)
+    page = page_with_capacity(pages, _TO_GROW)
     cell = new_cell(pages, page, 1, NOTHING)
     used = pages.page[page, USED]
     pages.word[page, used], pages.source[page, used] = word, cell
@@ -136,7 +136,7 @@ def _add(pages, work, cell, word, moved):
 def _in_the_way(pages, cell):
     """Which cell of its full page has to move so that this one can grow: itself, or the first other if it is large.
 
-    Were it always itself, large cells would ask for pages that are nearly empty, and leave such pages behind.
+    Were it always itself, large cells would need pages that are nearly empty, and leave such pages behind.
     """
     page, at = pages.cell[cell, HOME], 0
     if pages.cell[cell, COUNT] > _LARGE:
@@ -148,16 +148,16 @@ def _in_the_way(pages, cell):
 
 @njit_no_refcount
 def _move(pages, cell, moved):
-    """Move a cell to a page with room for it to grow: one on the move soon moves again."""
+    """Move a cell to a page with spare capacity: a cell that moved soon moves again."""
     count = take(pages, cell, moved)
-    page = page_with_room(pages, min(PAGE, count + _TO_GROW + count // 4))
+    page = page_with_capacity(pages, min(PAGE, count + _TO_GROW + count // 4))
     put(pages, page, cell, moved[:count])
     pages.cell[cell, HOME] = page
 
 
 @njit_no_refcount
 def _split(pages, work, cell, level):
-    """A summary node for a cell of a level that fills its page: four cells which share the page, for a start."""
+    """A summary node for a cell of a level that fills its page: at first four cells in the same page."""
     page = pages.cell[cell, HOME]
     node = new_node(pages, PAGE)
     pages.cell[cell, COUNT] = 0
@@ -300,8 +300,8 @@ def _gather(pages, work, node, out):
 
 @njit_no_refcount
 def _one_cell(pages, words):
-    """A cell with these tuples, in a page with room for more."""
-    page = page_with_room(pages, words.shape[0] + words.shape[0] // 4)
+    """A cell with these tuples, in a page with spare capacity."""
+    page = page_with_capacity(pages, words.shape[0] + words.shape[0] // 4)
     cell = new_cell(pages, page, words.shape[0], NOTHING)
     put(pages, page, cell, words)
     return cell

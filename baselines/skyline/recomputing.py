@@ -10,7 +10,7 @@ import numpy as np
 from matching.model import Int32, Int64
 from matching.njit import njit_no_refcount
 from matching.skyline.engine import Offers, SkylineEngine
-from matching.skyline.results import UNDOMINATED, has_room, put
+from matching.skyline.results import UNDOMINATED, has_capacity, put
 from matching.skyline.window import Candidates
 
 
@@ -39,11 +39,11 @@ class Recomputing(SkylineEngine):
 
 @njit_no_refcount
 def _keep_best(v, slots, candidates, best, first):
-    """Fill empty blocks from row `first` on; returns the row that found no room (its block is empty), or all."""
+    """Fill empty blocks from row `first` on; returns the row that exhausted the pool (its block is empty), or all."""
     for row in range(first, slots.shape[0]):
         for i in range(candidates.offsets[row], candidates.offsets[row + 1]):
             if best[i]:
-                if not has_room(v, slots[row]):
+                if not has_capacity(v, slots[row]):
                     v.count[slots[row]] = 0  # or the next try would enter the first ones twice
                     return row
                 put(

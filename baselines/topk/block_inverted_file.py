@@ -1,6 +1,6 @@
 """Engine `block_inverted_file`: posting lists cut into blocks that are skipped whole, CIQ's rule without its fading.
 
-The opponent of the Skype paper: CIQ's block index (its BIF, since a plain block knows nothing of places) for scores
+The baseline of the Skype paper: CIQ's block index (its BIF, since a plain block knows nothing of places) for scores
 that do not fade. A block of `BLOCK` consecutive postings keeps the least threshold on text that any subscription in it
 can have at distance 0, so that a message whose text cannot reach it skips the block; other blocks are prefetched whole
 and verified pair by pair, with a column by term for the weights of the message. A list is in the order of registration,

@@ -1,6 +1,6 @@
 """Engine `ciq`: the index of conditional influence regions of Chen et al. (ICDE 2015), for scores that do not fade.
 
-The opponent of the Skype paper: every subscription is associated with cells of a quadtree that cover the space. In each
+The baseline of the Skype paper: every subscription is associated with cells of a quadtree that cover the space. In each
 it has a minimum text score, by which messages of the cell that are not relevant enough are kept from it; the
 subscriptions of a cell are parted into buckets by how much the cell gives them, and posted by keyword in blocks that
 are skipped whole (`matching.ciq.celled_lists`). Which cells: by expected cost (`matching.ciq.cell_costs`).

@@ -45,7 +45,7 @@ class History(NamedTuple):
     terms : int32[texts, widest], weights : float32[texts, widest]
     size : int32[texts]        how many terms
     relevance : float64[keywords, bins]   pairs that share a keyword, by number of keywords and text relevance
-    above : float64[keywords, bins]       share of them that are in this bin or a better one
+    above : float64[keywords, bins]       fraction of them that are in this bin or a better one
     facts : float64[3]         see `matching.ciq.cell_costs`; made-up messages are not among the first of them
     """
 

@@ -20,7 +20,7 @@ from matching.storage.prefetch import prefetch
 from matching.storage.term_lists import bit_of
 from matching.topk.scores import exact_score, whole_score
 
-#: A bound is above by this much and this share: candidates carry theirs in float32, `Celled` its norms.
+#: A bound is above by this much and this fraction: candidates carry theirs in float32, `Celled` its norms.
 _WIDER, _SLACK = 1.0 + 1e-6, 1e-6
 _AHEAD = 8
 

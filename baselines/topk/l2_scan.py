@@ -78,7 +78,7 @@ def _scan(c, v, batch, max_distance, first_row, most_hits, out_slot, out_row, ou
             for block in range(start, start + count, _BLOCK):
                 size = min(_BLOCK, start + count - block)
                 end = block + size
-                # zero what the last word holds beyond the block, so that words can be tested whole
+                # zero the last word beyond the block, so that words can be tested whole
                 words[(size - 1) >> 3] = 0
                 _bound_block(
                     v.x[block:end],

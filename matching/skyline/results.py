@@ -175,13 +175,13 @@ def block_size(size_class):
 
 
 @njit_no_refcount
-def has_room(v, slot):
+def has_capacity(v, slot):
     """Make one more entry fit the slot's block; False if the pool is exhausted (nothing has changed)."""
-    return has_room_for(v, slot, v.count[slot] + 1)
+    return has_capacity_for(v, slot, v.count[slot] + 1)
 
 
 @njit_no_refcount
-def has_room_for(v, slot, entries):
+def has_capacity_for(v, slot, entries):
     """Make `entries` in all fit the slot's block; False if the pool is exhausted (nothing has changed)."""
     start = v.start[slot]
     if start >= 0 and entries <= block_size(v.size_class[slot]):
@@ -314,7 +314,7 @@ def _fill(v, slots, offsets, columns, first):
     spatial, text, seq, life, until = columns
     for row in range(first, slots.shape[0]):
         # for the whole row at once, so that nothing needs undoing
-        if not has_room_for(v, slots[row], offsets[row + 1] - offsets[row]):
+        if not has_capacity_for(v, slots[row], offsets[row + 1] - offsets[row]):
             return row
         for i in range(offsets[row], offsets[row + 1]):
             put(v, slots[row], seq[i], life[i], spatial[i], text[i], until[i])

@@ -201,7 +201,7 @@ class ClosesEarly(Exchange):
 def test_skylines_closed_without_waiting_for_markers_are_found_out(monkeypatch):
     monkeypatch.setattr("bolts.query.Exchange", ClosesEarly)
     told = broken_runs()
-    assert "missing" in told or "must first hear all other tasks" in told
+    assert "missing" in told or "after the hits of all tasks have arrived" in told
 
 
 class MatchesWhatItIsSent(LocationRouter):

@@ -142,9 +142,9 @@ class AnyWindow(RuleBasedStateMachine):
         old, objects = batch_of([(self.seq - 1, 0, 0.0, 0.0, {1}, 0, 0.0)])
         for index in self.windows.values():
             for boundary in unknown:
-                with pytest.raises(EngineError, match="are known"):
+                with pytest.raises(EngineError, match="are retained"):
                     index.candidates(queries, boundary)
-                with pytest.raises(EngineError, match="are known"):
+                with pytest.raises(EngineError, match="are retained"):
                     index.answer(WindowQuery(boundary, boundary.number, queries))
             if self.number:
                 with pytest.raises(EngineError, match="must ascend"):

@@ -1,1 +1,1 @@
-"""Engines of `skyline`: one file each, and the parts that two share. Start in `matching.skyline.engines.eager`."""
+"""Engines of `skyline`: one file each, and common parts. Start in `matching.skyline.engines.eager`."""

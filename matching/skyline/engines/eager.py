@@ -24,7 +24,7 @@ from matching.skyline.results import (
     copy_entry,
     dominates,
     drop_dead,
-    has_room,
+    has_capacity,
     put,
     remove_members,
     set_due,
@@ -142,7 +142,7 @@ def arrive(v, slot, seq, life, spatial, text):
     If the pool is exhausted nothing is changed: the same call can be repeated.
     """
     # first, though the newcomer may be dropped or free capacity itself: nothing can fail half way after this
-    if not has_room(v, slot):
+    if not has_capacity(v, slot):
         return False
     start, kept = v.start[slot], 0
     until = np.int64(UNDOMINATED)

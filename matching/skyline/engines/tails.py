@@ -20,7 +20,7 @@ from numba import njit
 
 from matching.model import Float64, Int64
 from matching.njit import njit_no_refcount
-from matching.skyline.results import UNDOMINATED, copy_entry, dominates, has_room_for, place_of, put
+from matching.skyline.results import UNDOMINATED, copy_entry, dominates, has_capacity_for, place_of, put
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized
 
@@ -153,7 +153,7 @@ def settle(v, tails, slot, scratch):
         # exactly those that are inserted below, so that one check of the capacity suffices
         kept += until[k] < life[k]
     # all so far is idempotent: the tail is unchanged, and lives have only raised maxima
-    if not has_room_for(v, slot, kept):
+    if not has_capacity_for(v, slot, kept):
         return False
     # collected from the end of the tail: backwards they ascend by seq, and `put` moves little
     for k in range(few - 1, -1, -1):
