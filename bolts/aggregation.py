@@ -1,4 +1,4 @@
-"""The aggregation bolt: merges the tuple tasks' answers to a question and sends the whole one home.
+"""The aggregation bolt: merges the tuple tasks' answers to a window query and sends the whole answer home.
 
 Read on in `matching.operator.WindowIndex.merge`, and in `bolts.query`, where the answer goes.
 """

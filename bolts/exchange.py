@@ -1,9 +1,8 @@
-"""What query tasks find for each other: a batch closes at a home when everybody who holds its subscriptions has spoken.
+"""Exchange of hits among query tasks: a home closes a batch when the hits of all replicas have arrived.
 
-A subscription has one home, which keeps its result; several tasks may hold it and find messages for it. All tasks take
-the same change lists, so each knows who holds subscriptions at home where: to every such home a task sends one payload
-a batch, with what it found or with nothing, which serves as the marker of the batch. The home closes batches in the
-order of their numbers, each once it has all markers. Used by `bolts.query`; read on there.
+A subscription has one home, which keeps its result, and may have replicas on several tasks, which find hits for it. All
+tasks take the same change lists, so each knows the homes of its replicas: it sends each of them one payload a batch,
+empty if there are no hits. The home closes batches in order. Used by `bolts.query`.
 """
 
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from topology.core.api.component import Context
 
 
 class Exchange:
-    """Finds of one kind, as one query task sends and hears them.
+    """Hits of one kind, sent and received by one query task.
 
     Parameters
     ----------
@@ -34,17 +33,17 @@ class Exchange:
         self.inputs = InOrder(
             {"own": 1, "found": context.tasks}, first=first, name=f"query:{context.task} as home of kind {kind}"
         )
-        # sends[h, t]: task t holds, or has held, subscriptions at home at h
+        # sends[h, t]: task t has, or had, replicas of subscriptions whose home is h
         self.sends = np.zeros((context.tasks, context.tasks), np.bool_)
         self.sent = 0
 
-    def note(self, home: Int64, held: NDArray[np.bool_]) -> None:
-        """Learn who holds new subscriptions: their homes (int64[n]), holders (bool[n, tasks])."""
+    def note(self, home: Int64, holders: NDArray[np.bool_]) -> None:
+        """Register new subscriptions: their homes (int64[n]) and the tasks that have them (bool[n, tasks])."""
         for task in range(self.context.tasks):
-            self.sends[task] |= held[home == task].any(axis=0)
+            self.sends[task] |= holders[home == task].any(axis=0)
 
     def put(self, batch: int, matched: Matched) -> None:
-        """This task has matched a batch: tell the homes. Nothing will come from who holds nothing for this one."""
+        """Send this task's hits of a batch to the homes; tasks without replicas for this home count as received."""
         me = self.context.task
         for task in range(self.context.tasks):
             if task != me and self.sends[task, me]:
@@ -57,10 +56,10 @@ class Exchange:
                 self.inputs.put(batch, "found", None, task)
 
     def receive(self, found: Addressed, sender: int) -> None:
-        """Another task has matched a batch."""
+        """Take another task's hits of a batch."""
         self.inputs.put(found.request, "found", found.body, sender)
 
     def ready(self) -> Iterator[tuple[Any, list[Any]]]:
-        """Batches that can be closed: what this task found, and what the others did."""
+        """Batches that can be closed: this task's hits, and those of the others."""
         while (ready := self.inputs.pop()) is not None:
             yield ready.payloads["own"][0], [each for each in ready.payloads["found"] if each is not None]

@@ -1,9 +1,8 @@
-"""Updates told at once to whoever drives the topology, besides what is written to files.
+"""Publishes updates to the driver through a local socket as soon as they are out, besides the files.
 
-A frame (`topology.core.frames`) goes through a socket of this machine for whatever has been told, and says up to which
-message everything has been. Who listens and reads slowly holds delivery back, and with it the stream, by its credits.
-After a failure the same updates may be told again. Used by `bolts.delivery`; the other end is
-`gateway.live.update_listener`.
+A frame (`topology.core.frames`) carries new updates and the seq up to which all updates are out. A slow reader blocks
+delivery, and by its credits the stream. Updates may be published again after a failure. Used by `bolts.delivery`; the
+other end is `gateway.live.update_listener`.
 """
 
 import contextlib
@@ -19,12 +18,12 @@ from topology.core import frames
 
 
 class PublishedUpdates(NamedTuple):
-    """What a frame says.
+    """Content of a frame.
 
     incarnation : int    of the run
-    through : int    all updates as of messages up to this seq have been told
+    through : int    all updates as of messages up to this seq are out
     as_of, seq, change, score    as in `matching.model.UpdateBatch`
-    who : int32[n]    place of the subscription's id in `names`
+    who : int32[n]    position of the subscription's id in `names`
     names : Names
     """
 
@@ -38,22 +37,21 @@ class PublishedUpdates(NamedTuple):
     names: Names
 
 
-def encode(told: PublishedUpdates) -> bytes:
-    """A frame."""
-    header = {"incarnation": told.incarnation, "through": told.through}
-    arrays = {name: getattr(told, name) for name in ("as_of", "seq", "change", "score", "who")}
-    return frames.encode(header, {**arrays, "offsets": told.names.offsets, "data": told.names.data})
+def encode(published: PublishedUpdates) -> bytes:
+    header = {"incarnation": published.incarnation, "through": published.through}
+    arrays = {name: getattr(published, name) for name in ("as_of", "seq", "change", "score", "who")}
+    return frames.encode(header, {**arrays, "offsets": published.names.offsets, "data": published.names.data})
 
 
 def decode(frame: bytes) -> PublishedUpdates:
-    """What a frame says. Raises CheckpointError if it is damaged."""
-    header, arrays = frames.decode(frame, "told")
+    """Raises CheckpointError if the frame is damaged."""
+    header, arrays = frames.decode(frame, "published updates")
     names = Names(arrays.pop("offsets"), arrays.pop("data"))
     return PublishedUpdates(header["incarnation"], header["through"], **arrays, names=names)
 
 
 class UpdatePublisher:
-    """The end of the socket at which it is told.
+    """The sending end of the socket.
 
     Parameters
     ----------
@@ -64,7 +62,7 @@ class UpdatePublisher:
     Raises
     ------
     DeliveryError
-        If nobody listens.
+        If no listener accepts the connection.
     """
 
     def __init__(self, address: str, incarnation: int):
@@ -79,16 +77,16 @@ class UpdatePublisher:
             raise self._failed(error) from error
 
     def add(self, updates: UpdateBatch) -> None:
-        """These are to be told next."""
+        """Buffer updates for the next `publish`."""
         self._waiting.append(updates)
 
-    def tell(self, through: int, subscriptions: IdColumn) -> None:
-        """Tell what was added, and up to which message everything has been. Waits while nobody reads.
+    def publish(self, through: int, subscriptions: IdColumn) -> None:
+        """Send the buffered updates and the seq up to which all are out. Blocks while the listener does not read.
 
         Raises
         ------
         DeliveryError
-            If nobody listens any more.
+            If the listener has closed the connection.
         """
         if not self._waiting and through == self._through:
             return
@@ -96,7 +94,7 @@ class UpdatePublisher:
         whole = concatenate(updates) if updates else _NOTHING
         numbers, who = np.unique(whole.number, return_inverse=True)
         names = Names.of(subscriptions.names(numbers).to_pylist())
-        told = PublishedUpdates(
+        published = PublishedUpdates(
             self._incarnation,
             through,
             whole.as_of,
@@ -107,17 +105,16 @@ class UpdatePublisher:
             names,
         )
         try:
-            self._socket.sendall(encode(told))
+            self._socket.sendall(encode(published))
         except OSError as error:
             raise self._failed(error) from error
 
     def close(self) -> None:
-        """Hang up."""
         with contextlib.suppress(OSError):
             self._socket.close()
 
     def _failed(self, error: OSError) -> DeliveryError:
-        return DeliveryError(f"{self._address}: nobody is there to be told of updates ({error.strerror or error})")
+        return DeliveryError(f"{self._address}: no listener takes updates ({error.strerror or error})")
 
 
 _NONE = np.zeros(0, np.int64)

@@ -1,10 +1,10 @@
-"""The query bolt: holds subscriptions, matches batches, keeps results.
+"""The query bolt: keeps subscriptions, matches batches, maintains results.
 
-A task takes batches strictly in order, each together with the subscription changes that belong to it, and has a room
-for every kind (`matching.operator.KindOperator`): each matches the batch and closes it, at once or, where several tasks
-hold a subscription, when all have been heard (`bolts.exchange`). What rooms ask goes to the tuple tasks, after the
-routers have been relaxed if thresholds play a part in routing; what their answers bring is told late. Nothing ever
-waits. Read on in `matching.operator`, then in a room.
+A task processes batches in order, each with its subscription changes, and has an operator for every kind
+(`matching.operator.KindOperator`). An operator matches a batch and closes it: at once, or, where several tasks have a
+copy of a subscription, when all their hits have arrived (`bolts.exchange`). Window queries go to the tuple tasks, after
+the routing tables have been relaxed if the router uses thresholds; updates that follow from the answers are emitted as
+late updates. Nothing blocks. Read on in `matching.operator`.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ from topology.core.api.component import Bolt, Context, Delivery, Saved
 
 
 class QueryBolt(Bolt):
-    """Holds the subscriptions the router gives to this task.
+    """Matches batches against the subscriptions that the router assigns to this task.
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ class QueryBolt(Bolt):
     options : mapping, optional
         See `matching.operator.OperatorContext.options`.
     kinds : Kinds
-    fading : Fading, optional
-        How scores fade, for kinds that do.
+    fading : DecayParameters, optional
+        How scores decay, for kinds whose scores do.
     """
 
     def __init__(
@@ -77,23 +77,23 @@ class QueryBolt(Bolt):
     def prepare(self, context: Context) -> None:
         self.context = context
         router, task = self.router, context.task
-        self.rooms: dict[int, KindOperator] = {}
+        self.operators: dict[int, KindOperator] = {}
         for kind in self.kinds.run:
             replicates = router.replicates and kind.replicas
-            site = OperatorContext(
+            operator_context = OperatorContext(
                 self.space, self.window, task, context.tasks, router.uses_thresholds and kind.thresholds, replicates,
                 getattr(router, "prefix_only", False), context.size_of("distribution"), self.options,
                 self.fading,
             )  # fmt: skip
-            self.rooms[kind.code] = kind.make_operator(site, self.engines.get(kind.name))
+            self.operators[kind.code] = kind.make_operator(operator_context, self.engines.get(kind.name))
         self.boundary = Boundary(-1, 0, -1, NO_FLOOR)
         self._begin(0)
         self.relaxing: dict[tuple[int, int], tuple[int, int]] = {}  # kind, request -> answers missing, largest batch
-        self.finished = self.told = False
+        self.finished = self.results_emitted = False
         self.subscriptions = self.raises_sent = 0
-        self.met = 0  # messages that mattered to a subscription to a region here
-        self.lost = 0  # those that would have, and were kept from it
-        self.lost_pairs = dict.fromkeys(self.rooms, 0)
+        self.met = 0  # messages that matched a subscription to a region here
+        self.lost = 0  # messages that would have matched, but were withheld by the signature
+        self.lost_pairs = dict.fromkeys(self.operators, 0)
         self.signature = self._new_signature()
 
     def _new_signature(self) -> QuerySignature | None:
@@ -120,23 +120,23 @@ class QueryBolt(Bolt):
             self._advance()
         elif delivery.stream == "found":
             self.exchanges[payload.kind].receive(payload, delivery.task)
-            self._tell_late(self._close(payload.kind))
+            self._emit_late(self._close(payload.kind))
         elif delivery.stream == "answer":
-            step = self.rooms[payload.kind].answer(payload.request, payload.body)
-            self._tell_late([self._follow(payload.kind, step)])
+            output = self.operators[payload.kind].answer(payload.request, payload.body)
+            self._emit_late([self._emit_requests(payload.kind, output)])
         elif delivery.stream == "relaxed":
             self._note_relaxed(payload)
         elif delivery.stream == "register":
             register = payload.body
-            self.rooms[payload.kind].register(
+            self.operators[payload.kind].register(
                 payload.home, register.number, register.version, register.rows, register.changes_through
             )
         else:
-            self.rooms[payload.kind].raise_thresholds(payload.body)
+            self.operators[payload.kind].raise_thresholds(payload.body)
 
     def finish(self) -> None:
         self.finished = True
-        self._tell_results()
+        self._emit_results()
 
     def idle(self) -> bool:
         return self.watermark == self.boundary.number
@@ -146,24 +146,25 @@ class QueryBolt(Bolt):
 
     @property
     def watermark(self) -> int:
-        """Number of the last batch up to which every event has been told."""
-        return min(room.watermark for room in self.rooms.values())
+        """Number of the last batch up to which all updates are out."""
+        return min(operator.watermark for operator in self.operators.values())
 
     def report(self) -> dict[str, Any]:
-        names = {code: self.kinds[code].name for code in self.rooms}
+        names = {code: self.kinds[code].name for code in self.operators}
         return ({} if self.signature is None else self.signature.describe()) | {
-            "held": {names[code]: len(room) for code, room in self.rooms.items()},
+            "held": {names[code]: len(operator) for code, operator in self.operators.items()},
             "room_bytes": {
-                names[code]: sum(array.nbytes for array in room.arrays().values()) for code, room in self.rooms.items()
+                names[code]: sum(array.nbytes for array in operator.arrays().values())
+                for code, operator in self.operators.items()
             },
             "subscriptions_taken": self.subscriptions,
-            "rooms": {names[code]: room.report() for code, room in self.rooms.items()},
+            "rooms": {names[code]: operator.report() for code, operator in self.operators.items()},
             "found_sent": {names[code]: exchange.sent for code, exchange in self.exchanges.items()},
             "raises_sent": self.raises_sent,
             "messages_met": self.met,
             "messages_lost": self.lost,
             "pairs_lost": {names[code]: pairs for code, pairs in self.lost_pairs.items()},
-            "engines": {names[code]: self.kinds[code].chosen(self.engines.get(names[code])) for code in self.rooms},
+            "engines": {names[code]: self.kinds[code].chosen(self.engines.get(names[code])) for code in self.operators},
         }
 
     # -- batches
@@ -175,44 +176,44 @@ class QueryBolt(Bolt):
     def _process(self, changes: ChangeList, part: Part) -> None:
         self.boundary = part.boundary
         added = changes.added
-        held = self.router.holds(changes, self.context.task) if len(added) else np.zeros(0, np.bool_)
-        self.subscriptions += int(np.count_nonzero(held))
+        assigned = self.router.holds(changes, self.context.task) if len(added) else np.zeros(0, np.bool_)
+        self.subscriptions += int(np.count_nonzero(assigned))
         if self.signature is not None:
-            self._sign(part.boundary.number, added.take(np.flatnonzero(held)), changes.removed)
+            self._send_signature(part.boundary.number, added.take(np.flatnonzero(assigned)), changes.removed)
         updates, met, missed = [empty(UpdateBatch)], [], [np.zeros(0, np.int64)]
-        coming = set(added.kind.tolist())
+        added_kinds = set(added.kind.tolist())
         for kind in self.kinds.run:
-            room = self.rooms[kind.code]
-            if kind.code not in coming and self._nobody_at(kind.code, part.boundary.number):
-                room.pass_over(part.boundary)
+            operator = self.operators[kind.code]
+            if kind.code not in added_kinds and self._is_unused(kind.code, part.boundary.number):
+                operator.pass_over(part.boundary)
                 continue
-            matched = room.match(self._turn(kind, part, changes, held))
-            met.append(room.met)
-            missed.append(room.missed)
+            matched = operator.match(self._operator_input(kind, part, changes, assigned))
+            met.append(operator.met)
+            missed.append(operator.missed)
             self.lost_pairs[kind.code] += missed[-1].shape[0]
             if kind.code in self.exchanges:
                 self.exchanges[kind.code].put(part.boundary.number, matched)
                 updates += self._close(kind.code)
             else:
-                updates.append(self._follow(kind.code, room.close(matched.mine, [])))
+                updates.append(self._emit_requests(kind.code, operator.close(matched.mine, [])))
         met = [seqs for seqs in met if seqs.shape[0]]
         self.met += met[0].shape[0] if len(met) == 1 else np.unique(np.concatenate(met)).shape[0] if met else 0
         if len(part.withheld):
             self.lost += np.unique(np.concatenate(missed)).shape[0]
-        told = concatenate([each for each in updates if len(each)] or updates[:1])
-        self.context.emit("updates", Closed(part.boundary, self.watermark, told))
+        emitted = concatenate([each for each in updates if len(each)] or updates[:1])
+        self.context.emit("updates", Closed(part.boundary, self.watermark, emitted))
 
-    def _nobody_at(self, code: int, batch: int) -> bool:
-        """Whether nobody of a kind is here, waits, or may be asked by other tasks: all before this batch is told."""
-        room = self.rooms[code]
-        return code not in self.exchanges and not len(room) and room.watermark == batch - 1
+    def _is_unused(self, code: int, batch: int) -> bool:
+        """Whether a kind has no subscription and no open refill here, and no other task may send hits for it."""
+        operator = self.operators[code]
+        return code not in self.exchanges and not len(operator) and operator.watermark == batch - 1
 
-    def _turn(self, kind: Kind, part: Part, changes: ChangeList, held: np.ndarray) -> OperatorInput:
-        """What a batch is for one kind."""
+    def _operator_input(self, kind: Kind, part: Part, changes: ChangeList, assigned: np.ndarray) -> OperatorInput:
+        """The part of a batch and its changes that concerns one kind."""
         task, router = self.context.task, self.router
         rows = np.flatnonzero(changes.added.kind == kind.code)
         home = np.full(rows.shape[0], task, np.int64)
-        mine = held[rows]
+        mine = assigned[rows]
         added = changes.added
         if kind.code in self.exchanges and rows.shape[0]:
             home, holders = router.homes_of(changes.added.take(rows))
@@ -220,39 +221,39 @@ class QueryBolt(Bolt):
             here = np.flatnonzero(mine | (home == task))
         else:
             here = np.flatnonzero(mine)
-        if here.shape[0] < len(added):  # not of an empty table, as most small batches have
+        if here.shape[0] < len(added):  # most small batches add none
             added = added.take(rows[here])
-        messages, withheld = (self._answered(kind.code, each) for each in (part.messages, part.withheld))
+        messages, withheld = (self._owned_rows(kind.code, each) for each in (part.messages, part.withheld))
         ended = part.ended if kind.needs_ended else NO_MESSAGES
         shared = kind.stands == "box" and any(router.shares_pairs(some) for some in (messages, withheld) if len(some))
         owned = self._owned if shared else None
         removed = changes.removed.of_kind(kind.code)
         return OperatorInput(part.boundary, messages, ended, added, home[here], mine[here], removed, owned, withheld)
 
-    def _answered(self, kind: int, messages: MessageBatch) -> MessageBatch:
-        """Those that this task answers for."""
+    def _owned_rows(self, kind: int, messages: MessageBatch) -> MessageBatch:
+        """The messages that this task must match for a kind."""
         wanted = self.router.rows_for(kind, messages, self.context.task) if len(messages) else None
         return messages if wanted is None or wanted.size == len(messages) else messages.take(wanted)
 
     def _close(self, code: int) -> list[UpdateBatch]:
-        """Close what can be closed now of a kind that tasks share."""
-        room = self.rooms[code]
-        return [self._follow(code, room.close(mine, found)) for mine, found in self.exchanges[code].ready()]
+        """Close the batches of a replicated kind for which all hits have arrived."""
+        operator = self.operators[code]
+        return [self._emit_requests(code, operator.close(mine, found)) for mine, found in self.exchanges[code].ready()]
 
     def _owned(self, region, messages, row):
         return self.router.owned_pairs(region, messages, row, self.context.task)
 
-    def _sign(self, batch: int, added: SubscriptionTable, removed: Removals) -> None:
-        """Tell the distribution tasks what this batch's changes leave. Every earlier batch has been routed by now."""
+    def _send_signature(self, batch: int, added: SubscriptionTable, removed: Removals) -> None:
+        """Send the signature to the distribution tasks if this batch changed it. All earlier batches are routed."""
         assert self.signature is not None
         region = self.router.traits.region
         added = added.take(np.flatnonzero(region[added.kind]))
         leaving, strict = [], []
-        for code, room in self.rooms.items():
+        for code, operator in self.operators.items():
             if region[code]:
-                gone = removed.of_kind(code).number
-                leaving.append(gone[room.holds(gone)])
-                strict.append(room.claims(leaving[-1]))
+                removed_here = removed.of_kind(code).number
+                leaving.append(removed_here[operator.holds(removed_here)])
+                strict.append(operator.claims(leaving[-1]))
         regions, terms = (np.concatenate(column) for column in zip(*strict, strict=True))
         staying = added.take(np.flatnonzero(~np.isin(added.number, removed.number)))
         claims = Claims(regions, np.arange(terms.shape[0] + 1), terms)
@@ -261,35 +262,35 @@ class QueryBolt(Bolt):
         if patch is not None:
             self.context.emit("signature", patch)
 
-    # -- what rooms ask for
+    # -- window queries and thresholds
 
-    def _follow(self, code: int, step: OperatorOutput) -> UpdateBatch:
-        """Send out what a step asks for; returns what it tells."""
+    def _emit_requests(self, code: int, output: OperatorOutput) -> UpdateBatch:
+        """Send the window queries, relaxations and thresholds of an output; returns its updates."""
         task = self.context.task
-        for ask in step.asks:
-            if not ask.question.more:
-                self.context.count("refills", ask.question.rows[0].shape[0])
-            self.context.emit("ask", Addressed(code, task, ask.request, ask.question))
-        for relax in step.relaxes:
+        for query in output.asks:
+            if not query.question.more:
+                self.context.count("refills", query.question.rows[0].shape[0])
+            self.context.emit("ask", Addressed(code, task, query.request, query.question))
+        for relax in output.relaxes:
             self.context.count("refills", relax.number.shape[0])
             self.relaxing[code, relax.request] = (self.context.size_of("distribution"), -1)
             self.context.emit("relax", Addressed(code, task, relax.request, Relaxing(relax.number, relax.version)))
-        if step.raised.number.size and self.router.uses_thresholds:
-            self.context.emit("raise", Addressed(code, task, 0, step.raised))
+        if output.raised.number.size and self.router.uses_thresholds:
+            self.context.emit("raise", Addressed(code, task, 0, output.raised))
             if self.router.replicates and self.kinds[code].replicas:
-                self._tell_replicas(code, step)
-        for name, amount in step.work._asdict().items():
+                self._emit_to_replicas(code, output)
+        for name, amount in output.work._asdict().items():
             self.context.count(name, amount)
-        return step.updates
+        return output.updates
 
-    def _tell_replicas(self, code: int, step: OperatorOutput) -> None:
-        wanted = self.rooms[code].sharers(step.raised.number)
+    def _emit_to_replicas(self, code: int, output: OperatorOutput) -> None:
+        wanted = self.operators[code].sharers(output.raised.number)
         for task in range(self.context.tasks):
             mine = np.flatnonzero(wanted[:, task])
             if task != self.context.task and mine.size:
                 self.raises_sent += mine.size
                 self.context.emit(
-                    "thresholds", Addressed(code, self.context.task, 0, take_rows(step.raised, mine)), to=task
+                    "thresholds", Addressed(code, self.context.task, 0, take_rows(output.raised, mine)), to=task
                 )
 
     def _note_relaxed(self, relaxed: Addressed) -> None:
@@ -299,34 +300,34 @@ class QueryBolt(Bolt):
         if missing > 1:
             self.relaxing[key] = (missing - 1, last_batch)
             return
-        ask = self.rooms[relaxed.kind].relaxed(relaxed.request, last_batch)
-        self.context.emit("ask", Addressed(relaxed.kind, self.context.task, ask.request, ask.question))
+        query = self.operators[relaxed.kind].relaxed(relaxed.request, last_batch)
+        self.context.emit("ask", Addressed(relaxed.kind, self.context.task, query.request, query.question))
 
-    # -- what is told
+    # -- updates
 
-    def _tell_late(self, updates: list[UpdateBatch]) -> None:
-        """Tell of batches that were told of before; an empty list if there is nothing new to know."""
+    def _emit_late(self, updates: list[UpdateBatch]) -> None:
+        """Emit updates of batches that are closed already."""
         if updates:
             self.context.emit("late", Late(self.watermark, concatenate(updates)))
         if self.finished:
-            self._tell_results()
+            self._emit_results()
 
-    def _tell_results(self) -> None:
-        if self.idle() and not self.told:
-            self.told = True
-            standing = [self.rooms[kind.code].results() for kind in self.kinds.run if kind.standing]
+    def _emit_results(self) -> None:
+        if self.idle() and not self.results_emitted:
+            self.results_emitted = True
+            standing = [self.operators[kind.code].results() for kind in self.kinds.run if kind.standing]
             nothing = ResultBatch(*empty(ResultBatch)[:4])
             self.context.emit("results", concatenate([each for each in standing if len(each)] or [nothing]))
 
-    # -- what is saved
+    # -- checkpoints
 
     def state(self) -> dict[str, np.ndarray]:
         counts = np.array([self.subscriptions, self.raises_sent])
         met = np.array([self.met, self.lost, *self.lost_pairs.values()])
         arrays = {"boundary": np.array(self.boundary, np.int64), "counts": counts, "met": met}
-        for code, room in self.rooms.items():
-            state = room.state()
-            if self.router.shares and not self.kinds[code].standing:  # held by several, saved by the lowest of them
+        for code, operator in self.operators.items():
+            state = operator.state()
+            if self.router.shares and not self.kinds[code].standing:  # several tasks may have it: the lowest saves it
                 lower = [self.router.held_by(state.table, task) for task in range(self.context.task)]
                 if lower:
                     state = state.take(np.flatnonzero(~np.logical_or.reduce(lower)))
@@ -336,7 +337,7 @@ class QueryBolt(Bolt):
     def restore(self, saved: Saved) -> None:
         self.boundary = Boundary(*map(int, saved.parts["query"][0]["boundary"]))
         self._begin(saved.number + 1)
-        if self.context.task == 0:  # figures of all that is done
+        if self.context.task == 0:  # totals of all tasks
             before = saved.tasks("query")
             self.subscriptions, self.raises_sent = np.sum([task["counts"] for task in before], 0).tolist()
             if "met" in before[0]:
@@ -345,22 +346,22 @@ class QueryBolt(Bolt):
         self.router = self.router.restored(saved.tasks("distribution"), saved.work.get("query", ()))
         self.signature = self._new_signature()
         states = self.kinds.saved_states(saved.parts["query"])
-        # of all kinds together: what is placed by cost is weighed against all others
+        # all kinds together, since placement by cost weighs each subscription against all others
         everyone = concatenate([state.table for state in states.values()])
-        told = saved.parts.get("subscriptions", ({},))[0]
-        held_of_all = self.router.holds_again(everyone, self.context.task, told)
+        spout_state = saved.parts.get("subscriptions", ({},))[0]
+        assigned_of_all = self.router.holds_again(everyone, self.context.task, spout_state)
         cuts = np.cumsum([len(state.table) for state in states.values()])[:-1]
-        for (code, state), held in zip(states.items(), np.split(held_of_all, cuts), strict=True):
+        for (code, state), assigned in zip(states.items(), np.split(assigned_of_all, cuts), strict=True):
             table = state.table
             home = np.full(len(table), self.context.task, np.int64)
-            here = held
+            here = assigned
             if code in self.exchanges:
                 home, holders = self.router.homes_of(table)
                 self.exchanges[code].note(home, holders)
-                here = held | (home == self.context.task)
+                here = assigned | (home == self.context.task)
             rows = np.flatnonzero(here)
-            self.rooms[code].restore(self.boundary, state.take(rows), home[rows], held[rows])
+            self.operators[code].restore(self.boundary, state.take(rows), home[rows], assigned[rows])
         if self.signature is not None:
-            mine = everyone.take(np.flatnonzero(held_of_all & self.router.traits.region[everyone.kind]))
-            nobody = Claims(np.zeros((0, 4)), np.zeros(1, np.int64), np.zeros(0, np.int32))
-            self.signature.follow(mine, np.zeros(0, np.int64), nobody)
+            mine = everyone.take(np.flatnonzero(assigned_of_all & self.router.traits.region[everyone.kind]))
+            no_claims = Claims(np.zeros((0, 4)), np.zeros(1, np.int64), np.zeros(0, np.int32))
+            self.signature.follow(mine, np.zeros(0, np.int64), no_claims)

@@ -1,8 +1,8 @@
-"""The tuple bolt: holds a share of the window's messages and answers questions about it.
+"""The tuple bolt: stores its part of the window's messages and answers window queries.
 
-A question "as of batch b, up to batch B" waits until both are stored. The messages lie in one log; over it stands, for
-every kind that may ask, an index of its own (`matching.operator.WindowIndex`). Answers of all tuple tasks to one
-question meet at one aggregation task. Read on in `bolts.aggregation`.
+A query "as of batch b, up to batch B" waits until both are stored. The messages are in one log, with a window index
+(`matching.operator.WindowIndex`) for every kind that sends queries. The answers of all tuple tasks to one query go to
+one aggregation task. Read on in `bolts.aggregation`.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,18 +24,18 @@ from topology.core.api.component import Bolt, Context, Delivery, Saved
 
 
 class TupleBolt(Bolt):
-    """Stores messages and answers questions.
+    """Stores messages and answers window queries.
 
     Parameters
     ----------
     space : Space
     kept_boundaries : int
-        How far back questions may reach. With C credits, and acknowledgements held back while a refill is C batches
-        behind, no batch is published more than 2 C after one that is still asked about.
+        How many batches back queries may reach. With C credits, and acknowledgements delayed while a refill is C
+        batches behind, no batch is published more than 2 C after one that may still be queried.
     window_indexes : mapping of kind to name, optional
         See `matching.kind_table.Kind.windows`; kinds left out get their default.
     asking : collection of str, optional
-        Names of the kinds that may ask; all by default.
+        Names of the kinds that may send window queries; all by default.
     kinds : Kinds
     """
 
@@ -56,7 +56,7 @@ class TupleBolt(Bolt):
     def prepare(self, context: Context) -> None:
         self.context = context
         self.log = WindowLog()
-        self.shares: dict[int, WindowIndex] = {
+        self.indexes: dict[int, WindowIndex] = {
             kind.code: kind.window(self.window_indexes.get(kind.name))(self.space, self.kept_boundaries)
             for kind in self.kinds.run
             if kind.windowed and kind.name in self.asking
@@ -64,7 +64,7 @@ class TupleBolt(Bolt):
         self.inputs = InOrder({"window": 1}, name=f"tuples:{context.task}")
         self.aggregation_tasks = context.size_of("aggregation")
         self.waiting: list[Addressed] = []
-        self.answered = dict.fromkeys(self.shares, 0)
+        self.answered = dict.fromkeys(self.indexes, 0)
 
     def execute(self, delivery: Delivery) -> None:
         if delivery.stream == "ask":
@@ -74,8 +74,8 @@ class TupleBolt(Bolt):
             while (ready := self.inputs.pop()) is not None:
                 part: Part = ready.payloads["window"][0]
                 self.log.store(part.boundary, part.messages, part.ended.seq)
-                for share in self.shares.values():
-                    share.store(part.boundary, part.messages, part.ended.seq)
+                for index in self.indexes.values():
+                    index.store(part.boundary, part.messages, part.ended.seq)
                 self.context.acknowledge(ready.number)
         self._answer()
 
@@ -83,7 +83,7 @@ class TupleBolt(Bolt):
         return {
             "messages_held": len(self.log),
             "log_bytes": self.log.size_bytes(),
-            "window_bytes": {self.kinds[code].name: share.size_bytes() for code, share in self.shares.items()},
+            "window_bytes": {self.kinds[code].name: index.size_bytes() for code, index in self.indexes.items()},
             "answered": {self.kinds[code].name: rows for code, rows in self.answered.items()},
         }
 
@@ -95,7 +95,7 @@ class TupleBolt(Bolt):
         return {"boundary": np.array(self.log.boundary, np.int64), "ended": ended} | messages._asdict()
 
     def restore(self, saved: Saved) -> None:
-        """Take this task's part of everybody's messages; the indexes are made anew."""
+        """Take this task's part of all messages; window indexes are rebuilt."""
         parts = saved.parts["tuples"]
         boundary = Boundary(*map(int, parts[0]["boundary"]))
         self.inputs = InOrder({"window": 1}, first=saved.number + 1, name=f"tuples:{self.context.task}")
@@ -104,23 +104,23 @@ class TupleBolt(Bolt):
         mine = together.take(rows[np.argsort(together.seq[rows])])
         ended = np.intersect1d(np.concatenate([part["ended"] for part in parts]), mine.seq)
         self.log.store(boundary, mine, ended)
-        for share in self.shares.values():
-            share.load(boundary, mine, ended)
+        for index in self.indexes.values():
+            index.load(boundary, mine, ended)
 
     def _answer(self) -> None:
-        """Answer what can be answered; questions may overtake each other, since each names its boundary."""
+        """Answer the queries whose batches are stored, in any order, since each names its boundary."""
         still_waiting = []
-        for asked in self.waiting:
-            share, question = self.shares.get(asked.kind), asked.body
-            if share is None:
+        for request in self.waiting:
+            index, query = self.indexes.get(request.kind), request.body
+            if index is None:
                 raise EngineError(
-                    f"tuples:{self.context.task}: a subscription of kind {self.kinds[asked.kind].name} asks for a "
-                    "window that is not held; name its kind in `asking`"
+                    f"tuples:{self.context.task}: a subscription of kind {self.kinds[request.kind].name} queries a "
+                    "window that is not stored; name its kind in `asking`"
                 )
-            if max(question.up_to, question.as_of.number) > share.stored_through:
-                still_waiting.append(asked)
+            if max(query.up_to, query.as_of.number) > index.stored_through:
+                still_waiting.append(request)
                 continue
-            self.answered[asked.kind] += question.rows[0].shape[0]
-            answer = asked._replace(body=share.answer(question))
-            self.context.emit("partial", answer, to=(asked.request + asked.home) % self.aggregation_tasks)
+            self.answered[request.kind] += query.rows[0].shape[0]
+            answer = request._replace(body=index.answer(query))
+            self.context.emit("partial", answer, to=(request.request + request.home) % self.aggregation_tasks)
         self.waiting = still_waiting

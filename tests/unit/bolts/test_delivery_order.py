@@ -269,7 +269,7 @@ def test_succession_keeps_nothing_where_no_id_comes_back():
         succession.change(changes(batch, removed=[0])._replace(follows=None), told)
     assert len(succession) == succession.held_back == 0
     assert [batch for batch, _ in succession._removals] == [3]
-    assert not succession._waiting.size and not succession._held
+    assert not succession._waiting.size and not succession._delayed
 
 
 def test_succession_frees_what_waited():
@@ -284,7 +284,7 @@ def test_succession_frees_what_waited():
     assert succession.release(1) is None
     released = succession.release(2)
     assert released is not None and released.number.tolist() == [3] and len(succession) == 0
-    assert not succession._waiting.size and not succession._held and succession.held_back == 2
+    assert not succession._waiting.size and not succession._delayed and succession.held_back == 2
 
 
 def test_delivery_impossible_follows_raise(tmp_path):

@@ -53,12 +53,12 @@ class Heard(Listener):
 
 def test_listener_writes_what_is_told_with_text_and_place():
     with Heard() as heard:
-        teller = UpdatePublisher(heard.address, 0)
-        teller.add(updates((3, 1, 2, ENTER, 0.5), (3, 0, 3, MATCH, np.nan)))
-        teller.add(updates((3, 1, 3, ENTER, 0.25)))
-        teller.tell(3, ids("a", "ü"))
+        publisher = UpdatePublisher(heard.address, 0)
+        publisher.add(updates((3, 1, 2, ENTER, 0.5), (3, 0, 3, MATCH, np.nan)))
+        publisher.add(updates((3, 1, 3, ENTER, 0.25)))
+        publisher.publish(3, ids("a", "ü"))
         heard.await_through(3)
-        teller.close()
+        publisher.close()
     of_it = {"text": "é", "lon": 1.0, "lat": 2.0}
     assert heard.rows() == [
         {"change": "enter", "subscription_id": "ü", "as_of": 3, "message_id": "m2", "seq": 2, "score": 0.5, **of_it},
@@ -71,9 +71,9 @@ def test_listener_writes_what_is_told_with_text_and_place():
 def test_listener_writes_nothing_of_an_older_incarnation_nor_what_was_told_to_its_end():
     with Heard() as heard:
         first, second = (UpdatePublisher(heard.address, incarnation) for incarnation in (4, 5))
-        for teller, last in ((first, 7), (second, 9)):
-            teller.add(updates(*((seq, 0, seq, MATCH, np.nan) for seq in range(5, last + 1))))
-            teller.tell(last, ids("a"))
+        for publisher, last in ((first, 7), (second, 9)):
+            publisher.add(updates(*((seq, 0, seq, MATCH, np.nan) for seq in range(5, last + 1))))
+            publisher.publish(last, ids("a"))
             heard.await_through(last)
         first.add(updates((8, 0, 8, MATCH, np.nan)))
         first.tell(12, ids("a"))
@@ -90,14 +90,14 @@ def test_listener_that_cannot_write_keeps_why_and_listens_on():
         raise BrokenPipeError
 
     with Listener(refuse, said, InFlight(1)) as listener:
-        teller = UpdatePublisher(listener.address, 0)
+        publisher = UpdatePublisher(listener.address, 0)
         for last in range(300):
-            teller.add(updates(*((last, 0, last, MATCH, np.nan) for _ in range(100))))
-            teller.tell(last, ids("a"))
+            publisher.add(updates(*((last, 0, last, MATCH, np.nan) for _ in range(100))))
+            publisher.publish(last, ids("a"))
         deadline = time.monotonic() + 20
         while listener.reached(0) < 299 and time.monotonic() < deadline:
             time.sleep(0.005)
-        teller.close()
+        publisher.close()
     assert isinstance(listener.failure, BrokenPipeError) and listener.reached(0) == 299 and listener.updates == 0
 
 
@@ -107,14 +107,14 @@ def test_listener_lets_go_of_who_sends_what_is_no_frame():
         stranger.sendall(b"x" * 32)
         stranger.settimeout(20)
         assert stranger.recv(1) == b""
-        teller = UpdatePublisher(heard.address, 0)
-        teller.tell(1, ids("a"))
+        publisher = UpdatePublisher(heard.address, 0)
+        publisher.publish(1, ids("a"))
         heard.await_through(1)
-        teller.close()
+        publisher.close()
 
 
-def test_teller_to_whom_nobody_listens_says_so(tmp_path):
-    with pytest.raises(DeliveryError, match="nobody is there to be told"):
+def test_publisher_without_a_listener_says_so(tmp_path):
+    with pytest.raises(DeliveryError, match="no listener takes updates"):
         UpdatePublisher(str(tmp_path / "nobody"), 0)
 
 
