@@ -1,15 +1,14 @@
 """The delivery bolt: where updates leave the topology, with names instead of numbers.
 
 It takes batch b once every query task has closed it and its message ids and subscription changes are here, writes the
-updates, records their latency, and gives the batch's credit back. At the end it writes the results.
+updates, records their latency, and acknowledges the batch. At the end it writes the results.
 
-Whoever applies the updates of an external id in the order of the files holds its results: boundary by boundary, leaves
-before enters, those of a replaced subscription before those of its successor. Each query task tells a subscription's
-updates in this order, and batches are taken in order; what a successor is told early waits in `bolts.replacements`.
+Applying the updates of an external id in file order yields its results: boundary by boundary, leaves before enters,
+those of a replaced subscription before those of its successor. Each query task emits a subscription's updates in this
+order, and batches are taken in order; early updates of a successor are delayed by `bolts.replacements`.
 
-Everything about files is in `bolts.sinks`, the file to read next, and about names in `bolts.names` and
-`bolts.retained`; the end of the way is `skyray verify`, which compares what this bolt wrote with `matching.naive` and
-follows the order.
+Files are written by `bolts.sinks`, names are kept by `bolts.names` and `bolts.retained`; `skyray verify` compares what
+this bolt wrote with `matching.naive` and checks the order.
 """
 
 from collections import deque
@@ -44,7 +43,7 @@ from topology.core.api.component import Bolt, Context, Delivery, Saved
 from topology.core.checkpoint.storage import Output, open_disk
 from topology.core.metrics import LatencyHistogram
 
-#: Updates in a file of a run that is not saved as it goes.
+#: Updates in a file of a run without checkpoints.
 PART_ROWS = 5_000_000
 SINKS = ("parquet", "jsonl", "count")
 
@@ -63,31 +62,29 @@ class DeliveryBolt(Bolt):
     ----------
     out_dir : str
         Directory of the run: gets `updates/part-00000.parquet` (or `.jsonl`), ... and `results.parquet`, under hidden
-        names: whoever drives the topology names what is to be read (`Component.outputs`).
+        names, which the driver renames (`Component.outputs`).
     window : Window
-        Tells when a message id can be given up.
+        Determines when a message id can be dropped.
     slack : int
-        The acknowledgement of batch x is held back while some query task has told everything only up to a batch before
-        x - `slack`: the number of credits, so that nobody runs further ahead of a pending refill than the tuple bolts
-        remember.
+        Batch x is acknowledged once the watermark is at least x - `slack`: the number of credits, so that no task runs
+        further ahead of an open refill than the boundaries that tuple bolts keep.
     sink : str
         "parquet", "jsonl", or "count", which writes nothing.
     file_rows : int or None
-        About how many updates a file holds; None, for a run that is saved as it goes: those between two checkpoints,
-        unless these are so few that they wait for more.
+        Approximate updates per file; None, for a run with checkpoints: those between two checkpoints, or between more
+        if these are few.
     query : str
         Name of the component whose tasks close batches.
     lasting : sequence of int
-        Codes of the kinds whose results may hold messages that have left the window.
+        Codes of the cumulative kinds, whose results may keep messages that have left the window.
     listener : str, optional
-        Path of a socket where somebody wants to be told of updates at once (`bolts.publishing`).
+        Path of a socket to publish updates to as soon as they are out (`bolts.publishing`).
     steady_from : int
-        Seq of a message: the latency of batches that begin before it is told apart, as that of the warm-up.
+        Seq of a message: the latency of batches that begin before it is recorded apart, as that of the warm-up.
 
     Notes
     -----
-    Memory: ids of the window's messages and of all subscriptions, of messages that lasting results hold, and
-    what subscriptions have been told before the one that they replace was told to its end.
+    Memory: ids of all subscriptions, of the window's messages and of those in cumulative results, and delayed updates.
     """
 
     def __init__(
@@ -116,7 +113,7 @@ class DeliveryBolt(Bolt):
         self.listener = listener
         self.steady_from = steady_from
         self.sink: Sink | None = None
-        self.teller: UpdatePublisher | None = None
+        self.publisher: UpdatePublisher | None = None
 
     def prepare(self, context: Context) -> None:
         """Make the output directory."""
@@ -127,27 +124,27 @@ class DeliveryBolt(Bolt):
         self.inputs = self._inputs(0)
         self.subscriptions = IdColumn("subscription", self.sink_name != "count" or self.listener is not None)
         self.messages = IdColumn("message", self.sink_name != "count")
-        self.held = RetainedMessages(self.lasting)
-        self.succession = ReplacementOrder()
+        self.retained = RetainedMessages(self.lasting)
+        self.replacements = ReplacementOrder()
         self.digest = Digest()
         self.counts = np.zeros(len(CHANGES), np.int64)
-        self.processed = -1  # last batch whose updates were taken
+        self.processed = -1  # last batch taken from all query tasks
         self.acknowledged = -1
-        self.told = [-1] * self.query_tasks  # complete_through of each query task, as far as its updates were taken
+        self.watermarks = [-1] * self.query_tasks  # of each query task, as far as its updates were taken
         self.closed = [-1] * self.query_tasks  # last batch each query task has closed
         self.late: list[deque[tuple[int, Late]]] = [deque() for _ in range(self.query_tasks)]
         self.open: deque[_Published] = deque()
         self.results: dict[int, ResultBatch] = {}
         self.result_rows = 0
         self.result_bytes = 0
-        self.swallow_through = -1  # updates as of seqs up to here are in files that have their names
+        self.committed_through = -1  # updates as of seqs up to here are in committed files
         self.cutting = False
         self.finished: list[Output] = []
         self.used = False
         self.warm_up = LatencyHistogram()
         self.sink = self._make_sink()
         if self.listener is not None:
-            self.teller = UpdatePublisher(self.listener, context.incarnation)
+            self.publisher = UpdatePublisher(self.listener, context.incarnation)
 
     def execute(self, delivery: Delivery) -> None:
         """Take one payload; write every batch that has become complete by it.
@@ -159,14 +156,14 @@ class DeliveryBolt(Bolt):
         """
         if self.used:
             raise DeliveryError(
-                f"{self.out_dir}: holds the output of an earlier run; remove it or choose another directory"
+                f"{self.out_dir}: has the output of an earlier run; remove it or choose another directory"
             )
         stream, payload, sender = delivery.stream, delivery.payload, delivery.task
         if stream == "updates":
             self.closed[sender] = payload.boundary.number
             self.inputs.put(payload.boundary.number, "updates", payload, sender)
         elif stream == "late":
-            # It follows this task's own batches, while other tasks may be behind: its turn is after the same batch.
+            # It belongs after the last batch that this task has closed, which other tasks may not have closed yet.
             self.late[sender].append((self.closed[sender], payload))
         elif stream == "changes":
             self.inputs.put(payload.batch, "changes", payload)
@@ -181,9 +178,9 @@ class DeliveryBolt(Bolt):
         while (ready := self.inputs.pop()) is not None:
             self._accept(ready.number, **ready.payloads)
             self._accept_late()
-        if self.teller is not None and self.open:
-            at = self.open[0].boundary  # the last one up to which everything is told, or the first of all
-            self.teller.tell(at.last_seq if at.number <= self.watermark else -1, self.subscriptions)
+        if self.publisher is not None and self.open:
+            at = self.open[0].boundary  # the one at the watermark, or the first of all
+            self.publisher.publish(at.last_seq if at.number <= self.watermark else -1, self.subscriptions)
         self._acknowledge()
 
     def finish(self) -> None:
@@ -192,24 +189,24 @@ class DeliveryBolt(Bolt):
         Raises
         ------
         TopologyError
-            If something is missing: a batch in part, the results of a query task, updates behind a refill. If updates
-            still wait for a predecessor's.
+            If input is missing: part of a batch, the results of a query task, updates after a refill. If updates
+            are still delayed.
         DeliveryError
             If a file cannot be written.
         """
         name = self.context.component
         if len(self.inputs):
             raise TopologyError(f"{name}: all inputs have ended, but {self.inputs.missing()}")
-        behind = [f"{self.query}:{task} (batch {told})" for task, told in enumerate(self.told) if told < self.processed]
+        behind = [f"{self.query}:{task} (batch {at})" for task, at in enumerate(self.watermarks) if at < self.processed]
         if behind:
             raise TopologyError(
                 f"{name}: all inputs have ended at batch {self.processed}, but not all updates have come from "
                 + ", ".join(behind)
             )
-        if len(self.succession):
+        if len(self.replacements):
             raise TopologyError(
-                f"{name}: everything is told up to batch {self.processed}, but {len(self.succession)} updates still "
-                "wait for those of the subscriptions that theirs replaced"
+                f"{name}: the watermark is at the last batch {self.processed}, but {len(self.replacements)} updates "
+                "are still delayed until those of the subscriptions that theirs replaced are complete"
             )
         absent = [f"{self.query}:{task}" for task in range(self.query_tasks) if task not in self.results]
         if absent:
@@ -225,7 +222,7 @@ class DeliveryBolt(Bolt):
         return [*sealed, *finished]
 
     def cut(self) -> Sequence[Callable[[], Output]]:
-        """End the part at hand, if what is in it is worth one."""
+        """End the current part if it has enough updates."""
         assert self.sink is not None
         self.cutting = True
         return self.sink.cut(self.subscriptions, self.messages, self.context.now())
@@ -233,13 +230,12 @@ class DeliveryBolt(Bolt):
     def report(self) -> dict[str, Any]:
         """Digest, updates by kind of change, `watermark`, batches, results, bytes written and in memory.
 
-        `held_back`: updates that came before those of the subscription that theirs replaced. `warm_up`: latency of
-        batches that are not counted among the others'.
+        `held_back`: updates delayed by the replacement order. `warm_up`: latency of the batches of the warm-up.
         """
         return {
             "digest": self.digest.hex(),
             "updates": dict(zip(CHANGES, self.counts.tolist(), strict=True)),
-            "held_back": self.succession.held_back,
+            "held_back": self.replacements.held_back,
             "complete_through": self.watermark,
             "batches": self.processed + 1,
             "acknowledged": self.acknowledged + 1,
@@ -252,19 +248,18 @@ class DeliveryBolt(Bolt):
         }
 
     def quiet(self) -> bool:
-        """Whether every batch that has come in part has come whole, and all of it is told."""
-        waits = len(self.inputs) or len(self.succession) or any(self.late)
+        """Whether no batch is incomplete and the watermark is at the last one."""
+        waits = len(self.inputs) or len(self.replacements) or any(self.late)
         return not waits and self.watermark == self.processed
 
     def state(self) -> dict[str, np.ndarray]:
-        """Counts, digest, the ids that later updates and results may name; of a run that is saved as it goes on, also
-        updates that are in no file yet."""
+        """Counts, digest, the ids that later updates and results may name; with checkpoints, also unwritten updates."""
         last = [published.boundary for published in self.open]  # one, or none before the first batch
-        dead = max((self.held.dead_before(boundary.floor) for boundary in last), default=0)
+        dead = max((self.retained.dead_before(boundary.floor) for boundary in last), default=0)
         parts = {
             "subscriptions": self.subscriptions.state(0, np.zeros(0, np.int64)),
-            "messages": self.messages.state(max(dead, self.messages.first), self.held.messages()),
-            "held": self.held.state(),
+            "messages": self.messages.state(max(dead, self.messages.first), self.retained.messages()),
+            "held": self.retained.state(),
         }
         if self.cutting and self.sink is not None:
             self.cutting = False
@@ -272,49 +267,47 @@ class DeliveryBolt(Bolt):
         return {
             "digest": np.array(self.digest.lanes, np.uint64),
             "updates": self.counts.copy(),
-            "held_back": np.array(self.succession.held_back, np.int64),
+            "held_back": np.array(self.replacements.held_back, np.int64),
             "boundary": np.array(last, np.int64).reshape(-1, len(Boundary._fields)),
         } | {f"{name}:{column}": values for name, part in parts.items() for column, values in part.items()}
 
     def restore(self, saved: Saved) -> None:
-        """Go on behind a batch; updates go into this run's own directory, digest and counts go on.
-
-        In the directory of the run that was saved, updates that have their names there are not written again.
+        """Resume after a batch: digest and counts continue; updates that are in committed files are not rewritten.
 
         Raises
         ------
         CheckpointError
-            If ids are needed and were not saved.
+            If ids are needed and the checkpoint has none.
         """
         state = saved.single(self.context.component)
         self.inputs = self._inputs(saved.number + 1)
         self.processed = self.acknowledged = saved.number
-        self.told = [saved.number] * self.query_tasks
+        self.watermarks = [saved.number] * self.query_tasks
         self.closed = [saved.number] * self.query_tasks
         self.digest.lanes = state["digest"].tolist()
         self.counts = state["updates"].copy()
-        self.succession.held_back = int(state["held_back"])
-        # nothing more is told about it: only the floor is still asked for
+        self.replacements.held_back = int(state["held_back"])
+        # all its updates are out: only its floor is still needed
         self.open = deque(_Published(Boundary(*row), self.context.now()) for row in state["boundary"].tolist())
         self.subscriptions.restore(_part(state, "subscriptions"))
         self.messages.restore(_part(state, "messages"))
-        self.held.restore(_part(state, "held"), self.subscriptions.end)
+        self.retained.restore(_part(state, "held"), self.subscriptions.end)
         written = _part(state, "sink")
         if written:
             assert self.sink is not None
-            self.swallow_through = self.sink.restore(written)
+            self.committed_through = self.sink.restore(written)
             self.used = False
 
     @property
     def watermark(self) -> int:
-        """Number of the last batch up to which every event is out, -1 if none."""
-        return min(self.told)
+        """Number of the last batch up to which all updates are out, -1 if none."""
+        return min(self.watermarks)
 
     def close(self) -> None:
         if self.sink is not None:
-            self.sink.abandon()  # what was committed has its name and stays
-        if self.teller is not None:
-            self.teller.close()
+            self.sink.abandon()  # committed files stay
+        if self.publisher is not None:
+            self.publisher.close()
 
     def _inputs(self, first: int) -> InOrder:
         return InOrder({"changes": 1, "ids": 1, "updates": self.query_tasks}, first, name=self.context.component)
@@ -341,8 +334,8 @@ class DeliveryBolt(Bolt):
         self.subscriptions.append(names)
         if removed.number.shape[0] and not 0 <= removed.number.min() <= removed.number.max() < self.subscriptions.end:
             raise TopologyError(f"change list {number}: removes subscription {int(removed.number.max())}, never added")
-        self.held.change(added.kind, removed.number)
-        self.succession.change(changes[0], self.watermark)
+        self.retained.change(added.kind, removed.number)
+        self.replacements.change(changes[0], self.watermark)
         boundary, published_s, message_names = ids[0]
         size = boundary.last_seq - boundary.first_seq + 1
         if boundary.first_seq != self.messages.end or size != len(message_names.offsets) - 1:
@@ -353,9 +346,9 @@ class DeliveryBolt(Bolt):
         self.messages.append(message_names)
         self.open.append(_Published(boundary, published_s))
         self.processed = number
-        self._write(self.succession.admit(concatenate([closed.updates for closed in updates])))
+        self._write(self.replacements.admit(concatenate([closed.updates for closed in updates])))
         for task, closed in enumerate(updates):
-            self._note_told(task, closed.watermark)
+            self._set_watermark(task, closed.watermark)
         self._settle()
 
     def _accept_late(self) -> None:
@@ -363,26 +356,26 @@ class DeliveryBolt(Bolt):
         for task, waiting in enumerate(self.late):
             while waiting and waiting[0][0] <= self.processed:
                 late = waiting.popleft()[1]
-                self._write(self.succession.admit(late.updates))
-                self._note_told(task, late.watermark)
+                self._write(self.replacements.admit(late.updates))
+                self._set_watermark(task, late.watermark)
                 taken = True
         if taken:
             self._settle()
 
     def _settle(self) -> None:
-        """Write whatever need not wait any more, then give up ids: as long as updates wait, theirs are needed."""
-        released = self.succession.release(self.watermark)
+        """Write released updates, then drop ids: delayed updates need theirs."""
+        released = self.replacements.release(self.watermark)
         if released is not None:
             self._write(released)
         self._forget()
 
-    def _note_told(self, task: int, watermark: int) -> None:
-        if not self.told[task] <= watermark <= self.processed:
+    def _set_watermark(self, task: int, watermark: int) -> None:
+        if not self.watermarks[task] <= watermark <= self.processed:
             raise TopologyError(
-                f"{self.query}:{task} says all is told up to batch {watermark}, after {self.told[task]}, "
-                f"while batch {self.processed} is the last one closed"
+                f"{self.query}:{task} has watermark {watermark} after {self.watermarks[task]}, while batch "
+                f"{self.processed} is the last one closed"
             )
-        self.told[task] = watermark
+        self.watermarks[task] = watermark
 
     def _expect(self, what: str, first: int, numbers: Int64) -> None:
         if not np.array_equal(numbers, np.arange(first, first + numbers.shape[0])):
@@ -395,17 +388,17 @@ class DeliveryBolt(Bolt):
             raise TopologyError(f"{self.context.component}: an update with change {int(updates.change.max())}")
         self.digest.add(updates, self.subscriptions.hashes(updates.number), self.messages.hashes(updates.seq))
         self.counts += np.bincount(updates.change, minlength=len(CHANGES))
-        self.held.note(updates)
-        if self.teller is not None:
-            self.teller.add(updates)
+        self.retained.note(updates)
+        if self.publisher is not None:
+            self.publisher.add(updates)
         assert self.sink is not None
         now_s = self.context.now()
         fresh = updates
-        if self.swallow_through >= 0:
-            fresh = take_rows(updates, updates.as_of > self.swallow_through)
+        if self.committed_through >= 0:
+            fresh = take_rows(updates, updates.as_of > self.committed_through)
         if len(fresh):
             self.sink.write(fresh, self.subscriptions, self.messages, now_s)
-        # A late update counts from the publication of the batch it tells about.
+        # The latency of a late update counts from the publication of the batch that it belongs to.
         last_seqs = np.array([published.boundary.last_seq for published in self.open], np.int64)
         rows = np.bincount(np.searchsorted(last_seqs, updates.as_of), minlength=len(last_seqs))
         if rows.shape[0] > last_seqs.shape[0]:
@@ -420,27 +413,27 @@ class DeliveryBolt(Bolt):
         self.context.record_latency(seconds[some], rows[some])
 
     def _forget(self) -> None:
-        """Give up the ids that no update can name any more.
+        """Drop the ids that no update can name any more.
 
-        An event of boundary b names a message of its batch or one alive at b - 1, and boundaries up to
-        `watermark` have no more events: what was dead there is never named again, unless a result of a kind
-        without window holds it. No message up to a batch lives longer than that batch's floor plus the window.
+        An update of boundary b names a message of its batch or one alive at b - 1, and boundaries up to the watermark
+        have no more updates: a message dead there is never named again, unless a cumulative result has it. No message
+        up to a batch lives longer than that batch's floor plus the window.
         """
-        told = self.watermark
-        while self.open and self.open[0].boundary.number < told:
-            self.held.expiries.append(
+        watermark = self.watermark
+        while self.open and self.open[0].boundary.number < watermark:
+            self.retained.expiries.append(
                 (self.open[0].boundary.last_seq, self.open[0].boundary.floor + self.window.length)
             )
             self.open.popleft()
-        if not self.open or self.open[0].boundary.number != told:
+        if not self.open or self.open[0].boundary.number != watermark:
             return
         floor = self.open[0].boundary.floor
-        dead = self.held.dead_before(floor)
-        # At least as many go as stay, so that moving those that stay costs O(1) for each that goes.
+        dead = self.retained.dead_before(floor)
+        # At least as many are dropped as stay, so that moving those that stay is O(1) for each dropped.
         if dead - self.messages.first > max(1024, self.messages.end - dead):
             assert self.sink is not None
             self.sink.resolve(self.subscriptions, self.messages)
-            self.messages.drop_before(dead, self.held.messages())
+            self.messages.drop_before(dead, self.retained.messages())
 
     def _acknowledge(self) -> None:
         while self.acknowledged < self.processed and self.watermark >= self.acknowledged + 1 - self.slack:
@@ -456,7 +449,7 @@ class DeliveryBolt(Bolt):
         order_of = np.empty(distinct.shape[0], np.int64)
         ids = self.subscriptions.names(distinct)
         order_of[pc.call_function("array_sort_indices", [ids]).to_numpy()] = np.arange(distinct.shape[0])
-        order = np.lexsort((results.rank, order_of[rows]))  # by id, then rank: the same bytes whoever held what
+        order = np.lexsort((results.rank, order_of[rows]))  # by id, then rank: the same bytes for any placement
         results = _result_rows(results, order)
         path = f"{self.out_dir}/results.parquet"
         hidden = f".results.{self.context.incarnation}.parquet.tmp"
@@ -464,7 +457,7 @@ class DeliveryBolt(Bolt):
         with writing(path), disk.create(hidden) as file:
             writer = open_writer(file, RESULT_SCHEMA)
             try:
-                # An empty table is written too, so that the file is never without its schema.
+                # An empty table is written too, for its schema.
                 for first in range(0, max(1, len(results)), GROUP_ROWS):
                     part = _result_rows(results, slice(first, first + GROUP_ROWS))
                     writer.write_table(self._result_table(part))
@@ -482,7 +475,7 @@ class DeliveryBolt(Bolt):
             self.messages.encode(results.seq).dictionary_decode(),
             pa.array(results.seq),
             pa.array(results.score),
-            # only `skyline` has one: null says so, where NaN would be taken for a number
+            # null, not NaN, for kinds that have none
             pa.nulls(len(results), pa.float64()) if text_score is None else pa.array(text_score, from_pandas=True),
         ]
         return pa.Table.from_arrays(columns, schema=RESULT_SCHEMA)

@@ -1,10 +1,9 @@
-"""The distribution bolt: sends every batch on its way.
+"""The distribution bolt: routes batches.
 
-Batch b comes whole to task b mod D; the subscription changes of every batch come to every task. The query tasks get the
-messages the router does not keep from them (an empty part is the marker of the batch), the tuple tasks store every
-message, each its share, and delivery gets the message ids. Between batches, query tasks relax and raise thresholds of
-the routing table (spec 3.5), and tell what their subscriptions are waiting for (`distribution.signatures`). Read on in
-`bolts.query`.
+Batch b goes whole to task b mod D; the subscription changes of every batch go to every task. A query task gets the
+messages that the routing table selects for it (maybe an empty part), a tuple task the messages that it stores, delivery
+the message ids. Between batches, query tasks relax and raise thresholds of the routing table (spec 3.5) and send their
+signatures (`distribution.signatures`). Read on in `bolts.query`.
 """
 
 from typing import Any
@@ -96,21 +95,21 @@ class DistributionBolt(Bolt):
         else:
             ends = self.table.route_ended(ended) if len(ended) else [_NO_ROWS] * self.query_tasks
             sent = self.table.route(messages)
-            apart = self.table.withheld(messages, sent) if self.table.loses else [_NO_ROWS] * self.query_tasks
-            for task, (rows, gone, kept) in enumerate(zip(sent, ends, apart, strict=True)):
+            filtered = self.table.withheld(messages, sent) if self.table.loses else [_NO_ROWS] * self.query_tasks
+            for task, (rows, gone, lost) in enumerate(zip(sent, ends, filtered, strict=True)):
                 columns = _rows_of(messages, rows), _rows_of(ended, gone)
-                part = Part(boundary, batch.published_s, *columns, messages.take(kept) if kept.size else NO_MESSAGES)
+                part = Part(boundary, batch.published_s, *columns, messages.take(lost) if lost.size else NO_MESSAGES)
                 self.context.emit("parts", part, to=task)
                 self._count(task, part, 1)
         self.messages += len(messages)
-        # Whoever holds a message is told of its end, also before anybody asks for it: that may come later.
+        # Tuple tasks get the ends of their messages even before the first window query that needs them.
         if self.tuple_tasks == 1:
             self.context.emit("window", Part(boundary, batch.published_s, messages, batch.ended), to=0)
             return
         for task in range(self.tuple_tasks):
             mine = (np.flatnonzero(rows.seq % self.tuple_tasks == task) for rows in (messages, batch.ended))
-            share = (each.take(rows) for each, rows in zip((messages, batch.ended), mine, strict=True))
-            self.context.emit("window", Part(boundary, batch.published_s, *share), to=task)
+            columns = (each.take(rows) for each, rows in zip((messages, batch.ended), mine, strict=True))
+            self.context.emit("window", Part(boundary, batch.published_s, *columns), to=task)
 
     def _count(self, tasks: int | slice, part: Part, receivers: int) -> None:
         self.sent[tasks] += len(part.messages)
@@ -118,29 +117,29 @@ class DistributionBolt(Bolt):
         columns = {id(column): column.nbytes for rows in (part.messages, part.ended) if len(rows) for column in rows}
         self.sent_bytes += receivers * sum(columns.values())
 
-    def _relax(self, asked: Addressed) -> None:
-        relax = asked.body
+    def _relax(self, request: Addressed) -> None:
+        relax = request.body
         self.table.relax(relax.number, relax.version)
         if self.router.replicates:
             number, version, rows = self.table.registrations(relax.number, relax.version)
-            # all later batches of this task come behind it on the same link
+            # all later batches of this task follow on the same link
             for task in range(self.query_tasks):
                 mine = np.flatnonzero(self.router.held_by(rows, task)) if len(rows) else np.arange(number.size)
                 part = rows.take(mine) if len(rows) else rows
                 register = Register(self.last_changes, number[mine], version[mine], part)
-                self.context.emit("register", asked._replace(body=register), to=task)
-        self.context.emit("relaxed", asked._replace(body=Relaxed(self.last_batch)), to=asked.home)
+                self.context.emit("register", request._replace(body=register), to=task)
+        self.context.emit("relaxed", request._replace(body=Relaxed(self.last_batch)), to=request.home)
 
     def state(self) -> dict[str, np.ndarray]:
         counts = np.array([self.messages, self.sent_in_all, self.sent_bytes])
         return self.table.state() | self.table.counts() | {"counts": counts, "sent": self.sent.copy()}
 
     def restore(self, saved: Saved) -> None:
-        """Routing tables are made anew from what the query tasks have saved."""
+        """Rebuild the routing table from the snapshots of the query tasks."""
         before = saved.tasks("distribution")
         self.router = self.router.restored(before, saved.work.get("query", ()))
         self.table = self.router.table()
-        if self.context.task == 0:  # figures of all that is done
+        if self.context.task == 0:  # totals of all tasks
             self.messages, self.sent_in_all, self.sent_bytes = np.sum([task["counts"] for task in before], 0).tolist()
             if before[0]["sent"].shape[0] == self.query_tasks:
                 self.sent = np.sum([task["sent"] for task in before], 0)

@@ -1,8 +1,7 @@
-"""Names instead of numbers, and the digest of a run, which goes by names.
+"""Names of subscriptions and messages, and the digest of a run, which is computed from names.
 
-Updates come as numbers (subscription, seq). `IdColumn` holds the names of one of the two, as the flat arrays Arrow
-takes without a copy, and a 64-bit hash of each name for the digest. Read on in `bolts.retained`, which says what
-messages may be named long after they came.
+Updates come as numbers (subscription, seq). `IdColumn` maps one of the two to names, as flat arrays that Arrow takes
+without a copy, and to a 64-bit hash of each name for the digest. Read on in `bolts.retained`.
 """
 
 from collections.abc import Mapping
@@ -35,10 +34,10 @@ def hash_names(names: Names) -> UInt64:
 
 
 class Digest:
-    """Order-independent digest of updates: two runs that told the same have the same one, in whatever order.
+    """Order-independent digest of updates: runs with equal updates have equal digests.
 
-    Every update is mixed into two 64-bit lanes, which are summed; so the digest of a whole is the sum of those of
-    its parts, and an update told twice shows.
+    Every update is hashed into two 64-bit lanes, which are summed; so the digest of a whole is the sum of those of
+    its parts, and a duplicate changes it.
     """
 
     def __init__(self) -> None:
@@ -58,7 +57,7 @@ class Digest:
         )
         for first in range(0, len(updates), _DIGEST_ROWS):
             rows = slice(first, first + _DIGEST_ROWS)
-            # both lanes in one array: behind a small batch a call into NumPy takes longer than what it does
+            # both lanes in one array: for a small batch the call overhead of NumPy dominates
             mixed = np.repeat(_LANE_SEEDS, columns[0][rows].shape[0], axis=1)
             for column in columns:
                 mixed ^= column[rows]
@@ -75,19 +74,19 @@ class Digest:
 
 
 class IdColumn:
-    """Names under consecutive numbers, growing at the end and losing what is no longer needed at the front.
+    """Names under consecutive numbers: appended at the end, dropped at the front.
 
     Parameters
     ----------
     what : str
         What the names belong to, for error messages.
     keep_names : bool
-        False keeps the hashes alone, for a sink that writes nothing.
+        False keeps only the hashes, for a sink that writes nothing.
 
     Notes
     -----
-    Numbers that outlive the front are carried in a side table (`drop_before`). 8 bytes a name for the hash, 8 and its
-    UTF-8 bytes for the name. Amortised O(1) a name.
+    Numbers needed beyond the front are in a side table (`drop_before`). 8 bytes a name for the hash, 8 and its UTF-8
+    bytes for the name. Amortised O(1) a name.
     """
 
     def __init__(self, what: str, keep_names: bool = True):
@@ -157,7 +156,7 @@ class IdColumn:
         return pa.concat_arrays([self._kept_names.take(pa.array(self._kept_rows(numbers[:split]))), recent])
 
     def drop_before(self, number: int, still_needed: Int64) -> None:
-        """Forget names under numbers below `number`, except `still_needed` (ascending). O(names that stay)."""
+        """Drop names under numbers below `number`, except `still_needed` (ascending). O(names that stay)."""
         kept = still_needed[still_needed < number]
         kept_hashes = self.hashes(kept)
         if self.keep_names:
@@ -174,9 +173,9 @@ class IdColumn:
         self.first = number
 
     def state(self, first: int, needed: Int64) -> dict[str, np.ndarray]:
-        """What is known under numbers from `first` on, and under `needed` (ascending) of those before. O(their bytes).
+        """Names under numbers from `first` on, and under `needed` (ascending) of those before. O(their bytes).
 
-        Hashes follow from names, and are only saved in their place.
+        Hashes are derived from names, and saved only without them.
         """
         kept = needed[needed < first]
         numbers = np.concatenate([kept, np.arange(first, self.end)])
@@ -191,18 +190,17 @@ class IdColumn:
         return state | {"offsets": offsets, "data": data}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Know what `state` said, in place of an empty column.
+        """Replace the column by `state`.
 
         Raises
         ------
         CheckpointError
-            If names are needed and were not kept.
+            If names are needed and `state` has only hashes.
         """
         names = Names(state["offsets"], state["data"]) if "data" in state else None
         if self.keep_names and names is None:
             raise CheckpointError(
-                f"delivery: no {self.what} ids were saved, by a run that wrote no updates; go on without writing any, "
-                'by sink "count"'
+                f'delivery: no {self.what} ids were saved, since the run wrote no updates; resume it by sink "count"'
             )
         hashes = state["hashes"] if names is None else hash_names(names)
         self.first, self.end = int(state["first"]), int(state["end"])
@@ -232,13 +230,13 @@ class IdColumn:
 
     def _unknown(self, numbers: Int64) -> TopologyError:
         return TopologyError(
-            f"delivery: {self.what} {int(numbers[0])} is named, but its id is not known here (known: {self.first} to "
-            f"{self.end - 1}); it was never announced, or was given up because no update should name it any more"
+            f"delivery: {self.what} {int(numbers[0])} is named, but its id is not known (known: {self.first} to "
+            f"{self.end - 1}); it was never sent, or dropped because no update should name it any more"
         )
 
 
 def _grown(array: np.ndarray, used: int, wanted: int) -> np.ndarray:
-    """The array, or a copy of its first `used` entries with room for `wanted`, at least doubled."""
+    """The array, or a copy of its first `used` entries with capacity for `wanted`, at least doubled."""
     if wanted <= array.shape[0]:
         return array
     grown = np.zeros(max(wanted, 2 * array.shape[0]), array.dtype)

@@ -1,8 +1,8 @@
-"""Taking numbered batches strictly in order, from several streams and senders.
+"""Numbered batches in order, joined from several streams and senders.
 
-Executors promise order between two tasks only. A bolt that gets batch b from one distribution task, batch b + 1
-from another, and the change list of each batch from a spout, puts every payload in here as it comes and takes
-batches out once all of a batch is there:
+Executors guarantee order only between two tasks. A bolt that gets batch b from one distribution task, batch b + 1 from
+another, and the change list of each batch from a spout, puts in payloads as they arrive and takes out complete batches
+in order:
 
     self.inputs = InOrder({"parts": 1, "changes": 1})
     ...
@@ -10,8 +10,6 @@ batches out once all of a batch is there:
     while (ready := self.inputs.pop()) is not None:
         number, payloads = ready
         self.work(payloads["changes"][0], payloads["parts"][0])
-
-Read on in `bolts.distribution`, its first user on a message's way.
 """
 
 from collections.abc import Mapping
@@ -44,14 +42,14 @@ class InOrder:
     ----------
     streams : dict of str to int
         How many payloads of each stream make a batch complete: 1 where one task sends the batch (whichever task
-        that is), the number of senders where each of them sends its share.
+        that is), the number of senders where each of them sends its part.
     first : int
         Number of the first batch, above 0 after a restore.
     limit : int
         How many batches may be waiting. Credits keep the number small, so more means that some sender is stuck
         or numbers its batches wrongly.
     name : str
-        Whose inputs these are, for error messages.
+        Name in error messages.
 
     Notes
     -----
@@ -68,7 +66,7 @@ class InOrder:
         self._waiting: dict[int, _Waiting] = {}
 
     def __len__(self) -> int:
-        """How many batches have arrived in part or in whole and were not taken."""
+        """Number of batches that have arrived, in part or whole, and were not taken."""
         return len(self._waiting)
 
     def put(self, number: int, stream: str, payload: Any, sender: int = 0) -> None:

@@ -9,14 +9,14 @@
     window      distribution -> tuples          Part            direct: one for every tuple task, maybe empty
     ids         distribution -> delivery        MessageIds      all
     updates     query -> delivery               Closed          all
-    late        query -> delivery               Late            all: when an answer has come, or other tasks' finds
+    late        query -> delivery               Late            all: after an answer, or other tasks' hits
     results     query -> delivery               ResultBatch     all (once, when the stream has ended)
     signature   query -> distribution           SignaturePatch  all, feedback; only where the router has signatures
 
-The rest is feedback between the tasks that answer for one kind, `Addressed` with the body given here:
+The rest is feedback about one kind, `Addressed` with the body given here:
 
-    found       query -> query                  of the kind     direct: one a batch for every home of which the sender
-                                                                holds subscriptions; only where the router shares
+    found       query -> query                  of the kind     direct: one a batch to every home of which the sender
+                                                                has replicas; only where `Router.shares`
     ask         query -> tuples                 Question        all
     partial     tuples -> aggregation           of the kind     direct: task = (request + home) mod tasks
     answer      aggregation -> query            of the kind     direct: the home task
@@ -27,9 +27,9 @@ The rest is feedback between the tasks that answer for one kind, `Addressed` wit
     thresholds  query -> query                  Thresholds      direct: every task with replicas
 
 Every payload is a NamedTuple of arrays, scalars and such NamedTuples. Every receiver takes batches strictly in
-the order of their numbers (`bolts.ordering`). A query task tells the updates of a subscription boundary by boundary and
-leaves before enters, in `Closed` and `Late` taken together; delivery sees to it that those of a replaced subscription
-come before its successor's (`bolts.replacements`).
+the order of their numbers (`bolts.ordering`). A query task emits the updates of a subscription boundary by boundary,
+leaves before enters, over `Closed` and `Late` together; delivery writes those of a replaced subscription before its
+successor's (`bolts.replacements`).
 """
 
 from typing import Any, NamedTuple
@@ -58,11 +58,11 @@ __all__ = [
 class StreamBatch(NamedTuple):
     """A whole batch as the spout cut it; `published_s` is the topology's clock when it was emitted.
 
-    `ended` are messages, of this batch or earlier ones, that are alive no more, for kinds that hear of it, although
-    their time is not over: at this boundary a later version of their object stands in their place, or the object has
-    been deleted. A deletion is itself among them. They come in ascending seq, each in the batch that ended it and never
-    again, and as they came in `messages`, so that whoever was given them can be found without remembering them
-    (`spouts.versions`). The other kinds take versions and deletions for messages like any other.
+    `ended` are messages of this batch or earlier ones that end at this boundary before they expire, for kinds with
+    `needs_ended`: a later version of their object replaces them, or the object was deleted (deletions are themselves
+    among them). They are in ascending seq, each in the batch that ended it only, with the columns they had in
+    `messages`, so that they are routed as before (`spouts.versions`). Other kinds treat versions and deletions as
+    ordinary messages.
     """
 
     boundary: Boundary
@@ -73,11 +73,10 @@ class StreamBatch(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The part of a batch that one receiver gets; empty parts are sent too and serve as the marker of the batch.
+    """The part of a batch that one receiver gets; empty parts are sent too, so that every task gets every batch.
 
-    `ended` are those of `StreamBatch.ended` that the receiver answers for: query tasks match them, tuple tasks hold
-    them. `withheld` are messages that a signature keeps from a query task although it may lose them: what it would have
-    matched is counted there, and told to nobody.
+    `ended` are those of `StreamBatch.ended` that the receiver must process: query tasks match them, tuple tasks store
+    them. `withheld` are messages that a signature with false negatives filters out: their matches are counted only.
     """
 
     boundary: Boundary
@@ -98,9 +97,9 @@ class MessageIds(NamedTuple):
 class Closed(NamedTuple):
     """A query task has matched the batch of `boundary`.
 
-    `updates` are those of this boundary, but for subscriptions that wait, for an answer or for what other tasks find
-    (see `Late`). `watermark` is the number of the last batch up to which this task has told every event, -1 if
-    none: no event of a batch up to it follows, which is what a successor in another task may be waiting for.
+    `updates` are those of this boundary, except for subscriptions that wait for an answer or for other tasks' hits
+    (see `Late`). `watermark` is the number of the last batch up to which this task has emitted all updates, -1 if
+    none; it releases delayed updates of successors on other tasks.
     """
 
     boundary: Boundary
@@ -109,18 +108,18 @@ class Closed(NamedTuple):
 
 
 class Late(NamedTuple):
-    """Updates of boundaries of which `Closed` has been told before; `watermark` as there."""
+    """Updates of boundaries whose `Closed` was emitted before; `watermark` as there."""
 
     watermark: int
     updates: UpdateBatch
 
 
 class Addressed(NamedTuple):
-    """A word about one kind, between the query task that is home to some subscriptions and whoever serves it.
+    """A message about one kind between a home query task and the tasks that serve it.
 
     kind : int       code
-    home : int       the query task whose subscriptions it is about
-    request : int    of the home, echoed in every answer; the number of the batch on `found`
+    home : int       the query task whose subscriptions it concerns
+    request : int    of the home, repeated in every answer; the number of the batch on `found`
     body : NamedTuple
     """
 
@@ -147,8 +146,8 @@ class Register(NamedTuple):
     """Ahead of the next batch: these subscriptions have no threshold as of `version` (see
     `matching.operator.KindOperator`).
 
-    `changes_through` is the last change list this distribution task has taken: who was removed since must stay so.
-    `rows` are the subscriptions themselves where replicas may have been given up, else empty.
+    `changes_through` is the last change list this distribution task has taken: later removals stay in force.
+    `rows` are the subscriptions themselves where replicas may have been dropped, else empty.
     """
 
     changes_through: int

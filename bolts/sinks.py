@@ -1,7 +1,7 @@
-"""Where updates end: the files.
+"""Sinks: files of updates, in Parquet or JSON lines.
 
-`bolts.delivery` decides what is written and when; this module knows how. Updates come as numbers (subscription, seq),
-which `bolts.names` turns back into names: the file to read next.
+`bolts.delivery` decides what is written and when. Updates come as numbers (subscription, seq), which `bolts.names` maps
+to names.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ RESULT_SCHEMA = pa.schema(
         ("text_score", pa.float64()),
     ]
 )
-#: As updates are held and written: dictionaries instead of strings.
+#: Updates in memory and as written: dictionaries instead of strings.
 _ENCODED_SCHEMA = pa.schema(
     [
         ("as_of", pa.int64()),
@@ -60,50 +60,50 @@ _ENCODED_SCHEMA = pa.schema(
 GROUP_ROWS = 262_144
 
 
-#: See `PartSink`; and how long is long.
+#: A part is ended by a checkpoint with at least so many updates, or after so many seconds.
 SMALL_ROWS, LONG_S = 65_536, 10.0
 
 
 class Sink(Protocol):
-    """Takes updates with the columns that name them; its files are whole after `seal`, and named by others."""
+    """Writes updates; its files are complete after `seal`, and renamed by the checkpoint coordinator."""
 
     bytes_written: int
 
     def write(self, updates: UpdateBatch, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> None:
-        """Take updates; they may stay in memory."""
+        """Add updates; they may stay in memory."""
         ...
 
     def resolve(self, subscriptions: IdColumn, messages: IdColumn) -> None:
-        """Look up the names of what is still in memory, because names are about to be given up."""
+        """Look up the names of updates in memory, before names are dropped."""
         ...
 
     def cut(self, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> list[Callable[[], Output]]:
-        """A checkpoint is coming: what is left to do for a part that is worth a file; else all is part of `state`."""
+        """Prepare a checkpoint: the work to end a part that is large enough; smaller ones go into `state`."""
         ...
 
     def seal(self, subscriptions: IdColumn, messages: IdColumn) -> None:
-        """Write what is left and close the file."""
+        """Write remaining updates and close the file."""
         ...
 
     def sealed(self) -> list[Output]:
-        """Files that have become whole since the last call."""
+        """Files completed since the last call."""
         ...
 
     def state(self, subscriptions: IdColumn, messages: IdColumn) -> dict[str, np.ndarray]:
-        """The next part's number, what is in no file that was sealed, and up to where named files are ahead of it."""
+        """Number of the next part, updates in no sealed file, and the `as_of` up to which committed files go."""
         ...
 
     def restore(self, state: Mapping[str, np.ndarray]) -> int:
-        """Go on from there, in place of a new sink; the largest `as_of` that is in files with names all the same."""
+        """Resume from `state`; returns the `as_of` up to which updates are in committed files, -1 if none."""
         ...
 
     def abandon(self) -> None:
-        """Close and remove what is not whole; never raises."""
+        """Close and remove incomplete files; never raises."""
         ...
 
 
 class CountSink:
-    """Writes nothing: counts and digests are made by the delivery bolt itself."""
+    """Writes nothing; the delivery bolt counts."""
 
     bytes_written = 0
 
@@ -129,19 +129,19 @@ class CountSink:
 
 
 class PartSink:
-    """Files `part-00000.SUFFIX`, ... Each is written under a hidden name and sealed; who gives it its name is another.
+    """Files `part-00000.SUFFIX`, ... Each is written under a hidden name, sealed, and renamed by the coordinator.
 
     Parameters
     ----------
     directory : str
         Path or URI of the folder.
     file_rows : int or None
-        About how many updates a file holds; None: as many as come between two checkpoints.
+        Approximate updates per file; None: those between two checkpoints.
     form : type of PartFile
     incarnation : int
-        A part of hidden names: no two processes write to the same file.
+        Goes into hidden names, so that no two processes write to the same file.
     small_rows : int, optional
-        Updates below which a part is not worth a file, unless the first of them has waited for long.
+        Updates below which a checkpoint does not end a part, unless the first is older than `LONG_S`.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class PartSink:
         self._tables_rows = 0
         self._since_s = 0.0
         self._sealed: list[Output] = []
-        self._named_through = -1  # updates as of seqs up to here were in named files when the run went back behind them
+        self._named_through = -1  # updates as of seqs up to here were in committed files at the restore
 
     def write(self, updates: UpdateBatch, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> None:
         if not self._waiting_rows + self._tables_rows and self._part is None:
@@ -214,7 +214,7 @@ class PartSink:
 
     def state(self, subscriptions: IdColumn, messages: IdColumn) -> dict[str, np.ndarray]:
         if self._part is not None:
-            raise DeliveryError(f"{self.directory}: a part is open while its run is saved; cut() comes first")
+            raise DeliveryError(f"{self.directory}: a part is open at a snapshot; call cut() first")
         self.resolve(subscriptions, messages)
         table = pa.concat_tables([_ENCODED_SCHEMA.empty_table(), *self._tables]).unify_dictionaries()
         change = pc.call_function("cast", [table.column("change")], pc.CastOptions.safe(pa.string()))
@@ -234,12 +234,12 @@ class PartSink:
 
     def restore(self, state: Mapping[str, np.ndarray]) -> int:
         self._number = int(state["part"])
-        # another checkpoint may be made, and gone on from, before the run is again where those files end
+        # the run may be restored from a newer checkpoint before it reaches the end of those files
         self._named_through = int(state["named_through"])
         suffix = f".{self._form.suffix}"
         named = [name for name in self._disk.names() if name.startswith("part-") and name.endswith(suffix)]
         newer = [name for name in named if _number_of(name) >= self._number]
-        if newer:  # told by a checkpoint after this one, and perhaps read by now
+        if newer:  # committed by a later checkpoint, and perhaps read by now
             self._number = _number_of(newer[-1]) + 1
             ahead = [self._form.last_as_of(self._disk.read(name)) for name in newer]
             self._named_through = max(self._named_through, *ahead)
@@ -267,10 +267,7 @@ class PartSink:
                 self._disk.remove(part.temporary)
 
     def _spill(self, subscriptions: IdColumn, messages: IdColumn) -> None:
-        """Have what is in memory written by a thread, and wait for what it had to write before.
-
-        Packing a group takes as long as many small batches; it needs nothing that they change.
-        """
+        """Write the updates in memory in a thread, after its previous write: encoding a group blocks many batches."""
         self.resolve(subscriptions, messages)
         tables, self._tables, self._tables_rows = self._tables, [], 0
         for table in tables:
@@ -290,7 +287,7 @@ class PartSink:
         return part
 
     def _close(self, part: "PartFile", tables: Sequence[pa.Table]) -> Output:
-        """Write what is left of a part, close it, and force it to disk."""
+        """Write the remaining tables of a part, close it, and force it to disk."""
         with writing(f"{self.directory}/{part.temporary}"):
             for table in tables:
                 part.write(table)
@@ -307,7 +304,7 @@ class PartFile(ABC):
     ----------
     disk : Disk
     temporary, name : str
-        The name it is written under, and the one it will get.
+        Hidden name while it is written, and final name.
     """
 
     suffix = ""
@@ -321,20 +318,20 @@ class PartFile(ABC):
         self._under_way: Future[None] | None = None
 
     def write(self, table: pa.Table) -> None:
-        """Add updates. Raises OSError or ArrowException if these, or those before, cannot be written."""
+        """Write updates. Raises OSError or ArrowException if these, or earlier ones, cannot be written."""
         self._wait()
         self._write(table)
         self.rows += table.num_rows
 
     def write_behind(self, table: pa.Table) -> None:
-        """Have updates added by a thread. Raises what failed of those before."""
+        """Write updates in a thread. Raises the error of earlier ones."""
         self._wait()
         self._thread = self._thread or ThreadPoolExecutor(1, "updates")
         self._under_way = self._thread.submit(self._write, table)
         self.rows += table.num_rows
 
     def finish(self) -> None:
-        """All that came is written; `close` is next. Raises what failed of it."""
+        """Wait until all updates are written; call before `close`. Raises the error of earlier writes."""
         if self._thread is not None:
             self._thread.shutdown()
         self._wait()
@@ -346,25 +343,25 @@ class PartFile(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Nothing more comes."""
+        """Close the file."""
 
     @staticmethod
     @abstractmethod
     def last_as_of(data: Buffer) -> int:
-        """The largest `as_of` in a file that is whole."""
+        """The largest `as_of` in a complete file, -1 if it is empty."""
 
     @abstractmethod
     def _write(self, table: pa.Table) -> None: ...
 
 
 class ParquetPart(PartFile):
-    """Parquet: what machines read."""
+    """Parquet."""
 
     suffix = "parquet"
 
     def __init__(self, disk: Disk, temporary: str, name: str):
         super().__init__(disk, temporary, name)
-        # Dictionaries go in as they are, but the file says string: how a column was encoded is nobody's business.
+        # Dictionaries are written as they are, but the schema in the file says string.
         self._writer = open_writer(self._file, _ENCODED_SCHEMA)
 
     def close(self) -> None:
@@ -383,7 +380,7 @@ class ParquetPart(PartFile):
 
 
 class JsonLinesPart(PartFile):
-    """One update a line, for people and scripts; several times slower than Parquet."""
+    """JSON lines: one update a line; several times slower than Parquet."""
 
     suffix = "jsonl"
 
@@ -409,13 +406,13 @@ def _number_of(name: str) -> int:
 
 
 def open_writer(file: Path | IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
-    """A writer for one file; what it stores does not depend on when or where it is written."""
+    """A writer whose files are reproducible byte for byte."""
     return pq.ParquetWriter(file, schema, compression="zstd", compression_level=1, store_schema=False)
 
 
 @contextlib.contextmanager
 def writing(path: Path | str) -> Iterator[None]:
-    """Turn whatever fails inside into a DeliveryError that names the file."""
+    """Turn OSError and ArrowException into a DeliveryError that names the file."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:

@@ -116,7 +116,7 @@ class WritesAtOnce(DeliveryBolt):
 
     def prepare(self, context):
         super().prepare(context)
-        self.succession = NobodyWaits()
+        self.replacements = NobodyWaits()
 
 
 class WritesAfterTheBatch(DeliveryBolt):
@@ -124,7 +124,7 @@ class WritesAfterTheBatch(DeliveryBolt):
 
     def prepare(self, context):
         super().prepare(context)
-        self.succession = WaitsForTheBatchAlone()
+        self.replacements = WaitsForTheBatchAlone()
 
 
 @pytest.mark.parametrize(

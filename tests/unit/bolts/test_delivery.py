@@ -375,7 +375,7 @@ def test_delivery_repeats_and_gaps_raise(tmp_path):
     deliver(bolt, Late(0, updates()), results())
     with pytest.raises(TopologyError, match="query:0 came twice"):
         deliver(bolt, results())
-    with pytest.raises(TopologyError, match="up to batch 5"):
+    with pytest.raises(TopologyError, match="query:0 has watermark 5 after 0"):
         deliver(bolt, Late(5, updates()))
 
 

@@ -302,9 +302,9 @@ def test_delivery_updates_left_waiting_at_the_end_raise(tmp_path):
             return None
 
     bolt, _ = make(tmp_path)
-    bolt.succession = NeverReleases()
+    bolt.replacements = NeverReleases()
     play(bolt, 0, (0,), [], added=[(0, "a", -1, TOPK)])
     play(bolt, 1, (1,), [enter(1, 1, 4)], added=[(1, "a", 0, TOPK)], removed=[0])
     deliver(bolt, results())
-    with pytest.raises(TopologyError, match="1 updates still wait for those of the subscriptions that theirs replaced"):
+    with pytest.raises(TopologyError, match="1 updates are still delayed until those of the subscr"):
         finish_and_name(bolt)

@@ -221,7 +221,7 @@ def test_delivery_lasting_kinds_are_those_that_it_is_told(tmp_path):
         run_batch(bolt, 0, (2, 0, 1, ENTER, 0.5), added=(0,), kind=TOPK)
         for number in range(1, 8):
             run_batch(bolt, number)
-        assert (bolt.held.messages().tolist() == [1]) is kept
+        assert (bolt.retained.messages().tolist() == [1]) is kept
         assert through_frames(7, delivery=bolt).single("delivery")["messages:kept"].tolist() == ([1] if kept else [])
         bolt.close()
 

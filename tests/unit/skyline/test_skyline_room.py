@@ -176,5 +176,5 @@ def test_tuple_bolt_without_a_window_for_skylines_says_so():
     bolt = tuple_bolt(Recorder(0, 1), asking=("topk",))
     rows = SkylineQueries(np.zeros((1, 4)), np.array([0, 1]), np.zeros(1, np.int32))
     ask = Addressed(SKYLINE, 0, 0, WindowQuery(Boundary(0, 0, 0, 0), 0, rows))
-    with pytest.raises(EngineError, match="kind skyline asks .* `asking`"):
+    with pytest.raises(EngineError, match="kind skyline queries .* `asking`"):
         bolt.execute(Delivery("ask", "query", 0, ask))
