@@ -1,8 +1,7 @@
-"""Router `hashing`: a subscription is held by the task its number hashes to, a message goes to every task.
+"""Router `hashing`: a subscription is assigned to the task its number hashes to, a message goes to every task.
 
-Every pair meets exactly once whatever the kind, so this is exact for all five. Replication ratio 1, communication
-cost the number of query tasks (DSkype's first scheme; spec 3.1). Thresholds play no part in routing, so
-a refill needs no word with the distribution tasks.
+Every pair meets exactly once, so this is exact for all kinds. Replication ratio 1, communication cost the number of
+query tasks (DSkype's first scheme; spec 3.1). Routing uses no thresholds, so a refill does not relax.
 
 With signatures (`distribution.signatures.signature`) a message goes only to the tasks where a subscription to
 a region may match it, as long as there are no subscriptions of other kinds.
@@ -67,6 +66,6 @@ class HashingTable(RoutingTable):
         return [everything if self._others else self._board.wanted(messages, everything, task) for task in tasks]
 
     def route_ended(self, ended: MessageBatch) -> list[Int64]:
-        # the subscriptions that the message was let through for are there still, or want to hear of it no more
+        # the subscriptions that the message was sent for are still there, or need its end no more
         everything = np.arange(len(ended))
         return [self._board.wanted(ended, everything, task, counted=False) for task in range(self.router.tasks)]

@@ -2,13 +2,13 @@
 
 A subscription that can be matched by replicas has one at the task of each of its terms (`keyword`), or of each term of
 its prefix, without which no message can reach its threshold (`prefix`); its home, by hash of its number, keeps the
-result. A message goes to the tasks of those of its terms under which somebody is registered. A pair belongs to the task
-of its first common term, since only that replica indexes it (`matching.topk.replicas`), so it is found once (DSkype's
-third and fourth scheme; spec 3.1, 3.3 and 3.4). A subscription that wants all its keywords is held by the task of the
-rarest, which every match contains.
+result. A message goes to the tasks of those of its terms under which a subscription is registered. A pair belongs to
+the task of its first common term, since only that replica indexes it (`matching.topk.replicas`), so it is found once
+(DSkype's third and fourth scheme; spec 3.1, 3.3 and 3.4). A subscription that requires all its keywords is assigned to
+the task of the rarest, which every match contains.
 
-Thresholds that fall let prefixes grow again: a refill therefore relaxes first, and the distribution tasks send the
-rows ahead of their next batch to the tasks of all terms.
+Prefixes grow when thresholds fall: a refill therefore relaxes first, and the distribution tasks send the rows to the
+tasks of all terms ahead of their next batch.
 """
 
 import numpy as np
@@ -50,14 +50,14 @@ class KeywordRouter(Router):
         super().__init__(tasks, traits)
 
     def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
-        """Those that want all their keywords by the rarest, those that have replicas by any.
+        """By the rarest keyword where all are required, by any keyword where the kind has replicas.
 
         Raises
         ------
         ConfigError
             For a subscription of any other kind.
         EngineError
-            For a subscription that one of its keywords is enough for: it would have to be told once by several tasks.
+            For a subscription that matches by any keyword without replicas: several tasks would report its matches.
         """
         traits = self.traits
         strict = traits.all_keywords[table.kind]
@@ -70,7 +70,7 @@ class KeywordRouter(Router):
         loose = strict & (table.match == ANY_KEYWORD)
         if np.any(loose):
             raise EngineError(
-                f"router {self.name}: subscription {table.number[loose][0]} asks for any of its keywords, and this "
+                f"router {self.name}: subscription {table.number[loose][0]} matches by any of its keywords, and this "
                 "router places it by one; use --router hashing or location"
             )
         mine = task_of_term(table.terms, self.tasks) == task
@@ -82,7 +82,7 @@ class KeywordRouter(Router):
         return np.where(some, np.where(strict, firsts, anywhere), task == 0)
 
     def homes_of(self, table: SubscriptionTable) -> tuple[Int64, NDArray[np.bool_]]:
-        """The home, by hash of the number, need not be a holder."""
+        """The home, by hash of the number, need not have a replica."""
         return spread(table.number, self.tasks), super().homes_of(table)[1]
 
     def table(self) -> RoutingTable:
@@ -90,14 +90,14 @@ class KeywordRouter(Router):
 
 
 class PrefixRouter(KeywordRouter):
-    """Replicas at the tasks of those terms only that a message must meet to reach the threshold."""
+    """Replicas only at the tasks of the terms that a message needs to reach the threshold."""
 
     name = "prefix"
     prefix_only = True
 
 
 class KeywordTable(RoutingTable):
-    """How many subscriptions are registered under each term, and what is needed to count them back."""
+    """Number of subscriptions registered under each term, and the state to unregister them."""
 
     sends_all = False
 
@@ -138,7 +138,7 @@ class KeywordTable(RoutingTable):
             slots = self.subscriptions.find(gone)
             self._register(slots, np.zeros(slots.size, np.int32))
             self.subscriptions.remove(slots)
-        # these match up to the very seq of their removal: the messages of this batch must still reach them
+        # these match up to the seq of their removal: the messages of this batch must still reach them
         self._placed_gone = removed.number[strict[removed.kind]]
 
     def relax(self, number: Int64, version: Int64) -> None:
@@ -160,7 +160,7 @@ class KeywordTable(RoutingTable):
         self._register(slots, np.minimum(self._length[slots], prefix_lengths(self.subscriptions.columns, slots)))
 
     def registrations(self, number: Int64, version: Int64) -> tuple[Int64, Int64, SubscriptionTable]:
-        """Who of these is here: number, version, and their rows where replicas may have been given up."""
+        """Number and version of those that exist, and their rows where replicas may have been dropped."""
         slots = self.subscriptions.find(number)
         known = slots >= 0
         rows = self.subscriptions.rows(slots[known]) if self.router.prefix_only else empty(SubscriptionTable)
@@ -178,11 +178,11 @@ class KeywordTable(RoutingTable):
             self._task = task_of_term(np.arange(self._registered.shape[0], dtype=np.int32), self.router.tasks)
 
     def _register(self, slots: Int32, length: Int32) -> None:
-        """Be registered under the first `length` terms from now on."""
+        """Register slots under their first `length` (int32[n]) terms."""
         _register(self.subscriptions.columns, slots, self._length, length, self._registered)
 
     def _forget_placed(self) -> None:
-        """Those placed by one keyword that were removed in the batch before."""
+        """Unregister subscriptions placed by one keyword that were removed in the previous batch."""
         if self._placed_gone.size:
             self._count_placed(self._placed.find(self._placed_gone), -1)
             self._placed.remove(self._placed_gone)
@@ -197,12 +197,12 @@ def warmup() -> None:
     one, number = np.ones(1, np.int32), np.zeros(1, np.int64)
     half, offsets = np.full(1, 0.5), np.array([0, 1])
     kind, match = np.full(1, np.argmax(KINDS.traits.replicas), np.int8), np.full(1, KEYWORDS_BY_KIND, np.int8)
-    weight, nobody = np.ones(1, np.float32), Removals(number[:0], kind[:0], number[:0])
+    weight, no_removals = np.ones(1, np.float32), Removals(number[:0], kind[:0], number[:0])
     point = SubscriptionTable(
         number, kind, number, half, half, np.full((1, 4), np.nan), match, one, half, offsets, one, weight
     )  # fmt: skip
     table = PrefixRouter(1).table()
-    table.change(point, nobody)
+    table.change(point, no_removals)
     table.raise_thresholds(number, number, half)
     table.relax(number, number)
     table.route(MessageBatch(number, half, half, half, half, half, half, number, offsets, one, weight))
@@ -223,11 +223,11 @@ def _register(c, slots, now, then, registered):
 
 @njit(cache=True, nogil=True)
 def _mark_wanted(term_offsets, terms, registered, task, wanted):
-    """Set wanted[task, row] for every task that somebody is registered at under a term of the message."""
+    """Set wanted[task, row] for every task with a subscription registered under a term of the message."""
     for row in range(wanted.shape[1]):
         for at in range(term_offsets[row], term_offsets[row + 1]):
-            # A term leads to its owner alone, and only while somebody is registered under it there (spec 3.3);
-            # terms beyond the table are known to nobody.
+            # A term leads only to its owner, and only while a subscription is registered under it (spec 3.3); terms
+            # beyond the table have none.
             term = terms[at]
             if term < registered.shape[0] and registered[term] > 0:
                 wanted[task[term], row] = True

@@ -1,12 +1,12 @@
 """Router `location`: each query task owns a part of the world.
 
-Parts are runs of cells of about equal load (`distribution.parts`), made anew where a run goes on and the work of the
-tasks has been measured. A subscription to a region is held by every task whose part its rectangle touches, and each
-pair has one owner among them (`LocationRouter`). A subscription with a point is held by the owner of its point, and a
-message goes to every task where it may matter, by a bound for each task and term (`LocationTable`).
+Parts are runs of cells of about equal load (`distribution.parts`), rebalanced by measured work when a run resumes. A
+subscription to a region is assigned to every task whose part its rectangle touches, and each pair has one owner among
+them (`LocationRouter`). A subscription with a point is assigned to the owner of its point, and a message goes to every
+task where it may match, by a bound for each task and term (`LocationTable`).
 
 With signatures (`distribution.signatures.signature`) a message goes to the owner of its place only if a subscription to
-a region there may match it. Only the owner's is asked: another's may say yes for a place that is none of its own.
+a region there may match it. Signatures of other tasks are not queried, since they do not cover the place.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,9 +34,9 @@ from matching.storage.slots import resized
 _BORDER = 1e-12
 _SLACK = 1e-6
 _REBUILD_SHARE = 0.125
-#: Above so many messages, what is known of the places of messages is halved: the world moves.
+#: Above this number of messages, counts per cell are halved, so that they follow the stream.
 _MOST_SEEN = 1 << 20
-#: What is saved has names that begin so.
+#: Prefix of its keys in a snapshot.
 _PREFIX = "location:"
 
 
@@ -45,7 +45,7 @@ class LocationRouter(Router):
 
     Of kinds that a message meets with its own rectangle, a message goes to every task it touches, and the pair belongs
     to the owner of the lower-left corner of the intersection. Of those it meets with its centre, a message and its end
-    are matched by the owner of that place and by nobody else, and results are kept at one of the holders.
+    are matched only by the owner of that place, and the home is one of the tasks that the subscription is assigned to.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class LocationRouter(Router):
     load_x, load_y : float64[n]
         Points of the unit square by which the parts are balanced, e.g. a sample of messages and subscriptions.
     signatures : SignatureSpec, optional
-        Have query tasks tell what they hold, and keep messages from those that hold nothing for them.
+        Have query tasks send signatures, and filter messages by them.
     """
 
     name = "location"
@@ -82,8 +82,8 @@ class LocationRouter(Router):
         self.owner = cut(loads.weight, self.tasks)
         self.similarity = _similarities(self.owner, self.tasks, self.space.max_distance)
 
-    def restored(self, told: Sequence[Mapping[str, np.ndarray]], work: Sequence[int] = ()) -> "LocationRouter":
-        mine = [each for each in told if _PREFIX + "seen" in each]
+    def restored(self, states: Sequence[Mapping[str, np.ndarray]], work: Sequence[int] = ()) -> "LocationRouter":
+        mine = [each for each in states if _PREFIX + "seen" in each]
         if not mine:
             return self
         loads = Loads(*(np.array(mine[0][_PREFIX + name]) for name in Loads._fields))
@@ -95,9 +95,9 @@ class LocationRouter(Router):
         return other
 
     def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
-        held = np.zeros(len(table), np.bool_)
+        assigned = np.zeros(len(table), np.bool_)
         boxed = self.traits.region[table.kind]
-        held[~boxed] = self.owner[cell_of(table.x[~boxed], table.y[~boxed])] == task
+        assigned[~boxed] = self.owner[cell_of(table.x[~boxed], table.y[~boxed])] == task
         region = table.region[boxed]
         west, south, east, north = region.T
         crosses = west > east
@@ -105,11 +105,11 @@ class LocationRouter(Router):
         mine[crosses] |= self._touches(
             np.full(int(crosses.sum()), -180.0), south[crosses], east[crosses], north[crosses], task
         )
-        held[boxed] = mine
-        return held
+        assigned[boxed] = mine
+        return assigned
 
     def shares_pairs(self, messages: MessageBatch) -> bool:
-        # what a batch of points is sent by is decided by the whole batch, so this must not look at the values
+        # by the identity of columns, not by values: all parts of a batch must agree
         return messages.east is not messages.west or messages.north is not messages.south
 
     def box_rows(self, messages: MessageBatch, task: int) -> Int64 | None:
@@ -120,7 +120,7 @@ class LocationRouter(Router):
     def owned_pairs(self, region: Float64, messages: MessageBatch, row: Int32, task: int) -> NDArray[np.bool_]:
         west, south, east, _ = region.T
         crosses = west > east
-        # of the two boxes of a region across the antimeridian, the western side answers if it meets the message
+        # of the two boxes of a region across the antimeridian, the western one decides if it meets the message
         first = np.where(crosses & (messages.east[row] < west), -180.0, west)
         corner_x = np.maximum(first, messages.west[row])
         corner_y = np.maximum(south, messages.south[row])
@@ -160,15 +160,15 @@ class LocationRouter(Router):
 
 
 class LocationTable(RoutingTable):
-    """Subscriptions with a point as a distribution task knows them, and the bounds made of them.
+    """Subscriptions with a point, and the bounds derived from them.
 
     A message is sent to task r for its term w  if  1 - d(message, r) / MaxDist >= L[r, w]
 
     with d the distance from the message's cell to the nearest cell of r, and L[r, w] the least spatial similarity with
     which any subscription at r that carries w can still reach its threshold, (threshold - (1 - alpha)) / alpha: Skype's
-    Lemma 6 for regions, one bound for each term instead of one for all, which also keeps back messages whose terms
-    nobody registered. Exact, since a pair that scores shares some term w. Bounds may be lower than needed, never
-    higher: rises are taken in when the table is rebuilt now and then.
+    Lemma 6 for regions, with one bound for each term instead of one for all, which also filters out messages without a
+    registered term. Exact, since a pair that scores shares some term w. Bounds may be lower than needed, never higher:
+    raised thresholds take effect when the table is rebuilt.
     """
 
     sends_all = False
@@ -247,7 +247,7 @@ class LocationTable(RoutingTable):
         wanted = np.zeros((router.tasks, len(messages)), np.bool_)
         if self._has_boxes or self._has_centres:
             for task in range(router.tasks):
-                # a message touches the part in which its centre lies: who is sent it for the one has it for the other
+                # a message touches the part in which its centre lies, so its box rows include its centre rows
                 rows = (router.box_rows if self._has_boxes else router.centre_rows)(messages, task)
                 if self._board is not None and rows is not None:
                     rows = self._board.wanted(messages, rows, task)
@@ -264,7 +264,7 @@ class LocationTable(RoutingTable):
         rows = [np.flatnonzero(owner == task) for task in range(self.router.tasks)]
         if self._board is None:
             return rows
-        # the subscriptions that the message was let through for are there still, or want to hear of it no more
+        # the subscriptions that the message was sent for are still there, or need its end no more
         return [self._board.wanted(ended, mine, task, counted=False) for task, mine in enumerate(rows)]
 
     def _lower(self, slots: Int32) -> None:
@@ -273,7 +273,7 @@ class LocationTable(RoutingTable):
 
 def warmup() -> None:
     """Compile, or load from the cache, the kernels of this module."""
-    nobody = np.zeros(0, np.int64)
+    none = np.zeros(0, np.int64)
     somewhere, one = np.full(1, 0.5), np.ones(1, np.int32)
     point = SubscriptionTable(
         np.zeros(1, np.int64),
@@ -290,7 +290,7 @@ def warmup() -> None:
         np.ones(1, np.float32),
     )
     table = LocationRouter(1, Space(-180.0, -90.0, 180.0, 90.0), somewhere, somewhere).table()
-    table.change(point, Removals(nobody, nobody.astype(np.int8), nobody))
+    table.change(point, Removals(none, none.astype(np.int8), none))
     seq = np.zeros(1, np.int64)
     box = (somewhere, somewhere, somewhere, somewhere)
     table.route(MessageBatch(seq, somewhere, somewhere, *box, seq, np.array([0, 1]), one, np.ones(1, np.float32)))
@@ -329,7 +329,7 @@ def _lower(c, slots, task, least):
         # Lemma 6 of Skype (spec 3.2), not divided by zero: at alpha 0 place decides nothing, so all messages can reach
         # the threshold or none can.
         if threshold == -np.inf:
-            # Everything may matter; kinds whose thresholds routers never hear of may have no alpha either.
+            # Every message may match; kinds that publish no thresholds may have no alpha either.
             need = -np.inf
         elif alpha > 0.0:
             need = rest / alpha
@@ -345,13 +345,13 @@ def _lower(c, slots, task, least):
 
 @njit(cache=True, nogil=True)
 def _mark_wanted(cell, term_offsets, terms, similarity, least, wanted):
-    """Set wanted[task, row] for messages that may matter to a subscription with a point held by the task."""
+    """Set wanted[task, row] for messages that may match a subscription with a point that is assigned to the task."""
     for row in range(cell.shape[0]):
         for task in range(similarity.shape[0]):
             # Between cells, not points: never less than the similarity of any pair that may meet there.
             bound = similarity[task, cell[row]] + _SLACK
             for at in range(term_offsets[row], term_offsets[row + 1]):
-                # A term beyond the table, or of infinite bound, is one that nobody at the task waits for.
+                # A term beyond the table, or of infinite bound, is not registered at the task.
                 if terms[at] < least.shape[1] and bound >= least[task, terms[at]] and least[task, terms[at]] < np.inf:
                     wanted[task, row] = True
                     break

@@ -1,11 +1,9 @@
-"""Parts of the world of about equal load, and what the cells of the world weigh.
+"""Parts of the world of about equal load, from the weights of its cells.
 
 The unit square is cut into 64 x 64 cells, and the cells, along a Z-order curve, into runs, one for each task (spec
-3.2). A cell weighs what its messages cost: at first each message counts for one; where the work of the tasks has been
-measured (`reweighed`), as many times more as its task was found to work for each message. Everybody who goes on from
-the same checkpoint works this out for himself, on whatever machine, so all of it is whole numbers.
-
-Used by `distribution.location`; read on there.
+3.2). A cell weighs the cost of its messages: 1 each at first, and scaled by the measured work of its task per message
+once that is known (`reweighed`). Every task that resumes from a checkpoint computes the parts itself and must get the
+same ones on any machine, so all arithmetic is on integers. Used by `distribution.location`.
 """
 
 from collections.abc import Sequence
@@ -17,19 +15,19 @@ from matching.model import Float64, Int64
 
 CELLS_A_SIDE = 64
 CELLS = CELLS_A_SIDE**2
-#: What a message costs before anything was measured; prices are multiples of a 65,536th of that.
+#: Price of a message before work is measured; prices are multiples of a 65,536th of that.
 PAR = 1 << 16
-#: By how much a price may rise or fall at once: a short measurement must not turn the world over.
+#: Largest factor of one price change: a short measurement must not overturn the placement.
 _MOST_CHANGE = 4
 _HIGHEST_PRICE = 1 << 40
-#: Weights are scaled down to so much in sum, so that no product overflows.
+#: Weights are scaled to this sum, so that no product overflows.
 _MOST_WEIGHT = 1 << 28
-#: Below so many messages, what they were says less than the weights that there are.
+#: Below this number of messages, the present weights are more reliable than counts.
 _ENOUGH_MESSAGES = 1_000
 
 
 class Loads(NamedTuple):
-    """What cells weigh (int64[cells]), and what a message in each was found to cost (int64[cells], `PAR` at first)."""
+    """Weight of each cell (int64[cells]), and price of a message in it (int64[cells], `PAR` at first)."""
 
     weight: Int64
     price: Int64
@@ -46,7 +44,7 @@ def step_of(values: Float64) -> Int64:
 
 
 def loads_of(cells: Int64) -> Loads:
-    """Of a sample of messages, by their cells."""
+    """Loads of a sample of messages, from their cells (int64[n])."""
     return Loads(_scaled(np.bincount(cells, minlength=CELLS).tolist()), np.full(CELLS, PAR, np.int64))
 
 
@@ -68,14 +66,14 @@ def cut(weight: Int64, tasks: int) -> Int64:
 
 
 def reweighed(loads: Loads, owner: Int64, seen: Int64, work: Sequence[int]) -> Loads:
-    """What cells weigh by what was measured.
+    """Loads from measured work.
 
     Parameters
     ----------
-    loads : Loads              as they were while it was measured
-    owner : int64[cells]       whose each cell was
-    seen : int64[cells]        messages that came to each cell
-    work : sequence of int     what each task has worked, in any unit
+    loads : Loads              during the measurement
+    owner : int64[cells]       task of each cell
+    seen : int64[cells]        messages in each cell
+    work : sequence of int     work of each task, in any unit
     """
     prices = loads.price.tolist()
     if int(seen.sum()) >= _ENOUGH_MESSAGES:
@@ -85,7 +83,7 @@ def reweighed(loads: Loads, owner: Int64, seen: Int64, work: Sequence[int]) -> L
     value_of_task = [0] * len(work)
     for task, each in zip(owner.tolist(), value, strict=True):
         value_of_task[task] += each
-    # work of a task for what its cells are worth, in proportion to that of all: the price rises by that much
+    # prices scale by a task's part of all work, divided by its part of all value
     everything, all_work = max(1, sum(value_of_task)), max(1, sum(work))
     ratios = []
     for mine, own in zip(value_of_task, work, strict=True):

@@ -1,15 +1,13 @@
 """Routers `kop`, `sop`, `dkm-sks`, `ps2stream`: subscriptions by what they are expected to cost, messages to all.
 
-Every pair meets exactly once, at the only holder of the subscription, so these are exact for every kind, whatever the
-costs are worth: they shape the loads and nothing else (spec 5). Replication ratio 1, communication cost the number of
-query tasks, as with `hashing`.
+Each subscription has one task, where every pair meets exactly once, so these are exact for every kind; costs only shape
+the loads (spec 5). Replication ratio 1, communication cost the number of query tasks, as with `hashing`.
 
-Where a subscription goes depends on who is there already, so it cannot be worked out from a table by whoever asks: the
-task that publishes changes decides, once, by its `Placer`, and `ChangeList.owner` carries it to all others. Where a run
-goes on, what was decided is found in what that task has saved. If that was for another number of query tasks or by
-another router, every task deals the subscriptions out anew for itself, by their costs alone, each to the least loaded:
-sums of costs are exact, so that all come to the same on whatever machine, as they need not where places are compared.
-The algorithms are in `distribution.placement`; who puts owners into change lists is `spouts.placing`.
+A placement depends on earlier ones, so it cannot be computed from a table: the subscription spout decides once, by its
+`Placer`, and `ChangeList.owner` carries the decision (`spouts.placing`). A restore reads it from the spout's snapshot.
+If that was for another number of query tasks or another router, every task redistributes the subscriptions itself, by
+cost, each to the least loaded: sums of costs are exact, so all tasks agree on any machine, which comparing places would
+not guarantee. The algorithms are in `distribution.placement`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +34,7 @@ from matching.model import ChangeList, Int64, MessageBatch, Names, Removals, Sub
 from matching.space import EARTH, Space
 from matching.warmup import subscriptions
 
-#: What is saved of placements has names that begin so, among what else the task that decides saves.
+#: Prefix of placement keys in the spout's snapshot.
 _PREFIX = "placement:"
 _BOOK = "book:"
 
@@ -48,12 +46,12 @@ class PlacedRouter(Router):
     ----------
     tasks : int
     space : Space
-    costs : Costs    what is known of the messages beforehand
+    costs : Costs    message statistics
     """
 
     algorithm: ClassVar[type[Placement]]
     rebalances = True
-    #: What was measured of the query tasks, where `restored` was told.
+    #: Measured work of the query tasks, from `restored`.
     work: Sequence[int] = ()
 
     def __init__(self, tasks: int, space: Space, costs: Costs, traits: Traits = KINDS.traits):
@@ -62,17 +60,17 @@ class PlacedRouter(Router):
         self.space = space
         self.costs = costs
 
-    def restored(self, told: Sequence[Mapping[str, np.ndarray]], work: Sequence[int] = ()) -> "PlacedRouter":
+    def restored(self, states: Sequence[Mapping[str, np.ndarray]], work: Sequence[int] = ()) -> "PlacedRouter":
         other = copy(self)
         other.work = tuple(work)
         return other
 
     def placer(self) -> "Placer":
-        """Whoever decides, with nobody there yet."""
+        """A new placer without subscriptions."""
         return Placer(self)
 
     def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
-        """Those that `task` would hold if these were all there are, and all placed together."""
+        """Those that `task` would get if these were all subscriptions, placed together."""
         placer = self.placer()
         placer.place_all(table)
         return placer.ledger.owners(table.number) == task
@@ -83,18 +81,18 @@ class PlacedRouter(Router):
         Raises
         ------
         EngineError
-            If the change list does not say who holds them.
+            If the change list has no owners.
         """
         if changes.owner is None or changes.owner.shape != changes.added.number.shape:
             raise EngineError(
-                f"router {self.name}: change list {changes.batch} does not say who holds its subscriptions; have the "
-                "spout of the changes wrapped in spouts.placing.PlacingSpout, as topology.wiring.wire does"
+                f"router {self.name}: change list {changes.batch} has no owners for its subscriptions; wrap the spout "
+                "of the changes in spouts.placing.PlacingSpout, as topology.wiring.wire does"
             )
         return changes.owner == task
 
-    def holds_again(self, table: SubscriptionTable, task: int, told: Mapping[str, np.ndarray]) -> NDArray[np.bool_]:
+    def holds_again(self, table: SubscriptionTable, task: int, state: Mapping[str, np.ndarray]) -> NDArray[np.bool_]:
         placer = self.placer()
-        placer.restore(told, table)
+        placer.restore(state, table)
         return placer.ledger.owners(table.number) == task
 
     def table(self) -> RoutingTable:
@@ -133,12 +131,12 @@ class Ps2StreamRouter(PlacedRouter):
 
 
 class Placer:
-    """Decides who holds which subscription, and remembers it.
+    """Assigns subscriptions to tasks and records the assignment.
 
     Attributes
     ----------
     placement : Placement
-    ledger : Ledger    of those that are there
+    ledger : Ledger
     """
 
     def __init__(self, router: PlacedRouter):
@@ -147,7 +145,7 @@ class Placer:
         self.ledger = Ledger(router.tasks)
 
     def place_all(self, table: SubscriptionTable) -> Int64:
-        """Place subscriptions together, in place of all there were; the task of each (int64[n])."""
+        """Place subscriptions together, replacing all earlier ones; the task of each (int64[n])."""
         self.placement = self.router.algorithm(self.router.costs, self.router.tasks)
         self.ledger = Ledger(self.router.tasks)
         return self._add(table, self.placement.together(self._demand(table)))
@@ -155,8 +153,8 @@ class Placer:
     def follow(self, changes: ChangeList) -> ChangeList:
         """The next change list, with the owner of each subscription that it adds.
 
-        Those that are there before the first message are placed together, all others one after the other. Whoever
-        leaves makes room for those who come in the same change list.
+        Those added before the first message are placed together, all others one by one. Removals free their load before
+        the additions of the same change list.
         """
         added, gone = changes.added, changes.removed.number
         here = self.ledger.holds(gone)
@@ -173,7 +171,7 @@ class Placer:
         return changes._replace(owner=np.concatenate(parts))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What is saved: for which router and how many tasks, who holds what at what cost, and what newcomers go by."""
+        """State for the snapshot: router, number of tasks, ledger, and the state of the placement."""
         named = self.ledger.arrays() | {
             "router": np.frombuffer(self.router.name.encode(), np.uint8),
             "tasks": np.array(self.router.tasks),
@@ -181,23 +179,22 @@ class Placer:
         named |= {_BOOK + name: column for name, column in self.placement.arrays().items()}
         return {_PREFIX + name: column for name, column in named.items()}
 
-    def restore(self, told: Mapping[str, np.ndarray], table: SubscriptionTable) -> None:
-        """Go on with what was saved, or deal out anew what was saved for another router or other tasks.
+    def restore(self, state: Mapping[str, np.ndarray], table: SubscriptionTable) -> None:
+        """Resume from a snapshot; redistribute the subscriptions of another router or number of tasks.
 
-        Costs are those that were saved, or of keywords alone where another router saved others, or none. Whoever comes
-        later is placed as always.
+        Costs are those of the snapshot, or by keywords only if it has none of this router.
 
         Parameters
         ----------
-        told : mapping               with what `arrays` said, maybe among others
-        table : SubscriptionTable    all subscriptions there are
+        state : mapping              with the keys of `arrays`, maybe among others
+        table : SubscriptionTable    all subscriptions
 
         Raises
         ------
         CheckpointError
-            If what was saved is not of these subscriptions.
+            If the snapshot has other subscriptions.
         """
-        saved = {name.removeprefix(_PREFIX): column for name, column in told.items() if name.startswith(_PREFIX)}
+        saved = {name.removeprefix(_PREFIX): column for name, column in state.items() if name.startswith(_PREFIX)}
         router = self.router
         table = table.take(np.argsort(table.number))
         known = bool(saved) and bytes(saved["router"]).decode() == router.name
@@ -247,10 +244,10 @@ def warmup() -> None:
     sample = MessageBatch(
         seq, place, place, place, place, place, place, seq, np.arange(5) * 2, flat, flat.astype(np.float32)
     )
-    nobody = np.zeros(0, np.int64)
+    none = np.zeros(0, np.int64)
     for router in (KopRouter, SopRouter, DkmSksRouter, Ps2StreamRouter):
         placer = router(2, space, SampleCosts(space, sample)).placer()
         for batch, at in enumerate((0, 1)):
             each = [subscriptions(kind, 10 * kind.code + 100 * at + np.arange(10), at) for kind in KINDS]
-            removed = Removals(nobody, nobody.astype(np.int8), nobody)
+            removed = Removals(none, none.astype(np.int8), none)
             placer.follow(ChangeList(batch, concatenate(each), Names.of([]), removed))

@@ -1,7 +1,7 @@
-"""Routers by name: the one factory for whoever starts a topology.
+"""Routers by name: the factory.
 
-Read on in `distribution.router` for what they have in common, then in `distribution.hashing` and, for those that place
-by cost, in `distribution.placed`.
+Read on in `distribution.router`, their interface, then in `distribution.hashing` and, for those that place by cost, in
+`distribution.placed`.
 """
 
 from collections.abc import Callable
@@ -28,11 +28,11 @@ _CLASSES: dict[str, type[Router]] = {
 }
 #: As written after `--router`, the default first.
 ROUTERS = tuple(_CLASSES)
-#: Those that can make use of signatures.
+#: Those that support signatures.
 SIGNING = (HashingRouter.name, LocationRouter.name)
 #: Those that place subscriptions by cost.
 PLACING = tuple(router.name for router in _PLACED)
-#: Those that can deal loads out anew while a run goes on.
+#: Those that can rebalance when a run resumes.
 REBALANCING = tuple(name for name, router in _CLASSES.items() if router.rebalances)
 
 
@@ -45,22 +45,22 @@ def router_named(
     kinds: Kinds = KINDS,
     costs: Callable[[], Costs] | None = None,
 ) -> Router:
-    """A router for so many query tasks.
+    """Make a router.
 
     Parameters
     ----------
     name : str           one of `ROUTERS`
-    tasks : int
+    tasks : int          number of query tasks
     space : Space
     load : callable      gives points of the unit square (float64[n] each) by which `location` balances the world
     signatures : str     one of `distribution.signatures.signature.MODES`
     kinds : Kinds
-    costs : callable     gives what is known of the messages, by which those of `PLACING` place; by default nothing is
+    costs : callable     gives message statistics for the routers of `PLACING`; none by default
 
     Raises
     ------
     ConfigError
-        For a name nobody knows, or signatures that the router has no use for.
+        For an unknown name, or signatures that the router does not support.
     """
     if name not in _CLASSES:
         raise ConfigError(f"router {name!r}: choose one of {', '.join(ROUTERS)}")
@@ -85,7 +85,7 @@ def _sends(name: str) -> str:
 
 
 def placeable(name: str, kinds: Kinds, kind: str, row_wants_any: bool) -> str | None:
-    """Why a router cannot place a subscription of a kind, in words that follow its name; None if it can."""
+    """Why a router cannot place a subscription of a kind, to be written after its name; None if it can."""
     if name not in _CLASSES or not _CLASSES[name].replicates or kind not in kinds:
         return None
     of_kind = kinds.named(kind)

@@ -1,8 +1,8 @@
-"""Greedy assignment: each subscription, in the order given, to whoever has the least load (DkM-SKS, algorithm 1).
+"""Greedy assignment: each subscription, in the order given, to the task with the least load (DkM-SKS, algorithm 1).
 
-Whatever the order, the greatest load exceeds the least by one cost at most: the task that a cost made the greatest had
-the least before, and no load falls. (The guarantee of 3/2 that the paper cites concerns the greatest load alone, of
-costs in descending order; spec 5.) Used by `distribution.placement.placement`; read on there.
+In any order, the greatest load exceeds the least by one cost at most: the task that a cost made the greatest had the
+least before, and no load falls. (The guarantee of 3/2 that the paper cites concerns only the greatest load, for costs
+in descending order; spec 5.) Used by `distribution.placement.placement`.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ def descending(cost: Float64) -> Int64:
 
 
 def dealt_out(cost: Float64, tasks: int) -> Int64:
-    """Task of each cost (float64[n]), where all are dealt out by descending cost: algorithm 1. O(n log n)."""
+    """Task of each cost (float64[n]), assigned by descending cost: algorithm 1. O(n log n)."""
     order = descending(cost)
     owner = np.empty(cost.shape[0], np.int64)
     owner[order] = assign(cost[order], np.zeros(tasks))
@@ -37,7 +37,7 @@ def dealt_out(cost: Float64, tasks: int) -> Int64:
 
 @njit(cache=True, nogil=True)
 def _assign(cost, load, owner):
-    # tasks as a heap with the least loaded on top: a scan would look at every task for every cost
+    # tasks as a heap with the least loaded on top
     heap = np.arange(load.shape[0])
     for start in range(load.shape[0] // 2 - 1, -1, -1):
         _sift(heap, load, start)
@@ -50,7 +50,7 @@ def _assign(cost, load, owner):
 
 @njit_no_refcount
 def _sift(heap, load, place):
-    """Let the task at a place sink to where it belongs."""
+    """Sift the task at a place down the heap."""
     task = heap[place]
     while True:
         child = 2 * place + 1
@@ -68,6 +68,5 @@ def _sift(heap, load, place):
 
 @njit_no_refcount
 def _before(load, one, other):
-    # of equal loads the smaller number, as a scan would have it: where costs are equal, owners must not depend on how
-    # the heap happens to lie
+    # of equal loads the smaller number, so that owners do not depend on the layout of the heap
     return load[one] < load[other] or (load[one] == load[other] and one < other)

@@ -1,16 +1,15 @@
-"""What a subscription is expected to cost whoever holds it, from what is known of the messages beforehand.
+"""Expected cost of a subscription, from message statistics.
 
 DkM-SKS estimates the work for a subscription s in a group of subscriptions with the common rectangle R as
 
     C(s) = sum over its keywords w of P(R, w)                                     (section 4.1, equations 4 and 5)
 
-with P(R, w) the share of messages that lie in R and carry w: a union bound, not a probability (spec 5). The shares are
-counted over the first messages of the stream (`SampleCosts`), or, where there are too few of them, are the shares of
-the vocabulary over a world in which every place is as likely as any other (`UniformCosts`).
+with P(R, w) the fraction of messages that lie in R and carry w: a union bound, not a probability (spec 5). Fractions
+are counted over the first messages of the stream (`SampleCosts`), or, where there are too few, taken from the
+vocabulary, uniform over the world (`UniformCosts`).
 
-Costs are multiples of 2**-30, so that sums of them are exact up to eight million, in whatever order: what is taken off
-when a subscription goes is what was put on when it came. Read on in `distribution.placement.demand`, what is estimated,
-and in `distribution.placement.placement`.
+Costs are multiples of 2**-30, so that sums of them are exact up to eight million, in any order. Read on in
+`distribution.placement.demand` and `distribution.placement.placement`.
 """
 
 from abc import ABC, abstractmethod
@@ -24,23 +23,22 @@ from matching.njit import njit_no_refcount
 from matching.space import Space
 
 _STEPS = float(2**30)
-#: What no message of the sample would touch is counted as if half a message did: if it cost nothing, all such
-#: subscriptions would be given to whoever has least at the time, and go on being given to it.
+#: Messages counted for a subscription that none of the sample touches: at cost 0, all of these would go to one task.
 LEAST_MESSAGES = 0.5
 
 
 class Costs(ABC):
-    """Shares of messages by keyword and rectangle, the latter as west, south, east, north of the unit square, closed.
+    """Fractions of messages by keyword and rectangle (west, south, east, north in the unit square, closed).
 
     Parameters
     ----------
     space : Space
-    messages : int      by which the shares are counted
-    least : float       messages that the cheapest subscription is taken to be touched by
+    messages : int      size of the sample
+    least : float       lower bound of a cost, in messages
 
     Attributes
     ----------
-    world : float64[4]      the whole of the unit square that messages may lie in
+    world : float64[4]      the part of the unit square that messages may lie in
     share : float64[t + 1]  P(w) of each keyword as `numbered` numbers them; the last one stands for all others
     """
 
@@ -72,22 +70,22 @@ class Costs(ABC):
         return np.full(x.shape[0], np.inf)
 
     def rounded(self, cost: Float64) -> Float64:
-        """Costs as they are kept: at least the least, and such that sums of them are exact. O(n)."""
+        """Costs raised to the lower bound and rounded so that sums are exact. O(n)."""
         return np.rint(np.maximum(cost, self.least) * _STEPS) / _STEPS
 
     def describe(self) -> dict[str, Any]:
-        """What the costs go by, JSON-ready."""
+        """Figures for the report of a run, JSON-ready."""
         return {"costs_from": "vocabulary", "messages": self.messages}
 
 
 class UniformCosts(Costs):
-    """Shares of a vocabulary, the same everywhere.
+    """Fractions of a vocabulary, uniform over the world.
 
     Parameters
     ----------
     space : Space
     document_frequency : int[t]    messages that carry each term
-    messages : int                 how many there are
+    messages : int                 number of all messages
     """
 
     def __init__(self, space: Space, document_frequency: Int64, messages: int, least: float = LEAST_MESSAGES):
@@ -102,7 +100,7 @@ class UniformCosts(Costs):
     def of_boxes(self, box: Float64) -> Float64:
         low, high = box[:, :2], box[:, 2:]
         size = self.world[2:] - self.world[:2]
-        # a world without width is a line, along which shares go by height alone
+        # a world without width is a line: fractions by height only
         return np.prod(np.where(size > 0, (high - low) / np.where(size > 0, size, 1.0), 1.0), axis=1)
 
     def of_words(self, box: Float64, offsets: Int64, words: Int32) -> Float64:
@@ -110,7 +108,7 @@ class UniformCosts(Costs):
 
 
 class SampleCosts(Costs):
-    """Shares of a sample of messages, kept twice: by x with their terms, and by term with their places.
+    """Fractions of a sample of messages, indexed twice: by x with their terms, and by term with their places.
 
     Parameters
     ----------
@@ -258,7 +256,7 @@ def _find_radius(x, y, starts, rows, at_x, at_y, k, offsets, words, seen, best, 
     O(postings that are no farther west or east than the result * log k).
     """
     for i in range(at_x.shape[0]):
-        held, wanted = 0, k[i]
+        found, wanted = 0, k[i]
         for at in range(offsets[i], offsets[i + 1]):
             word = words[at]
             if word + 1 >= starts.shape[0] or wanted < 1:
@@ -270,42 +268,42 @@ def _find_radius(x, y, starts, rows, at_x, at_y, k, offsets, words, seen, best, 
                     low = middle + 1
                 else:
                     high = middle
-            # outwards from the place, first east, then west, as far as anything may be nearer than the k-th so far
+            # outwards from the place, first east, then west, while a message may be nearer than the k-th so far
             for step in (1, -1):
                 place = low if step == 1 else low - 1
                 while starts[word] <= place < starts[word + 1]:
                     row = rows[place]
                     across = (x[row] - at_x[i]) ** 2
-                    if held == wanted and across >= best[0]:
+                    if found == wanted and across >= best[0]:
                         break
                     place += step
                     # a message that carries two of the keywords is one neighbour, not two
                     if seen[row] == i:
                         continue
                     seen[row] = i
-                    held = _keep_nearest(best, held, wanted, across + (y[row] - at_y[i]) ** 2)
-        out[i] = np.sqrt(best[0]) if held == wanted and wanted > 0 else np.inf
+                    found = _keep_nearest(best, found, wanted, across + (y[row] - at_y[i]) ** 2)
+        out[i] = np.sqrt(best[0]) if found == wanted and wanted > 0 else np.inf
 
 
 @njit_no_refcount
-def _keep_nearest(best, held, wanted, square):
-    """Put a squared distance among the least `wanted`, a heap with the greatest on top; returns how many there are."""
-    if held < wanted:
-        child = held
+def _keep_nearest(best, size, wanted, square):
+    """Push a squared distance into the heap of the least `wanted`, greatest on top; returns the heap's size."""
+    if size < wanted:
+        child = size
         while child > 0 and best[(child - 1) // 2] < square:
             best[child] = best[(child - 1) // 2]
             child = (child - 1) // 2
         best[child] = square
-        return held + 1
+        return size + 1
     if square < best[0]:
         top = 0
         while True:
             child = 2 * top + 1
-            if child + 1 < held and best[child + 1] > best[child]:
+            if child + 1 < size and best[child + 1] > best[child]:
                 child += 1
-            if child >= held or best[child] <= square:
+            if child >= size or best[child] <= square:
                 break
             best[top] = best[child]
             top = child
         best[top] = square
-    return held
+    return size

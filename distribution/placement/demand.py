@@ -1,9 +1,9 @@
-"""Subscriptions as placement sees them: a place, a rectangle in which a message may matter, and keywords.
+"""Demand of a subscription, the input of placement: a place, a rectangle in which messages may match, and keywords.
 
-What they are depends on traits of the kind alone. A region is the rectangle of whoever has one. Where the nearest
-messages are the result, it is the square around the ball B(s) to the k-th nearest known message with a keyword of s
-(DkM-SKS, section 3.2): nothing farther can enter, once k are there. Everybody else listens everywhere. Who wants all
-its keywords is met, and costs, by its rarest alone. Read on in `distribution.placement.placement`.
+It depends only on traits of the kind. The rectangle is the region if there is one; where the nearest messages are the
+result, the square around the ball B(s) to the k-th nearest known message with a keyword of s (DkM-SKS, section 3.2),
+beyond which none can enter once there are k; else the world. A subscription that requires all its keywords is matched
+by, and costs as much as, its rarest. Read on in `distribution.placement.placement`.
 """
 
 from typing import NamedTuple
@@ -21,11 +21,11 @@ class Demand(NamedTuple):
     """One row a subscription.
 
     x, y : float64[n]       its place in the unit square: its point, or the middle of its region
-    box : float64[n, 4]     where it listens: west, south, east, north in the unit square, within the world
+    box : float64[n, 4]     where messages may match: west, south, east, north in the unit square, within the world
     everywhere : bool[n]    whether that is the whole world
     rarest : int32[n]       term id of its rarest keyword, -1 if it has none
     offsets : int64[n + 1]
-    words : int32[nnz]      the keywords that it is met by, as `Costs.numbered` numbers them
+    words : int32[nnz]      the keywords that it is matched by, as `Costs.numbered` numbers them
     """
 
     x: Float64
@@ -54,15 +54,15 @@ class Demand(NamedTuple):
 
 
 def demand_of(table: SubscriptionTable, traits: Traits, space: Space, costs: Costs, balls: bool = True) -> Demand:
-    """What each subscription of a table asks for.
+    """Demand of each subscription of a table.
 
     Parameters
     ----------
-    balls : bool    where the nearest messages are the result, look for them; else those listen everywhere
+    balls : bool    whether to compute balls for kinds whose result is the nearest messages; else these get the world
 
     Notes
     -----
-    O(n + keywords), and for kinds whose result is the nearest messages some of the known ones with their keywords.
+    O(n + keywords), and for balls part of the sample's postings of their keywords.
     """
     world = costs.world
     box = np.tile(world, (len(table), 1))
@@ -71,7 +71,7 @@ def demand_of(table: SubscriptionTable, traits: Traits, space: Space, costs: Cos
     west, south, east, north = table.region[boxed].T
     low_x, low_y = space.project(west, south)
     high_x, high_y = space.project(east, north)
-    # across the antimeridian: the whole belt, which is more than it is, and only costs
+    # across the antimeridian: the whole belt, an overestimate
     crosses = west > east
     low_x, high_x = np.where(crosses, world[0], low_x), np.where(crosses, world[2], high_x)
     box[boxed] = np.stack([low_x, low_y, high_x, high_y], axis=1)
@@ -88,7 +88,7 @@ def demand_of(table: SubscriptionTable, traits: Traits, space: Space, costs: Cos
 
 
 def _words(table: SubscriptionTable, traits: Traits, costs: Costs) -> tuple[Int64, Int32, Int32]:
-    """Offsets and numbered keywords that each subscription is met by, and the term id of its rarest one."""
+    """Offsets and numbered keywords that each subscription is matched by, and the term id of its rarest one."""
     offsets, terms = table.term_offsets, table.terms
     some = np.diff(offsets) > 0
     padded = np.append(terms, np.int32(-1))

@@ -1,17 +1,16 @@
 """DkM-SKS: by place and keywords, one subscription at a time (DkM-SKS, section 4).
 
-The costliest subset is cut into four until there are gamma1 for each task: by place, or, if that leaves no smaller sum
-of costs, by dealing its subscriptions out to four by descending cost (algorithm 2). Large subsets, above gamma2, are
-cut by place without a look at the other way. A subscription costs, in the rectangle R of its subset, the shares P(R, w)
-of its keywords. Then subset after subset, each by descending cost, every subscription goes to the least loaded task
-(algorithm 3): those that lie together are spread, since one message concerns them all.
+The costliest subset is cut into four until there are gamma1 for each task: by place, or, if that does not reduce the
+sum of costs, by assigning its subscriptions to four parts by descending cost (algorithm 2). Subsets larger than gamma2
+are cut by place only. A subscription costs, in the rectangle R of its subset, the sum of P(R, w) over its keywords.
+Then subset by subset, each by descending cost, every subscription goes to the least loaded task (algorithm 3), which
+spreads neighbours, since one message concerns them all.
 
-One that comes later is estimated in the rectangle that it overlaps most (equation 7), or is nearest to if it overlaps
-none; one that listens everywhere, in the whole world. If there was nobody before, its own rectangle serves.
+A later subscription is estimated in the rectangle that it overlaps most (equation 7), or the nearest if it overlaps
+none; in the whole world if its own rectangle is that; in its own rectangle if there are no subsets.
 
 The paper's parameters contradict its text (spec 5): printed are gamma1 = 100,000 and gamma2 = 20, two million subsets
-for 20 tasks where "in practice |S| is small". Here they are 20 subsets a task, and the other way is tried up to 100,000
-subscriptions.
+for 20 tasks where "in practice |S| is small". Here gamma1 is 20, and gamma2 100,000.
 """
 
 from typing import Any
@@ -25,7 +24,7 @@ from distribution.placement.placement import Placed, Placement
 from distribution.placement.subsets import Subset, cut, enclosing, first_subsets, overlapped, quarters
 from matching.model import Float64, Int64, take_ragged
 
-#: Subsets for each task, and subscriptions of a subset up to which both ways of cutting it are tried.
+#: Subsets for each task, and largest subset for which both ways of cutting are tried.
 GAMMA_1, GAMMA_2 = 20, 100_000
 _PARTS = 4
 
@@ -37,7 +36,7 @@ class DkmSks(Placement):
     ----------
     gamma_1 : int            subsets for each task
     gamma_2 : int            largest subset that both cuts are tried on
-    boxes : float64[g, 4]    rectangles of the subsets, but for those whose subscriptions listen everywhere
+    boxes : float64[g, 4]    rectangles of the subsets, without those that span the world
     """
 
     name = "dkm-sks"
@@ -66,7 +65,7 @@ class DkmSks(Placement):
             if subset.rows.size > self.gamma_2 and len(by_place) > 1:
                 return by_place
             dealt = _dealt(subset, make)
-            # compared are the costs by the new rectangles; what place cannot part is dealt out
+            # compared by the costs in the new rectangles
             if len(by_place) > 1 and _sum(by_place) < _sum(dealt):
                 return by_place
             return dealt
@@ -95,7 +94,7 @@ class DkmSks(Placement):
 
 
 def _dealt(subset: Subset, make: Any) -> list[Subset]:
-    """HYBRID-PARTITION: its subscriptions by descending cost, each to the cheapest of four, without the empty ones."""
+    """HYBRID-PARTITION: subscriptions by descending cost, each to the cheapest of four parts; empty parts left out."""
     part = dealt_out(subset.cost, _PARTS)
     rows = (subset.rows[part == which] for which in range(_PARTS))
     return [make(each, subset.cell) for each in rows if each.size]

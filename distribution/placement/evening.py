@@ -1,9 +1,8 @@
-"""Loads evened out by what was measured, with as few moves as it takes.
+"""Rebalancing by measured work, with few moves.
 
-Costs are expectations; what a task works is a fact. Costs of whatever a task holds are scaled so that their sums stand
-to each other as the work of the tasks did, and of those tasks that have more than their share as much is dealt out to
-the others, in no order of place or keyword: those that an algorithm has spread stay spread. Used by
-`distribution.placed` where a run goes on; read on there.
+The costs of each task's subscriptions are scaled so that their sums are proportional to the measured work of the tasks;
+then tasks above the mean give their excess to the others, picked by hash, so that subscriptions which an algorithm has
+spread stay spread. Used by `distribution.placed` when a run resumes.
 """
 
 from collections.abc import Sequence
@@ -15,21 +14,21 @@ from distribution.placement.costs import Costs
 from distribution.placement.placement import Placed
 from matching.model import Float64, Int64
 
-#: By how much costs may rise or fall at once: a short measurement must not turn everything over.
+#: Largest factor of one cost change: a short measurement must not overturn the placement.
 _MOST_CHANGE = 4.0
 
 
 def evened(placed: Placed, number: Int64, work: Sequence[int], costs: Costs) -> Placed:
-    """Who holds which subscription from now on, and at what cost.
+    """New owner and cost of each subscription.
 
-    Every step is exact, or of single values: all tasks come to the same on whatever machine. O(n log n).
+    Every step is exact, or on single values: all tasks get the same result on any machine. O(n log n).
 
     Parameters
     ----------
-    placed : Placed            of subscriptions with these numbers (int64[n])
+    placed : Placed            of the subscriptions `number`
     number : int64[n]
-    work : sequence of int     what each task has worked, in any unit
-    costs : Costs              by which costs are rounded
+    work : sequence of int     work of each task, in any unit
+    costs : Costs              rounds costs
     """
     tasks = len(work)
     load = _loads(placed.owner, placed.cost, tasks)
@@ -40,13 +39,13 @@ def evened(placed: Placed, number: Int64, work: Sequence[int], costs: Costs) -> 
             factor[task] = min(max(ratio, 1.0 / _MOST_CHANGE), _MOST_CHANGE)
     owner, cost = placed.owner.copy(), costs.rounded(placed.cost * factor[placed.owner])
     load = _loads(owner, cost, tasks)
-    share = float(load.sum()) / tasks
-    # a multiplicative hash, as good as any shuffle, and the same everywhere
+    mean = float(load.sum()) / tasks
+    # shuffled by a multiplicative hash, the same on every machine
     mixed = np.argsort(number.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15), kind="stable")
     moved = [np.zeros(0, np.int64)]
-    for task in np.flatnonzero(load > share):
+    for task in np.flatnonzero(load > mean):
         rows = mixed[owner[mixed] == task]
-        moved.append(rows[np.cumsum(cost[rows]) <= load[task] - share])
+        moved.append(rows[np.cumsum(cost[rows]) <= load[task] - mean])
     rows = np.sort(np.concatenate(moved))
     rows = rows[descending(cost[rows])]
     left = load - _loads(owner[rows], cost[rows], tasks)

@@ -1,8 +1,7 @@
 """KOP, keyword-oriented partition: the paper's first baseline (DkM-SKS, section 3.1).
 
-A subscription costs the shares of messages that carry its keywords, wherever they are (equation 1). All are dealt out
-by descending cost, each to the least loaded; one that comes later is dealt out likewise. Read on in
-`distribution.placement.subsets`, for those that go by place.
+A subscription costs the sum over its keywords of the fraction of messages that carry it (equation 1). All are assigned
+by descending cost, each to the least loaded task; later ones likewise. Read on in `distribution.placement.subsets`.
 """
 
 from distribution.placement.assign import dealt_out

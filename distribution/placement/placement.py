@@ -1,9 +1,8 @@
-"""Who gets which subscription by what it is expected to cost: what the algorithms have in common.
+"""Placement of subscriptions on query tasks by expected cost: the interface of the algorithms.
 
-A `Placement` is one algorithm at work for so many query tasks. It is asked twice: once for all subscriptions that are
-there when the stream begins (`together`), and then for those that come later, in their order (`later`). It remembers
-what it needs for the latter, and can say it in arrays. Who holds what, and the loads, are kept apart from it, in a
-`Ledger`. Read on in `distribution.placement.kop`, the simplest one, and `distribution.placed`, which asks.
+A `Placement` places all subscriptions of the beginning of the stream together (`together`), and later ones in order
+(`later`), for which it keeps state. The assignment and the loads are in a `Ledger`. Read on in
+`distribution.placement.kop`, the simplest one, and `distribution.placed`, the user.
 """
 
 from abc import ABC, abstractmethod
@@ -27,11 +26,11 @@ class Placed(NamedTuple):
 
 
 class Placement(ABC):
-    """One algorithm, for so many tasks and with these costs."""
+    """One algorithm, for a number of tasks."""
 
     #: As written after `--router`.
     name: ClassVar[str]
-    #: Whether it asks where subscriptions listen; finding that out takes longer than all else.
+    #: Whether it needs the rectangles of subscriptions, which are the most expensive part of a demand.
     by_place: ClassVar[bool] = True
 
     def __init__(self, costs: Costs, tasks: int):
@@ -40,40 +39,40 @@ class Placement(ABC):
 
     @abstractmethod
     def together(self, demand: Demand) -> Placed:
-        """Place all subscriptions that there are, in an order of its own."""
+        """Place all subscriptions, in an order of its own."""
 
     @abstractmethod
     def price(self, demand: Demand) -> Float64:
-        """C(s) of each subscription that comes when others have been placed: float64[n], rounded."""
+        """C(s) of each later subscription: float64[n], rounded."""
 
     def later(self, demand: Demand, load: Float64) -> Placed:
-        """Place subscriptions one after the other, behind what makes up `load` (float64[tasks])."""
+        """Place subscriptions one by one, on tasks with `load` (float64[tasks])."""
         cost = self.price(demand)
         return Placed(assign(cost, load.copy()), cost)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What `later` goes by, beside costs and loads: attributes of these names."""
+        """State of `later` for a snapshot: attributes of these names."""
         return {}
 
     def recall(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take up what `arrays` said, in place of `together`."""
+        """Restore what `arrays` returned, in place of `together`."""
         for name in self.arrays():
             setattr(self, name, np.array(arrays[name]))
 
     def deal_anew(self) -> None:  # noqa: B027 - most have nothing to do
-        """What `recall` took up was for another number of tasks, and all subscriptions have been dealt out anew."""
+        """Adapt recalled state to this number of tasks, after all subscriptions were redistributed."""
 
     def describe(self) -> dict[str, Any]:
-        """Figures of its own, JSON-ready."""
+        """Figures for the report of a run, JSON-ready."""
         return {}
 
 
 class Ledger:
-    """Who holds which subscription at what cost, and what that comes to for each task.
+    """Task and cost of each subscription, and the load of each task.
 
     Attributes
     ----------
-    load : float64[tasks]    sums of C(s); exact, so that it is 0 again when all have gone
+    load : float64[tasks]    sums of C(s); exact, so 0 again when all are removed
     """
 
     def __init__(self, tasks: int):
@@ -86,7 +85,7 @@ class Ledger:
         return len(self._slots)
 
     def add(self, number: Int64, placed: Placed) -> None:
-        """Note new subscriptions. O(n). Raises EngineError if one is there already."""
+        """Add subscriptions. O(n). Raises EngineError if one is there already."""
         slots = self._slots.insert(number)
         if self._owner.shape[0] < self._slots.capacity:
             self._owner = resized(self._owner, self._slots.capacity)
@@ -95,7 +94,7 @@ class Ledger:
         np.add.at(self.load, placed.owner, placed.cost)
 
     def remove(self, number: Int64) -> None:
-        """Forget subscriptions. O(n). Raises EngineError if one is not there."""
+        """Remove subscriptions. O(n). Raises EngineError if one is not there."""
         slots = self._slots.remove(number)
         np.subtract.at(self.load, self._owner[slots], self._cost[slots])
 

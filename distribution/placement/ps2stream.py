@@ -1,14 +1,13 @@
 """PS2Stream's rule, extended to subscriptions without a range: the opponent in the paper's measurements.
 
 PS2Stream (Chen et al., ICDE 2017) cuts the world by a kd-tree: a part by place as long as its messages and
-subscriptions become less alike in their terms by it, else by text, its terms shared out by load; then the parts are
-merged into as many as there are tasks. The authors of DkM-SKS do not print how they extended it; this reading stands in
-spec 5. A subscription lives in the part that it overlaps most with the rectangle in which it listens, and in a part
-that was cut by text, in the piece of its rarest keyword, where it is needed whatever the loads are. Messages go to all,
-as with the other placements, so results do not depend on it.
+subscriptions become less similar in their terms by it, else by text, its terms distributed by load; then the parts are
+merged into as many as there are tasks. The authors of DkM-SKS do not print how they extended it; this reading is in
+spec 5. A subscription belongs to the part that its rectangle overlaps most, and in a part that was cut by text, to the
+piece of its rarest keyword. Messages go to all, as with the other placements, so results do not depend on it.
 
-The load of a piece with the share O of the messages and Q subscriptions is c1 * O * Q + c2 * O + c3 * Q. What is kept
-of a subscription is what it adds, c1 * O + c3. Read on in `distribution.placed`, which asks for placements.
+The load of a piece with the fraction O of the messages and Q subscriptions is c1 * O * Q + c2 * O + c3 * Q. The cost of
+a subscription is what it adds, c1 * O + c3. Read on in `distribution.placed`.
 """
 
 import heapq
@@ -24,15 +23,15 @@ from distribution.placement.subsets import overlapped
 from distribution.router import spread
 from matching.model import Float64, Int64, take_ragged
 
-#: Weights of pairs, of messages and of subscriptions. A message that meets a subscription is the unit of the other
-#: placements, too; that everybody is sent every message is the same for all, and holding a subscription costs little.
+#: Weights of pairs, of messages and of subscriptions. Pairs are the unit of the other placements, too; every task gets
+#: every message, and keeping a subscription costs little.
 PAIRS, MESSAGES, SUBSCRIPTIONS = 1.0, 1.0, 0.001
 #: Pieces for each task before they are merged.
 PIECES = 4
 
 
 class _Part(NamedTuple):
-    """A part of the world while it is being cut: its subscriptions by their places, and what was found out of it."""
+    """A part of the world while it is being cut: its subscriptions by their places, and statistics."""
 
     cell: Float64
     rows: Int64
@@ -42,7 +41,7 @@ class _Part(NamedTuple):
 
 
 class Ps2Stream(Placement):
-    """By place or text, whatever parts messages and subscriptions better.
+    """By place or text, whichever separates messages and subscriptions better.
 
     Attributes
     ----------
@@ -50,7 +49,7 @@ class Ps2Stream(Placement):
     pieces : int                       wanted for each task
     cells : float64[g, 4]              parts of the world; at first one, the whole
     starts : int64[g + 1]              starts[i]:starts[i + 1] are the pieces of part i
-    owners, prices                     task of each piece (int64[p]), C(s) of who lives there (float64[p])
+    owners, prices                     task of each piece (int64[p]), C(s) of its subscriptions (float64[p])
     keys, key_pieces                   int64[w]: pieces of rarest keywords, by part * 2**32 + term id, ascending
     """
 
@@ -70,7 +69,7 @@ class Ps2Stream(Placement):
         return self._lookup(demand).cost
 
     def later(self, demand: Demand, load: Float64) -> Placed:
-        """Where they belong, whatever the loads are."""
+        """By piece; loads play no part."""
         return self._lookup(demand)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -84,7 +83,7 @@ class Ps2Stream(Placement):
         }
 
     def deal_anew(self) -> None:
-        # how many live in each piece is not kept
+        # the number of subscriptions in each piece is not kept
         self.owners = dealt_out(self.prices, self.tasks)
 
     def describe(self) -> dict[str, Any]:
@@ -124,13 +123,13 @@ class Ps2Stream(Placement):
         return done + [(part, False) for _, _, part in sorted(queue, key=lambda entry: entry[:2])]
 
     def _part(self, demand: Demand, cell: Float64, rows: Int64) -> _Part:
-        said = self.costs.in_box(cell)
+        published = self.costs.in_box(cell)
         _, picked = take_ragged(demand.offsets, rows)
-        asked = np.bincount(demand.words[picked], minlength=said.shape[0]).astype(np.float64)
-        lengths = np.sqrt((said @ said) * (asked @ asked))
+        wanted = np.bincount(demand.words[picked], minlength=published.shape[0]).astype(np.float64)
+        lengths = np.sqrt((published @ published) * (wanted @ wanted))
         messages = float(self.costs.of_boxes(cell[None])[0])
         return _Part(
-            cell, rows, messages, float(said @ asked / lengths) if lengths > 0 else 0.0,
+            cell, rows, messages, float(published @ wanted / lengths) if lengths > 0 else 0.0,
             self._load(messages, rows.shape[0]),
         )  # fmt: skip
 
@@ -153,7 +152,7 @@ class Ps2Stream(Placement):
             starts.append(starts[-1] + len(shares))
             prices += [self.weights[0] * messages + self.weights[2] for messages, _ in shares]
             loads += [self._load(messages, subscriptions) for messages, subscriptions in shares]
-        if not parts:  # nobody is there yet: one part, its terms shared out by hash
+        if not parts:  # no subscriptions: one part, its terms distributed by hash
             starts, loads = [0, self.tasks], [0.0] * self.tasks
             prices = [self.weights[0] / self.tasks + self.weights[2]] * self.tasks
         self.cells = np.array([part.cell for part, _ in parts] or [self.costs.world])

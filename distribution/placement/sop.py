@@ -1,9 +1,9 @@
 """SOP, space-oriented partition: the paper's second baseline (DkM-SKS, section 3.2).
 
-The costliest subset is cut into four by place until there are theta for each task; a subset costs the share of messages
-in its rectangle times the number of its subscriptions (equation 3), and goes to a task as a whole. A subscription that
-comes later costs the share of messages in its own rectangle (equation 2), much less than the others of its subset: the
-paper's measurements show the task drown that gets them. Read on in `distribution.placement.dkm_sks`.
+The costliest subset is cut into four by place until there are theta for each task; a subset costs the fraction of
+messages in its rectangle times the number of its subscriptions (equation 3), and goes to a task as a whole. A later
+subscription costs the fraction of messages in its own rectangle (equation 2), much less than the others of its subset:
+in the paper's measurements its task is overloaded. Read on in `distribution.placement.dkm_sks`.
 """
 
 import numpy as np

@@ -1,10 +1,9 @@
 """Subsets of subscriptions that lie together, and how they are cut into smaller ones.
 
-A subset has a cell of a quadtree, in which its places lie, and a rectangle, which encloses where its subscriptions
-listen; rectangles of neighbours overlap. Whatever is costliest is cut next (DkM-SKS, sections 3.2 and 4.2), until there
-are enough. Subscriptions that listen everywhere begin as a subset of their own, since the rectangle of any subset with
-one of them would be the whole world, which the paper does not consider. Read on in `distribution.placement.sop` and
-`distribution.placement.dkm_sks`.
+A subset has a cell of a quadtree, in which its places lie, and a rectangle, which encloses those of its subscriptions;
+rectangles of neighbours overlap. The costliest is cut next (DkM-SKS, sections 3.2 and 4.2), until there are enough.
+Subscriptions to the whole world begin as a subset of their own, since they would extend any rectangle to the world,
+which the paper does not consider. Read on in `distribution.placement.sop` and `distribution.placement.dkm_sks`.
 """
 
 import heapq
@@ -18,7 +17,7 @@ from distribution.placement.costs import areas
 from distribution.placement.demand import Demand
 from matching.model import Float64, Int64
 
-#: Places nearer to each other than this are not kept apart by cells.
+#: Side of the smallest cell.
 _SMALLEST_CELL = 2.0**-40
 
 
@@ -27,7 +26,7 @@ class Subset(NamedTuple):
 
     rows : int64[n]         ascending positions in a `Demand`
     cell : float64[4]       the square, or the like, of the quadtree that their places lie in
-    box : float64[4]        encloses where they listen
+    box : float64[4]        encloses their rectangles
     cost : float64[n]       C(s) of each by this rectangle
     total : float           their sum
     """
@@ -44,13 +43,13 @@ Make = Callable[[Int64, Float64], Subset]
 
 
 def first_subsets(demand: Demand, world: Float64, make: Make) -> list[Subset]:
-    """Those that listen somewhere, and those that listen everywhere, where there are any."""
+    """Those with a smaller rectangle, and those to the whole world; empty ones left out."""
     rows = (np.flatnonzero(~demand.everywhere), np.flatnonzero(demand.everywhere))
     return [make(each, world) for each in rows if each.size]
 
 
 def cut(subsets: list[Subset], at_least: int, parts_of: Callable[[Subset], list[Subset]]) -> list[Subset]:
-    """Cut the costliest subset, again and again, until there are so many or none can be cut. By descending cost."""
+    """Cut the costliest subset repeatedly, until there are `at_least` or none can be cut. By descending cost."""
     queue = [(-each.total, place, each) for place, each in enumerate(subsets)]
     heapq.heapify(queue)
     whole: list[Subset] = []
@@ -93,8 +92,8 @@ def enclosing(box: Float64) -> Float64:
 def overlapped(box: Float64, among: Float64) -> Int64:
     """Which rectangle of `among` (float64[g, 4], g > 0) each one (float64[n, 4]) overlaps most: equation 7, int64[n].
 
-    Of those that it overlaps as much, the smallest one, whose costs are the most exact. If it shares no area with any,
-    as no point and no line does, the nearest one, which for what lies in one is that: the paper leaves this open.
+    Ties go to the smallest, whose costs are the most exact. If it shares no area with any, as points and lines do, the
+    nearest one: the paper leaves this open.
 
     Notes
     -----

@@ -1,7 +1,7 @@
-"""Subscriptions as a signature sees them: a region, and the keywords one of which a message must have.
+"""Claims: regions and keywords of subscriptions, the input of a signature.
 
-Exact for every kind with a region, whose matches lie in a rectangle and share a keyword: every keyword of a
-subscription that one is enough for is claimed, the rarest alone of one that wants all. Read on in
+Exact for every kind with a region, whose matches lie in a rectangle and share a keyword: all keywords are claimed of a
+subscription that any of them matches, only the rarest of one that requires all. Read on in
 `distribution.signatures.signature`.
 """
 
@@ -17,10 +17,10 @@ from matching.storage.region_subscriptions import RegionSubscriptions
 
 
 class Claims(NamedTuple):
-    """Subscriptions as a signature sees them: a message matters if it touches `region` and has one of `terms`.
+    """A message may match row i if it touches `region[i]` and has one of its terms.
 
     region : float64[n, 4]    as in `SubscriptionTable`
-    term_offsets, terms       int64[n + 1], int32[nnz]; one keyword, the rarest, of those that want all
+    term_offsets, terms       int64[n + 1], int32[nnz]; only the rarest where all are required
     """
 
     region: Float64
@@ -39,7 +39,7 @@ class Claims(NamedTuple):
 
 
 def claims_of(table: SubscriptionTable, traits: Traits = KINDS.traits) -> Claims:
-    """Claims of the rows of a table that have a region and can match anything at all. O(n)."""
+    """Claims of the rows of a table that have a region and can match. O(n)."""
     rows, kept = keywords_claimed(table, traits)
     offsets = np.zeros(rows.size + 1, np.int64)
     np.cumsum(kept, out=offsets[1:])
@@ -48,7 +48,7 @@ def claims_of(table: SubscriptionTable, traits: Traits = KINDS.traits) -> Claims
 
 
 def keywords_claimed(table: SubscriptionTable, traits: Traits) -> tuple[Int64, Int64]:
-    """Rows that can match anything, and how many of their keywords, from the first on, are claimed."""
+    """Rows that can match (int64[m]), and the number of their first keywords that are claimed (int64[m])."""
     kept = np.diff(table.term_offsets)
     some, strict = kept > 0, ~is_loose(table, traits)
     unknown = np.zeros(len(table), np.bool_)
@@ -60,12 +60,12 @@ def keywords_claimed(table: SubscriptionTable, traits: Traits) -> tuple[Int64, I
 
 
 def is_loose(table: SubscriptionTable, traits: Traits) -> NDArray[np.bool_]:
-    """bool[n]: wants any of its keywords, not all of them, by its kind or by itself."""
+    """bool[n]: whether any keyword matches, by its kind or its own setting."""
     return ~traits.all_keywords[table.kind] | (table.match == ANY_KEYWORD)
 
 
 def claims_of_rows(rows: RegionSubscriptions, number: Int64) -> Claims:
-    """Claims of subscriptions that want any of their keywords; of those that are here and can match. O(keywords)."""
+    """Claims of those of `number` that are in `rows` and can match by any keyword. O(keywords)."""
     slots, columns = rows.slots.find(number), rows.columns
     slots = slots[slots >= 0]
     slots = slots[columns.start[slots] >= 0]

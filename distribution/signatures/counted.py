@@ -1,8 +1,8 @@
-"""A set that counts how often each item was added, and tells when one comes and when the last copy goes.
+"""A multiset that reports items when the first copy is added and when the last is removed.
 
-Stands outside a filter that must be given every item once and may be asked to delete only what it was given
-(`distribution.signatures.cuckoo`): the same cell or keyword belongs to many subscriptions. Exact, and so larger than
-the filter: it stays with the query task. Read on in `distribution.signatures.signature`.
+It feeds a filter that takes every item once and deletes only what was inserted (`distribution.signatures.cuckoo`): the
+same cell or keyword belongs to many subscriptions. Exact, and so larger than the filter: it stays on the query task.
+Read on in `distribution.signatures.signature`.
 """
 
 import numpy as np
@@ -16,13 +16,13 @@ from matching.storage.slots import SlotMap, resized
 class CountedSet:
     """Items (int64, 0 to 2**62) with a count each.
 
-    An item whose last copy went stays in its row until `pop_changes` has told of it.
+    An item whose last copy was removed keeps its row until `pop_changes`.
     """
 
     def __init__(self):
         self.slots = SlotMap()
         self._count = np.zeros(0, np.int32)
-        self._told = np.zeros(0, np.bool_)  # whether it was there when changes were last taken
+        self._reported = np.zeros(0, np.bool_)  # whether it was a member at the last `pop_changes`
         self._touched: list[Int64] = []
         self._live = 0
 
@@ -38,9 +38,9 @@ class CountedSet:
         slots[new] = self.slots.insert(distinct[new])
         if self.slots.capacity > self._count.shape[0]:
             self._count = resized(self._count, self.slots.capacity)
-            self._told = resized(self._told, self.slots.capacity)
+            self._reported = resized(self._reported, self.slots.capacity)
         self._count[slots[new]] = 0
-        self._told[slots[new]] = False
+        self._reported[slots[new]] = False
         before = self._count[slots]
         self._count[slots] = before + times
         self._note(distinct[before == 0], 1)
@@ -79,25 +79,25 @@ class CountedSet:
         return number[(number >= 0) & (self._count[: number.shape[0]] > 0)]
 
     def changed(self) -> bool:
-        """Whether any item has come or gone, be it back again, since changes were last taken."""
+        """Whether any item was added or removed, maybe reverted, since the last `pop_changes`."""
         return bool(self._touched)
 
     def pop_changes(self) -> tuple[Int64, Int64]:
-        """Items that are there now and were not when this was last called, and the other way round; ascending."""
+        """Items added and items removed since the last call, each ascending."""
         if not self._touched:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         touched = np.unique(np.concatenate(self._touched))
         self._touched = []
         slots = self.slots.find(touched)
-        there, was = self._count[slots] > 0, self._told[slots]
-        self._told[slots] = there
+        there, was = self._count[slots] > 0, self._reported[slots]
+        self._reported[slots] = there
         self.slots.remove(touched[~there])
         return touched[there & ~was], touched[was & ~there]
 
     @property
     def nbytes(self) -> int:
-        """Memory held."""
-        return self.slots.allocated_bytes() + self._count.nbytes + self._told.nbytes
+        """Memory in bytes."""
+        return self.slots.allocated_bytes() + self._count.nbytes + self._reported.nbytes
 
     def _note(self, items: Int64, step: int) -> None:
         if items.size:

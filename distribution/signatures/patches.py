@@ -1,7 +1,4 @@
-"""What a query task tells of its subscriptions, and in which form it travels.
-
-Read on in `distribution.signatures.signature`, which makes and applies patches.
-"""
+"""Signature patches, as sent by query tasks; `distribution.signatures.signature` makes and applies them."""
 
 from typing import Any, NamedTuple
 
@@ -24,11 +21,11 @@ class FilterPatch(NamedTuple):
 
 
 class SignaturePatch(NamedTuple):
-    """What a query task tells of its subscriptions.
+    """Changes of a query task's signature.
 
-    task, serial : int    whose it is, and its number in order, from 0
+    task, serial : int    the query task, and the patch's number, from 0
     through : int         the last change list in it
-    levels : int          bit l is set if anybody is on level l of the quadtree
+    levels : int          bit l is set if level l of the quadtree is used
     cells, pairs          the two halves; the second is empty without text
     """
 
@@ -51,7 +48,7 @@ class SignaturePatch(NamedTuple):
 
     @classmethod
     def from_frame(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "SignaturePatch":
-        """What `frame` made a frame of."""
+        """The inverse of `frame`."""
         halves = [
             FilterPatch(header[f"{half}_whole"], *(arrays[f"{half}_{name}"] for name in FilterPatch._fields[1:]))
             for half in ("cells", "pairs")

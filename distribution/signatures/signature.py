@@ -1,14 +1,13 @@
-"""Signatures on both sides: what a query task keeps of its subscriptions, and what a distribution task keeps of it.
+"""Signatures on both sides: maintained by a query task, replicated on the distribution tasks.
 
-The query task counts exactly which cells and which pairs (node, keyword) its subscriptions stand for (`Summary`), and
-keeps a filter of each set as it was when it last told of it. After a batch with changes it sends a patch: what came and
-what went, or the whole filter where that is shorter or the filter had to be made anew. A distribution task applies the
-patch to its copy: both make the same moves, so both filters stay the same to the bit, and no item is ever inserted
-twice or deleted unknown.
+The query task counts exactly the cells and the pairs (node, keyword) of its subscriptions (`Summary`), and keeps a
+filter of each set as of its last patch. After a batch with changes it sends a patch: items added and removed, or the
+whole filter where that is shorter or the filter was rebuilt. A distribution task applies the patch to its copy by the
+same operations, so both filters stay equal to the bit, and no item is inserted twice or deleted without an insert.
 
-No subscription is missed while its signature travels (`SignatureReplica`). Exact for every kind with a region, whose
-matches lie in a rectangle and share a keyword. Read on in `distribution.location`, which asks the signature of the
-owner of a place, and of nobody else.
+No subscription is missed while a patch is in flight (`SignatureReplica`). Exact for every kind with a region, whose
+matches lie in a rectangle and share a keyword. Read on in `distribution.location`, which queries only the signature of
+the owner of a place.
 """
 
 from collections import deque
@@ -54,20 +53,20 @@ SPATIAL_FILTERS = ("bitmap", "cuckoo")
 TEXT_FILTERS = ("cuckoo", *READINGS)
 #: What `MODES` mean for `SignatureSpec.text_filter`, of those that have a textual half.
 _TEXT = {"spatial+text": "cuckoo", "minwise": "minwise", "approximate": "approximate"}
-#: A new filter has room for a quarter more than it holds, and is made anew when three quarters of it are empty.
+#: A new filter has capacity for a quarter more items, and is rebuilt when three quarters of it are empty.
 _HEADROOM, _SPARSEST, _FEWEST = 0.25, 0.25, 256
 
 Filter = CuckooFilter | CellBitmap | MinwiseFilter
 
 
 class SignatureSpec(NamedTuple):
-    """What signatures consist of; the same for all tasks.
+    """Parameters of signatures; the same for all tasks.
 
     space : Space
     text : bool             whether there is a textual half
     side : int              cells a side of the world, a power of two
     levels : int            of the quadtree of keywords below its root; 2**levels <= side
-    rate : float            false positives of a full cuckoo filter, for one item; a message asks for some 40 pairs
+    rate : float            false positives of a full cuckoo filter, for one item; a message has some 40 pairs
     spatial_filter, text_filter : str    see `SPATIAL_FILTERS`, `TEXT_FILTERS`; only those that `loses` names lose any
     bins, most : int        of a min-wise signature: bins of a row, and rows of a task
     traits : Traits         of the kinds there are
@@ -90,7 +89,7 @@ class SignatureSpec(NamedTuple):
         Raises
         ------
         ConfigError
-            For a value that cannot be.
+            For an invalid value.
         """
         if self.side & (self.side - 1) or not 1 <= self.side <= 2**14 or not 0 <= self.levels < self.side.bit_length():
             raise ConfigError(
@@ -108,12 +107,12 @@ class SignatureSpec(NamedTuple):
 
     @property
     def loses(self) -> bool:
-        """Whether messages are kept back that somebody waits for: by an estimate of what they have in common."""
+        """Whether messages that match may be filtered out, by an estimate of resemblance."""
         return self.text and self.text_filter in READINGS[1:]
 
 
 def spec_of(mode: str, space: Space, traits: Traits = KINDS.traits, tasks: int = 1) -> SignatureSpec | None:
-    """The signatures that `--signatures` asks for, of so many query tasks; None for `off`."""
+    """The signatures for a value of `--signatures` and a number of query tasks; None for `off`."""
     if mode == "off":
         return None
     words = _TEXT.get(mode, "cuckoo")
@@ -131,19 +130,19 @@ class Summary:
         self._used = np.zeros(spec.levels + 1, np.int64)
 
     def add(self, claims: Claims) -> None:
-        """Take claims in. O(cells and pairs of them)."""
+        """Add claims. O(cells and pairs of them)."""
         boxes = region_boxes(self.spec.space, claims.region, self.spec.side)
         self.cells.add(boxes)
         if self.spec.text:
             self.pairs.add(self._pairs(boxes, claims, 1))
 
     def subtract(self, claims: Claims) -> None:
-        """Take claims out that were taken in.
+        """Remove claims that were added.
 
         Raises
         ------
         EngineError
-            If they were not; the summary is spoilt then.
+            If they were not; the summary is invalid then.
         """
         boxes = region_boxes(self.spec.space, claims.region, self.spec.side)
         self.cells.subtract(boxes)
@@ -152,7 +151,7 @@ class Summary:
 
     @property
     def levels(self) -> int:
-        """Bit l is set if anybody is on level l."""
+        """Bit l is set if level l is used."""
         return sum(1 << level for level in np.flatnonzero(self._used).tolist())
 
     @property
@@ -165,7 +164,7 @@ class Summary:
 
 
 class QuerySignature:
-    """The signature of one query task, kept by itself.
+    """The signature of one query task, on that task.
 
     Parameters
     ----------
@@ -183,15 +182,15 @@ class QuerySignature:
         self._loose = RegionSubscriptions()
 
     def follow(self, added: SubscriptionTable, removed: Int64, strict: Claims) -> None:
-        """Take in subscriptions to regions that stay beyond this batch, take out those that leave in it.
+        """Add subscriptions to regions that outlive this batch, remove those that end in it.
 
-        `removed` are the numbers of all of these; `strict` are the claims of those that want all their keywords, as
-        rooms know them. Of those that want any of theirs the keywords are kept here.
+        `removed` are the numbers of all removed; `strict` are the claims of those that require all keywords, from the
+        operators. Keywords of the others are kept here.
 
         Raises
         ------
         EngineError
-            If something is taken out that was never taken in.
+            If a claim is removed that was never added.
         """
         mine = removed[self._loose.slots.find(removed) >= 0]
         leaving = [strict, claims_of_rows(self._loose, mine)]
@@ -204,26 +203,26 @@ class QuerySignature:
             self._loose.insert(SubscriptionTable(**columns))
         if mine.size:
             self._loose.remove(self._loose.slots.find(mine))
-        nobody = claims_of(added.take(_NOTHING), traits)
+        no_claims = claims_of(added.take(_NOTHING), traits)
         for claims in leaving:
-            self.change(nobody, claims)
-        self.change(claims_of(added, traits), nobody)
+            self.change(no_claims, claims)
+        self.change(claims_of(added, traits), no_claims)
 
     def change(self, added: Claims, removed: Claims) -> None:
-        """Take in what was added, take out what was removed.
+        """Add and remove claims.
 
         Raises
         ------
         EngineError
-            If something is taken out that was never taken in.
+            If a claim is removed that was never added.
         """
         self.summary.add(added)
         self.summary.subtract(removed)
 
     def patch(self, through: int, noted: bool) -> SignaturePatch | None:
-        """What has changed since the last patch, after change list `through`; None if there is nothing to tell.
+        """Changes since the last patch, after change list `through`; None without changes or notes.
 
-        `noted`: whether distribution tasks have noted anything since, and so wait for a patch.
+        `noted`: whether distribution tasks have noted claims since, which the patch covers.
         """
         changed = self.summary.cells.changed() or self.summary.pairs.changed()
         if not (changed or noted):
@@ -248,12 +247,12 @@ class QuerySignature:
         }
 
     def filters(self) -> tuple[Filter | None, Filter | None]:
-        """Cells and pairs, as last told of."""
+        """Filters of cells and pairs, as of the last patch."""
         return self._cells.filter, self._pairs.filter
 
 
 class _Half:
-    """One filter of a query task and the counts it is made of."""
+    """One filter of a query task and the counts that it is built from."""
 
     def __init__(self, counts: CellCounts | CountedSet, kind: str, spec: SignatureSpec):
         self.counts, self.kind, self.spec = counts, kind, spec
@@ -262,7 +261,7 @@ class _Half:
         self._lost = 0
 
     def patch(self) -> FilterPatch:
-        """Bring the filter up to date, and say how."""
+        """Update the filter; returns the patch."""
         came, gone = self.counts.pop_changes()
         if self.filter is None and not came.size:
             return _NO_PATCH
@@ -272,7 +271,7 @@ class _Half:
         return FilterPatch(True, arrays["words"].copy(), arrays["state"].copy(), _NOTHING, _NOTHING)
 
     def _update(self, came: Int64, gone: Int64) -> bool:
-        """Change the filter; false if it had to be made anew."""
+        """Change the filter; false if it was rebuilt."""
         self._lost += gone.size
         if self.filter is None or self._is_sparse(len(self.filter) + came.size - gone.size):
             return self._renew()
@@ -294,10 +293,10 @@ class _Half:
 
 
 class SignatureReplica:
-    """What a distribution task knows of one query task.
+    """A query task's signature on a distribution task.
 
-    Change lists reach every distribution task before the batch they belong to, so it keeps, exactly and only until a
-    patch covers them, what the lists since the last patch claim. A message is let through if filter or notes say so.
+    Change lists reach every distribution task before their batch, so the replica notes their claims exactly until a
+    patch covers them. A message passes if the filter or the notes contain it.
 
     Parameters
     ----------
@@ -313,11 +312,11 @@ class SignatureReplica:
         self.through = self._serial = -1
         self._levels = 0
         self._noted: deque[tuple[int, Claims]] = deque()
-        self._notes: Summary | None = None  # of all noted; there only while there are any
+        self._notes: Summary | None = None  # of all noted claims; None without any
 
     def note(self, batch: int, added: Claims) -> None:
-        """Remember what change list `batch` (in ascending order) adds to the query task, until a patch covers it."""
-        # A patch may come before the list that it covers.
+        """Note what change list `batch` (in ascending order) adds to the query task, until a patch covers it."""
+        # A patch may arrive before a list that it covers.
         if batch <= self.through or not added.rows:
             return
         if self._notes is None:
@@ -326,7 +325,7 @@ class SignatureReplica:
         self._noted.append((batch, added))
 
     def apply(self, patch: SignaturePatch) -> None:
-        """Bring the filters up to date, and forget what the patch covers.
+        """Update the filters, and drop the notes that the patch covers.
 
         Raises
         ------
@@ -338,8 +337,8 @@ class SignatureReplica:
                 f"signature of query task {patch.task}: patch {patch.serial} came after {self._serial}; every patch "
                 "has to arrive, in order, on one link"
             )
-        # A query task sends it after it matched batch `through`, so all batches up to there have been routed, and what
-        # ended in them may go at once. What was claimed again since stands among the notes.
+        # A query task sends it after it matched batch `through`, so all batches up to there have been routed, and claims
+        # that ended in them are dropped at once. Claims added again since are among the notes.
         self._serial, self.through, self._levels = patch.serial, patch.through, patch.levels
         self.cells = _applied(self.cells, patch.cells, self.spec.spatial_filter)
         self.pairs = _applied(self.pairs, patch.pairs, self.spec.text_filter)
@@ -353,9 +352,8 @@ class SignatureReplica:
     def may_match(self, messages: MessageBatch, lossless: bool = False) -> NDArray[np.bool_]:
         """bool[n]: false for messages that no subscription of the task can match. O(cells and pairs of them).
 
-        A signature that loses some says false for others too, unless it is read `lossless`. Points are looked up in one
-        cell and, with text, once a term and level in use; messages that the first half keeps back are not looked up in
-        the second.
+        A signature that `loses` may be false for others too, unless it is read `lossless`. Points are looked up in one
+        cell and, with text, once a term and used level; messages that fail the first half skip the second.
         """
         spec = self.spec
         boxes = message_boxes(spec.space, messages, spec.side)
@@ -378,7 +376,7 @@ class SignatureReplica:
 
     @property
     def noted_claims(self) -> int:
-        """Claims that wait for a patch."""
+        """Number of claims that no patch covers yet."""
         return sum(claims.rows for _, claims in self._noted)
 
     def _knows_a_term(self, messages: MessageBatch, rows: Int64, boxes: Boxes, lossless: bool) -> NDArray[np.bool_]:
@@ -397,7 +395,7 @@ class SignatureReplica:
 
 
 class SignatureBoard:
-    """The signatures of all query tasks, as one distribution task has them.
+    """The signatures of all query tasks on one distribution task.
 
     Parameters
     ----------
@@ -409,27 +407,28 @@ class SignatureBoard:
         self.replicas = [SignatureReplica(spec, domain) for domain in domains]
         self.traits = spec.traits
         self.lists = 0
-        self.asked = self.kept_back = self.patch_bytes = 0
+        self.queried = self.kept_back = self.patch_bytes = 0
 
     def change(self, added: SubscriptionTable, held_by: Callable[[SubscriptionTable, int], NDArray[np.bool_]]) -> None:
-        """Take in what the next change list adds; `held_by` says which of it each task holds."""
+        """Note what the next change list adds; `held_by` assigns it to tasks."""
         for task, replica in enumerate(self.replicas if len(added) else ()):
             replica.note(self.lists, claims_of(added.take(np.flatnonzero(held_by(added, task))), self.traits))
         self.lists += 1
 
     def apply(self, patch: SignaturePatch) -> None:
-        """Take in the patch of a query task."""
+        """Apply the patch of a query task."""
         self.patch_bytes += patch.nbytes()
         self.replicas[patch.task].apply(patch)
 
     def wanted(self, messages: MessageBatch, rows: Int64, task: int, counted: bool = True) -> Int64:
-        """Those of `rows` (ascending) that a subscription of the task may match, or, of messages that were ended, may
-        have matched; the latter are not `counted`, since they are no messages of their own, and none of them is lost.
-        Who is subscribed now decides for them as well: an end matters to nobody else."""
+        """Those of `rows` (ascending) that a subscription of the task may match.
+
+        Of ended messages: may have matched. These are not `counted`, and read lossless; present subscriptions decide.
+        """
         chosen = messages if rows.size == len(messages) else messages.take(rows)
         left = rows[self.replicas[task].may_match(chosen, lossless=not counted)]
         if counted:
-            self.asked += rows.size
+            self.queried += rows.size
             self.kept_back += rows.size - left.size
         return left
 
@@ -439,15 +438,15 @@ class SignatureBoard:
         return self.replicas[0].spec.loses
 
     def counts(self) -> Int64:
-        """What has been asked, kept back, and taken in bytes of patches."""
-        return np.array([self.asked, self.kept_back, self.patch_bytes])
+        """Messages queried, messages filtered out, bytes of patches: int64[3]."""
+        return np.array([self.queried, self.kept_back, self.patch_bytes])
 
     def count_from(self, counts: Int64) -> None:
-        """Count on from there."""
-        self.asked, self.kept_back, self.patch_bytes = counts.tolist()
+        """Resume from saved counts."""
+        self.queried, self.kept_back, self.patch_bytes = counts.tolist()
 
     def withheld(self, messages: MessageBatch, sent: Sequence[Int64]) -> list[Int64]:
-        """Of each task, the rows that are not `sent` to it although they may match: among them is all that is lost."""
+        """For each task, rows not `sent` to it that may match: a superset of the false negatives."""
         found = []
         for replica, rows in zip(self.replicas, sent, strict=True):
             passed = replica.may_match(messages, lossless=True)
@@ -460,7 +459,7 @@ class SignatureBoard:
         return {
             "signature_bytes": sum(replica.nbytes for replica in self.replicas),
             "signature_patch_bytes": self.patch_bytes,
-            "signature_asked": self.asked,
+            "signature_asked": self.queried,
             "signature_kept_back": self.kept_back,
         }
 
@@ -494,5 +493,5 @@ def _applied(old: Filter | None, patch: FilterPatch, kind: str) -> Filter | None
         return None
     old.delete(patch.gone)
     if old.insert(patch.came) < patch.came.size:
-        raise EngineError("a signature has no room for a patch that its query task had room for: the copies differ")
+        raise EngineError("a signature is too full for a patch that fitted its query task's copy: the copies differ")
     return old

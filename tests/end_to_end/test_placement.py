@@ -181,5 +181,5 @@ def test_owner_forgotten_where_a_run_goes_on_is_found_out(folder, monkeypatch):
 
 def test_changes_that_nobody_placed_stop_the_run(monkeypatch):
     monkeypatch.setattr("topology.wiring.PlacingSpout", Silent)
-    with pytest.raises(TopologyError, match="does not say who holds its subscriptions"):
+    with pytest.raises(TopologyError, match="has no owners for its subscriptions"):
         run_local(plan_of(make_world(CHURNING, 44), "sop", 44))

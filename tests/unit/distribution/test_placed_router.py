@@ -143,7 +143,7 @@ def test_whoever_leaves_makes_room_for_those_who_come():
 
 def test_change_list_without_owners_is_refused():
     router = router_with(SopRouter)
-    with pytest.raises(EngineError, match=r"does not say who holds .*PlacingSpout"):
+    with pytest.raises(EngineError, match=r"has no owners for .*PlacingSpout"):
         router.holds(changes(3, draw_subscriptions(np.random.default_rng(9), 3)), 0)
 
 

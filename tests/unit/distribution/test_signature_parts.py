@@ -287,7 +287,7 @@ def test_signature_of_skyline_lets_candidates_and_their_ends_through_wherever_th
             np.isin(np.flatnonzero(candidates), travelling).all() and np.isin(np.flatnonzero(candidates), ended).all()
         )
         assert 10 < np.count_nonzero(candidates) <= ended.size < 150
-        assert board.asked == 150, "what was ended is not counted as messages"
+        assert board.queried == 150, "what was ended is not counted as messages"
 
 
 def test_signature_of_one_skyline_keyword_alone_would_lose_candidates(monkeypatch):
