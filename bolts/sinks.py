@@ -60,7 +60,7 @@ _ENCODED_SCHEMA = pa.schema(
 GROUP_ROWS = 262_144
 
 
-#: A part is ended by a checkpoint with at least so many updates, or after so many seconds.
+#: Updates, or seconds since the first of them, from which a checkpoint ends a part.
 SMALL_ROWS, LONG_S = 65_536, 10.0
 
 

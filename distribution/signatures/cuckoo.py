@@ -1,15 +1,15 @@
 """Cuckoo filter: a set of numbers in a few bits each, with deletion; never wrong about a member.
 
 An item leaves a fingerprint of `bits` bits in one of two buckets of four places; which two follows from either bucket
-and the fingerprint alone, so a fingerprint can move to make room without anybody knowing the item (Fan, Andersen,
-Kaminsky, Mitzenmacher 2014, partial-key cuckoo hashing; spec 4.6). The other bucket of b is (H(fingerprint) - b) mod m,
+and the fingerprint alone, so a fingerprint can be moved without its item (Fan, Andersen, Kaminsky, Mitzenmacher 2014,
+partial-key cuckoo hashing; spec 4.6). The other bucket of b is (H(fingerprint) - b) mod m,
 which is its own inverse for any number m of buckets, where the usual exclusive or wants a power of two and so up to
 twice the memory. Fingerprints are packed without gaps.
 
-Two rules a caller must keep, and `distribution.signatures.counted` keeps for the signatures: an item goes in once, for
-two buckets hold no ninth copy of a fingerprint; and only what went in may be deleted, or somebody else's fingerprint
-goes. A filter that is full says so and has not changed; it cannot grow by itself, since it does not know its items:
-make a larger one of all of them (`CuckooFilter.of`).
+Callers must keep two rules, as `distribution.signatures.counted` does: an item is inserted once, since two buckets have
+eight places for copies of a fingerprint; and only inserted items may be deleted, or another's fingerprint is. An insert
+into a full filter fails without a change; the filter cannot grow, since it has no items: build a larger one from all of
+them (`CuckooFilter.of`).
 
 Read on in `distribution.signatures.spatial`.
 """
@@ -26,7 +26,7 @@ from matching.njit import njit_no_refcount
 from matching.storage.slots import as_input
 
 PLACES = 4
-#: Share of the places that a filter of this kind can be filled to before insertions begin to fail.
+#: Fraction of the places that can be filled before insertions begin to fail.
 FULLEST = 0.95
 #: A bucket is read as one 64-bit number.
 MOST_BITS = 64 // PLACES
@@ -34,7 +34,7 @@ _FEWEST_BUCKETS = 4
 #: Moves before an insertion gives up; at 95 % load a few hundred are needed now and then.
 _MOVES = 500
 
-#: Items whose hashes are worked out, and whose buckets are read, before the first of them is dealt with.
+#: Items that are hashed, and whose buckets are read, ahead of their insertion or lookup.
 _BLOCK = 64
 _MASK = (1 << 31) - 1
 _MIX_A, _MIX_B = 0x3C6EF373, 0x6A09E667
@@ -48,9 +48,9 @@ class CuckooFilter:
 
     Parameters
     ----------
-    capacity : int     items it should hold
-    rate : float       wanted share of non-members taken for members, 2**-12 to 0.5
-    seed : int         which hash functions; another seed separates items that happen to collide
+    capacity : int     number of items
+    rate : float       false-positive rate, 2**-12 to 0.5
+    seed : int         of the hash functions; another seed separates items that happen to collide
 
     Raises
     ------
@@ -60,10 +60,10 @@ class CuckooFilter:
 
     def __init__(self, capacity: int, rate: float = 0.01, seed: int = 0):
         if capacity < 0:
-            raise ConfigError(f"a cuckoo filter cannot hold {capacity} items: give a capacity of 0 or more")
+            raise ConfigError(f"a cuckoo filter of {capacity} items: give a capacity of 0 or more")
         buckets = max(_FEWEST_BUCKETS, math.ceil(capacity / (PLACES * FULLEST)))
         if buckets > _MASK:
-            raise ConfigError(f"{capacity} items are more than one cuckoo filter can hold: use more query bolts")
+            raise ConfigError(f"{capacity} items are too many for one cuckoo filter: use more query bolts")
         bits = fingerprint_bits(rate)
         self.state = np.array([buckets, bits, 0, seed & _MASK, 1], np.int64)
         # one word more than needed, so that a bucket can be read as two words wherever it starts
@@ -74,7 +74,7 @@ class CuckooFilter:
 
     @classmethod
     def of(cls, items: Int64, rate: float = 0.01, headroom: float = 0.0, seed: int = 0) -> "CuckooFilter":
-        """A filter of distinct items with room for `headroom` times as many more; another seed if one fails. O(n)."""
+        """A filter of distinct items with capacity for `headroom` times as many more; retries with new seeds. O(n)."""
         capacity = math.ceil(items.shape[0] * (1.0 + headroom))
         for attempt in range(64):
             made = cls(capacity + attempt * (1 + capacity // 50), rate, seed + attempt)
@@ -85,22 +85,19 @@ class CuckooFilter:
         )
 
     def insert(self, items: Int64) -> int:
-        """Insert distinct items (int64[n], >= 0) in order; how many went in. O(n).
-
-        Fewer than n: the next one found no room, neither it nor any after it went in, and all before it did.
-        """
+        """Insert distinct items (int64[n], >= 0) in order, until one does not fit; returns how many fitted. O(n)."""
         return int(
             _insert(self.words, self.state, as_input(items, np.int64), np.empty((_MOVES, 2), np.int64), _new_ahead())
         )
 
     def delete(self, items: Int64) -> None:
-        """Take out items that were inserted. O(n).
+        """Delete inserted items. O(n).
 
         Raises
         ------
         EngineError
-            If an item has left no fingerprint, so that it cannot have been inserted; those before it are out then.
-            An item that was never inserted may go unnoticed and cost another its fingerprint.
+            If an item has no fingerprint, so was not inserted; those before it are deleted then. An item that was never
+            inserted may go unnoticed and delete another's fingerprint.
         """
         items = as_input(items, np.int64)
         done = _delete(self.words, self.state, items)
@@ -114,7 +111,7 @@ class CuckooFilter:
         return found
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Everything it consists of: `words` uint64[], `state` int64[5] (views)."""
+        """`words` uint64[], `state` int64[5] (views)."""
         return {"words": self.words, "state": self.state}
 
     @classmethod
@@ -136,12 +133,12 @@ class CuckooFilter:
 
     @property
     def load(self) -> float:
-        """Share of the places that are taken."""
+        """Fraction of the places that are taken."""
         return len(self) / float(self.state[_BUCKETS] * PLACES)
 
     @property
     def expected_rate(self) -> float:
-        """False positives to expect now: a stranger is compared with 2 * 4 * load fingerprints of 2**bits - 1 kinds."""
+        """Expected false-positive rate: a lookup compares 2 * 4 * load fingerprints of 2**bits - 1 values."""
         return 1.0 - (1.0 - 1.0 / ((1 << int(self.state[_BITS])) - 1)) ** (2 * PLACES * self.load)
 
 
@@ -163,7 +160,7 @@ def fingerprint_bits(rate: float) -> int:
 def hashes(items: Int64, seed: int) -> Int64:
     """31-bit hashes of numbers below 2**62, int64[n]. O(n).
 
-    For other files, which do not call the kernel: kept compiled, theirs would not notice that it changed.
+    For other modules: cached kernels of theirs would not notice a change of the kernel.
     """
     out = np.empty(items.shape[0], np.int64)
     _hash_all(as_input(items, np.int64), seed, out)
@@ -216,15 +213,13 @@ def _other_bucket(bucket, fingerprint, state):
 
 
 def _new_ahead() -> Int64:
-    """Room for what is worked out ahead, int64[5, block]: fingerprints, buckets, other buckets, who finds both full,
-    and what was read ahead (which has to go somewhere)."""
+    """Scratch, int64[5, block]: fingerprints, buckets, other buckets, items with both full, and prefetched words."""
     return np.empty((5, _BLOCK), np.int64)
 
 
 @njit_no_refcount
 def _look_ahead(items, begin, state, ahead):
-    """Fingerprints and buckets of a block of items from `begin` on; returns how many there are. Loops of arithmetic
-    alone, so that several items are worked out at once."""
+    """Fingerprints and buckets of a block of items from `begin` on; returns its size. Arithmetic only, to vectorize."""
     seed, buckets, kinds = state[_SEED], state[_BUCKETS] & _MASK, ((1 << state[_BITS]) - 1) & _MASK
     block, fingerprints, firsts, seconds = items[begin : begin + _BLOCK], ahead[0], ahead[1], ahead[2]
     for k in range(block.shape[0]):
@@ -260,7 +255,7 @@ def _place_of(words, bucket, fingerprint, bits):
 
 @njit_no_refcount
 def _write(words, bucket, place, bits, fingerprint):
-    """Put a fingerprint into a place, whatever was there."""
+    """Overwrite a place with a fingerprint."""
     bit = (bucket * PLACES + place) * bits
     at, shift = bit >> 6, np.uint64(bit & 63)
     # What goes beyond the first word is shifted in two steps, as in `_window`.
@@ -291,7 +286,7 @@ def _empty_places(window, lowest, highest):
 
 @njit(cache=True, nogil=True)
 def _number_of(empty, bits):
-    """How many places are marked."""
+    """Number of marked places."""
     step = np.uint64(bits)
     marks = empty >> np.uint64(bits - 1)
     # at least four bits a place, so that a sum of four stays in its own
@@ -323,12 +318,12 @@ def _delete(words, state, items):
         fingerprint = _fingerprint_of(items[i], state)
         bucket = _bucket_of(items[i], state)
         place = _place_of(words, bucket, fingerprint, bits)
-        # Whose copy it is cannot be told and does not matter: equal fingerprints in one bucket share the other too.
+        # Any copy will do: equal fingerprints in one bucket share the other too.
         if place < 0:
             bucket = _other_bucket(bucket, fingerprint, state)
             place = _place_of(words, bucket, fingerprint, bits)
             if place < 0:
-                # It was never inserted. To go on would take the fingerprints of others.
+                # It was never inserted; to continue would delete fingerprints of others.
                 return i
         _write(words, bucket, place, bits, 0)
         state[_ITEMS] -= 1
@@ -352,19 +347,19 @@ def _fetch(words, state, size, ahead):
         second = _empty_places(_window(words, ahead[2, k] * PLACES * bits), lowest, highest)
         crowded += (first | second) == np.uint64(0)
     for j in range(crowded):
-        # The bucket in which `_make_room` begins.
+        # The bucket in which `_relocate` begins.
         bucket = ahead[2, ahead[3, j]]
         window = _window(words, bucket * PLACES * bits)
         for candidate in range(PLACES):
             moved = np.int64((window >> np.uint64(candidate * bits)) & mask)
             seen ^= words[(_other_bucket(bucket, moved, state) * PLACES * bits) >> 6]
-    # A result nobody needs, so that the compiler does not leave the reads out.
+    # An unused result, so that the compiler keeps the reads.
     ahead[4, 0] = np.int64(seen >> np.uint64(1))
 
 
 @njit(cache=True, nogil=True)
 def _insert(words, state, items, path, ahead):
-    """Insert items; how many went in, short of all at the first without room. path: int64[moves, 2], scratch.
+    """Insert items until one does not fit; returns how many fitted. path: int64[moves, 2], scratch.
 
     Of two buckets the emptier one is taken: then few are full before the whole filter nearly is.
     """
@@ -377,18 +372,18 @@ def _insert(words, state, items, path, ahead):
         for k in range(size):
             first, second = ahead[1, k] * PLACES * bits, ahead[2, k] * PLACES * bits
             # Read anew: items before this one may have filled what was fetched.
-            room = _empty_places(_window(words, first), lowest, highest)
+            empty = _empty_places(_window(words, first), lowest, highest)
             other = _empty_places(_window(words, second), lowest, highest)
-            if (room | other) == nothing:
-                if not _make_room(words, state, ahead[2, k], ahead[0, k], path):
+            if (empty | other) == nothing:
+                if not _relocate(words, state, ahead[2, k], ahead[0, k], path):
                     state[_ITEMS] += begin + k
                     return begin + k
                 continue
             bit = first
-            if _number_of(other, bits) > _number_of(room, bits):
-                room, bit = other, second
+            if _number_of(other, bits) > _number_of(empty, bits):
+                empty, bit = other, second
             # times the lowest bit of the first empty place: moved there
-            value = np.uint64(ahead[0, k]) * ((room & (~room + np.uint64(1))) >> to_lowest)
+            value = np.uint64(ahead[0, k]) * ((empty & (~empty + np.uint64(1))) >> to_lowest)
             at, shift = bit >> 6, np.uint64(bit & 63)
             # The place is empty, so there is nothing to clear.
             words[at] |= value << shift
@@ -398,29 +393,29 @@ def _insert(words, state, items, path, ahead):
 
 
 @njit_no_refcount
-def _make_room(words, state, bucket, fingerprint, path):
-    """Put a fingerprint into a full bucket by moving others on; if that leads nowhere, everything is put back."""
+def _relocate(words, state, bucket, fingerprint, path):
+    """Insert a fingerprint into a full bucket by moving others; undone if no place is found. Returns success."""
     bits = state[_BITS]
     mask = np.uint64((1 << bits) - 1)
     for move in range(path.shape[0]):
-        # all four that could move on are asked at once: their reads overlap, and chains become several times shorter
+        # all four candidates are tried at once: their reads overlap, and chains become several times shorter
         window = _window(words, bucket * PLACES * bits)
-        room, place, target = -1, 0, bucket
+        free_place, place, target = -1, 0, bucket
         for candidate in range(PLACES):
             moved = np.int64((window >> np.uint64(candidate * bits)) & mask)
             other = _other_bucket(bucket, moved, state)
             free = _place_of(words, other, 0, bits)
             if free >= 0:
-                room, place, target = free, candidate, other
-        if room < 0:
+                free_place, place, target = free, candidate, other
+        if free_place < 0:
             # Chance out of the state: every copy of a filter must make the same moves. High bits, since the low ones
             # of such a sequence soon repeat.
             state[_KICK] = (state[_KICK] * _MIX_A + 12345) & _MASK
             place = (state[_KICK] >> 20) & (PLACES - 1)
         moved = np.int64((window >> np.uint64(place * bits)) & mask)
         _write(words, bucket, place, bits, fingerprint)
-        if room >= 0:
-            _write(words, target, room, bits, moved)
+        if free_place >= 0:
+            _write(words, target, free_place, bits, moved)
             return True
         path[move, 0], path[move, 1] = bucket, place
         bucket, fingerprint = _other_bucket(bucket, moved, state), moved

@@ -1,15 +1,15 @@
 """The papers' textual signature: one-permutation min-wise hashing of the keywords in each node of the quadtree.
 
-A row has a bin for each equal part of the permutation, and holds the least place of a keyword that fell into it. Rows
+A row has a bin for each equal part of the permutation, with the least place of a keyword in it. Rows
 are merged by the minimum of each bin (formula 13 of the skyline paper), deepest nodes first and of these the parents
-with the fewest keywords, until there are no more than `most`: however many nodes and keywords there are, the signature
-is no larger. Who comes later in a node below a merged one joins its row.
+with the fewest keywords, until there are no more than `most`, which bounds the signature's size. Keywords added later
+in a node below a merged one join its row.
 
-Read in three ways (spec 4.7). `minwise` loses nothing: a keyword is certainly absent if its node has no row, or its bin
-is empty or holds only larger places, and otherwise let through. `approximate` lets a message through if in a node its
-resemblance, estimated over the bins that are not empty in both, is above 1 / sqrt(bins): what shares few words with a
-full node is lost. `printed` estimates over all bins, as the paper prints it, and loses whatever has no more than
-sqrt(bins) keywords; it is there to be measured.
+It has three readings (spec 4.7). `minwise` loses nothing: a keyword is certainly absent if its node has no row, or its
+bin is empty or has only larger places, and otherwise passes. `approximate` passes a message if in a node its
+resemblance, estimated over the bins that are not empty in both, is above 1 / sqrt(bins): messages that share few words
+with a full node are lost. `printed` estimates over all bins, as the paper prints it, and loses messages of no more than
+sqrt(bins) keywords; it is for measurements only.
 
 Read on in `distribution.signatures.text`, which makes the pairs of node and keyword.
 """
@@ -28,15 +28,15 @@ from matching.storage.slots import as_input
 BINS = 2500
 #: Rows of all query tasks together, as in the paper.
 MOST_IN_ALL = 512
-#: How a signature may be read, by its number in `MinwiseFilter.state`; only the first loses nothing.
+#: Readings, by their number in `MinwiseFilter.state`; only the first loses nothing.
 READINGS = ("minwise", "approximate", "printed")
-#: Shift that makes room for a term below a node.
+#: Bits of a term, below its node.
 TERM_BITS = 31
 _TERM_MASK = (1 << TERM_BITS) - 1
 _PERMUTATION = 0x2545F491
 _EMPTY = np.int32(2**31 - 1)
-_NOBODY = -1
-#: `state` begins with these many numbers; the row of each node follows.
+_NO_ROW = -1
+#: Numbers before the rows of nodes in `state`.
 _HEAD = 3
 
 
@@ -48,7 +48,7 @@ def nodes_down_to(levels: int) -> int:
 class MinwiseFilter:
     """Min-wise signatures of the keywords in each node; the methods of the other filters.
 
-    Deleted keywords stay, which lets more through, until a new filter is made.
+    Deleted keywords stay, which passes more messages, until the filter is rebuilt.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class MinwiseFilter:
 
     def __init__(self, levels: int, bins: int = BINS, most: int = MOST_IN_ALL, reading: str = READINGS[0]):
         self.least = np.full((0, bins), _EMPTY, np.int32)
-        self.state = np.full(_HEAD + nodes_down_to(levels), _NOBODY, np.int64)
+        self.state = np.full(_HEAD + nodes_down_to(levels), _NO_ROW, np.int64)
         self.state[:_HEAD] = 0, READINGS.index(reading), most
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ class MinwiseFilter:
         return self.least.shape[0]
 
     def insert(self, items: Int64) -> int:
-        """Insert distinct pairs; all go in. O(n), and O(rows * bins) where rows have to be merged."""
+        """Insert distinct pairs; returns their number. O(n), and O(rows * bins) where rows have to be merged."""
         nodes, places = _places(items)
         self._give_rows(np.unique(nodes))
         _insert(self.least, self._row_of[nodes], places)
@@ -83,7 +83,7 @@ class MinwiseFilter:
         return items.shape[0]
 
     def delete(self, items: Int64) -> None:
-        """Count pairs out; what they left stays."""
+        """Reduce the count; bins are unchanged."""
         self.state[0] -= items.shape[0]
 
     def contains(self, items: Int64) -> NDArray[np.bool_]:
@@ -127,15 +127,15 @@ class MinwiseFilter:
 
     @property
     def _row_of(self) -> Int64:
-        """The row of each node; -1: nobody there, nor in a row above; -2 - r: nobody there, who comes joins row r."""
+        """The row of each node; -1: no keywords there nor in a row above; -2 - r: no keywords, new ones join row r."""
         return self.state[_HEAD:]
 
     def _give_rows(self, nodes: Int64) -> None:
-        """See that each of these nodes has a row, its own or one it joins."""
+        """Give each of these nodes a row, its own or one it joins."""
         row_of = self._row_of
-        joining = nodes[row_of[nodes] < _NOBODY]
+        joining = nodes[row_of[nodes] < _NO_ROW]
         row_of[joining] = -2 - row_of[joining]
-        new = nodes[row_of[nodes] == _NOBODY]
+        new = nodes[row_of[nodes] == _NO_ROW]
         if new.size:
             row_of[new] = self.rows + np.arange(new.size)
             self.least = np.concatenate([self.least, np.full((new.size, self.least.shape[1]), _EMPTY, np.int32)])
@@ -144,11 +144,11 @@ class MinwiseFilter:
         """Merge rows of the deepest level into those of their parents, as many as are too many and fewest keywords
         first; all of the level, if that is not enough. The same on every copy."""
         row_of = self._row_of
-        everyone = np.where(row_of < _NOBODY, -2 - row_of, row_of)
-        inside = np.flatnonzero(everyone >= 0)
+        any_row = np.where(row_of < _NO_ROW, -2 - row_of, row_of)
+        inside = np.flatnonzero(any_row >= 0)
         # the owner of a row is the highest of its nodes, which has the least number
         owner = np.full(self.rows, row_of.size)
-        np.minimum.at(owner, everyone[inside], inside)
+        np.minimum.at(owner, any_row[inside], inside)
         level = int(_level_of(owner.max()))
         deepest = np.flatnonzero(owner >= nodes_down_to(level - 1))
         parent, group = np.unique(_parent_of(owner[deepest]), return_inverse=True)
@@ -169,9 +169,9 @@ class MinwiseFilter:
         for row, into in enumerate(new_row.tolist()):
             np.minimum(merged[into], self.least[row], out=merged[into])
         self.least = merged
-        row_of[inside] = np.where(row_of[inside] < 0, -2 - new_row[everyone[inside]], new_row[everyone[inside]])
-        # whoever comes below a merged node, or to it, joins its row
-        empty = np.flatnonzero((row_of == _NOBODY) & (np.arange(row_of.size) >= nodes_down_to(level - 2)))
+        row_of[inside] = np.where(row_of[inside] < 0, -2 - new_row[any_row[inside]], new_row[any_row[inside]])
+        # keywords added later to a merged node, or below it, join its row
+        empty = np.flatnonzero((row_of == _NO_ROW) & (np.arange(row_of.size) >= nodes_down_to(level - 2)))
         up = empty.copy()
         while (deep := up >= nodes_down_to(level - 1)).any():
             up[deep] = _parent_of(up[deep])
@@ -212,7 +212,7 @@ def _bin_of(place, bins):
 def _insert(least, rows, places):
     for i in range(rows.shape[0]):
         bin_ = _bin_of(places[i], least.shape[1])
-        # An empty bin holds the largest value, never 0, or it would win every minimum (spec 4.7).
+        # An empty bin has the largest value, never 0, or it would win every minimum (spec 4.7).
         if places[i] < least[rows[i], bin_]:
             least[rows[i], bin_] = places[i]
 
@@ -223,7 +223,7 @@ def _maybe_there(least, rows, places, out):
         out[i] = False
         if rows[i] >= 0:
             lowest = least[rows[i], _bin_of(places[i], least.shape[1])]
-            # A keyword that was put in left its own value or a smaller one in its bin (spec 4.7, L2).
+            # An inserted keyword left its own value or a smaller one in its bin (spec 4.7, L2).
             out[i] = lowest != _EMPTY and lowest <= places[i]
 
 
@@ -252,6 +252,6 @@ def _resembles(least, occupied, offsets, rows, places, unbiased, threshold, out)
                     mine[bin_] = _EMPTY
             # Rule (12) as printed divides by all bins; the estimator wants those that are not empty in both.
             compared = occupied[row] + only_mine if unbiased and row >= 0 else bins
-            # Rule (14): as printed it asks for more than sqrt(bins) equal ones, and a message fills a few (spec 4.7).
+            # Rule (14): as printed it needs more than sqrt(bins) equal ones, and a message fills a few (spec 4.7).
             out[m] = out[m] or equal > threshold * compared
             first = end

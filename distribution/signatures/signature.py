@@ -337,7 +337,7 @@ class SignatureReplica:
                 f"signature of query task {patch.task}: patch {patch.serial} came after {self._serial}; every patch "
                 "has to arrive, in order, on one link"
             )
-        # A query task sends it after it matched batch `through`, so all batches up to there have been routed, and claims
+        # Sent after batch `through` was matched, so all batches up to there have been routed, and claims
         # that ended in them are dropped at once. Claims added again since are among the notes.
         self._serial, self.through, self._levels = patch.serial, patch.through, patch.levels
         self.cells = _applied(self.cells, patch.cells, self.spec.spatial_filter)

@@ -1,13 +1,13 @@
-"""The spatial half of a signature: which cells of the world some rectangle touches.
+"""The spatial half of a signature: the cells of the world that rectangles touch.
 
-The unit square is cut into `side` x `side` cells. A rectangle counts for every cell it touches, by a hair if need be,
-so a point in it always lies in one of them (spec 4.6). How many rectangles count for a cell stands in `CellCounts`,
-with the query task; what travels is the set of cells with a count, in one of two filters with the same methods:
-`CellBitmap`, one bit a cell and exact, and the papers' spatial cuckoo filter, a `CuckooFilter` of cell numbers. The
-bitmap is smaller as soon as one cell in eleven is in the set, and always exact: it is the default.
+The unit square is cut into `side` x `side` cells. A rectangle counts for every cell it touches, with a tolerance, so a
+point in it always lies in one of them (spec 4.6). `CellCounts` has the number of rectangles for each cell, on the query
+task; sent is the set of cells with a count, in one of two filters with the same methods: `CellBitmap`, one bit a cell
+and exact, and the papers' spatial cuckoo filter, a `CuckooFilter` of cell numbers. The bitmap is the default: exact,
+and smaller as soon as one cell in eleven is in the set.
 
-Where the router gives each task a part of the world (its `domain`), only cells of that part have numbers, from 0 on:
-nobody asks the signature of another task about a place (`distribution.location`). Read on in
+Where the router gives each task a part of the world (its `domain`), only cells of that part have numbers, from 0 on,
+since places are looked up only in their owner's signature (`distribution.location`). Read on in
 `distribution.signatures.text`.
 """
 
@@ -25,18 +25,18 @@ from matching.storage.slots import as_input
 
 #: Cells a side of the grid, as in the paper (about a million cells).
 CELLS_A_SIDE = 1024
-#: A place on the border of a cell must be found on the same side whichever way it was projected.
+#: Tolerance for places on the border of a cell, which projection may round to either side.
 _BORDER = 1e-12
-#: A range message over more cells than this is let through without a look.
+#: A range message over more cells than this passes without a lookup.
 MOST_CELLS = 4096
-#: Boxes over more cells than so many times the grid are counted together.
+#: Boxes over more cells than this multiple of the grid are counted together.
 _MUCH = 2
 
 Domain = NDArray[np.bool_]
 
 
 class Boxes(NamedTuple):
-    """Rectangles of cells: `row` (int64[m]) whose they are, ascending; `cells` (int32[m, 4]) first column, first row,
+    """Rectangles of cells: `row` (int64[m]) they belong to, ascending; `cells` (int32[m, 4]) first column, first row,
     last column, last row, all inside the grid."""
 
     row: Int64
@@ -91,7 +91,7 @@ class Numbering:
     Attributes
     ----------
     ranks : int32[d, d]    position of a part of the domain among its parts, -1 outside
-    cells : int            how many have a number
+    cells : int            number of cells in the domain
     """
 
     def __init__(self, side: int, domain: Domain):
@@ -109,7 +109,7 @@ class CellCounts:
     def __init__(self, numbering: Numbering):
         self.numbering = numbering
         self.counts = np.zeros(numbering.cells, np.int32)
-        self._told = np.zeros(numbering.cells, np.bool_)
+        self._reported = np.zeros(numbering.cells, np.bool_)
         self._changed = False
 
     def add(self, boxes: Boxes) -> None:
@@ -122,7 +122,7 @@ class CellCounts:
         Raises
         ------
         EngineError
-            If a cell would be counted less than no times; the counts are spoilt then.
+            If a count would become negative; the counts are invalid then.
         """
         self._changed |= self._count(boxes, -1)
         grid = self.numbering
@@ -145,20 +145,20 @@ class CellCounts:
         return int(np.count_nonzero(self.counts))
 
     def changed(self) -> bool:
-        """Whether any cell has come or gone since changes were last taken."""
+        """Whether any cell was added or removed since the last `pop_changes`."""
         return self._changed
 
     def pop_changes(self) -> tuple[Int64, Int64]:
-        """Cells that have a count now and had none when this was last called, and the other way round. O(cells)."""
+        """Cells added and cells removed since the last call. O(cells)."""
         there = self.counts > 0
-        differ = np.flatnonzero(there != self._told)
+        differ = np.flatnonzero(there != self._reported)
         came = there[differ]
-        self._told, self._changed = there, False
+        self._reported, self._changed = there, False
         return differ[came], differ[~came]
 
     @property
     def nbytes(self) -> int:
-        return self.counts.nbytes + self._told.nbytes
+        return self.counts.nbytes + self._reported.nbytes
 
     def _count(self, boxes: Boxes, step: int) -> bool:
         grid = self.numbering
@@ -166,13 +166,13 @@ class CellCounts:
         return bool(count(self.counts, grid.side, grid.ranks, as_input(boxes.cells, np.int32), step))
 
     def _is_much(self, boxes: Boxes) -> bool:
-        """Whether boxes touch so many cells that going over the whole grid is less work than over theirs."""
+        """Whether boxes touch so many cells that a pass over the whole grid is less work."""
         sides = boxes.cells[:, 2:].astype(np.int64) - boxes.cells[:, :2] + 1
         return int(np.sum(sides[:, 0] * sides[:, 1])) > _MUCH * self.numbering.side**2
 
 
 class CellBitmap:
-    """A set of numbers below `size`, one bit each: the filter that is never wrong."""
+    """A set of numbers below `size`, one bit each: the exact filter."""
 
     def __init__(self, size: int):
         self.bits = np.zeros((size + 7) // 8, np.uint8)
@@ -187,17 +187,17 @@ class CellBitmap:
         return 0.0
 
     def insert(self, items: Int64) -> int:
-        """Insert distinct items that are not there; all of them go in. O(n)."""
+        """Insert distinct items that are not members; returns their number. O(n)."""
         self._count += _set_bits(self.bits, as_input(items, np.int64), True)
         return items.shape[0]
 
     def delete(self, items: Int64) -> None:
-        """Take out items.
+        """Delete items.
 
         Raises
         ------
         EngineError
-            If one is not there; the others are out then.
+            If one is not a member; the others are deleted then.
         """
         done = _set_bits(self.bits, as_input(items, np.int64), False)
         self._count -= done
@@ -259,14 +259,14 @@ def _number_of(ranks, side, x, y):
 
 @njit(cache=True, nogil=True)
 def _count_boxes(counts, side, ranks, boxes, step):
-    """Add step (1 or -1) to every cell of every box; whether any cell came or went."""
+    """Add step (1 or -1) to every cell of every box; returns whether any cell was added or removed."""
     changed = False
-    # After a step a cell that came stands at 1, one that went at 0.
+    # After a step a cell that was added has count 1, one that was removed 0.
     gone = 0 if step < 0 else 1
     for i in range(boxes.shape[0]):
         for y in range(boxes[i, 1], boxes[i, 3] + 1):
             for x in range(boxes[i, 0], boxes[i, 2] + 1):
-                # Cells of others have no number: their tasks count this box too, each its own part.
+                # Cells outside the domain have no number; their tasks count them.
                 cell = _number_of(ranks, side, x, y)
                 if cell >= 0:
                     counts[cell] += step
@@ -295,13 +295,13 @@ def _count_together(counts, side, ranks, boxes, step):
                 above[y, x] = above[y - 1, x] + row
             else:
                 above[y, x] = row
-            # The domain is asked only where somebody is.
+            # The domain is looked up only where boxes are.
             if above[y, x] > 0:
                 cell = _number_of(ranks, side, x, y)
                 if cell >= 0:
                     before = counts[cell]
                     counts[cell] += step * above[y, x]
-                    # A cell came if it was empty before, and went if it is now.
+                    # A cell is added if it was empty before, removed if it is now.
                     changed = changed or before == 0 or counts[cell] == 0
     return changed
 
@@ -320,12 +320,12 @@ def _any_negative(counts, side, ranks, boxes):
 
 @njit(cache=True, nogil=True)
 def _set_bits(bits, items, value):
-    """Set or clear bits; how many were not so already."""
+    """Set or clear bits; returns how many changed."""
     done = 0
     for item in items:
         mask = 1 << (item & 7)
         old = np.int64(bits[item >> 3])
-        # One that is so already is left alone and not counted, by which `delete` finds a stranger.
+        # Unchanged bits are not counted, by which `delete` detects items that are not members.
         if (old & mask != 0) != value:
             bits[item >> 3] = old ^ mask
             done += 1
@@ -337,12 +337,12 @@ def _count_cells(row, boxes, side, ranks, offsets, beyond):
     for i in range(row.shape[0]):
         touched = (boxes[i, 2] - boxes[i, 0] + 1) * (boxes[i, 3] - boxes[i, 1] + 1)
         if touched > MOST_CELLS:
-            # Let through without a look: too much may be sent, never too little.
+            # Passes without a lookup: too much may be sent, never too little.
             beyond[row[i]] = True
             continue
         for y in range(boxes[i, 1], boxes[i, 3] + 1):
             for x in range(boxes[i, 0], boxes[i, 2] + 1):
-                # A place in the part of another task is asked of that task.
+                # Cells outside the domain are looked up in other tasks' signatures.
                 offsets[row[i] + 1] += _number_of(ranks, side, x, y) >= 0
     for i in range(1, offsets.shape[0]):
         offsets[i] += offsets[i - 1]

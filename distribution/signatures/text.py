@@ -1,13 +1,11 @@
-"""The textual half of a signature: which keywords somebody waits for, and where.
+"""The textual half of a signature: keywords by place.
 
-The world is a quadtree of `levels` levels below the root (level l has 2^l x 2^l nodes). A rectangle is put into the
-nodes of the finest level on which it touches at most two a side, with its keywords: that makes pairs (node, keyword),
-one number each. A message is let through if any of its terms is in the set together with any node that contains the
-message (spec 4.7, L1), one node a level. A subscription that wants all of its keywords (`boolean`) is put in under its
-rarest alone, one that wants any (`skyline`) under each. All nodes share one filter, a `CuckooFilter` of pairs, so that
-no node is full while another is empty.
-
-Beside it stands the papers' signature (`distribution.signatures.minwise`), which as printed loses matches.
+The world is a quadtree of `levels` levels below the root (level l has 2^l x 2^l nodes). A rectangle is stored in the
+nodes of the finest level on which it touches at most two a side, with its keywords: pairs (node, keyword), one number
+each. A message passes if any of its terms is in the set together with any node that contains the message (spec 4.7,
+L1), one node a level. A subscription that requires all keywords is stored under its rarest only, one that any keyword
+matches under each. All nodes share one filter, a `CuckooFilter` of pairs, so that no node is full while another is
+empty. The papers' signature is `distribution.signatures.minwise`, which as printed loses matches.
 
 Read on in `distribution.signatures.signature`.
 """
@@ -24,7 +22,7 @@ from matching.storage.slots import as_input
 
 #: Levels of the quadtree below the root: nodes of 1/64 of the world's side, about the router's cells.
 LEVELS = 6
-#: A message with more pairs than this (a wide range message) is let through without a look.
+#: A message with more pairs than this (a wide range message) passes without a lookup.
 MOST_PAIRS = 4096
 
 
@@ -36,7 +34,7 @@ def claimed_pairs(
     Parameters
     ----------
     boxes : Boxes                cells of their rectangles in a grid of `side` = 2**s cells, s >= levels
-    term_offsets, terms          their keywords (int64[n + 1], int32[nnz]), those to be put in
+    term_offsets, terms          their claimed keywords (int64[n + 1], int32[nnz])
     used : int64[levels + 1]     boxes on each level; `step` (1 or -1) is added for each box
     """
     row, cells = as_input(boxes.row, np.int64), as_input(boxes.cells, np.int32)
@@ -63,9 +61,9 @@ def message_pairs(
     term_offsets, terms = as_input(term_offsets, np.int64), as_input(terms, np.int32)
     finest = side.bit_length() - 1 - levels
     offsets, beyond = np.zeros(rows + 1, np.int64), np.zeros(rows, np.bool_)
-    _count_asked(row, cells, finest, levels, used, term_offsets, offsets, beyond)
+    _count_message_pairs(row, cells, finest, levels, used, term_offsets, offsets, beyond)
     pairs = np.empty(int(offsets[-1]), np.int64)
-    _list_asked(row, cells, finest, levels, used, term_offsets, terms, beyond, pairs)
+    _list_message_pairs(row, cells, finest, levels, used, term_offsets, terms, beyond, pairs)
     return offsets, pairs, beyond
 
 
@@ -106,7 +104,7 @@ def _list_claims(row, boxes, finest, levels, term_offsets, terms, used, step, pa
     for i in range(row.shape[0]):
         level = _level_of(boxes[i], finest, levels)
         shift = finest + levels - level
-        # Messages ask on levels with somebody on them, and on no others.
+        # Messages are looked up on used levels only.
         used[level] += step
         for y in range(boxes[i, 1] >> shift, (boxes[i, 3] >> shift) + 1):
             for x in range(boxes[i, 0] >> shift, (boxes[i, 2] >> shift) + 1):
@@ -116,7 +114,7 @@ def _list_claims(row, boxes, finest, levels, term_offsets, terms, used, step, pa
 
 
 @njit(cache=True, nogil=True)
-def _count_asked(row, boxes, finest, levels, used, term_offsets, offsets, beyond):
+def _count_message_pairs(row, boxes, finest, levels, used, term_offsets, offsets, beyond):
     for i in range(row.shape[0]):
         nodes = 0
         for level in range(levels + 1):
@@ -126,7 +124,7 @@ def _count_asked(row, boxes, finest, levels, used, term_offsets, offsets, beyond
                 nodes += wide * ((boxes[i, 3] >> shift) - (boxes[i, 1] >> shift) + 1)
         pairs = nodes * (term_offsets[row[i] + 1] - term_offsets[row[i]])
         if pairs > MOST_PAIRS:
-            # Let through without a look: too much may be sent, never too little.
+            # Passes without a lookup: too much may be sent, never too little.
             beyond[row[i]] = True
         else:
             # A message has one box, so nothing is added up here.
@@ -136,7 +134,7 @@ def _count_asked(row, boxes, finest, levels, used, term_offsets, offsets, beyond
 
 
 @njit(cache=True, nogil=True)
-def _list_asked(row, boxes, finest, levels, used, term_offsets, terms, beyond, pairs):
+def _list_message_pairs(row, boxes, finest, levels, used, term_offsets, terms, beyond, pairs):
     end = 0
     for i in range(row.shape[0]):
         if beyond[row[i]]:
