@@ -1,7 +1,7 @@
-"""How a run that cannot go on says so: which task failed and why, or who waits for whom.
+"""Errors of a run: which task failed and why, or which tasks wait for each other.
 
-A failure is text, so that it can cross processes. Read on in `topology.core.tasks.task`, which makes them of whatever
-components raise.
+A failure is text, so that it can cross processes. Read on in `topology.core.tasks.task`, which makes them
+of exceptions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from topology.core.metrics import TaskStatus
 class TaskFailure(NamedTuple):
     """Why a task cannot go on.
 
-    `summary` is one line: who, where, what; `trace` the traceback as text; `consequence` says that the cause is most
+    `summary` is one line: task, method, cause; `trace` the traceback as text; `consequence` says that the cause is most
     likely another task's failure.
     """
 
@@ -49,13 +49,13 @@ class TaskFailed(Exception):
 def never_acknowledged(plan: Plan, clock: TaskStatus) -> TopologyError:
     """The error for a run that has ended while batches still lack an acknowledgement."""
     return TopologyError(
-        f"topology {plan.name!r} has ended, but nobody acknowledged {clock.waits_for}: "
+        f"topology {plan.name!r} has ended, but no task acknowledged {clock.waits_for}: "
         "call Context.acknowledge once for each batch, the last ones included"
     )
 
 
-def who_waits(plan: Plan, statuses: Sequence[TaskStatus]) -> TopologyError:
-    """The error for a topology in which nothing is on its way and not every task has ended."""
+def deadlocked(plan: Plan, statuses: Sequence[TaskStatus]) -> TopologyError:
+    """The error for a topology in which nothing is in flight and not every task has ended."""
     lines = [f"- {plan.tasks[status.address]} {status.waits_for}" for status in statuses if not status.ended]
     return TopologyError(
         f"topology {plan.name!r} is deadlocked: nothing is on its way, and these tasks have not ended "
@@ -63,8 +63,8 @@ def who_waits(plan: Plan, statuses: Sequence[TaskStatus]) -> TopologyError:
     )
 
 
-def who_is_not_quiet(plan: Plan, number: int, awaits: Mapping[int, str]) -> TopologyError:
-    """The error for a pause at which nothing is on its way, but the tasks at these addresses await something."""
+def not_quiet(plan: Plan, number: int, awaits: Mapping[int, str]) -> TopologyError:
+    """The error for a pause at which nothing is in flight, but the tasks at these addresses await something."""
     lines = [f"- {plan.tasks[address]} {why}" for address, why in awaits.items()]
     return TopologyError(
         f"topology {plan.name!r} cannot be paused behind batch {number}: nothing is on its way, but "

@@ -14,17 +14,14 @@ A frame is a fixed prefix, a msgpack header, and the raw bytes of each array, ev
 
 There is exactly one way to write given arrays, and a reader accepts nothing else: offsets must be the ones the
 writer would have chosen, padding must be zero. So arrays cannot overlap or leave the frame, and nothing is ever
-allocated by a size that a damaged frame claims. Nothing is pickled: a frame is data, whoever it came from.
+allocated by a size that a damaged frame claims. Nothing is pickled: a frame from an
+untrusted source is only data.
 
 Read on in `bolts.payloads` for what travels and in `topology.core.checkpoint.task_states` for what is saved of a run.
 """
 
-import contextlib
-import mmap
-import os
 import struct
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -79,7 +76,7 @@ def encode_parts(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
 
 
 def checksum_of(frame: Buffer) -> int:
-    """The checksum that a frame says it has; it is `decode` that looks whether that is true."""
+    """The checksum in a frame's prefix; `decode` verifies it."""
     return _PREFIX.unpack_from(memoryview(frame))[4] if len(frame) >= _PREFIX.size else 0
 
 
@@ -140,66 +137,8 @@ def decode(buffer: Buffer, origin: str = "frame") -> tuple[dict[str, Any], dict[
     return header, arrays
 
 
-def write_file(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> int:
-    """Write a frame to a file, wholly or not at all, and return its size in bytes.
-
-    The frame goes to a hidden file beside it, is forced to disk, and takes the name by a rename; a reader sees the
-    old file or the new one, whenever the machine stops.
-
-    Raises
-    ------
-    CheckpointError
-        If the format cannot hold the arrays, or the file cannot be written (disk full, no permission); a file that
-        was there before is then untouched.
-    """
-    path = Path(path)
-    parts = _frame(header, arrays)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        try:
-            with open(temporary, "wb") as file:
-                for part in parts:
-                    file.write(part)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)  # the rename itself
-        finally:
-            os.close(directory)
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be written ({error.strerror}); free or change the disk and run again"
-        ) from error
-    return sum(len(part) for part in parts)
-
-
-def read_file(path: str | os.PathLike[str], map_file: bool = False) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read a frame from a file; with `map_file` the arrays are pages of the file instead of memory.
-
-    Raises
-    ------
-    CheckpointError
-        If the file is missing, cannot be read, or does not hold exactly one undamaged frame.
-    """
-    try:
-        with open(path, "rb") as file:
-            if map_file and os.fstat(file.fileno()).st_size:
-                buffer: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            else:
-                buffer = file.read()
-    except OSError as error:
-        raise CheckpointError(f"{os.fspath(path)}: cannot be read ({error.strerror})") from error
-    return decode(buffer, os.fspath(path))
-
-
 def _frame(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> list[Buffer]:
-    """The frame in parts, so that a file is written without joining them first."""
+    """The pieces of a frame; arrays are not copied."""
     columns = {name: _storable(name, array) for name, array in arrays.items()}
     # Offsets depend on the size of the header, which holds the offsets: sizes of msgpack integers vary, so the
     # header is written again until it keeps its size. Offsets only grow with it, so this ends.

@@ -50,12 +50,12 @@ class LatencyHistogram:
         self.max_s = max(self.max_s, float(np.max(counted, initial=0.0)))
 
     def merge(self, other: "LatencyHistogram") -> None:
-        """Add what another histogram holds."""
+        """Add another histogram."""
         self.counts = self.counts + other.counts
         self.max_s = max(self.max_s, other.max_s)
 
     def quantile(self, share: float) -> float | None:
-        """Upper edge, in seconds, of the bucket that holds the given share of latencies; None while empty."""
+        """Upper edge, in seconds, of the bucket with the given quantile of latencies; None while empty."""
         total = int(self.counts.sum())
         if total == 0:
             return None
@@ -81,7 +81,7 @@ class TaskStatus(NamedTuple):
     int64[tasks of the plan], by address): the run is quiet when both sums agree over all tasks. `incoming`,
     `outgoing` and `busy_ns` are by stream and count payloads alone. `waits_for` says in words why the task has not
     ended; for the clock spout that has, which batches lack an acknowledgement. The last six are the clock
-    spout's; `stopped` says that it ended because it was told to, `writing` that only a checkpoint's files keep it.
+    spout's; `stopped`: it was ended by `stop`; `writing`: it waits for a checkpoint to be written.
     """
 
     address: int
@@ -106,15 +106,15 @@ class TaskStatus(NamedTuple):
     writing: bool = False
 
 
-def tell_stage(on_progress: Any, stage: str) -> None:
-    """Tell whoever watches what the start of a run waits for, if `on_progress` has a method `starting` for it."""
+def report_stage(on_progress: Any, stage: str) -> None:
+    """Report what the start of a run waits for, if `on_progress` has a method `starting`."""
     starting = getattr(on_progress, "starting", None)
     if starting is not None:
         starting(stage)
 
 
-def tell_warmed(on_progress: Any, warmed: Any) -> None:
-    """Tell whoever watches how far the warm-up is (`Plan.warm_up`), if `on_progress` has a method `warmed` for it."""
+def report_warmed(on_progress: Any, warmed: Any) -> None:
+    """Report the progress of the warm-up (`Plan.warm_up`), if `on_progress` has a method `warmed`."""
     listener = getattr(on_progress, "warmed", None)
     if listener is not None:
         listener(warmed)
@@ -145,7 +145,7 @@ class ComponentSnapshot:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run while it goes on, `elapsed_s` after the first batch could leave; batches counted at the clock spout."""
+    """A run in progress, `elapsed_s` after the first batch could leave; batches counted at the clock spout."""
 
     elapsed_s: float
     published: int
@@ -205,9 +205,8 @@ class RunReport:
     `elapsed_s` is from the first batch to the last end, without the start of processes (`startup_s`, which includes
     `warm_up_s`). `blocked_s` is how long the clock spout stood without a credit; `in_flight_peak` never exceeds the
     plan's credits. A task's own figures (`Spout.report`, `Bolt.report`) are in `components[NAME].tasks[i].figures`.
-    `checkpoints` has the figures of each, `recoveries` what failed, and how long it took to go on, `rebalances` what
-    was measured, and how long it took to deal out anew. `stopped`: it ended before the stream did, because it was told
-    to.
+    `checkpoints` has the figures of each, `recoveries` the failures and seconds of each recovery, `rebalances` the
+    busy times and seconds of each rebalancing. `stopped`: it was ended by `stop`, before the stream ended.
     """
 
     executor: str
@@ -230,7 +229,7 @@ class RunReport:
         return asdict(self)
 
 
-#: Counts of a task, by name, that go on where a run goes back.
+#: Counts of a task, by name, that are summed over incarnations.
 _SUMMED = ("incoming", "outgoing", "bytes_out", "unrouted", "busy_ns", "counters")
 
 
@@ -247,7 +246,7 @@ class Meter:
         self._batches_before = 0
 
     def go_back(self, statuses: Iterable[TaskStatus], number: int) -> None:
-        """Tasks count anew, behind batch `number`: what they have done until now, for nothing in part, counts too."""
+        """Keep the counts so far: tasks restart theirs behind batch `number`."""
         self._before |= {status.address: self._whole(status) for status in statuses}
         self._batches_before = number + 1
 
@@ -341,7 +340,7 @@ class Meter:
         )
 
     def _whole(self, status: TaskStatus) -> TaskStatus:
-        """With what the task, or the one in whose place it is, had done before the run went back."""
+        """A status with the counts of the task's earlier incarnations."""
         before = self._before.get(status.address)
         if before is None:
             return status

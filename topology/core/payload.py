@@ -62,7 +62,7 @@ def seal(payload: Any) -> tuple[Any, int]:
 
 
 class _UnfitError(Exception):
-    """Something that cannot travel; the fields that lead to it are added on the way up, innermost first."""
+    """A value that cannot travel; the path of fields to it is added on the way up, innermost first."""
 
     def __init__(self, what: str, value: tuple[Any, ...], place: int):
         super().__init__(what)
@@ -78,8 +78,8 @@ class _UnfitError(Exception):
 def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ...]:
     """The tuple with its arrays sealed, or itself if all of them are.
 
-    A small batch has some hundred fields, most of them empty columns, on its way from task to task: whatever is asked
-    of each is asked in this loop, by exact type first, and a tuple all of whose arrays are read-only stays as it is.
+    A small batch has some hundred fields, most of them empty columns, on its way from task to task: all checks
+    of a field are in this loop, by exact type first, and a tuple all of whose arrays are read-only stays as it is.
     """
     fields: list[Any] | None = None
     for place, field in enumerate(value):
@@ -143,15 +143,15 @@ def pack(payload: Any, piece_bytes: int) -> list[bytes]:
         return [b"".join(parts)]
     pieces: list[bytes] = []
     piece: list[memoryview] = []
-    room = piece_bytes
+    left_bytes = piece_bytes
     for part in map(memoryview, parts):
         while part.nbytes:
-            piece.append(part[:room])
-            room -= piece[-1].nbytes
+            piece.append(part[:left_bytes])
+            left_bytes -= piece[-1].nbytes
             part = part[piece[-1].nbytes :]
-            if not room:
+            if not left_bytes:
                 pieces.append(b"".join(piece))
-                piece, room = [], piece_bytes
+                piece, left_bytes = [], piece_bytes
     if piece:
         pieces.append(b"".join(piece))
     return pieces
@@ -212,7 +212,7 @@ def _nesting_of(value: tuple[Any, ...], packed: _Packed) -> tuple[Any, ...]:
 
 
 def _nested_again(nesting: tuple[Any, ...], scalars: Iterator[Any], arrays: Iterator[np.ndarray]) -> tuple[Any, ...]:
-    """The tuple that `_nesting_of` told of."""
+    """The tuple with this nesting, the inverse of `_nesting_of`."""
     fields = [
         next(arrays) if what == _ARRAY else next(scalars) if what == _SCALAR else _nested_again(what, scalars, arrays)
         for what in islice(nesting, 1, None)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from matching.errors import CheckpointError
+from tests.support.saving import to_frames
 from topology.core import frames
 from topology.core.api.component import Saved
-from topology.core.checkpoint.task_states import TaskState, from_frames, join, pack_task, to_frames, unpack_task
+from topology.core.checkpoint.task_states import TaskState, from_frames, join, pack_task, unpack_task
 
 
 def saved(number=4):

@@ -1,6 +1,5 @@
 """The byte format: what goes in comes out, and nothing else comes out."""
 
-import os
 import struct
 
 import msgpack
@@ -242,47 +241,3 @@ def test_frames_padding_and_bools_are_checked():
     body[-1], body[0] = 0, 1
     with pytest.raises(CheckpointError, match="wrong place"):
         frames.decode(seal(packed, bytes(body)))
-
-
-@pytest.mark.parametrize("map_file", [False, True])
-def test_frames_file_round_trip_leaves_no_other_file(tmp_path, map_file):
-    path = tmp_path / "state.frame"
-    frames.write_file(path, {"epoch": 1}, {"a": np.zeros(3)})
-    size_bytes = frames.write_file(path, HEADER, ARRAYS)
-    assert os.listdir(tmp_path) == ["state.frame"]
-    assert path.stat().st_size == size_bytes
-    header, arrays = frames.read_file(path, map_file)
-    assert header == HEADER
-    for name, array in ARRAYS.items():
-        np.testing.assert_array_equal(arrays[name], array)
-        assert not arrays[name].flags.writeable
-
-
-@pytest.mark.parametrize("map_file", [False, True])
-def test_frames_file_missing_empty_or_damaged_names_the_path(tmp_path, map_file):
-    missing, empty, damaged = tmp_path / "missing", tmp_path / "empty", tmp_path / "damaged"
-    empty.write_bytes(b"")
-    damaged.write_bytes(frames.encode(HEADER, ARRAYS)[:-1])
-    for path in (missing, empty, damaged, tmp_path):
-        with pytest.raises(CheckpointError, match=str(path)):
-            frames.read_file(path, map_file)
-
-
-def test_frames_file_failed_write_keeps_the_old_one(tmp_path):
-    path = tmp_path / "state.frame"
-    frames.write_file(path, {"epoch": 1}, {})
-    with pytest.raises(CheckpointError):
-        frames.write_file(path, {"epoch": 2}, {"a": np.array([None])})
-    with pytest.raises(CheckpointError, match="cannot be written"):
-        frames.write_file(tmp_path / "no folder" / "state.frame", {}, {})
-    assert frames.read_file(path)[0] == {"epoch": 1}
-    assert os.listdir(tmp_path) == ["state.frame"]
-
-
-def test_frames_file_on_a_full_disk_raises_and_names_it(tmp_path, monkeypatch):
-    # Every write to /dev/full fails like a full disk; the hidden file is pointed there.
-    path = tmp_path / "state.frame"
-    os.symlink("/dev/full", tmp_path / f".state.frame.{os.getpid()}.tmp")
-    with pytest.raises(CheckpointError, match="No space left"):
-        frames.write_file(path, {}, {"a": np.zeros(100_000)})
-    assert os.listdir(tmp_path) == []

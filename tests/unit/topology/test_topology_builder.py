@@ -113,7 +113,7 @@ def test_build_without_clock_raises_naming_the_spouts():
 
 def test_build_without_acknowledging_component_raises():
     builder = TopologyBuilder().spout("numbers", NumberSpout(3), clock=True).bolt("ack", AckBolt())
-    with pytest.raises(TopologyError, match="nobody acknowledges"):
+    with pytest.raises(TopologyError, match="no component acknowledges"):
         builder.edge("numbers", "words", "ack", "all").build()
 
 

@@ -79,7 +79,7 @@ def test_run_local_with_seed_replays_its_interleaving_and_others_differ():
         ("lock", "pass:0 emitted on 'words' what cannot travel: payload.1 is a lock", TopologyError),
         ("input", "pass:0 failed in execute .*read-only", ValueError),
         ("close", "pass:0 failed in close: OSError: the disk is full", OSError),
-        ("skip", "nobody acknowledged batch 3 by ack:0", type(None)),
+        ("skip", "no task acknowledged batch 3 by ack:0", type(None)),
     ],
 )
 def test_run_local_component_in_trouble_raises_naming_it(trouble, words, cause):
@@ -199,7 +199,7 @@ def emitting(stream, **options):
         ("d", {}, "emitter:0 emitted on 'd' to 'sink': a direct edge needs"),
         ("d", {"to": 3}, "to=3 is no task"),
         ("f", {}, "a fields edge needs"),
-        ("a", {"to": 1}, "with to=, but no edge of that stream heeds it: it is grouped all"),
+        ("a", {"to": 1}, "with to=, but no edge of that stream uses it: it is grouped all"),
         ("d", {"to": 1, "key": 1}, "with key=, but no edge"),
     ],
 )

@@ -9,9 +9,8 @@
         .build(credits=4)
     )
 
-A wrong topology fails here and not while it runs: every fault found is told at once, each naming the component, what is
-wrong and what to do. Read on in `topology.core.api.plan` (what is built) and `topology.core.executors.local` (running
-it).
+A wrong topology fails here and not while it runs: one error lists every fault, each with its component and remedy. Read
+on in `topology.core.api.plan` (what is built) and `topology.core.executors.local` (running it).
 """
 
 import pickle
@@ -64,7 +63,7 @@ class TopologyBuilder:
         return self
 
     def acknowledged_by(self, *components: str) -> "TopologyBuilder":
-        """Name the bolt whose tasks say, by `Context.acknowledge`, that a batch is done (all of them must)."""
+        """Name a bolt whose tasks acknowledge each batch by `Context.acknowledge` (all of them must)."""
         self._acknowledging += components
         return self
 
@@ -180,7 +179,7 @@ class TopologyBuilder:
         for part in self._declared:
             if part.kind == SPOUT and part.name not in every:
                 faults.append(
-                    f"spout {part.name!r} has no edges, so nobody gets what it emits: add .edge({part.name!r}, ...)"
+                    f"spout {part.name!r} has no edges, so no task gets what it emits: add .edge({part.name!r}, ...)"
                 )
             elif part.kind == BOLT and part.name not in reached:
                 faults.append(f"bolt {part.name!r} cannot be reached from any spout: add an edge to it, or drop it")
@@ -196,7 +195,7 @@ class TopologyBuilder:
         faults = []
         bolts = [part.name for part in self._declared if part.kind == BOLT]
         if not self._acknowledging:
-            faults.append("nobody acknowledges batches: name the last bolt with .acknowledged_by(BOLT)")
+            faults.append("no component acknowledges batches: name the last bolt with .acknowledged_by(BOLT)")
         for name in sorted({name for name in self._acknowledging if self._acknowledging.count(name) > 1}):
             faults.append(f"acknowledged_by names {name!r} {self._acknowledging.count(name)} times: once is enough")
         for name in self._acknowledging:
@@ -236,23 +235,23 @@ def _find_cycle(successors: dict[str, set[str]]) -> list[str]:
     done: set[str] = set()
     for start in successors:
         path: list[str] = [start]
-        pending = [sorted(successors.get(start, ()))]
+        unvisited = [sorted(successors.get(start, ()))]
         while path:
-            if not pending[-1]:
+            if not unvisited[-1]:
                 done.add(path.pop())
-                pending.pop()
+                unvisited.pop()
                 continue
-            following = pending[-1].pop()
+            following = unvisited[-1].pop()
             if following in path:
                 return [*path[path.index(following) :], following]
             if following not in done:
                 path.append(following)
-                pending.append(sorted(successors.get(following, ())))
+                unvisited.append(sorted(successors.get(following, ())))
     return []
 
 
 def _pickled(declared: _Declared) -> bytes:
-    """The component as bytes, or a TopologyError that names the field that stands in the way."""
+    """The component as bytes, or a TopologyError that names the field that cannot be pickled."""
     try:
         return pickle.dumps(declared.component, protocol=5)
     except Exception as cause:

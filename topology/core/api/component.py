@@ -2,18 +2,17 @@
 
 Spouts and bolts are plain classes that know nothing of Ray. A component is built unprepared, pickled once per task, and
 prepared where it runs; the same object runs in one process (`topology.core.executors.local`) or in a Ray actor
-(`topology.core.executors.ray`). Clock, random numbers, logger and counters come from the context: nothing else may be
-asked for the time.
+(`topology.core.executors.ray`). Clock, random numbers, logger and counters come from the context only.
 
 What the executors promise, and all a component may rely on:
 
 - What one task emits to another task arrives in the order of emission. Nothing is promised between two senders.
 - `execute` is never entered twice at once for one task.
 - Every task of a component gets the same options and knows its own `task` number and every component's size.
-- When all forward inputs of a task have ended, its `finish` is called once, and its own end is told downstream as
-  soon as `idle` says so; feedback edges may still deliver until then, and after it.
-- A run may stop behind a batch where nothing is on its way (a quiet boundary) and go on from there in another process,
-  with other numbers of tasks: what the tasks say in `state` there is all that the new ones are given in `restore`.
+- When all forward inputs of a task have ended, its `finish` is called once, and its own end is passed downstream as
+  soon as `idle` is true; feedback edges may still deliver until then, and after it.
+- A run may stop behind a batch where nothing is in flight (a quiet boundary) and resume there in another process, with
+  other numbers of tasks: `restore` of the new tasks gets what `state` of the old ones returned, and nothing else.
 
 Read on in `topology.core.api.builder` (how components are wired) and `topology.wiring` (the topology of this product).
 """
@@ -39,13 +38,13 @@ class Delivery(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """A run at a quiet boundary.
+    """Snapshots of all tasks of a run at a quiet boundary.
 
     number : int    the last batch done, -1 before the first
     parts : mapping of component to named arrays of each of its tasks, in order of task
-        As `state` of each gave them. There may have been more tasks of a component than there are now, or fewer.
-    work : mapping of component to what each of its tasks has worked of late, in ns
-        Where loads are to be dealt out anew by it; else empty.
+        What `state` of each returned. There may have been more tasks of a component than there are now, or fewer.
+    work : mapping of component to the busy time of each of its tasks since the last checkpoint, in ns
+        Given where subscriptions are to be rebalanced by it; else empty.
     """
 
     number: int
@@ -53,7 +52,7 @@ class Saved(NamedTuple):
     work: Mapping[str, Sequence[int]] = MappingProxyType({})
 
     def tasks(self, component: str) -> Sequence[Mapping[str, np.ndarray]]:
-        """What each task of a component said.
+        """Named arrays of each task of a component.
 
         Raises
         ------
@@ -62,13 +61,13 @@ class Saved(NamedTuple):
         """
         if component not in self.parts:
             raise CheckpointError(
-                f"nothing was saved of {component!r}, only of {', '.join(self.parts) or 'nobody'}: "
-                "go on with the topology that was saved, or start without what was saved"
+                f"nothing was saved of {component!r}, only of {', '.join(self.parts) or 'no component'}: "
+                "resume with the topology of the checkpoint, or start without it"
             )
         return self.parts[component]
 
     def single(self, component: str) -> Mapping[str, np.ndarray]:
-        """What the only task of a component said.
+        """Named arrays of a component's only task.
 
         Raises
         ------
@@ -89,7 +88,7 @@ class Context(Protocol):
     tasks: int
     log: Any
     rng: np.random.Generator
-    #: How often the run has been gone on with: a part of every name in the making, so that none is used twice.
+    #: Number of this start of the tasks: a part of every temporary file name, so that none is used twice.
     incarnation: int
 
     def size_of(self, component: str) -> int:
@@ -107,10 +106,10 @@ class Context(Protocol):
         ...
 
     def acknowledge(self, batch: int) -> None:
-        """Say that batch `batch` of the clock spout is wholly done.
+        """Report batch `batch` of the clock spout as done.
 
-        Only for tasks of the plan's acknowledging components; once each of them has said so, exactly once, the credit
-        goes back to the spout. A run in which a batch stays unacknowledged fails.
+        Only for tasks of the plan's acknowledging components; once each of them has acknowledged, exactly once, the
+        credit returns to the spout. A run in which a batch stays unacknowledged fails.
         """
         ...
 
@@ -139,49 +138,49 @@ class Tick(NamedTuple):
 
 
 class Component:
-    """What spouts and bolts have in common: figures, what is saved of them, and their end."""
+    """What spouts and bolts have in common: figures, snapshots, and closing."""
 
     def report(self) -> dict[str, Any]:
         """Figures for the end of the run, JSON-ready."""
         return {}
 
     def state(self) -> dict[str, np.ndarray]:
-        """What cannot be derived, at a quiet boundary: all that was published is taken and told to its end.
+        """Snapshot of what cannot be derived, at a quiet boundary: all batches are taken and their updates emitted.
 
-        Arrays as `topology.core.frames` can hold them, under any names; nobody writes to them, so they must be copies
-        of what this task goes on writing to.
+        Arrays that `topology.core.frames` can encode, under any names. They must be copies of arrays that this task
+        keeps writing to.
         """
         return {}
 
     def restore(self, saved: Saved) -> None:
-        """Go on behind batch `saved.number`, in place of a new component.
+        """Load the state as of batch `saved.number`.
 
-        Called at most once, after `open` or `prepare` and before any batch, with what all tasks of all components have
-        said: what is held may be dealt out anew. The arrays are read-only. Nothing can be emitted yet.
+        Called at most once, after `open` or `prepare` and before any batch, with the snapshots of all tasks of all
+        components: subscriptions may be placed anew. The arrays are read-only. Nothing can be emitted yet.
 
         Raises
         ------
         CheckpointError
-            If this component cannot go on from there: says why.
+            If this component cannot resume from there: says why.
         """
 
     def rewind(self, saved: Saved) -> bool:
-        """Go back to a boundary in place, as `restore` would take a new component there; False if a new one must.
+        """Go back to a boundary in place, as `restore` would in a new component; False if a new one is needed.
 
-        For those to whom being made anew is dear. What was emitted since reaches nobody any more.
+        For components that are expensive to rebuild. What was emitted since is discarded.
         """
         return False
 
     def cut(self) -> Sequence[Callable[[], Output]]:
-        """A checkpoint is about to copy `state`: what is left to do for each file that it is to cover.
+        """Close the open files before a checkpoint copies `state`: one callable for each file that it is to cover.
 
-        It is done behind the stream, by another thread, and what it raises ends the run. From now on `state` must hold
-        whatever was told and is in no such file.
+        Another thread calls them while the stream continues, and what they raise ends the run. From now on `state` must
+        contain all updates that are in no such file.
         """
         return ()
 
     def outputs(self) -> Sequence[Output]:
-        """Files that have become whole since the last call, forced to disk and not named: the driver does that."""
+        """Files completed since the last call, forced to disk under temporary names: the driver renames them."""
         return ()
 
     def close(self) -> None:
@@ -191,11 +190,11 @@ class Component:
 class Spout(Component, ABC):
     """A source. One spout of a topology is its clock: it cuts the stream into numbered batches.
 
-    Every other spout follows the clock: after each batch of the clock it is told the tick and emits what belongs
-    to the same span (perhaps nothing, but receivers that align on batch numbers want a marker).
+    Every other spout follows the clock: it gets the tick of each batch and emits what belongs to the same span (an
+    empty payload where there is nothing, for receivers that align on batch numbers).
     """
 
-    #: Whether `next_batch` waits for what is still to come: where tasks share a process, all others go first.
+    #: Whether `next_batch` waits for future input: where tasks share a process, all others run first.
     patient = False
 
     @abstractmethod
@@ -207,14 +206,14 @@ class Spout(Component, ABC):
         """Emit batch `number` (0, 1, 2, ...) and return its tick.
 
         The clock spout gets `tick=None` and returns None when the stream has ended, without emitting. A following
-        spout gets the clock's tick and returns it. A live source with nothing to tell returns an empty batch within
-        seconds: a task that does not come back for long is taken for stalled.
+        spout gets the clock's tick and returns it. A live source without input returns an empty batch within
+        seconds: a task that does not return for long counts as stalled.
         """
 
     def ready(self) -> bool:
-        """Whether the clock's next batch can be had at once, so that what the last one brings about may go with it.
+        """Whether the clock's next batch is available at once, so that parcels of the last one may be sent with it.
 
-        A no is always safe: what goes out does not wait then. Asked before each batch, so it must take no time.
+        False is always safe: parcels are then sent without waiting. Called before each batch, so it must be cheap.
         """
         return not self.patient
 
@@ -233,7 +232,7 @@ class Bolt(Component, ABC):
     def finish(self) -> None:
         """All forward inputs have ended. Emit what is left; more may follow from `execute` while not `idle`.
 
-        A bolt with feedback inputs only is finished when all others have ended and nothing is on its way.
+        A bolt with feedback inputs only is finished when all others have ended and nothing is in flight.
         """
 
     def idle(self) -> bool:
@@ -241,8 +240,8 @@ class Bolt(Component, ABC):
         return True
 
     def quiet(self) -> bool:
-        """Whether nothing is awaited, before `finish` was called: all that was taken is told to its end.
+        """Whether nothing is awaited, before `finish` was called: all updates of what was taken are emitted.
 
-        Asked at a boundary behind which nothing was published, once nothing is on its way.
+        Called at a boundary behind which nothing was published, once nothing is in flight.
         """
         return True

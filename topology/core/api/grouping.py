@@ -1,6 +1,6 @@
 """Groupings: which tasks of the receiving component get a payload.
 
-    shuffle   one task, in turn (round robin for each sender, so it is even and repeatable)
+    shuffle   one task, round robin for each sender, so it is even and repeatable
     fields    one task, by a stable hash of the `key` given to `Context.emit`
     all       every task
     direct    the task named by `to` in `Context.emit`
@@ -52,7 +52,7 @@ class Chooser:
         self.grouping = grouping
         self._tasks = tasks
         self._every = range(tasks)
-        self._turn = sender % tasks
+        self._next = sender % tasks
 
     def choose(self, to: int | None, key: int | None) -> Sequence[int]:
         """Receiving tasks, ascending.
@@ -74,6 +74,6 @@ class Chooser:
             if key is None:
                 raise ValueError("a fields edge needs emit(..., key=INTEGER)")
             return (task_of_key(key, self._tasks),)
-        turn = self._turn
-        self._turn = (turn + 1) % self._tasks
-        return (turn,)
+        chosen = self._next
+        self._next = (chosen + 1) % self._tasks
+        return (chosen,)

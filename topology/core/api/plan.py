@@ -69,12 +69,12 @@ class Plan:
     edges : tuple of Edge
         As declared; the position of an edge is its number in every parcel.
     acknowledged_by : tuple of str
-        The components whose tasks say that a batch is done: all of them must.
+        The components whose tasks acknowledge a batch: all of them must.
     credits : int
         How many batches may be published and not yet acknowledged.
     warm_up : callable or None
         Called without arguments once on each node (or once in this process) before anything opens. It may be a
-        generator of how far it is: tuples, of which the lesser one is less far.
+        generator of its progress: tuples in ascending order.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Plan:
 
     @cached_property
     def acknowledging(self) -> tuple[int, ...]:
-        """Addresses of all tasks that have to say that a batch is done."""
+        """Addresses of all tasks that must acknowledge a batch."""
         return tuple(address for name in self.acknowledged_by for address in self.addresses_of(name))
 
     @cached_property
@@ -128,7 +128,7 @@ class Plan:
         return tuple(address for address, task in enumerate(self.tasks) if task.component == name)
 
     def end_targets(self, name: str) -> tuple[int, ...]:
-        """Addresses that must hear of the end of each task of a component, ascending."""
+        """Addresses to which each task of a component sends its end, ascending."""
         targets = {edge.target for edge in self.edges if edge.source == name and not edge.feedback}
         if self.component(name).clock:
             targets |= {part.name for part in self.components if part.is_spout and not part.clock}

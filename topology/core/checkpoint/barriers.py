@@ -1,12 +1,12 @@
-"""Markers: how all tasks save themselves at one boundary while the topology runs.
+"""Barriers: how all tasks take snapshots at one boundary while the topology runs.
 
-The clock spout sends a marker behind a batch, where its end would go, and publishes nothing more. A task that has the
-marker from everybody on its forward edges has taken every batch up to there; once it is quiet as well it copies its
-state, hands the marker on, and says so to the clock, which goes on when all have. So plain state is copied, no queue
-and no request, and the stream stands still for the drain of what is in flight and the longest copy. What is copied is
-written behind the stream (`topology.core.checkpoint.store`).
+The clock spout sends a barrier behind a batch, along its forward edges, and stops publishing. A task with the barriers
+of all its forward edges has taken every batch up to there; once it is quiet it copies its state, passes the barrier on,
+and reports to the clock, which resumes when all tasks have. So a snapshot contains plain state, no queue and no request
+(as Flink's aligned checkpoints), and the stream pauses for the drain of batches in flight and the longest copy. A
+thread writes snapshots while the stream continues (`topology.core.checkpoint.store`).
 
-Tasks tell the clock and not the driver, who asks four times a second only: the stream would stand still for that long.
+Tasks report to the clock and not to the driver, which polls four times a second only: the pause would be as long.
 """
 
 from collections.abc import Collection
@@ -23,7 +23,7 @@ class Barrier(NamedTuple):
 
 
 class Cadence(NamedTuple):
-    """How often the stream is marked: once one of the two has passed. Both None: never."""
+    """How often a barrier is injected: once one of the two has passed. Both None: never."""
 
     seconds: float | None = None
     batches: int | None = None
@@ -34,7 +34,7 @@ class Cadence(NamedTuple):
 
 
 class BarrierAligner:
-    """The part of every other task: which markers of a checkpoint it has.
+    """The part of every other task: which barriers of a checkpoint have arrived.
 
     Parameters
     ----------
@@ -44,32 +44,32 @@ class BarrierAligner:
 
     def __init__(self, sources: Collection[int]):
         self._sources = frozenset(sources)
-        self.mark: Barrier | None = None
+        self.barrier: Barrier | None = None
         self.missing: set[int] = set()
 
     @property
     def complete(self) -> bool:
-        """Whether all markers are here."""
-        return self.mark is not None and not self.missing
+        """Whether all barriers have arrived."""
+        return self.barrier is not None and not self.missing
 
-    def take(self, sender: int, mark: Barrier) -> None:
-        """A marker has come. Raises TopologyError for one that does not belong to those before."""
-        if self.mark is None:
-            self.mark = mark
+    def take(self, sender: int, barrier: Barrier) -> None:
+        """Take a barrier. Raises TopologyError for one of another checkpoint, or a second one of a sender."""
+        if self.barrier is None:
+            self.barrier = barrier
             self.missing = set(self._sources)
-        if mark != self.mark or sender not in self.missing:
-            raise TopologyError(f"{mark} came, where {self.mark} is awaited from {sorted(self.missing)}")
+        if barrier != self.barrier or sender not in self.missing:
+            raise TopologyError(f"{barrier} came, where {self.barrier} is awaited from {sorted(self.missing)}")
         self.missing.discard(sender)
 
     def pop(self) -> Barrier:
-        """The checkpoint all of whose markers are here; the next one may come."""
-        mark, self.mark = self.mark, None
-        assert mark is not None, "complete says whether there is one"
-        return mark
+        """Remove and return the complete barrier."""
+        barrier, self.barrier = self.barrier, None
+        assert barrier is not None, "complete says whether there is one"
+        return barrier
 
 
 class BarrierInjector:
-    """The clock spout's part: when a marker is due, and who has not copied yet.
+    """The clock spout's part: when a barrier is due, and which tasks have not copied yet.
 
     Parameters
     ----------
@@ -77,9 +77,9 @@ class BarrierInjector:
     others : collection of int
         Addresses of all tasks that take part, but the clock's own.
     epoch : int
-        Of the next marker.
+        Of the next barrier.
     number : int
-        The last batch that is saved already, -1 if none is.
+        The last batch that a checkpoint covers, -1 if none.
     now_s : float
         A clock that never jumps.
     """
@@ -96,7 +96,7 @@ class BarrierInjector:
 
     @property
     def awaited(self) -> Collection[int]:
-        """Who has not copied yet; nobody if no marker is on its way."""
+        """Tasks that have not copied yet; empty if no barrier is in flight."""
         return self._missing
 
     @property
@@ -106,15 +106,15 @@ class BarrierInjector:
 
     @property
     def writing(self) -> bool:
-        """Whether the last epoch has not been committed, nor given up: no other may begin."""
+        """Whether the last epoch is neither committed nor abandoned: no other may begin."""
         return self._writing
 
     def published(self, empty: bool) -> None:
-        """Another batch has been; while a live stream has but empty ones, nothing is saved again."""
+        """Count a published batch; while a live stream has empty ones only, no checkpoint is due."""
         self._empty = self._empty + 1 if empty else 0
 
     def due(self, last: int, now_s: float, stopping: bool = False) -> bool:
-        """Whether to mark the stream behind batch `last`, the last one published."""
+        """Whether to inject a barrier behind batch `last`, the last one published."""
         if self._cadence.never or self._writing or self._missing or last - self._empty <= self._number:
             return False
         seconds, batches = self._cadence
@@ -124,22 +124,22 @@ class BarrierInjector:
         return passed or stopping
 
     def begin(self, last: int, now_s: float) -> Barrier:
-        """Mark the stream behind batch `last`."""
-        mark = Barrier(self._epoch, last)
+        """The barrier behind batch `last`."""
+        barrier = Barrier(self._epoch, last)
         self._epoch += 1
         self._number, self._began_s, self._empty = last, now_s, 0
         self._missing = set(self._others)
         self._writing = True
-        return mark
+        return barrier
 
     def copied(self, address: int, epoch: int) -> bool:
-        """A task has copied; False if that was not awaited."""
+        """Record that a task has copied; False if that was not awaited."""
         if epoch != self._epoch - 1 or address not in self._missing:
             return False
         self._missing.discard(address)
         return True
 
     def settled(self, epoch: int) -> None:
-        """An epoch has been committed, or given up."""
+        """An epoch was committed or abandoned."""
         if epoch == self._epoch - 1:
             self._writing = False

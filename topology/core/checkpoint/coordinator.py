@@ -1,7 +1,7 @@
-"""The driver's part of a checkpoint: when all tasks have written, the manifest, and then names for what it covers.
+"""The driver's part of a checkpoint: once all tasks have written, write the manifest, then rename the files it covers.
 
-Only the driver names files that others may read, whether they are covered by a checkpoint or the run has ended. What
-was told since the last checkpoint has no name yet; if the run goes back, it is dropped and told again.
+Only the driver gives files the names that readers see, when a checkpoint covers them or the run has ended. Updates
+emitted since the last checkpoint have temporary names; if the run goes back, they are dropped and emitted again.
 """
 
 import os
@@ -17,7 +17,7 @@ from topology.core.executors.logs import driver_log
 
 
 class Checkpoints(NamedTuple):
-    """How a run is saved.
+    """Settings of a run's checkpoints.
 
     Parameters
     ----------
@@ -26,11 +26,11 @@ class Checkpoints(NamedTuple):
     root : str
         Folder of the run; names of outputs are kept relative to it.
     facts : callable
-        Gives JSON values that whoever goes on must know; kept in every manifest.
+        Returns JSON values that a resumed run needs; kept in every manifest.
     incarnation : int
-        How often the run has been gone on with: larger each time.
+        Number of this start of the tasks: larger each time.
     restarts : int
-        How often at most the same failure is recovered from without any checkpoint in between.
+        Recoveries from the same failure, at most, without a checkpoint in between.
     """
 
     store: CheckpointStore
@@ -55,7 +55,7 @@ class CheckpointCoordinator:
     incarnation : int
         The one the run is in.
     committed, number : int
-        The newest epoch that is whole and the last batch it covers, -1 if none.
+        The newest committed epoch and the last batch it covers, -1 if none.
     figures : list of dict
         Of every epoch: size, longest copy, time from the first copy to the manifest, or why there is none.
     """
@@ -71,7 +71,7 @@ class CheckpointCoordinator:
         self.figures: list[dict[str, Any]] = []
 
     def take(self, written: Iterable[Written]) -> list[int]:
-        """Take what tasks have done; returns the epochs that are settled by it, whole or given up.
+        """Take written snapshots; returns the epochs that are now committed or abandoned.
 
         Raises
         ------
@@ -92,13 +92,12 @@ class CheckpointCoordinator:
         return settled
 
     def finish(self, outputs: Sequence[Output]) -> None:
-        """The run has ended well: name all that it has written. Raises DeliveryError."""
+        """Publish all files of a run that has ended without error. Raises DeliveryError."""
         self._name([*self._unnamed, *outputs])
         self._unnamed = []
 
     def go_back(self, manifest: Manifest | None, incarnation: int | None = None) -> None:
-        """The run goes on from there, in that incarnation: what was told since is dropped; what the checkpoint covers
-        has its name afterwards."""
+        """Go back to a checkpoint: drop the outputs since, and publish those that it covers."""
         self.incarnation = self.incarnation if incarnation is None else incarnation
         self._parts = {}
         self._unnamed = []
@@ -110,7 +109,7 @@ class CheckpointCoordinator:
         settings = self._settings
         files: list[SavedFile] = [part.file for part in parts if part.file is not None]
         number = parts[0].number
-        told: dict[str, Any] = {
+        figure: dict[str, Any] = {
             "epoch": epoch,
             "number": number,
             "size_bytes": sum(file.size_bytes for file in files),
@@ -127,20 +126,20 @@ class CheckpointCoordinator:
             manifest = Manifest(epoch, number, self.incarnation, tuple(files), names, settings.facts())
             settings.store.commit(manifest)
         except CheckpointError as error:
-            self.figures.append(told | {"failed": str(error)})
+            self.figures.append(figure | {"failed": str(error)})
             driver_log().warning("checkpoint_failed", checkpoint=epoch, why=str(error))
-            if errors:  # what the others have written of it takes up the room that the next one needs
+            if errors:  # free the space that the other tasks' files take
                 with suppress(CheckpointError):
                     settings.store.clear_above(self.committed)
             return
         self.committed, self.number = epoch, number
-        self.figures.append(told)
+        self.figures.append(figure)
         self._name(self._unnamed)
         self._unnamed = []
         try:
             settings.store.prune()
         except CheckpointError as error:
-            told["not_removed"] = str(error)
+            figure["not_removed"] = str(error)
 
     def _name(self, outputs: Iterable[Output]) -> None:
         for output in outputs:
@@ -148,9 +147,9 @@ class CheckpointCoordinator:
 
 
 def complete(root: str, manifest: Manifest) -> None:
-    """Give what a checkpoint covers its names, where that was cut off. Raises DeliveryError.
+    """Publish the outputs of a checkpoint that still have temporary names. Raises DeliveryError.
 
-    What has neither name any more was read and removed by whoever it was written for.
+    An output under neither name was read and removed by its reader.
     """
     for temporary, name in manifest.outputs:
         output = Output(os.path.join(root, temporary), os.path.join(root, name))
@@ -160,7 +159,7 @@ def complete(root: str, manifest: Manifest) -> None:
 
 
 def publish_all(outputs: Iterable[Output]) -> None:
-    """Name what a run without checkpoints has written. Raises DeliveryError."""
+    """Publish the outputs of a run without checkpoints. Raises DeliveryError."""
     for output in outputs:
         _publish(output)
 

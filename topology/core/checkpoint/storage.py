@@ -1,7 +1,7 @@
-"""Where files lie: the few things that are done to them, so that a store of objects or a test can stand in.
+"""Folders of files: the few operations that checkpoints and sinks need, on a local disk, an object store or in a test.
 
-A folder is named by its path, or by a URI (`s3://bucket/runs`) that `pyarrow.fs` knows. Whoever writes a file writes it
-under a hidden name, forces it to disk and renames it: a reader sees the whole file or none, whenever the machine stops.
+A folder is named by its path, or by a URI (`s3://bucket/runs`) that `pyarrow.fs` knows. A file is written under a
+hidden name, forced to disk and renamed: a reader sees the whole file or none, whenever the machine stops.
 Used by `topology.core.checkpoint.store` (checkpoints) and by sinks, whose parts get their names when a checkpoint
 covers them.
 """
@@ -17,7 +17,7 @@ from topology.core.frames import Buffer
 
 
 class Output(NamedTuple):
-    """A file that is whole and forced to disk, under a name in the making; both are paths (or URIs) of one folder."""
+    """A complete file, forced to disk under a temporary name; both names are paths (or URIs) of one folder."""
 
     temporary: str
     name: str
@@ -61,18 +61,18 @@ class LocalDisk:
 
     def __init__(self, folder: str | os.PathLike[str]):
         self.folder = Path(folder)
-        self._lasts = False  # whether the folder's own name is known to be on disk
+        self._durable = False  # whether the folder's own name is known to be on disk
 
     def create(self, name: str) -> IO[bytes]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        return open(self.folder / name, "wb")  # whoever asks for it closes it
+        return open(self.folder / name, "wb")  # closed by the caller
 
     def sync(self, name: str) -> int:
         size_bytes = _force(self.folder / name)
         _force(self.folder)  # a manifest elsewhere may rely on the name before it is changed
-        if not self._lasts:
+        if not self._durable:
             _force(self.folder.absolute().parent)
-            self._lasts = True
+            self._durable = True
         return size_bytes
 
     def rename(self, old: str, new: str) -> None:
@@ -144,7 +144,7 @@ class ArrowDisk:
         return f"{self._folder}/{name}"
 
 
-#: Who opens folders of a scheme; all others are asked of `pyarrow.fs`. A test adds its own.
+#: How to open folders, by scheme; all others by `pyarrow.fs`. A test adds its own.
 SCHEMES: dict[str, Callable[[str], Disk]] = {"file": lambda uri: LocalDisk(uri.removeprefix("file://"))}
 
 
@@ -178,7 +178,7 @@ def split(path: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def written(disk: Disk, name: str, temporary: str) -> Iterator[Any]:
-    """A new file to write to, which has its name once the block has ended well, and is gone if it has not.
+    """A new file to write to; renamed at the end of the block, removed if the block raises.
 
     Raises
     ------

@@ -1,12 +1,11 @@
 """Checkpoints as files: a frame for each task, then a manifest that names them, which makes the checkpoint.
 
-    epoch-000012.query-0.3.frame    what task 0 of `query` said in epoch 12; written by incarnation 3 of the run
-    epoch-000012.json               the manifest: boundary, files with their checksums, parts that get their names
+    epoch-000012.query-0.3.frame    snapshot of task 0 of `query` in epoch 12; written by incarnation 3 of the run
+    epoch-000012.json               the manifest: boundary, files with their checksums, outputs to publish
 
-Tasks write their frames where they run; the manifest is written by the driver alone, last of all. Names carry the
-incarnation, so that a process that was given up for dead and wakes again can spoil nothing. A file that no manifest
-names is rubbish, and goes. Read on in `topology.core.checkpoint.task_states` (a frame),
-`topology.core.checkpoint.coordinator` (the driver's part).
+Tasks write their frames where they run; only the driver writes the manifest, last. Names have the incarnation, so that
+a process that was taken for dead and wakes again can overwrite nothing. Files that no manifest names are removed.
+Read on in `topology.core.checkpoint.task_states` (a frame), `topology.core.checkpoint.coordinator` (the driver's part).
 """
 
 import json
@@ -47,15 +46,15 @@ class SavedFile(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """A whole checkpoint.
+    """A committed checkpoint.
 
     epoch, number : int    which checkpoint, and the last batch it covers
-    incarnation : int    how often the run had been gone on with when it was written
+    incarnation : int    the run's incarnation that wrote it
     files : tuple of SavedFile
     outputs : tuple of (str, str)
         Temporary name and name of each file that is published with it, relative to the folder of the run.
     facts : mapping
-        What else must be known to go on: JSON values.
+        What else a resumed run needs: JSON values.
     """
 
     epoch: int
@@ -90,12 +89,14 @@ class CheckpointStore:
 
     @property
     def disk(self) -> Disk:
-        """Where they lie. Raises CheckpointError for a URI nobody knows."""
+        """Their folder. Raises CheckpointError for an unknown URI."""
         if self._disk is None:
             try:
                 self._disk = open_disk(self.folder)
             except (OSError, ValueError, ImportError) as error:
-                raise CheckpointError(f"{self.folder}: cannot hold checkpoints ({error}); name a folder") from error
+                raise CheckpointError(
+                    f"{self.folder}: is no folder for checkpoints ({error}); name a folder"
+                ) from error
         return self._disk
 
     def write_task(self, state: TaskState, epoch: int, incarnation: int) -> SavedFile:
@@ -139,12 +140,12 @@ class CheckpointStore:
         return None
 
     def last_epoch(self) -> int:
-        """The largest epoch that anything here is of, -1 if there is nothing: the next one must be above it."""
+        """The largest epoch of any file here, -1 if there is none: the next one must be above it."""
         found = (_OURS.match(name) for name in self._names())
         return max((int(match[1]) for match in found if match), default=-1)
 
     def load(self, manifest: Manifest) -> Saved:
-        """A checkpoint to go on from. Files are read when they are asked for, and looked at again."""
+        """The snapshots of a checkpoint. Files are read, and checked again, on access."""
         sizes = {file.component: file.tasks for file in manifest.files}
         files: dict[str, list[SavedFile]] = {name: [] for name in sizes}
         for file in sorted(manifest.files, key=lambda file: file.task):
@@ -179,7 +180,7 @@ class CheckpointStore:
             raise _unwritable(self.folder, error) from error
 
     def clear_above(self, epoch: int) -> None:
-        """Remove what is of later epochs than this: of a run that went back behind them. Raises CheckpointError."""
+        """Remove files of epochs after this one. Raises CheckpointError."""
         try:
             for name in self._names():
                 match = _OURS.match(name)
@@ -233,7 +234,7 @@ class CheckpointStore:
 
 
 class _Tasks(Sequence[Mapping[str, np.ndarray]]):
-    """What the tasks of a component said, each read when it is first asked for."""
+    """Snapshots of the tasks of a component, each read on first access."""
 
     def __init__(self, store: CheckpointStore, files: Sequence[SavedFile], number: int):
         self._store = store
@@ -254,14 +255,14 @@ class _Tasks(Sequence[Mapping[str, np.ndarray]]):
 
 
 class Writer:
-    """What writes the states of the tasks of one process, one after the other; `fetch` tells how it went.
+    """Writes the snapshots of the tasks of one process, one after the other; `fetch` returns the outcomes.
 
     Parameters
     ----------
     store : CheckpointStore
     incarnation : int
     behind : bool
-        Whether by a thread, behind the stream.
+        Whether a thread writes, while the stream continues.
     """
 
     def __init__(self, store: CheckpointStore, incarnation: int, behind: bool = True):
@@ -273,26 +274,26 @@ class Writer:
         self._done: deque[Written] = deque()
 
     def write(self, copied: Copied) -> None:
-        """Finish one task's outputs and write its state; returns at once if that is done behind the stream."""
+        """Finish one task's outputs and write its snapshot; returns at once if a thread does that."""
         if self._threads is None:
             self._write(copied)
         else:
             self._threads.submit(self._write, copied)
 
     def fetch(self) -> list["Written"]:
-        """What has been written, or failed, since the last call."""
+        """Outcomes since the last call."""
         done = []
         while self._done:
             done.append(self._done.popleft())
         return done
 
     def drain(self) -> None:
-        """Wait for what is being written."""
+        """Wait for pending writes."""
         if self._threads is not None:
             self._threads.submit(int).result()
 
     def close(self) -> None:
-        """Wait for what is being written, and take no more."""
+        """Wait for pending writes, and accept no more."""
         if self._threads is not None:
             self._threads.shutdown(wait=True)
 
@@ -303,7 +304,7 @@ class Writer:
         file, error, fatal = None, "", ""
         try:
             outputs += [close() for close in closings]
-        except Exception as cause:  # what was told is lost, and only a run that goes back tells it again
+        except Exception as cause:  # updates are lost: the run must go back and emit them again
             fatal = str(cause) or repr(cause)
         if not fatal:
             try:
@@ -312,12 +313,13 @@ class Writer:
                 error = str(cause) or repr(cause)
         took_s = time.perf_counter() - began
         name = f"{state.component}:{state.task}"
-        told = (tuple(outputs), pause_s, took_s, error, fatal)
-        self._done.append(Written(address, name, epoch, state.number, file, *told))
+        self._done.append(
+            Written(address, name, epoch, state.number, file, tuple(outputs), pause_s, took_s, error, fatal)
+        )
 
 
 class Written(NamedTuple):
-    """How saving one task went; seconds of copying and writing.
+    """Outcome of one task's snapshot; seconds of copying and writing.
 
     `file` is None, and `error` says why, if it failed; `fatal` says why the run cannot go on.
     """
@@ -352,15 +354,15 @@ def _encode(manifest: Manifest) -> bytes:
 
 def _decode(data: frames.Buffer, origin: str, epoch: int) -> Manifest:
     try:
-        told = json.loads(bytes(data))
-        other = isinstance(told, dict) and isinstance(told.get("format"), int) and told["format"] != FORMAT
-        if other and _checksum(told["format"], told["checkpoint"]) == told["checksum"]:
+        document = json.loads(bytes(data))
+        other = isinstance(document, dict) and isinstance(document.get("format"), int) and document["format"] != FORMAT
+        if other and _checksum(document["format"], document["checkpoint"]) == document["checksum"]:
             raise _OtherFormat(
-                f"{origin}: format {told['format']}, this release reads format {FORMAT}; go on with the release that "
-                "wrote it"
+                f"{origin}: format {document['format']}, this release reads format {FORMAT}; resume with the "
+                "release that wrote it"
             )
-        body = told["checkpoint"]
-        if told["format"] != FORMAT or told["checksum"] != _checksum(FORMAT, body):
+        body = document["checkpoint"]
+        if document["format"] != FORMAT or document["checksum"] != _checksum(FORMAT, body):
             raise CheckpointError(f"{origin}: has a wrong checksum; it is damaged")
         files = tuple(SavedFile(**file) for file in body["files"])
         outputs = tuple((str(temporary), str(name)) for temporary, name in body["outputs"])

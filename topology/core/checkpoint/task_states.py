@@ -1,4 +1,4 @@
-"""A run at a quiet boundary as bytes: one frame for each task, each saying whose it is.
+"""Snapshots of a run as bytes: one frame for each task, which names its task.
 
 Tasks write their frames apart from each other, so reading starts with checking that they belong together: all of one
 boundary, every task of every component there, once. Read on in `topology.core.frames` (the bytes) and in
@@ -17,7 +17,7 @@ from topology.core.checkpoint.storage import Output
 
 
 class TaskState(NamedTuple):
-    """What one task said: `task` of the `tasks` of a component, behind batch `number`."""
+    """Snapshot of one task: `task` of the `tasks` of a component, behind batch `number`."""
 
     component: str
     task: int
@@ -27,9 +27,9 @@ class TaskState(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """What a task has copied for a checkpoint, to be written behind the stream.
+    """A snapshot to be written while the stream continues.
 
-    `closings`: what is left to do for each file that the checkpoint covers; `pause_s`: how long copying took.
+    `closings`: callables that complete the files that the checkpoint covers; `pause_s`: how long copying took.
     """
 
     address: int
@@ -110,19 +110,10 @@ def join(states: Iterable[TaskState]) -> Saved:
     missing = [f"{name}:{task}" for name, size in sizes.items() for task in range(size) if task not in parts[name]]
     if missing:
         raise CheckpointError(f"nothing was saved of {', '.join(missing)}; use an older checkpoint")
-    in_order = {name: tuple(said[task] for task in range(sizes[name])) for name, said in parts.items()}
+    in_order = {name: tuple(tasks[task] for task in range(sizes[name])) for name, tasks in parts.items()}
     return Saved(next(iter(numbers)), in_order)
 
 
-def to_frames(saved: Saved) -> list[bytes]:
-    """A frame for each task. Raises as `pack_task`."""
-    return [
-        pack_task(TaskState(component, task, len(tasks), saved.number, arrays))
-        for component, tasks in saved.parts.items()
-        for task, arrays in enumerate(tasks)
-    ]
-
-
 def from_frames(packed: Iterable[frames.Buffer]) -> Saved:
-    """What `to_frames` packed, in any order. Raises as `unpack_task` and `join`."""
+    """The snapshots of all tasks from their frames, in any order. Raises as `unpack_task` and `join`."""
     return join(unpack_task(frame, f"frame {place}") for place, frame in enumerate(packed))

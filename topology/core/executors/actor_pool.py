@@ -1,6 +1,6 @@
-"""The actors of a run: started, asked all at once, replaced one by one, and ended.
+"""The actors of a run: started, called together, replaced one by one, and ended.
 
-`topology.core.executors.ray` decides what they are asked and when; read on in `topology.core.executors.actors`, what an
+`topology.core.executors.ray` decides on the calls; read on in `topology.core.executors.actors`, what an
 actor does.
 """
 
@@ -23,7 +23,7 @@ from topology.core.tasks.worker import Placement
 
 #: How long components may take to close when the run has failed already.
 _CLOSE_AFTER_FAILURE_S = 5.0
-#: How long an answer is waited for before the others are looked at.
+#: How long to wait for one answer before Ray and the heartbeats are checked.
 _LOOK_S = 0.25
 
 
@@ -39,18 +39,18 @@ class ActorPool:
     task_cpus : float
         CPUs that Ray reserves for each task.
     silent_s : float
-        Workers that show no sign of life for so long are lost.
+        Workers that miss heartbeats for this long are lost.
     dead : callable
-        Tells which process of Ray has died (`topology.core.executors.connection.connected`).
+        Returns which process of Ray has died (`topology.core.executors.connection.connected`).
 
     Attributes
     ----------
     actors : list
         Handles, by worker.
     stalled : set of int
-        Workers from which no answer is to be expected.
+        Workers that no longer answer.
 
-    Every method that asks raises `WorkersLost` (`topology.core.executors.heartbeat`) if an actor has died, and
+    Every method that calls actors raises `WorkersLost` (`topology.core.executors.heartbeat`) if an actor has died, and
     TopologyError if Ray has.
     """
 
@@ -71,30 +71,30 @@ class ActorPool:
         self._task_cpus = task_cpus
         self._worker_of = {address: worker for worker, mine in enumerate(placement) for address in mine}
         self._dead = dead
-        self._pulse = Heartbeat(silent_s)
+        self._heartbeat = Heartbeat(silent_s)
         self._stored: Any = None
         self._log = driver_log()
-        # the signs of life come from a thread of their own; all else is done in the order in which it was sent
+        # heartbeats have a thread of their own; all other calls run in the order in which they were sent
         made: Any = ray.remote
         self._class = made(concurrency_groups={"control": 1})(WorkerActor)
 
-    def hire(self) -> None:
+    def start(self) -> None:
         """Start all actors; returns before they have started."""
         self._stored = ray.put(self._plan)
-        self.actors = [self._hire(worker, "SPREAD") for worker in range(len(self._placement))]
-        self._pulse.start(self.actors, ())
+        self.actors = [self._start(worker, "SPREAD") for worker in range(len(self._placement))]
+        self._heartbeat.start(self.actors, ())
 
     def replace(self, lost: Collection[int]) -> None:
-        """Start new actors in place of these, on the nodes with the fewest, of those that seem to be well."""
+        """Start new actors in place of these, on the healthy nodes with the fewest workers."""
         for worker in sorted(lost):
-            node = self._pulse.node_for(lost)
+            node = self._heartbeat.node_for(lost)
             where = "SPREAD" if node is None else NodeAffinitySchedulingStrategy(node, soft=True)
-            self.actors[worker] = self._hire(worker, where)
+            self.actors[worker] = self._start(worker, where)
         self.stalled -= set(lost)
-        self._pulse.start(self.actors, lost)
+        self._heartbeat.start(self.actors, lost)
 
-    def dismiss(self, worker: int) -> None:
-        """End an actor. One that is only silent may go on living: it is kept out by its incarnation."""
+    def kill(self, worker: int) -> None:
+        """Kill an actor. One that is only silent may live on: its incarnation keeps its calls out."""
         ray.kill(self.actors[worker], no_restart=True)
 
     def at(self, address: int) -> Any:
@@ -116,20 +116,20 @@ class ActorPool:
         Parameters
         ----------
         timeout_s : float
-            How long a node may say nothing of how far it is.
+            How long a node may report no progress.
         on_progress : callable
-            Called with how far the last of the nodes is, whenever that changes.
+            Called with the progress of the slowest node, whenever it changes.
 
         Raises
         ------
         TopologyError
-            If it fails on a node, or a node says nothing for too long.
+            If it fails on a node, or a node reports no progress for too long.
         """
         warm_up = self._plan.warm_up
         if warm_up is None:
             return 0.0
         began = heard_s = time.perf_counter()
-        task = ray.remote(_steps)
+        task = ray.remote(_progress_of)
         calls = {}
         for node in ray.nodes():
             if node["Alive"]:
@@ -137,7 +137,7 @@ class ActorPool:
                 options = {"num_cpus": 0, "max_retries": 0, "enable_task_events": False, "scheduling_strategy": where}
                 calls[task.options(num_returns="streaming", **options).remote(warm_up)] = node["NodeManagerAddress"]
         reached: dict[Any, Any] = {}
-        told = None
+        progress = None
         pending = list(calls)
         while pending:
             left_s = heard_s + timeout_s - time.perf_counter()
@@ -155,11 +155,11 @@ class ActorPool:
                 pending.remove(steps)
             except Exception as cause:
                 raise TopologyError(f"warm-up on {calls[steps]} failed: {cause}") from cause
-            if len(reached) == len(calls) and told != (told := min(reached.values())):
-                on_progress(told)
+            if len(reached) == len(calls) and progress != (progress := min(reached.values())):
+                on_progress(progress)
         return time.perf_counter() - began
 
-    def ask(self, method: str, timeout_s: float, *arguments: Any) -> list[Any]:
+    def call(self, method: str, timeout_s: float, *arguments: Any) -> list[Any]:
         """Call one method of every actor at once; answers by worker. Any failure to answer raises TopologyError."""
         calls = [getattr(actor, method).remote(*arguments) for actor in self.actors]
         until = time.perf_counter() + timeout_s
@@ -176,14 +176,14 @@ class ActorPool:
             self.answer(done[0], calls.index(done[0]), method)
         return [self.answer(call, worker, method) for worker, call in enumerate(calls)]
 
-    def ask_tasks(self, method: str, timeout_s: float, *arguments: Any) -> list[tuple[int, Any]]:
-        """As `ask`, where each answer is a list by task: pairs of address and answer in order of address."""
-        pairs = zip(self._placement, self.ask(method, timeout_s, *arguments), strict=True)
-        told = [pair for addresses, mine in pairs for pair in zip(addresses, mine, strict=True)]
-        return sorted(told, key=lambda pair: pair[0])
+    def call_tasks(self, method: str, timeout_s: float, *arguments: Any) -> list[tuple[int, Any]]:
+        """As `call`, where each answer is a list by task: pairs of address and answer in order of address."""
+        pairs = zip(self._placement, self.call(method, timeout_s, *arguments), strict=True)
+        answers = [pair for addresses, mine in pairs for pair in zip(addresses, mine, strict=True)]
+        return sorted(answers, key=lambda pair: pair[0])
 
     def answer(self, call: Any, worker: int, method: str) -> Any:
-        """What a worker has answered to a call that is done."""
+        """The result of a call that is done."""
         try:
             return ray.get(call)
         except RayActorError as death:
@@ -194,27 +194,27 @@ class ActorPool:
             raise TopologyError(f"{self.names(worker)} failed in {method}: {cause}") from cause
 
     def look_for_ray(self) -> None:
-        """Raise TopologyError if Ray has died: what it is asked from then on may never be answered."""
+        """Raise TopologyError if Ray has died: later calls may never return."""
         if why := self._dead():
             raise TopologyError(why)
 
     def look_for_silence(self) -> None:
         """Raise WorkersLost for workers whose process is stopped, or cannot be reached any more; see `look_for_ray`."""
         self.look_for_ray()
-        silent = self._pulse.silent()
+        silent = self._heartbeat.silent()
         if silent:
             self.stalled |= silent
             names = ", ".join(map(self.names, sorted(silent)))
             raise WorkersLost(
                 silent,
                 f"{names} silent",
-                f"{names}: no sign of life for {self._pulse.silent_s:g} s, its process is stopped or cut off",
+                f"{names}: no sign of life for {self._heartbeat.silent_s:g} s, its process is stopped or cut off",
             )
 
     def end(self, closing: bool) -> None:
-        """End every actor; with `closing` their components get a moment to give back what they hold."""
+        """End every actor; with `closing` their components get a moment to close."""
         if self._dead():
-            return  # they end with Ray, and there is nobody who could be asked to end them
+            return  # they end with Ray
         try:
             if closing:
                 calls = {actor.close.remote(): worker for worker, actor in enumerate(self.actors)}
@@ -231,7 +231,7 @@ class ActorPool:
         """Write what a task has logged to the log of this process."""
         show(self._log, str(self._plan.tasks[address]), events)
 
-    def _hire(self, worker: int, where: Any) -> Any:
+    def _start(self, worker: int, where: Any) -> Any:
         options: dict[str, Any] = {
             "num_cpus": self._task_cpus,
             "max_restarts": 0,
@@ -245,21 +245,21 @@ class ActorPool:
 
     def _show_close(self, worker: int, call: Any) -> None:
         try:
-            told = ray.get(call)
+            closed = ray.get(call)
         except (RayActorError, RayTaskError):
-            return  # it is the dead one that ended the run
-        for address, (failure, events) in zip(self._placement[worker], told, strict=True):
+            return  # it has died, which ended the run
+        for address, (failure, events) in zip(self._placement[worker], closed, strict=True):
             self.show(address, events)
             if failure is not None and " failed in close: " in failure.summary:
                 self._log.warning("close_failed", task=str(self._plan.tasks[address]), why=failure.summary)
 
 
-def _steps(function: Callable[[], Any]) -> Iterator[Any]:
+def _progress_of(function: Callable[[], Any]) -> Iterator[Any]:
     yield from function() or ()
 
 
 def _cause_of_death(death: RayActorError) -> str:
-    """The telling part of Ray's message, on one line."""
+    """The cause in Ray's message, on one line."""
     text = " ".join(str(death).split())
     for start in ("The actor is dead because", "The actor died because"):
         if start in text:

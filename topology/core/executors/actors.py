@@ -52,7 +52,7 @@ class RayTransport:
         self.failure: TaskFailure | None = None
 
     def connect(self, handles: list[Any], incarnation: int) -> None:
-        """Learn the actors, by worker; what was sent to others before is no longer of interest."""
+        """Set the actors, by worker; forget calls to earlier ones."""
         self._handles = handles
         self._incarnation = incarnation
         self._calls.clear()
@@ -70,12 +70,12 @@ class RayTransport:
             arguments: list[Any] = []
             light = []
             for parcel in parcels:
-                mark = id(parcel.payload)
-                if parcel.size_bytes > (_SHARED_BYTES if receivers[mark] > 1 else _INLINE_BYTES):
-                    if mark not in stored:
-                        stored[mark] = ray.put(parcel.payload)
+                key = id(parcel.payload)
+                if parcel.size_bytes > (_SHARED_BYTES if receivers[key] > 1 else _INLINE_BYTES):
+                    if key not in stored:
+                        stored[key] = ray.put(parcel.payload)
                     light.append(parcel._replace(payload=_Stored(len(arguments))))
-                    arguments.append(stored[mark])
+                    arguments.append(stored[key])
                 else:
                     light.append(parcel)
             pieces = pack(tuple(light), _PIECE_BYTES)
@@ -86,7 +86,7 @@ class RayTransport:
 
     @staticmethod
     def rebuild(arguments: Sequence[Any]) -> Sequence[Parcel]:
-        """The parcels that `send` made the arguments of a call of."""
+        """The parcels of a call, from the arguments that `send` made."""
         pieces = [argument for argument in arguments if isinstance(argument, bytes)]
         parcels, stored = unpack(pieces), arguments[len(pieces) :]
         return [
@@ -95,7 +95,7 @@ class RayTransport:
         ]
 
     def reap(self) -> None:
-        """Let go of finished calls, so that memory stays flat, and notice those that failed on arrival."""
+        """Drop finished calls, so that memory stays bounded, and record those that failed on arrival."""
         calls = list(self._calls)
         if calls:
             done, _ = ray.wait([call for call, _ in calls], num_returns=len(calls), timeout=0, fetch_local=False)
@@ -127,8 +127,8 @@ class RayTransport:
 class WorkerActor:
     """A worker inside its actor. No method raises what a component raised: see `topology.core.tasks.worker`.
 
-    Calls of an earlier incarnation than the one this actor is in, or has been told of, change nothing: they come from
-    a process that was given up and lives all the same, or were on their way when the run went back.
+    Calls of an earlier incarnation than this actor's, or than its fence, are ignored: they come from a process that was
+    taken for dead, or were in flight when the run went back.
     """
 
     def __init__(self, plan: Plan, placement: Placement, index: int, seed: int):
@@ -142,26 +142,23 @@ class WorkerActor:
 
     @ray.method(concurrency_group="control")
     def beat(self) -> str:
-        """A sign of life, and the node it comes from: given by a thread of its own, whatever the task does meanwhile.
-
-        Kernels let go of the interpreter.
-        """
+        """Answer a heartbeat with the id of the node, by a thread of its own (kernels release the GIL)."""
         return ray.get_runtime_context().get_node_id()
 
     @ray.method(concurrency_group="control")
     def fence(self, incarnation: int) -> None:
-        """From now on let pass what belongs to earlier incarnations, so that it need not be worked off first."""
+        """Ignore calls of earlier incarnations from now on."""
         self._fence = max(self._fence, incarnation)
 
     def connect(self, handles: list[Any], incarnation: int) -> None:
-        """Learn the other actors, by worker."""
+        """Set the other actors, by worker."""
         self._fence = max(self._fence, incarnation)
         self._transport.connect(handles, incarnation)
 
-    def open(self, lease: OpenRequest) -> list[TaskFailure | None]:
+    def open(self, request: OpenRequest) -> list[TaskFailure | None]:
         """See `Worker.open`, as for all that follows."""
-        self._fence = max(self._fence, lease.incarnation)
-        return self._worker.open(lease)
+        self._fence = max(self._fence, request.incarnation)
+        return self._worker.open(request)
 
     def start(self, incarnation: int) -> None:
         if self._current(incarnation):
@@ -195,11 +192,11 @@ class WorkerActor:
     def status(self) -> WorkerStatus:
         """See `Worker.status`."""
         self._transport.reap()
-        told = self._worker.status()
-        tasks = told.tasks
+        status = self._worker.status()
+        tasks = status.tasks
         if self._transport.failure is not None and all(status.failure is None for status, _ in tasks):
             tasks[0] = tasks[0][0]._replace(failure=self._transport.failure), tasks[0][1]
-        return told
+        return status
 
     def _current(self, incarnation: int) -> bool:
         return incarnation == self._worker.incarnation >= self._fence

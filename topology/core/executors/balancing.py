@@ -1,7 +1,7 @@
-"""Whether loads are to be dealt out anew: what the tasks of a component have worked since the last checkpoint.
+"""Rebalancing: compares the busy times of the tasks of a component since the last checkpoint.
 
-Looked at by the driver whenever a checkpoint is whole. The run then goes back to that one, with what was measured, by
-which components deal out anew what they hold (`topology.core.api.component.Saved.work`). Used by
+The driver checks after each committed checkpoint. If loads are uneven the run goes back to that checkpoint, and
+components place their subscriptions by the busy times (`topology.core.api.component.Saved.work`). Used by
 `topology.core.executors.ray`.
 """
 
@@ -13,12 +13,12 @@ from topology.core.metrics import TaskStatus
 
 
 class Balance(NamedTuple):
-    """When to deal out anew.
+    """When to rebalance.
 
     component : str     whose tasks are compared
-    most : float        how many times the mean the busiest task may work
+    most : float        largest busy time of a task, in multiples of the mean
     least_share : float
-        Of the time; where even the busiest is at work for less, there is nothing to win.
+        Fraction of the time that the busiest task must be busy; below it there is nothing to gain.
     """
 
     component: str
@@ -29,12 +29,12 @@ class Balance(NamedTuple):
 class Balancer:
     """Compares tasks from checkpoint to checkpoint.
 
-    Where dealing out anew did not help, it is tried again after twice as many checkpoints each time: some loads cannot
-    be parted.
+    Where rebalancing did not help, it is tried again after twice as many checkpoints each time: some loads cannot be
+    split.
 
     Attributes
     ----------
-    figures : list of dict    of each time that loads were dealt out anew
+    figures : list of dict    of each rebalancing
     """
 
     def __init__(self, plan: Plan, balance: Balance):
@@ -47,18 +47,18 @@ class Balancer:
         self.figures: list[dict[str, Any]] = []
 
     def begin(self) -> None:
-        """The run goes on from another place: what was measured before is of no use."""
+        """The run has gone back: discard earlier measurements."""
         self._before = None
 
     def unbalanced(self, statuses: Sequence[TaskStatus], now_s: float) -> dict[str, tuple[int, ...]] | None:
-        """What each task has worked since the last call, in ns, if loads are to be dealt out anew by it.
+        """Busy time of each task since the last call, in ns, if loads are to be rebalanced; else None.
 
         `now_s` is of a clock that never jumps. Called at each checkpoint.
         """
         worked = [sum(statuses[address].busy_ns.values()) for address in self._addresses]
         before, since_s = self._before, self._since_s
         self._before, self._since_s = worked, now_s
-        if before is None:  # the first one has all that was there from the start among it
+        if before is None:  # the first interval includes the initial load
             return None
         work = tuple(max(0, now - then) for now, then in zip(worked, before, strict=True))
         busiest, mean = max(work), sum(work) / len(work)

@@ -1,8 +1,8 @@
-"""Signs of life: every actor is asked whether it is there, and one that says nothing for long is given up.
+"""Heartbeats: every actor has to answer a call in time; one that does not is lost.
 
-Ray tells when a process has died. Of one that is stopped it says nothing, and of a node that cannot be reached after 15
-seconds only. So each actor has a thread of its own that answers whatever the task is doing: only a process that is not
-running says nothing. Used by `topology.core.executors.actor_pool`.
+Ray reports when a process has died, but not when it is stopped, and an unreachable node only after 15 seconds. So each
+actor has a thread that answers whatever the task is doing: only a process that is not running is silent.
+Used by `topology.core.executors.actor_pool`.
 """
 
 import time
@@ -16,14 +16,14 @@ from ray.exceptions import RayError
 
 from matching.errors import TopologyError
 
-#: Between two questions to one actor.
+#: Between two calls of one actor.
 _BEAT_S = 0.5
 
 
 class WorkersLost(TopologyError):
-    """Workers have died, or show no sign of life. `cause` is the same text each time the same thing happens.
+    """Workers have died, or miss heartbeats. `cause` is the same text each time the same thing happens.
 
-    `hopeless`: they could not even be made, so that others could not either.
+    `hopeless`: they could not even be created, so replacing them is of no use.
     """
 
     def __init__(self, workers: set[int], cause: str, message: str, hopeless: bool = False):
@@ -34,53 +34,53 @@ class WorkersLost(TopologyError):
 
 
 class Heartbeat:
-    """Asks all actors for a sign of life; one question at a time each.
+    """Calls all actors, one call outstanding for each.
 
     Parameters
     ----------
     silent_s : float
-        How long an actor may say nothing.
+        How long an actor may be silent.
     """
 
     def __init__(self, silent_s: float):
         self.silent_s = silent_s
         self._actors: list[Any] = []
-        self._asked: dict[Any, tuple[int, float]] = {}  # question -> worker, since when
+        self._calls: dict[Any, tuple[int, float]] = {}  # outstanding call -> worker, since when
         self._nodes: dict[int, str] = {}  # where each worker that has ever answered runs
         self._looked_s = 0.0
         self._next_s = 0.0
 
     def start(self, actors: Sequence[Any], fresh: Collection[int]) -> None:
-        """These are the actors from now on; `fresh` ones may be silent while they start."""
+        """Watch these actors from now on; `fresh` ones may be silent while they start."""
         self._actors = list(actors)
-        self._asked = {}
+        self._calls = {}
         self._looked_s = self._next_s = 0.0
         for worker in fresh:
             self._nodes.pop(worker, None)
 
     def silent(self) -> set[int]:
-        """Workers that have not answered for too long. One that has died is none of them: Ray tells of it."""
+        """Workers that have not answered for too long, without those that have died: Ray reports these."""
         now_s = time.monotonic()
-        if now_s - self._looked_s > 1.0:  # it is us who were away
-            self._asked = {question: (worker, now_s) for question, (worker, _) in self._asked.items()}
+        if now_s - self._looked_s > 1.0:  # this process itself was paused
+            self._calls = {call: (worker, now_s) for call, (worker, _) in self._calls.items()}
         self._looked_s = now_s
-        if self._asked:
-            done, _ = ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0)
-            for question in done:
-                worker, _ = self._asked.pop(question)
+        if self._calls:
+            done, _ = ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0)
+            for call in done:
+                worker, _ = self._calls.pop(call)
                 with suppress(RayError):
-                    self._nodes[worker] = ray.get(question)
+                    self._nodes[worker] = ray.get(call)
         if now_s >= self._next_s:
             self._next_s = now_s + _BEAT_S
-            asked = {worker for worker, _ in self._asked.values()}
+            busy = {worker for worker, _ in self._calls.values()}
             for worker, actor in enumerate(self._actors):
-                if worker not in asked:
-                    self._asked[actor.beat.remote()] = worker, now_s
-        late = {worker for worker, since_s in self._asked.values() if now_s - since_s > self.silent_s}
+                if worker not in busy:
+                    self._calls[actor.beat.remote()] = worker, now_s
+        late = {worker for worker, since_s in self._calls.values() if now_s - since_s > self.silent_s}
         return {worker for worker in late if worker in self._nodes}
 
     def node_for(self, lost: Collection[int]) -> str | None:
-        """The node that has the fewest workers, of those that seem to be well; None if Ray knows of none."""
+        """The healthy node with the fewest workers; None if Ray knows of none."""
         here = ray.get_runtime_context().get_node_id()
         alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
         doubtful = {self._nodes[worker] for worker in lost if worker in self._nodes} - {here}

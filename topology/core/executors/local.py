@@ -22,8 +22,8 @@ from topology.core.checkpoint.store import Writer
 from topology.core.checkpoint.task_states import TaskState, from_frames, pack_task
 from topology.core.executors.clock import Clock, SystemClock
 from topology.core.executors.logs import driver_log
-from topology.core.failures import TaskFailed, never_acknowledged, who_is_not_quiet, who_waits
-from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus, tell_stage, tell_warmed
+from topology.core.failures import TaskFailed, deadlocked, never_acknowledged, not_quiet
+from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus, report_stage, report_warmed
 from topology.core.payload import fingerprint
 from topology.core.tasks.links import Channel, Destination, Saving
 from topology.core.tasks.task import TaskHost
@@ -34,17 +34,17 @@ _STEPS_BETWEEN_LOOKS = 64
 
 
 class Parcel(NamedTuple):
-    """What waits on a link; `mark` is the payload's fingerprint when it was sent (None: not taken)."""
+    """A parcel on a link; `sent_fingerprint` is that of its payload when it was sent (None: not checked)."""
 
     edge: int
     sender: int
     number: int
     payload: Any
-    mark: int | None
+    sent_fingerprint: int | None
 
 
 class RoundRobin:
-    """Every non-empty link in turn. O(1) a pick."""
+    """Every non-empty link, round robin. O(1) a pick."""
 
     def __init__(self):
         self._ready: deque[int] = deque()
@@ -54,7 +54,7 @@ class RoundRobin:
         self._ready.append(link)
 
     def pick(self) -> int | None:
-        """Take a link out, None if there is none; the caller adds it again if it holds more."""
+        """Take a link out, None if there is none; the caller adds it again if it is not empty."""
         return self._ready.popleft() if self._ready else None
 
 
@@ -76,12 +76,12 @@ class SeededShuffle:
         self._ready.append(link)
 
     def pick(self) -> int | None:
-        """Take a link out, None if there is none; the caller adds it again if it holds more."""
+        """Take a link out, None if there is none; the caller adds it again if it is not empty."""
         if not self._ready:
             return None
         if self._left == 0:
-            share = self._random.choice((0.0, 0.1, 0.3, 0.7))
-            self._starved = {link for link in range(self._links) if self._random.random() < share}
+            fraction = self._random.choice((0.0, 0.1, 0.3, 0.7))
+            self._starved = {link for link in range(self._links) if self._random.random() < fraction}
             self._left = self._random.choice((20, 100, 400))
         self._left -= 1
         fed = [place for place, link in enumerate(self._ready) if link not in self._starved]
@@ -90,7 +90,7 @@ class SeededShuffle:
         return self._ready.pop()
 
 
-class _Mailroom:
+class _Links:
     """All links of the topology; link `sender * tasks + receiver`, and one more that stands for publishing."""
 
     def __init__(self, tasks: int, seed: int | None):
@@ -107,19 +107,19 @@ class _Mailroom:
 class _LocalChannel:
     """The links that leave one task."""
 
-    def __init__(self, mailroom: _Mailroom, sender: int):
-        self._mailroom = mailroom
+    def __init__(self, links: _Links, sender: int):
+        self._links = links
         self._sender = sender
 
     def send(self, destinations: Sequence[Destination], payload: Any, size_bytes: int) -> None:
-        room = self._mailroom
-        mark = fingerprint(payload) if room.checks and size_bytes else None
+        links = self._links
+        sent_fingerprint = fingerprint(payload) if links.checks and size_bytes else None
         for address, edge, number in destinations:
-            link = self._sender * room.tasks + address
-            waiting = room.links[link]
+            link = self._sender * links.tasks + address
+            waiting = links.links[link]
             if not waiting:
-                room.scheduler.add(link)
-            waiting.append(Parcel(edge, self._sender, number, payload, mark))
+                links.scheduler.add(link)
+            waiting.append(Parcel(edge, self._sender, number, payload, sent_fingerprint))
 
 
 def run_local(
@@ -147,24 +147,24 @@ def run_local(
     on_progress : callable, optional
         Called with a `Snapshot` about four times a second, and once at the end.
     stop : callable, optional
-        Asked before each batch; once it says True the stream ends there and the topology drains.
+        Called before each batch; once it returns True the stream ends there and the topology drains.
     resume : Saved, optional
-        Go on from here, where another run was paused (`pause_local`), perhaps with other numbers of tasks.
+        Resume from here, where another run was paused (`pause_local`), perhaps with other numbers of tasks.
     checkpoints : Checkpoints, optional
-        Save the run while it goes on; what fails ends it all the same: `resume` from what was saved. With a seed files
-        are written at once, else behind the stream.
+        Take checkpoints; a failure still ends the run: `resume` from the last one. With a seed files are written at
+        once, else by a thread.
     on_step : callable, optional
         Called with the number of each step before it is taken; what it raises ends the run there, as a crash would.
     through : callable, optional
-        Given the address of each task and the channel that parcels leave it by, returns what they leave it by instead:
-        something that passes all of them on to that channel, and may look at them.
+        Given the address of each task and its channel, returns the channel to use instead, which passes all
+        parcels on to the first and may inspect them.
     on_opened : callable
         Called once, when all components have opened.
 
     Returns
     -------
     RunReport
-        Of this run alone; the components' own figures may go on from those of the run that was paused.
+        Of this run alone; the components' own figures may include those of the run that was paused.
 
     Raises
     ------
@@ -179,9 +179,9 @@ def run_local(
 def pause_local(
     plan: Plan, after: int, seed: int | None = None, clock: Clock | None = None, resume: Saved | None = None
 ) -> Saved:
-    """Run a topology in this process up to a batch, and say what another run needs to go on from there.
+    """Run a topology in this process up to a batch, and return the snapshots that another run resumes from.
 
-    Nothing is published behind that batch; once nothing is on its way the state of every task is taken, and all are
+    Nothing is published behind that batch; once nothing is in flight the state of every task is taken, and all are
     closed without having been finished, so that no output is complete.
 
     Parameters
@@ -194,15 +194,15 @@ def pause_local(
     Returns
     -------
     Saved
-        Read back from frames (`topology.core.checkpoint.task_states`): what they cannot hold is refused here too.
+        Read back from frames (`topology.core.checkpoint.task_states`): what they cannot encode is refused here too.
 
     Raises
     ------
     TopologyError
-        As `run_local`; if the stream ends before that batch; if it lies before what `resume` has done; if nothing is
-        on its way and somebody awaits something all the same (`Bolt.quiet`), naming who.
+        As `run_local`; if the stream ends before that batch; if it lies before what `resume` has done; if nothing
+        is in flight and a task still awaits something (`Bolt.quiet`), naming it.
     CheckpointError
-        If a component cannot go on from `resume`, or its state does not fit into a frame.
+        If a component cannot resume from `resume`, or its state does not fit into a frame.
     """
     first = resume.number + 1 if resume is not None else 0
     if after < first - 1:
@@ -229,17 +229,17 @@ class _LocalRun:
         self._on_opened = on_opened
         self._resume = resume
         self._last: int | None = None  # nothing behind this batch is published
-        self._room = _Mailroom(len(plan.tasks), seed)
+        self._links = _Links(len(plan.tasks), seed)
         log = driver_log()
         self._writer: Writer | None = None
-        self._committer: CheckpointCoordinator | None = None
+        self._coordinator: CheckpointCoordinator | None = None
         saving = None
         if checkpoints is not None:
             self._writer = Writer(checkpoints.store, checkpoints.incarnation, behind=seed is None)
-            self._committer = CheckpointCoordinator(checkpoints, plan.saved_addresses)
+            self._coordinator = CheckpointCoordinator(checkpoints, plan.saved_addresses)
             epoch = checkpoints.store.last_epoch() + 1
             saving = Saving(checkpoints.cadence, epoch, checkpoints.incarnation, self._writer.write)
-        channels: list[Channel] = [self._room.channel(address) for address in range(len(plan.tasks))]
+        channels: list[Channel] = [self._links.channel(address) for address in range(len(plan.tasks))]
         if through is not None:
             channels = [through(address, channel) for address, channel in enumerate(channels)]
         timer = time.monotonic if isinstance(clock, SystemClock) else clock.now
@@ -276,14 +276,14 @@ class _LocalRun:
             figures = [host.report() for host in self._hosts]
             outputs = [output for host in self._hosts for output in host.outputs()]
             self._close()
-            if self._committer is None:
+            if self._coordinator is None:
                 publish_all(outputs)
             else:
                 self._settle()
-                self._committer.finish(outputs)
+                self._coordinator.finish(outputs)
         statuses = self._statuses()
-        self._tell_progress(elapsed_s)
-        saved = [] if self._committer is None else self._committer.figures
+        self._report_progress(elapsed_s)
+        saved = [] if self._coordinator is None else self._coordinator.figures
         return self._meter.report("local", statuses, figures, elapsed_s, startup_s, warm_up_s, saved)
 
     def pause(self, after: int) -> Saved:
@@ -293,19 +293,19 @@ class _LocalRun:
             self._drain()
             awaits = {host.address: why for host in self._hosts if (why := host.unquiet)}
             if awaits:
-                raise who_is_not_quiet(self._plan, after, awaits)
+                raise not_quiet(self._plan, after, awaits)
             frames = [pack_task(self._state_of(host, after)) for host in self._hosts]
             self._close()
         return from_frames(frames)
 
     def _open(self) -> float:
-        """Open all components, and let them go on where another run stood; the seconds that warming up took."""
-        tell_stage(self._on_progress, "the kernels")
+        """Open and restore all components; returns the seconds of the warm-up."""
+        report_stage(self._on_progress, "the kernels")
         if self._plan.warm_up is not None:
             for warmed in self._plan.warm_up() or ():
-                tell_warmed(self._on_progress, warmed)
+                report_warmed(self._on_progress, warmed)
         warm_up_s = time.perf_counter() - self._started if self._plan.warm_up is not None else 0.0
-        tell_stage(self._on_progress, "the subscriptions")
+        report_stage(self._on_progress, "the subscriptions")
         for host in self._hosts:
             host.open()
         if self._resume is not None:
@@ -317,17 +317,17 @@ class _LocalRun:
         return TaskState(host.id.component, host.id.task, host.spec.tasks, number, host.state())
 
     def _deliver_all(self) -> None:
-        """Publish and deliver until nothing is left; then see that everybody has ended."""
+        """Publish and deliver until nothing is left; then check that all tasks have ended."""
         while True:
             self._drain()
             unfed = [host for host in self._hosts if not host.fed and not host.ended]
             statuses = self._statuses()
             if any(host.fed and not host.ended for host in self._hosts) or (not unfed and not self._all_ended()):
-                raise who_waits(self._plan, statuses)
+                raise deadlocked(self._plan, statuses)
             for host in unfed:
                 host.finish_unfed()
             if unfed and not self._anything_waits() and not self._all_ended():
-                raise who_waits(self._plan, self._statuses())
+                raise deadlocked(self._plan, self._statuses())
             if not unfed:
                 break
         clock = statuses[self._plan.clock_address]
@@ -335,10 +335,10 @@ class _LocalRun:
             raise never_acknowledged(self._plan, clock)
 
     def _drain(self) -> None:
-        """Publish what credits allow and deliver, until nothing is on its way."""
+        """Publish what credits allow and deliver, until nothing is in flight."""
         self._offer_publishing()
         while True:
-            link = self._room.scheduler.pick()
+            link = self._links.scheduler.pick()
             if link is None:
                 if not self._await_writing():
                     break
@@ -353,33 +353,33 @@ class _LocalRun:
                 now = time.perf_counter()
                 if now - self._reported >= _PROGRESS_EVERY_S:
                     self._reported = now
-                    self._tell_progress(now - self._started)
+                    self._report_progress(now - self._started)
 
     def _settle(self) -> None:
         """Commit what has been written."""
-        assert self._writer is not None and self._committer is not None
-        for epoch in self._committer.take(self._writer.fetch()):
+        assert self._writer is not None and self._coordinator is not None
+        for epoch in self._coordinator.take(self._writer.fetch()):
             self._clock_host.settled(epoch)
             self._offer_publishing()
 
     def _await_writing(self) -> bool:
-        """Nothing is on its way; whether something may still be once a checkpoint has been written."""
+        """Nothing is in flight; whether the clock waits for a checkpoint to be written, which is then done."""
         if self._writer is None or self._clock_host.ended or not self._clock_host.awaits_writing:
             return False
         self._writer.drain()
         self._settle()
         return True
 
-    def _tell_progress(self, elapsed_s: float) -> None:
-        snapshot = self._meter.snapshot(self._statuses(), elapsed_s)  # also without listener: it notes the peaks
+    def _report_progress(self, elapsed_s: float) -> None:
+        snapshot = self._meter.snapshot(self._statuses(), elapsed_s)  # also without listener: it records the peaks
         if self._on_progress is not None:
             self._on_progress(snapshot)
 
     def _step(self, link: int) -> None:
-        room = self._room
-        if link == room.publishing:
+        links = self._links
+        if link == links.publishing:
             self._publishing = False
-            # nobody else works while the clock waits here
+            # all other tasks stand still while the clock waits
             if self._plan.clock.patient and self._anything_waits():
                 return self._offer_publishing()
             if self._stop is not None and self._stop():
@@ -392,24 +392,24 @@ class _LocalRun:
                     f"cannot be paused behind batch {self._last}; choose an earlier one"
                 )
         else:
-            waiting = room.links[link]
+            waiting = links.links[link]
             parcel = waiting.popleft()
             if waiting:
-                room.scheduler.add(link)
-            if parcel.mark is not None and fingerprint(parcel.payload) != parcel.mark:
+                links.scheduler.add(link)
+            if parcel.sent_fingerprint is not None and fingerprint(parcel.payload) != parcel.sent_fingerprint:
                 stream, sender = self._plan.edges[parcel.edge].stream, self._plan.tasks[parcel.sender]
                 raise TopologyError(
                     f"{sender} wrote to an array of a payload after emitting it on {stream!r}: "
-                    "emit a copy, or leave the array alone"
+                    "emit a copy, or do not write to the array"
                 )
-            self._hosts[link % room.tasks].receive(parcel.edge, parcel.sender, parcel.number, parcel.payload)
+            self._hosts[link % links.tasks].receive(parcel.edge, parcel.sender, parcel.number, parcel.payload)
         self._offer_publishing()
 
     def _offer_publishing(self) -> None:
         over = self._last is not None and self._clock_host.next_number > self._last
         if not self._publishing and not over and self._clock_host.can_publish:
             self._publishing = True
-            self._room.scheduler.add(self._room.publishing)
+            self._links.scheduler.add(self._links.publishing)
 
     def _statuses(self) -> list[TaskStatus]:
         return [host.status() for host in self._hosts]
@@ -418,7 +418,7 @@ class _LocalRun:
         return all(host.ended for host in self._hosts)
 
     def _anything_waits(self) -> bool:
-        return any(self._room.links)
+        return any(self._links.links)
 
     def _close(self) -> None:
         if self._writer is not None:
@@ -428,7 +428,7 @@ class _LocalRun:
 
     @contextlib.contextmanager
     def _closing_on_failure(self) -> Iterator[None]:
-        """Close everything after a failure, which is told as the cause gives it; a second one must not hide it."""
+        """Close everything after a failure, and raise that one; a failure in close is only logged."""
         try:
             yield
         except BaseException as error:
@@ -440,7 +440,7 @@ class _LocalRun:
                 except TaskFailed as second:
                     driver_log().warning("close_failed", task=str(host.id), why=second.failure.summary)
             if isinstance(error, TaskFailed):
-                told = error.failure.error()
-                told.last_batch = self._clock_host.next_number - 1
-                raise told from error.__cause__
+                failed = error.failure.error()
+                failed.last_batch = self._clock_host.next_number - 1
+                raise failed from error.__cause__
             raise

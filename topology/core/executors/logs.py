@@ -1,6 +1,6 @@
-"""How what a task logs in its worker process reaches the person who started the run.
+"""Log events of tasks: from their worker processes to the log of the driver.
 
-The task's logger keeps events; the driver fetches them with its questions and writes them to its own log, where
+The task's logger keeps events; the driver fetches them with each status and writes them to its own log, where
 they say which task they come from. Read on in `topology.core.executors.ray`.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-#: Events a task keeps between two questions of the driver; more are counted, not kept.
+#: Events a task keeps between two status calls of the driver; more are counted, not kept.
 _LIMIT = 1000
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 

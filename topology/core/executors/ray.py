@@ -3,18 +3,17 @@
 This module, `topology.core.executors.actors` and `topology.core.executors.connection`, which starts or joins Ray, are
 the only ones below `gateway` that know it. Every worker (a task, or several that share a process: see
 `topology.core.tasks.worker`) is an actor named like `query:3`, in a namespace of its own for every run. The driver
-starts the actors, then does nothing but ask each for its status about four times a second, one question outstanding at
-a time.
+starts the actors, then polls the status of each about four times a second, with one call outstanding for each.
 
-Where a run is saved (`topology.core.checkpoint.coordinator`), what an actor's death or silence interrupts goes on by
-itself from the last checkpoint: the others go back in place, whoever was lost is started anew, and what belongs to the
-incarnation before is let pass. When a Ray that the run has started itself loses its raylet or its control service, it
-is ended as a whole, and the run goes on in a new one. Without checkpoints each ends the run.
+A run with checkpoints (`topology.core.checkpoint.coordinator`) recovers from an actor's death or silence from the last
+one: living actors go back in place, lost ones are replaced, and calls of earlier incarnations are ignored. When a Ray
+that the run has started itself loses its raylet or its control service, the run resumes in a new Ray. Without
+checkpoints each of these ends the run.
 
-From the answers alone it knows whether the run is over or stuck: nothing is on its way if, over two rounds of
-questions of which the second began after the first was answered, as many parcels were received as sent and no count
-has moved. An actor that raises says so in its status; one that dies fails the question; one that shows no sign of life
-is lost (`topology.core.executors.heartbeat`). Each ends the run with a `TopologyError` that names it.
+The statuses show whether the run has ended or is stuck: nothing is in flight if, over two rounds of polling of which
+the second began after the first was answered, as many parcels were received as sent and no count has changed. An actor
+that raises reports it in its status; one that dies fails the call; one that misses heartbeats is lost
+(`topology.core.executors.heartbeat`). Each ends the run with a `TopologyError` that names it.
 
 What each task does is in `topology.core.tasks.task`, shared with `topology.core.executors.local`, the same topology in
 one process.
@@ -38,13 +37,13 @@ from topology.core.executors.balancing import Balance, Balancer
 from topology.core.executors.connection import connected
 from topology.core.executors.heartbeat import WorkersLost
 from topology.core.executors.logs import driver_log
-from topology.core.failures import ComponentFailed, TaskFailure, never_acknowledged, who_waits
-from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus, tell_stage, tell_warmed
+from topology.core.failures import ComponentFailed, TaskFailure, deadlocked, never_acknowledged
+from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus, report_stage, report_warmed
 from topology.core.tasks.worker import OpenRequest, Placement, WorkerStatus, place
 
-#: First pause between two rounds of questions; it doubles up to `poll_s`, so that short runs end at once.
+#: First pause between two rounds of polling; it doubles up to `poll_s`, so that short runs end at once.
 _FIRST_PAUSE_S = 0.02
-#: How long a gap on a link waits for the sender's word on why, before it is taken for the cause itself.
+#: How long a gap on a link waits for the sender's failure, before it is reported as the cause.
 _GAP_S = 1.0
 #: How long a part of the warm-up may take: a compiler that shares two cores with ten others took four minutes for one.
 _WARM_UP_S = 1800.0
@@ -81,33 +80,33 @@ def run_ray(
     address : str, optional
         Of a running Ray cluster: HOST:PORT, or `auto`.
     on_progress : callable, optional
-        Called with a `Snapshot` after each round of questions, and once at the end.
+        Called with a `Snapshot` after each round of polling, and once at the end.
     together : sequence of groups of component names
         Tasks of one group with the same number share an actor (`topology.core.tasks.worker`): fewer calls, less memory,
         less parallelism. By default every task has an actor to itself. No result depends on it.
     stop : callable, optional
-        Asked in each round; once it says True the stream ends before the next batch and the topology drains.
+        Called in each round; once it returns True the stream ends before the next batch and the topology drains.
     seed : int
         Seeds `Context.rng`.
     poll_s : float
-        Seconds between two rounds of questions.
+        Seconds between two rounds of polling.
     stall_s : float
-        A process that shows no sign of life for so long ends a run that is not saved, and parcels that are on their way
-        for so long end any run. An `execute` may take as long as it likes.
+        A process that misses heartbeats for this long ends a run without checkpoints, and parcels that are in flight
+        for this long end any run. An `execute` may take as long as it likes.
     start_s : float
         How long the opening of all components may take.
     task_cpus : float
-        CPUs that Ray reserves for each task. 0: as many tasks as wanted share the machine.
+        CPUs that Ray reserves for each task. 0: any number of tasks share the machine.
     log_to_driver : bool
         Whether Ray shows what worker processes print. `Context.log` always reaches this process's log.
     checkpoints : Checkpoints, optional
-        Save the run while it goes on, and recover from the loss of actors and nodes.
+        Take checkpoints, and recover from the loss of actors and nodes.
     resume : Manifest, optional
-        Go on from this checkpoint of `checkpoints.store`.
+        Resume from this checkpoint of `checkpoints.store`.
     silent_s : float
-        An actor that shows no sign of life for so long is given up for lost, where the run is saved.
+        With checkpoints: an actor that misses heartbeats for this long is lost.
     balance : Balance, optional
-        Deal loads out anew behind a checkpoint, where they have been found to be uneven; needs `checkpoints`.
+        Rebalance uneven loads after a checkpoint; needs `checkpoints`.
     on_opened : callable
         Called once, when all components have opened.
 
@@ -133,11 +132,11 @@ def run_ray(
     placement = place(plan, together)
     run = _RayRun(plan, placement, on_progress, stop, poll_s, stall_s, start_s, checkpoints, resume, balance, on_opened)
     while True:
-        tell_stage(on_progress, "Ray")
+        report_stage(on_progress, "Ray")
         with connected(address, log_to_driver) as dead:
-            crew = ActorPool(plan, placement, seed, task_cpus, stall_s if checkpoints is None else silent_s, dead)
+            pool = ActorPool(plan, placement, seed, task_cpus, stall_s if checkpoints is None else silent_s, dead)
             try:
-                return run.run(crew)
+                return run.run(pool)
             except Exception as error:
                 if (why := dead()) is None:
                     raise
@@ -165,7 +164,7 @@ class _RayRun:
     ):
         self._plan = plan
         self._placement = placement
-        self._crew: ActorPool  # of the Ray that it runs on now
+        self._pool: ActorPool  # of the Ray that it runs on now
         self._ray_lost: WorkersLost | None = None
         self._ray_lost_s = 0.0
         self._on_progress = on_progress
@@ -176,16 +175,16 @@ class _RayRun:
         self._start_s = start_s
         self._checkpoints = checkpoints
         self._manifest = resume
-        self._committer = None if checkpoints is None else CheckpointCoordinator(checkpoints, plan.saved_addresses)
-        if self._committer is not None and resume is not None:
-            self._committer.go_back(resume)
+        self._coordinator = None if checkpoints is None else CheckpointCoordinator(checkpoints, plan.saved_addresses)
+        if self._coordinator is not None and resume is not None:
+            self._coordinator.go_back(resume)
         self._incarnation = 0 if checkpoints is None else checkpoints.incarnation
         self._losses: Counter[tuple[str, int]] = Counter()
-        self._gone: set[int] = set()
+        self._lost: set[int] = set()
         self._began_behind = -1 if resume is None else resume.number
         self._recoveries: list[dict[str, Any]] = []
         self._balancer = None if balance is None or checkpoints is None else Balancer(plan, balance)
-        self._saved_anew = False  # a checkpoint has become whole since loads were looked at
+        self._new_checkpoint = False  # a checkpoint was committed since loads were compared
         self._opened = False
         self._closed = False
         self._startup_s = self._warm_up_s = 0.0
@@ -196,23 +195,23 @@ class _RayRun:
         self._meter = Meter(plan)
         self._log = driver_log()
         self._statuses: dict[int, TaskStatus] = {}
-        self._pending: dict[Any, tuple[int, float]] = {}  # outstanding question: which worker, since when
-        self._asked_s: dict[int, float] = {}  # when the question was asked that `_statuses` answers
+        self._calls: dict[Any, tuple[int, float]] = {}  # outstanding status call -> worker, since when
+        self._requested_s: dict[int, float] = {}  # when the call began that `_statuses` answers
 
-    def run(self, crew: ActorPool) -> RunReport:
-        """Start, or go on where the loss of another Ray has interrupted it; drive to the end, collect and close."""
+    def run(self, pool: ActorPool) -> RunReport:
+        """Start, or resume after the loss of another Ray; drive to the end, collect and close."""
         began = time.perf_counter()
-        self._crew = crew
-        crew.hire()
-        tell_stage(self._on_progress, "the kernels")
-        warm_up_s = crew.warm_up(_WARM_UP_S, partial(tell_warmed, self._on_progress))  # while the processes start
+        self._pool = pool
+        pool.start()
+        report_stage(self._on_progress, "the kernels")
+        warm_up_s = pool.warm_up(_WARM_UP_S, partial(report_warmed, self._on_progress))  # while the processes start
         lost, self._ray_lost = self._ray_lost, None
         try:
             if lost is not None:
-                self._go_on_after(lost)
+                self._resume_after(lost)
             else:
-                crew.ask("connect", self._start_s, crew.actors, self._incarnation)
-                tell_stage(self._on_progress, "the subscriptions")
+                pool.call("connect", self._start_s, pool.actors, self._incarnation)
+                report_stage(self._on_progress, "the subscriptions")
                 self._opened = True  # in part, if one of them fails
                 self._open()
                 self._clock_actor.start.remote(self._incarnation)
@@ -234,15 +233,15 @@ class _RayRun:
                     raise
                 self._recover(lost)
         self._closed = True
-        for address, (failure, events) in self._crew.ask_tasks("close", self._stall_s):
-            self._crew.show(address, events)
+        for address, (failure, events) in self._pool.call_tasks("close", self._stall_s):
+            self._pool.show(address, events)
             _raise_if(failure)
         saved: list[dict[str, Any]] = []
-        if self._committer is None:
+        if self._coordinator is None:
             publish_all(outputs)
         else:
-            self._committer.finish(outputs)
-            saved = self._committer.figures
+            self._coordinator.finish(outputs)
+            saved = self._coordinator.figures
         balanced = [] if self._balancer is None else self._balancer.figures
         return self._meter.report(
             "ray",
@@ -258,61 +257,61 @@ class _RayRun:
 
     def end(self) -> None:
         """End every actor; components that were not closed get a moment to do so."""
-        self._crew.end(closing=self._opened and not self._closed)
+        self._pool.end(closing=self._opened and not self._closed)
 
     def _finish(self) -> tuple[list[dict[str, Any]], list[Output]]:
-        """Figures of all tasks, and the files that have no names yet."""
-        if self._committer is not None:
-            for written in self._crew.ask("written", self._stall_s):  # parts of the last checkpoint among it
+        """Figures of all tasks, and the files to publish."""
+        if self._coordinator is not None:
+            for written in self._pool.call("written", self._stall_s):  # includes snapshots of the last checkpoint
                 self._commit(written)
         figures, outputs = [], []
-        for _, (figure, finished, failure) in self._crew.ask_tasks("report", self._stall_s):
+        for _, (figure, finished, failure) in self._pool.call_tasks("report", self._stall_s):
             _raise_if(failure)
             figures.append(figure)
             outputs += finished
         return figures, outputs
 
     def _open(self, work: Mapping[str, Sequence[int]] | None = None) -> None:
-        """Have every worker open its tasks, or take them back, to where this incarnation goes on from."""
-        lease = OpenRequest(self._incarnation, store_bytes=self._crew.store_bytes())
+        """Have every worker open or rewind its tasks, in the state from which this incarnation starts."""
+        request = OpenRequest(self._incarnation, store_bytes=self._pool.store_bytes())
         if self._checkpoints is not None:
             store = self._checkpoints.store
             epoch = store.last_epoch() + 1
-            lease = lease._replace(
+            request = request._replace(
                 store=store, cadence=self._checkpoints.cadence, epoch=epoch, manifest=self._manifest, work=work
             )
-        for _, failure in self._crew.ask_tasks("open", self._start_s, lease):
+        for _, failure in self._pool.call_tasks("open", self._start_s, request):
             _raise_if(failure)
 
     @property
     def _clock_actor(self) -> Any:
-        return self._crew.at(self._plan.clock_address)
+        return self._pool.at(self._plan.clock_address)
 
-    # -- going on after a loss
+    # -- recovery
 
     def lose_ray(self, why: str, error: Exception) -> None:
-        """Be ready to go on in another Ray. Raises TopologyError if that cannot be."""
+        """Prepare to resume in another Ray. Raises TopologyError if that is impossible."""
         if self._checkpoints is None:
             raise TopologyError(
-                f"{why}, and this run has no checkpoints to go on from: run again with --checkpoint-every"
+                f"{why}, and this run has no checkpoints to resume from: run again with --checkpoint-every"
             ) from error
         lost = WorkersLost(set(), "Ray died", why)
         self._count(lost)
         self._ray_lost, self._ray_lost_s = lost, time.perf_counter()
-        self._pending = {}
+        self._calls = {}
         self._closed = False
 
-    def _go_on_after(self, lost: WorkersLost) -> None:
-        """Go on from the last checkpoint, in a new Ray."""
+    def _resume_after(self, lost: WorkersLost) -> None:
+        """Resume from the last checkpoint, in a new Ray."""
         self._opened = True
         self._go_back(lost.workers)
         self._note(lost, self._ray_lost_s)
 
     def _recover(self, lost: WorkersLost) -> None:
-        """Go back to the last checkpoint with whoever lives, and with new actors in place of those that do not."""
+        """Go back to the last checkpoint, with new actors in place of lost ones."""
         began = time.perf_counter()
         while True:
-            self._crew.look_for_ray()  # which takes its actors along
+            self._pool.look_for_ray()  # its actors die with it
             self._count(lost)
             try:
                 self._go_back(lost.workers)
@@ -320,69 +319,69 @@ class _RayRun:
             except WorkersLost as another:
                 if another.hopeless:
                     raise
-                lost = WorkersLost(another.workers | self._gone, another.cause, str(another))
+                lost = WorkersLost(another.workers | self._lost, another.cause, str(another))
         self._note(lost, began)
 
     def _count(self, lost: WorkersLost) -> None:
         """Raise TopologyError if the same has been lost too often without a checkpoint in between."""
-        assert self._checkpoints is not None and self._committer is not None
-        key = (lost.cause, self._committer.committed)
+        assert self._checkpoints is not None and self._coordinator is not None
+        key = (lost.cause, self._coordinator.committed)
         self._losses[key] += 1
         if self._losses[key] > self._checkpoints.restarts:
             raise TopologyError(
                 f"{lost}; this has happened {self._losses[key]} times behind checkpoint "
-                f"{self._committer.committed} (batch {self._committer.number}), and --restarts allows "
+                f"{self._coordinator.committed} (batch {self._coordinator.number}), and --restarts allows "
                 f"{self._checkpoints.restarts}: mend the cause, then go on with skyray run --resume"
             ) from lost
-        self._log.warning("worker_lost", why=str(lost), checkpoint=self._committer.committed)
+        self._log.warning("worker_lost", why=str(lost), checkpoint=self._coordinator.committed)
 
     def _note(self, lost: WorkersLost, began: float) -> None:
-        """Tell of a recovery."""
-        assert self._committer is not None
+        """Record a recovery."""
+        assert self._coordinator is not None
         seconds = time.perf_counter() - began
-        told = {"lost": lost.cause, "why": str(lost), "epoch": self._committer.committed, "seconds": seconds}
-        self._recoveries.append(told | {"number": self._committer.number})
-        self._log.warning("recovered", checkpoint=self._committer.committed, seconds=round(seconds, 2))
+        figure = {"lost": lost.cause, "why": str(lost), "epoch": self._coordinator.committed, "seconds": seconds}
+        self._recoveries.append(figure | {"number": self._coordinator.number})
+        self._log.warning("recovered", checkpoint=self._coordinator.committed, seconds=round(seconds, 2))
 
-    def _deal_anew(self, work: Mapping[str, Sequence[int]]) -> None:
-        """Go back to the checkpoint that has just become whole, and deal loads out by what was measured."""
-        assert self._balancer is not None and self._committer is not None
+    def _rebalance(self, work: Mapping[str, Sequence[int]]) -> None:
+        """Go back to the checkpoint that was just committed, and place subscriptions by the busy times."""
+        assert self._balancer is not None and self._coordinator is not None
         began = time.perf_counter()
         clock = self._statuses[self._plan.clock_address]
-        ahead = clock.published - (self._committer.number - self._began_behind)
+        ahead = clock.published - (self._coordinator.number - self._began_behind)
         self._go_back((), work)
         seconds = time.perf_counter() - began
-        told = {"number": self._committer.number, "batches_again": ahead, "seconds": seconds}
-        self._balancer.figures.append(told | {"work_ns": {name: list(each) for name, each in work.items()}})
-        self._log.info("rebalanced", behind_batch=self._committer.number, seconds=round(seconds, 2))
+        figure = {"number": self._coordinator.number, "batches_again": ahead, "seconds": seconds}
+        self._balancer.figures.append(figure | {"work_ns": {name: list(each) for name, each in work.items()}})
+        self._log.info("rebalanced", behind_batch=self._coordinator.number, seconds=round(seconds, 2))
 
     def _go_back(self, lost: Collection[int], work: Mapping[str, Sequence[int]] | None = None) -> None:
-        """Go on from the last checkpoint, with new workers in place of the lost ones, and loads dealt out by `work`."""
-        assert self._checkpoints is not None and self._committer is not None
-        store, committer = self._checkpoints.store, self._committer
+        """Resume from the last checkpoint, with new workers in place of the lost ones, rebalanced by `work`."""
+        assert self._checkpoints is not None and self._coordinator is not None
+        store, coordinator = self._checkpoints.store, self._coordinator
         self._incarnation += 1
-        self._gone = set(lost)
-        for worker, actor in enumerate(self._crew.actors):
+        self._lost = set(lost)
+        for worker, actor in enumerate(self._pool.actors):
             if worker in lost:
-                self._crew.dismiss(worker)
+                self._pool.kill(worker)
             else:
                 actor.fence.remote(self._incarnation)
-        statuses, self._statuses, self._pending, self._asked_s = self._in_order(), {}, {}, {}
+        statuses, self._statuses, self._calls, self._requested_s = self._in_order(), {}, {}, {}
         self._gap_since, self._unfed_finished = None, False
         if self._balancer is not None:
             self._balancer.begin()
-        self._crew.replace(lost)  # they start while the checkpoint is looked at
+        self._pool.replace(lost)  # they start while the checkpoint is checked
         self._manifest = store.newest()
         for why in store.refused:
             self._log.warning("checkpoint_refused", why=why)
-        if self._manifest is None and committer.committed >= 0:
+        if self._manifest is None and coordinator.committed >= 0:
             why = "; ".join(store.refused) or "they are gone"
             raise CheckpointError(f"none of the checkpoints can be used ({why}); run again")
-        committer.go_back(self._manifest, self._incarnation)
-        self._meter.go_back(statuses, committer.number)
-        self._crew.ask("connect", self._start_s, self._crew.actors, self._incarnation)
-        self._gone = set()
-        self._began_behind = committer.number
+        coordinator.go_back(self._manifest, self._incarnation)
+        self._meter.go_back(statuses, coordinator.number)
+        self._pool.call("connect", self._start_s, self._pool.actors, self._incarnation)
+        self._lost = set()
+        self._began_behind = coordinator.number
         self._open(work)
         if self._stopping:
             self._clock_actor.stop.remote()
@@ -391,13 +390,13 @@ class _RayRun:
     # -- driving
 
     def _drive(self, started: float) -> float:
-        """Ask until the run has ended; returns the seconds it took."""
+        """Poll until the run has ended; returns the seconds it took."""
         moved = quiet_since = started
         totals = None
         pause_s = _FIRST_PAUSE_S
         while True:
             round_began = time.perf_counter()
-            self._ask_idle()
+            self._poll()
             self._collect(pause_s)
             now = time.perf_counter()
             if not self._stopping and self._stop is not None and self._stop():
@@ -409,80 +408,80 @@ class _RayRun:
                 ended = all(status.ended for status in statuses)
                 if sums != totals or statuses[self._plan.clock_address].writing:
                     totals, moved, quiet_since = sums, now, now
-                elif sums[0] == sums[1] and not self._pending and min(self._asked_s.values()) >= quiet_since:
+                elif sums[0] == sums[1] and not self._calls and min(self._requested_s.values()) >= quiet_since:
                     if not self._finish_unfed(statuses):
-                        self._tell_progress(statuses, quiet_since - started)
+                        self._report_progress(statuses, quiet_since - started)
                         return quiet_since - started
                     totals = None
                     continue
-                self._tell_progress(statuses, now - started)
+                self._report_progress(statuses, now - started)
                 work = self._unbalanced(statuses, now)
                 if work is not None and not ended:
-                    self._deal_anew(work)
+                    self._rebalance(work)
                     totals, moved, quiet_since = None, now, time.perf_counter()
                     continue
-                if ended and sums[0] == sums[1] and not self._pending:
+                if ended and sums[0] == sums[1] and not self._calls:
                     pause_s = _FIRST_PAUSE_S
                     continue
             self._look_for_stall(now, moved)
-            self._crew.look_for_silence()
+            self._pool.look_for_silence()
             time.sleep(max(0.0, round_began + pause_s - time.perf_counter()))
             pause_s = min(self._poll_s, 2 * pause_s)
 
     def _unbalanced(self, statuses: list[TaskStatus], now_s: float) -> Mapping[str, Sequence[int]] | None:
-        """What was measured, where a checkpoint has become whole and loads are to be dealt out anew."""
-        if self._balancer is None or not self._saved_anew:
+        """Busy times, if a checkpoint was committed and loads are to be rebalanced; else None."""
+        if self._balancer is None or not self._new_checkpoint:
             return None
-        self._saved_anew = False
+        self._new_checkpoint = False
         return self._balancer.unbalanced(statuses, now_s)
 
-    def _ask_idle(self) -> None:
-        """Ask every worker that has answered the last question: one at a time each, so questions cannot pile up."""
-        asked = {worker for worker, _ in self._pending.values()}
-        for worker, actor in enumerate(self._crew.actors):
-            if worker not in asked:
-                self._pending[actor.status.remote()] = worker, time.perf_counter()
+    def _poll(self) -> None:
+        """Request the status of every worker without an outstanding call, so that calls cannot pile up."""
+        busy = {worker for worker, _ in self._calls.values()}
+        for worker, actor in enumerate(self._pool.actors):
+            if worker not in busy:
+                self._calls[actor.status.remote()] = worker, time.perf_counter()
 
     def _collect(self, timeout_s: float) -> None:
-        done, _ = ray.wait(list(self._pending), num_returns=len(self._pending), timeout=timeout_s)
+        done, _ = ray.wait(list(self._calls), num_returns=len(self._calls), timeout=timeout_s)
         deaths: list[TopologyError] = []
         for call in done:
-            worker, asked_s = self._pending.pop(call)
+            worker, requested_s = self._calls.pop(call)
             try:
-                told: WorkerStatus = self._crew.answer(call, worker, "status")
+                answer: WorkerStatus = self._pool.answer(call, worker, "status")
             except TopologyError as death:
                 deaths.append(death)
                 continue
-            for address, (status, events) in zip(self._placement[worker], told.tasks, strict=True):
-                self._crew.show(address, events)
+            for address, (status, events) in zip(self._placement[worker], answer.tasks, strict=True):
+                self._pool.show(address, events)
                 self._statuses[address] = status
-                self._asked_s[address] = asked_s
-            self._commit(told.written)
+                self._requested_s[address] = requested_s
+            self._commit(answer.written)
         failures = [status.failure for status in self._in_order() if status.failure is not None]
         for failure in failures:
             if not failure.consequence:
-                raise self._told(failure)  # before deaths: a failure says more
+                raise self._error_of(failure)  # before deaths: a failure says more
         if deaths:
             lost = [death for death in deaths if isinstance(death, WorkersLost)]
             if self._checkpoints is None or len(lost) < len(deaths):
                 raise deaths[0]
             raise WorkersLost(set().union(*(death.workers for death in lost)), lost[0].cause, str(lost[0]))
-        if failures:  # a gap on a link: whoever made it may be about to say why
+        if failures:  # a gap on a link: its sender may be about to report why
             self._gap_since = self._gap_since or time.perf_counter()
             if time.perf_counter() - self._gap_since > _GAP_S:
                 raise failures[0].error()
 
-    def _told(self, failure: TaskFailure) -> ComponentFailed:
-        """A failure as an exception, with the last batch that can have had to do with it."""
+    def _error_of(self, failure: TaskFailure) -> ComponentFailed:
+        """A failure as an exception, with the last batch that may have caused it."""
         error = failure.error()
         clock = self._statuses.get(self._plan.clock_address)
         done = -1 if self._manifest is None else self._manifest.number
-        # the clock may have gone on since it was asked, for as long as it had credits
+        # the clock may have published since, as far as its credits allowed
         error.last_batch = done + (0 if clock is None else clock.published) + self._plan.credits
         return error
 
     def _finish_unfed(self, statuses: list[TaskStatus]) -> bool:
-        """Nothing moves any more. Finish bolts with feedback inputs only; False if all is over."""
+        """Nothing is in flight. Finish bolts with feedback inputs only; False if all tasks have ended."""
         plan = self._plan
         fed = {address for address in range(len(plan.tasks)) if address == plan.clock_address}
         fed |= {address for address, task in enumerate(plan.tasks) if plan.end_sources(task.component)}
@@ -494,33 +493,33 @@ class _RayRun:
                 raise never_acknowledged(plan, clock)
             return False
         if len(unfed) < len(waiting) or self._unfed_finished:
-            raise who_waits(plan, statuses)
+            raise deadlocked(plan, statuses)
         self._unfed_finished = True
         for status in unfed:
-            self._crew.at(status.address).finish_unfed.remote(status.address, self._incarnation)
+            self._pool.at(status.address).finish_unfed.remote(status.address, self._incarnation)
         return True
 
     def _look_for_stall(self, now: float, moved: float) -> None:
-        if not self._pending and now - moved > self._stall_s and self._statuses:
+        if not self._calls and now - moved > self._stall_s and self._statuses:
             statuses = self._in_order()
             sent = sum(status.sent for status in statuses)
             received = sum(status.received for status in statuses)
             if sent != received:
                 raise TopologyError(
-                    f"{sent - received} parcels have been on their way for {now - moved:.0f} s and nothing moves: "
+                    f"{sent - received} parcels have been in flight for {now - moved:.0f} s and nothing moves: "
                     "a connection between two nodes is lost"
                 )
 
     def _commit(self, written: Sequence[Written]) -> None:
-        """Take what a worker has written of checkpoints, and tell the clock of those that are settled."""
-        if self._committer is None:
+        """Take written snapshots of a worker, and notify the clock of epochs that are settled."""
+        if self._coordinator is None:
             return
-        for epoch in self._committer.take(written):
-            self._saved_anew |= epoch == self._committer.committed
+        for epoch in self._coordinator.take(written):
+            self._new_checkpoint |= epoch == self._coordinator.committed
             self._clock_actor.settled.remote(epoch, self._incarnation)
 
-    def _tell_progress(self, statuses: list[TaskStatus], elapsed_s: float) -> None:
-        snapshot = self._meter.snapshot(statuses, elapsed_s)  # also without listener: it notes the peaks
+    def _report_progress(self, statuses: list[TaskStatus], elapsed_s: float) -> None:
+        snapshot = self._meter.snapshot(statuses, elapsed_s)  # also without listener: it records the peaks
         if self._on_progress is not None:
             self._on_progress(snapshot)
 

@@ -1,20 +1,19 @@
-"""Credits: how many batches may be on their way at once.
+"""Credit-based flow control: how many batches may be in flight at once.
 
 The clock spout spends a credit for each batch it publishes and gets it back when every task of the acknowledging
-components has said that the batch is done. With no credit left it publishes nothing, so what waits in front of a
-slow bolt is bounded by the credits and memory stays flat; nobody else ever blocks. Where payloads wait in a store of
-limited size, batches in flight are bounded by what they weigh, too: a store that is full would move to disk what was to
-be fast. Read on in `topology.core.tasks.task`.
+components has acknowledged the batch. Without a credit it publishes nothing, so queues in front of a slow bolt and
+memory stay bounded; no other task ever blocks. Where payloads pass through a store of limited size, the bytes of the
+batches in flight are bounded, too: a full store would spill to disk. Read on in `topology.core.tasks.task`.
 """
 
 from collections.abc import Sequence
 
 from matching.errors import OverloadError, TopologyError
 
-#: What a batch may take up in the store, in multiples of what the clock spout emits: whole for those who route it, for
-#: those who match it and for those who keep it, and once more for what is told.
+#: Size of a batch in the store, in multiples of what the clock spout emits: one copy for routing, one for matching,
+#: one for the window, and one for updates.
 _COPIES = 4
-#: Share of the store that batches may fill: objects lie in it until all have let go of them.
+#: Fraction of the store that batches may fill: an object stays until its last reference is gone.
 _FILLED = 0.8
 
 
@@ -26,11 +25,11 @@ class Credits:
     limit : int
         Batches that may be published and not yet acknowledged.
     tasks : int
-        How many acknowledge: all must, for each batch. They are known by number, from 0.
+        Number of acknowledging tasks, numbered from 0: all must acknowledge each batch.
     first : int
-        Number of the first batch, above 0 where an earlier run is continued.
+        Number of the first batch, above 0 where a run is resumed.
     store_bytes : int, optional
-        Size of the store through which payloads go; None: there is none, or it has no end.
+        Size of the object store; None: there is none, or it is unlimited.
 
     Attributes
     ----------
@@ -46,10 +45,10 @@ class Credits:
         self._limit = limit
         self._tasks = tasks
         self._store_bytes = store_bytes
-        self._room_bytes = float("inf") if store_bytes is None else store_bytes * _FILLED / _COPIES
+        self._capacity_bytes = float("inf") if store_bytes is None else store_bytes * _FILLED / _COPIES
         self._size_bytes: dict[int, int] = {}
         self._largest_bytes = 0
-        self._waiting: dict[int, set[int]] = {}
+        self._unfinished: dict[int, set[int]] = {}
         self.next_number = first
         self.published = 0
         self.acknowledged = 0
@@ -58,22 +57,25 @@ class Credits:
     @property
     def in_flight(self) -> int:
         """Batches published and not yet acknowledged."""
-        return len(self._waiting)
+        return len(self._unfinished)
 
     @property
     def available(self) -> bool:
-        """Whether another batch may be published: one like the largest so far must find room beside those in flight."""
-        if not self._waiting:
+        """Whether another batch may be published: the store must have capacity for one like the largest so far."""
+        if not self._unfinished:
             return True
         in_flight_bytes = sum(self._size_bytes.values())
-        return len(self._waiting) < self._limit and in_flight_bytes + self._largest_bytes <= self._room_bytes
+        return len(self._unfinished) < self._limit and in_flight_bytes + self._largest_bytes <= self._capacity_bytes
 
     def missing(self) -> dict[int, list[int]]:
         """For every batch in flight, the tasks that have not acknowledged it."""
-        return {batch: sorted(set(range(self._tasks)) - said) for batch, said in self._waiting.items()}
+        return {
+            batch: sorted(set(range(self._tasks)) - acknowledged_by)
+            for batch, acknowledged_by in self._unfinished.items()
+        }
 
     def unacknowledged(self, names: Sequence[str]) -> str:
-        """Batches that not all have acknowledged, in words; empty if there is none. `names` of those who do."""
+        """Batches that lack acknowledgements, as text; empty if there is none. `names` are those of the tasks."""
         missing = self.missing()
         if not missing:
             return ""
@@ -82,43 +84,43 @@ class Credits:
         return f"batch {'; batch '.join(listed[:4])}{more}"
 
     def publish(self, size_bytes: int = 0) -> int:
-        """Spend a credit on a batch of so many bytes; returns the number of the batch.
+        """Spend a credit on a batch of `size_bytes`; returns the number of the batch.
 
         Raises
         ------
         OverloadError
-            For a batch that the store has no room for.
+            For a batch that exceeds the capacity of the store.
         """
         number = self.next_number
-        if size_bytes > self._room_bytes:
+        if size_bytes > self._capacity_bytes:
             raise OverloadError(
                 f"batch {number} has {size_bytes / 1e6:,.1f} MB, and the object store, through which it goes in up to "
                 f"{_COPIES} copies, has {(self._store_bytes or 0) / 1e6:,.1f} MB: make batches smaller (--batch), or "
                 "start Ray with more (--object-store-memory)"
             )
-        self._waiting[number] = set()
+        self._unfinished[number] = set()
         self._size_bytes[number] = size_bytes
         self._largest_bytes = max(self._largest_bytes, size_bytes)
         self.next_number += 1
         self.published += 1
-        self.peak = max(self.peak, len(self._waiting))
+        self.peak = max(self.peak, len(self._unfinished))
         return number
 
     def acknowledge(self, batch: int, task: int) -> None:
-        """Note that a task is done with a batch; the last one gives the credit back.
+        """Record the acknowledgement of a batch by a task; the last one returns the credit.
 
         Raises
         ------
         TopologyError
-            For a batch that is not in flight, or a task that has said so before.
+            For a batch that is not in flight, or a second acknowledgement by a task.
         """
-        said = self._waiting.get(batch)
-        if said is None:
+        acknowledged_by = self._unfinished.get(batch)
+        if acknowledged_by is None:
             state = "has all its acknowledgements already" if batch < self.next_number else "was never published"
             raise TopologyError(f"task {task} acknowledged batch {batch}, which {state}: acknowledge each batch once")
-        if task in said:
+        if task in acknowledged_by:
             raise TopologyError(f"task {task} acknowledged batch {batch} twice: acknowledge each batch once")
-        said.add(task)
-        if len(said) == self._tasks:
-            del self._waiting[batch], self._size_bytes[batch]
+        acknowledged_by.add(task)
+        if len(acknowledged_by) == self._tasks:
+            del self._unfinished[batch], self._size_bytes[batch]
             self.acknowledged += 1

@@ -1,5 +1,5 @@
-"""A task's door to the outside, as its host keeps it for the component. What it promises stands in
-`topology.core.api.component.Context`; what the host does with it, in `topology.core.tasks.task`.
+"""The context of a task: forwards the component's calls to its host. `topology.core.api.component.Context` has the
+contract, `topology.core.tasks.task` the host.
 """
 
 from collections.abc import Callable
@@ -39,8 +39,8 @@ class TaskContext:
         self._host = host
         self._sizes = {part.name: part.tasks for part in plan.components}
 
-    def hand_over(self, host: Host, fresh: "TaskContext") -> None:
-        """Serve another host of the same task, as the context `fresh` that was made for it would."""
+    def rebind(self, host: Host, fresh: "TaskContext") -> None:
+        """Serve another host of the same task, in place of the context `fresh` that was made for it."""
         self._host = host
         self.incarnation, self.log, self.rng = fresh.incarnation, fresh.log, fresh.rng
 

@@ -1,7 +1,7 @@
-"""What a task needs of its executor: a way for parcels to leave it, and one for its state to be written.
+"""What a task needs of its executor: a channel for parcels, and a writer for snapshots.
 
 Read on in `topology.core.tasks.task`, which uses them, and in `topology.core.executors.local` and
-`topology.core.tasks.worker`, which have them.
+`topology.core.tasks.worker`, which provide them.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, Protocol
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.task_states import Copied
 
-#: Parcels that are no payload: they take the place of the edge's number.
-END, TICK, ACKNOWLEDGE, MARK, COPIED = -1, -2, -3, -4, -5
+#: Control parcels: these stand in place of the edge's number.
+END, TICK, ACKNOWLEDGE, BARRIER, COPIED = -1, -2, -3, -4, -5
 
 
 class Destination(NamedTuple):
-    """A receiver of one parcel: its address, the edge (or END, TICK, ACKNOWLEDGE), the parcel's number on the link."""
+    """A receiver of one parcel: its address, the edge (or a control parcel), the parcel's number on the link."""
 
     address: int
     edge: int
@@ -23,13 +23,13 @@ class Destination(NamedTuple):
 
 
 class Saving(NamedTuple):
-    """How the tasks of a run are saved while it runs.
+    """How the tasks of a run take snapshots.
 
     cadence : Cadence
     epoch : int    of the next checkpoint
     incarnation : int
     write : callable
-        Takes what a task has copied; must not take long.
+        Gets each snapshot; must not block.
     """
 
     cadence: Cadence

@@ -1,7 +1,7 @@
-"""The edges that leave a task: who gets what it emits.
+"""The edges that leave a task: which tasks get what it emits.
 
-Read on in `topology.core.api.grouping` (how an edge chooses) and `topology.core.tasks.task` (what is done with the
-answer).
+Read on in `topology.core.api.grouping` (how an edge chooses) and `topology.core.tasks.task` (which sends
+to them).
 """
 
 from typing import NamedTuple
@@ -68,7 +68,7 @@ class OutputRouter:
         if (to is not None and DIRECT not in groupings) or (key is not None and FIELDS not in groupings):
             given = "to=" if to is not None and DIRECT not in groupings else "key="
             raise TopologyError(
-                f"{self._task} emitted on {stream!r} with {given}, but no edge of that stream heeds it: "
+                f"{self._task} emitted on {stream!r} with {given}, but no edge of that stream uses it: "
                 f"it is grouped {', '.join(sorted(groupings))}"
             )
         return receivers

@@ -1,18 +1,18 @@
-"""One task of a component, the same for every executor: it counts, orders, times and guards what the component does.
+"""One task of a component, the same for every executor: counts, orders, times and guards what the component does.
 
-An executor gives the host a `Channel` to send parcels through and hands over what arrives by `receive`. The host finds
-the receivers of what the component emits, numbers every parcel of a link (one task to one task), checks the numbers
-of what comes in, keeps the clock spout's credits, and passes the end on:
+An executor gives the host a `Channel` for outgoing parcels and calls `receive` for incoming ones. The host finds the
+receivers of what the component emits, numbers every parcel of a link (one task to one task), checks the numbers of
+incoming parcels, keeps the clock spout's credits, and passes the end on:
 
-- A task has ended once every task on a forward edge into it has told its end, `finish` has been called, and `idle`
-  said yes; then its own end goes along its forward edges. Feedback may still arrive afterwards.
-- A bolt with feedback inputs only is finished by the executor (`finish_unfed`) when all others have ended and
-  nothing is on its way.
-- At a quiet boundary the executor may ask every host for its `state`, and give all of them to the hosts of another run.
-- While the topology runs, markers do so (`topology.core.checkpoint.barriers`): a task that has them all and is quiet
-  copies.
+- A task has ended once every task on a forward edge into it has sent its end, `finish` has been called, and `idle` is
+  true; then it sends its own end along its forward edges. Feedback may still arrive afterwards.
+- The executor finishes a bolt with feedback inputs only (`finish_unfed`) when all others have ended and nothing is in
+  flight.
+- At a quiet boundary the executor may take the `state` of every host, and restore the hosts of another run from it.
+- While the topology runs, barriers do so (`topology.core.checkpoint.barriers`): a task with all barriers that is quiet
+  takes a snapshot.
 
-Whatever a component raises becomes a `TaskFailure` (`topology.core.failures`). Read on in
+Every exception of a component becomes a `TaskFailure` (`topology.core.failures`). Read on in
 `topology.core.executors.local` (the channel in one process) or `topology.core.executors.ray` (between Ray actors).
 """
 
@@ -35,15 +35,15 @@ from topology.core.metrics import LatencyHistogram, TaskStatus
 from topology.core.payload import seal
 from topology.core.tasks.backpressure import Credits
 from topology.core.tasks.context import TaskContext
-from topology.core.tasks.links import ACKNOWLEDGE, COPIED, END, MARK, TICK, Channel, Destination, Saving
+from topology.core.tasks.links import ACKNOWLEDGE, BARRIER, COPIED, END, TICK, Channel, Destination, Saving
 from topology.core.tasks.output_router import OutputRouter
 
-#: A component that calls sys.exit() has failed; an interrupt from the keyboard is the executor's business.
+#: A component that calls sys.exit() has failed; an interrupt from the keyboard is left to the executor.
 _CAUGHT = (Exception, SystemExit)
 
 
 class TaskHost:
-    """Holds one component's task and everything the executor must know of it.
+    """Runs one task of a component and reports its status to the executor.
 
     Parameters
     ----------
@@ -58,13 +58,13 @@ class TaskHost:
     seed : int
         Seeds `Context.rng`, differently for every task.
     saving : Saving, optional
-        Without it the stream is not marked.
+        Without it there are no checkpoints.
     timer : callable
         Seconds of a clock that never jumps.
     store_bytes : int, optional
         See `topology.core.tasks.backpressure.Credits`.
 
-    Every method that runs the component raises `TaskFailed`; after that only `status` and `close` are of use.
+    Every method that runs the component raises `TaskFailed`; after that only `status` and `close` may be called.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class TaskHost:
         self._saving = saving
         self._timer = timer
         self._store_bytes = store_bytes
-        self._marks = BarrierAligner(plan.end_sources(self.id.component))
+        self._aligner = BarrierAligner(plan.end_sources(self.id.component))
         self._component: Any = None
         self._context = TaskContext(self, plan, self.id, log, clock, seed)
-        self._exits = OutputRouter(plan, self.id)
+        self._router = OutputRouter(plan, self.id)
         self._pending_ends = set(plan.end_sources(self.id.component))
         self.fed = bool(self._pending_ends) or self.spec.clock
         self._opened = False
@@ -109,7 +109,7 @@ class TaskHost:
         self._unrouted: dict[str, int] = {}
         self._busy_ns: dict[str, int] = {}
         self._stopping = self._stopped = False
-        self._begin_behind(-1)
+        self._start_after(-1)
         self._blocked_since: int | None = None
         self._blocked_ns = 0
 
@@ -128,19 +128,19 @@ class TaskHost:
             raise self._failed("open" if self.spec.is_spout else "prepare", cause) from cause
 
     def restore(self, saved: Saved) -> None:
-        """Go on behind a quiet boundary of another run; after `open` of all hosts, before anything is published."""
-        self._opened = False  # nobody may be sent anything yet
+        """Resume from a quiet boundary of another run; after `open` of all hosts, before anything is published."""
+        self._opened = False  # nothing may be emitted yet
         try:
-            self._begin_behind(saved.number)
+            self._start_after(saved.number)
             self._component.restore(saved)
             self._opened = True
         except _CAUGHT as cause:
             raise self._failed("restore", cause) from cause
 
     def take_over(self, former: "TaskHost", saved: Saved) -> bool:
-        """Go on with the component of a host of an earlier incarnation, taken back to there; False if it must be new.
+        """Take the component of a host of an earlier incarnation and rewind it; False if a new one is needed.
 
-        Instead of `open` and `restore`.
+        Replaces `open` and `restore`.
         """
         if former._component is None or former.failure is not None:
             return False
@@ -150,19 +150,19 @@ class TaskHost:
         except _CAUGHT as cause:
             raise self._failed("rewind", cause) from cause
         self._component, former._component = former._component, None
-        former._context.hand_over(self, self._context)
+        former._context.rebind(self, self._context)
         self._context = former._context
         self._opened = True
-        self._begin_behind(saved.number)
+        self._start_after(saved.number)
         return True
 
     def state(self) -> dict[str, np.ndarray]:
-        """What the component must be given to go on from this boundary, which must be a quiet one."""
-        return self._asked("state", lambda: self._component.state())
+        """The component's snapshot; only at a quiet boundary."""
+        return self._call("state", lambda: self._component.state())
 
     @property
     def unquiet(self) -> str:
-        """What this task still awaits, in words, if nothing is on its way to it; empty if it is at a quiet boundary."""
+        """What this task still awaits, as text, if nothing is in flight to it; empty at a quiet boundary."""
         if self.spec.clock:
             missing = self._unacknowledged()
             return f"lacks an acknowledgement of {missing}" if missing else ""
@@ -179,30 +179,30 @@ class TaskHost:
 
     @property
     def awaits_writing(self) -> bool:
-        """Whether this is the clock spout, at its end but for a checkpoint that is being written."""
-        return self._stopping and not self.ended and self._marker is not None and self._marker.writing
+        """Whether this is the clock spout, and only a checkpoint that is being written keeps it from ending."""
+        return self._stopping and not self.ended and self._injector is not None and self._injector.writing
 
     @property
     def can_publish(self) -> bool:
-        """Whether this is the clock spout with a credit to spend, or something else to send."""
-        if not self.spec.clock or self.ended or (self._marker is not None and self._marker.waits):
+        """Whether this is the clock spout with a credit, or with a barrier or the end to send."""
+        if not self.spec.clock or self.ended or (self._injector is not None and self._injector.waits):
             return False
         if self._stopping:  # the last checkpoint comes first, and waits for the one before to be written
-            return self._marker is None or not self._marker.writing
+            return self._injector is None or not self._injector.writing
         return self._credits.available
 
     def ready(self) -> bool:
-        """Whether the clock spout, which this is, would publish a batch at once."""
-        return not self._stopping and self._asked("ready", lambda: self._spout.ready())
+        """Whether this clock spout would publish a batch at once."""
+        return not self._stopping and self._call("ready", lambda: self._spout.ready())
 
     def publish(self) -> None:
-        """Let the clock spout emit one batch, and tell the spouts that follow it; at the end of the stream, end.
+        """Let the clock spout emit one batch and send its tick to the following spouts; at the end of the stream, end.
 
-        Where a checkpoint is due, send its marker instead.
+        Where a checkpoint is due, send its barrier instead.
         """
         number = self._credits.next_number
-        if self._marker is not None and self._marker.due(number - 1, self._timer(), self._stopping):
-            self._copy(self._marker.begin(number - 1, self._timer()))
+        if self._injector is not None and self._injector.due(number - 1, self._timer(), self._stopping):
+            self._snapshot(self._injector.begin(number - 1, self._timer()))
             return
         self._unblock()
         started, sent_bytes = time.perf_counter_ns(), sum(self._bytes_out.values())
@@ -214,8 +214,8 @@ class TaskHost:
                 self._stopped = self._stopping
                 return self._pass_end()
             self._credits.publish(sum(self._bytes_out.values()) - sent_bytes)
-            if self._marker is not None:
-                self._marker.published(tick.last_seq < tick.first_seq)
+            if self._injector is not None:
+                self._injector.published(tick.last_seq < tick.first_seq)
             self._send([(address, TICK) for address in self.plan.followers], Tick(*tick), 0)
             if not self._credits.available:
                 self._blocked_since = time.perf_counter_ns()
@@ -229,9 +229,9 @@ class TaskHost:
         self._stopping = True
 
     def receive(self, edge: int, sender: int, number: int, payload: Any) -> None:
-        """Take one parcel: of an edge, or an END, TICK or ACKNOWLEDGE.
+        """Take one parcel: of an edge, or a control parcel.
 
-        `sender` is the address it comes from and `number` its place on that link, from 0 without gaps.
+        `sender` is the address it comes from and `number` its position on that link, from 0 without gaps.
         """
         if number != self._next_number[sender]:
             expected = self._next_number[sender]
@@ -252,10 +252,10 @@ class TaskHost:
                 self._finish()
         elif edge == TICK:
             self._follow(payload)
-        elif edge == MARK:
-            self._take_mark(sender, payload)
+        elif edge == BARRIER:
+            self._take_barrier(sender, payload)
         elif edge == COPIED:
-            if self._marker is None or not self._marker.copied(sender, payload):
+            if self._injector is None or not self._injector.copied(sender, payload):
                 raise self._failed(
                     f"a checkpoint of {self.plan.tasks[sender]}", TopologyError(f"epoch {payload} is not awaited")
                 )
@@ -267,13 +267,13 @@ class TaskHost:
                 raise self._failed(f"an acknowledgement by {self.plan.tasks[sender]}", cause, trace=False) from cause
 
     def settled(self, epoch: int) -> None:
-        """A checkpoint has been committed, or given up: for the clock, which then may begin the next one."""
-        if self._marker is not None:
-            self._marker.settled(epoch)
+        """A checkpoint was committed or abandoned: the clock may begin the next one."""
+        if self._injector is not None:
+            self._injector.settled(epoch)
 
     def outputs(self) -> Sequence[Output]:
-        """Files that the component has finished and nobody was told of."""
-        return self._asked("outputs", lambda: self._component.outputs())
+        """Files that the component has completed since the last call."""
+        return self._call("outputs", lambda: self._component.outputs())
 
     def finish_unfed(self) -> None:
         """Finish a bolt that has feedback inputs only; the executor calls it when all others have ended."""
@@ -282,7 +282,7 @@ class TaskHost:
 
     def report(self) -> dict[str, Any]:
         """The component's own figures."""
-        return self._asked("report", lambda: self._component.report())
+        return self._call("report", lambda: self._component.report())
 
     def close(self) -> None:
         """Release the component's resources, once, if it was ever made."""
@@ -322,12 +322,12 @@ class TaskHost:
     # -- what the context calls
 
     def emit(self, stream: str, payload: Any, to: int | None, key: int | None) -> None:
-        """Send a payload along every edge of a stream; a stream without edges is counted as unrouted."""
+        """Send a payload along every edge of a stream; without edges the payload is counted as unrouted."""
         if not self._opened:
             raise TopologyError(
                 f"{self.id} emitted on {stream!r} before the run began: emit from next_batch or execute"
             )
-        receivers = self._exits.receivers(stream, to, key, self.ended)
+        receivers = self._router.receivers(stream, to, key, self.ended)
         if receivers is None:
             self._unrouted[stream] = self._unrouted.get(stream, 0) + 1
             return
@@ -340,12 +340,12 @@ class TaskHost:
         self._send(receivers, sealed, size_bytes)
 
     def acknowledge(self, batch: int) -> None:
-        """Give a batch's credit back to the clock spout."""
+        """Send an acknowledgement of a batch to the clock spout."""
         if self.id.component not in self.plan.acknowledged_by:
             names = " and ".join(map(repr, self.plan.acknowledged_by))
             raise TopologyError(
                 f"{self.id} acknowledged batch {batch}, but {names} is the component that does: "
-                f"change acknowledged_by, or leave it to that"
+                f"change acknowledged_by, or remove the call"
             )
         self._send([(self.plan.clock_address, ACKNOWLEDGE)], int(batch), 0)
 
@@ -359,9 +359,9 @@ class TaskHost:
     def _bolt(self) -> Bolt:
         return self._component
 
-    def _asked(self, what: str, question: Callable[[], Any]) -> Any:
+    def _call(self, what: str, method: Callable[[], Any]) -> Any:
         try:
-            return question()
+            return method()
         except _CAUGHT as cause:
             raise self._failed(what, cause) from cause
 
@@ -378,8 +378,8 @@ class TaskHost:
         started = time.perf_counter_ns()
         try:
             self._bolt.execute(Delivery(stream, source.component, source.task, payload))
-            if self._marks.complete:
-                self._copy_if_quiet()
+            if self._aligner.complete:
+                self._snapshot_if_quiet()
             if self._finished and not self.ended and self._bolt.idle():
                 self._pass_end()
         except _CAUGHT as cause:
@@ -409,44 +409,44 @@ class TaskHost:
         finally:
             self._add_busy("finish", started)
 
-    def _begin_behind(self, number: int) -> None:
-        """Batch `number` is the last that is done: the clock counts credits and checkpoints from there."""
+    def _start_after(self, number: int) -> None:
+        """Start after batch `number`: the clock counts credits and checkpoints from there."""
         self._credits = Credits(self.plan.credits, len(self.plan.acknowledging), number + 1, self._store_bytes)
-        self._marker: BarrierInjector | None = None
+        self._injector: BarrierInjector | None = None
         if self.spec.clock and self._saving is not None and not self._saving.cadence.never:
             others = set(self.plan.saved_addresses) - {self.address}
-            self._marker = BarrierInjector(self._saving.cadence, others, self._saving.epoch, number, self._timer())
+            self._injector = BarrierInjector(self._saving.cadence, others, self._saving.epoch, number, self._timer())
 
-    def _take_mark(self, sender: int, mark: Barrier) -> None:
+    def _take_barrier(self, sender: int, barrier: Barrier) -> None:
         try:
-            self._marks.take(sender, mark)
-            self._copy_if_quiet()
+            self._aligner.take(sender, barrier)
+            self._snapshot_if_quiet()
         except _CAUGHT as cause:
-            raise self._failed(f"the marker of {self.plan.tasks[sender]}", cause) from cause
+            raise self._failed(f"the barrier of {self.plan.tasks[sender]}", cause) from cause
 
-    def _copy_if_quiet(self) -> None:
-        """With all markers here every batch up to the boundary is taken; once nothing is awaited either, copy."""
-        if self._marks.complete and (self.spec.is_spout or self._bolt.quiet()):
-            mark = self._marks.pop()
-            self._copy(mark)
-            self._send([(self.plan.clock_address, COPIED)], mark.epoch, 0)
+    def _snapshot_if_quiet(self) -> None:
+        """Take a snapshot once all barriers have arrived and the component is quiet."""
+        if self._aligner.complete and (self.spec.is_spout or self._bolt.quiet()):
+            barrier = self._aligner.pop()
+            self._snapshot(barrier)
+            self._send([(self.plan.clock_address, COPIED)], barrier.epoch, 0)
 
-    def _copy(self, mark: Barrier) -> None:
-        """Copy the state, have it written, and hand the marker on behind all that was told before."""
+    def _snapshot(self, barrier: Barrier) -> None:
+        """Take a snapshot, queue it for writing, and send the barrier behind everything emitted before."""
         assert self._saving is not None
         began = time.perf_counter()
         try:
-            # files that are whole already have nothing left to be done
+            # completed files need no further work
             whole = [lambda output=output: output for output in self._component.outputs()]
             closings = [*self._component.cut(), *whole]
             arrays = self._component.state()
         except _CAUGHT as cause:
             raise self._failed("state", cause) from cause
-        state = TaskState(self.id.component, self.id.task, self.spec.tasks, mark.number, arrays)
-        self._saving.write(Copied(self.address, mark.epoch, state, closings, time.perf_counter() - began))
+        state = TaskState(self.id.component, self.id.task, self.spec.tasks, barrier.number, arrays)
+        self._saving.write(Copied(self.address, barrier.epoch, state, closings, time.perf_counter() - began))
         targets = self.plan.end_targets(self.id.component)
         if targets:
-            self._send([(address, MARK) for address in targets], mark, 0)
+            self._send([(address, BARRIER) for address in targets], barrier, 0)
 
     def _pass_end(self) -> None:
         self.ended = True
@@ -463,13 +463,13 @@ class TaskHost:
             self._blocked_since = None
 
     def _waits_for(self) -> str:
-        """What this task still needs, in words."""
-        if self._marks.mark is not None:
-            missing = ", ".join(str(self.plan.tasks[address]) for address in sorted(self._marks.missing))
+        """What this task still needs, as text."""
+        if self._aligner.barrier is not None:
+            missing = ", ".join(str(self.plan.tasks[address]) for address in sorted(self._aligner.missing))
             what = f"waits for that from {missing}" if missing else "is not quiet: it awaits something"
-            return f"has the marker of checkpoint {self._marks.mark.epoch} and {what}"
-        if self._marker is not None and self._marker.waits:
-            missing = ", ".join(str(self.plan.tasks[address]) for address in sorted(self._marker.awaited))
+            return f"has the barrier of checkpoint {self._aligner.barrier.epoch} and {what}"
+        if self._injector is not None and self._injector.waits:
+            missing = ", ".join(str(self.plan.tasks[address]) for address in sorted(self._injector.awaited))
             return f"waits for {missing} to copy for a checkpoint"
         if self.spec.clock and (self.ended or self._credits.available):
             return self._unacknowledged() if self.ended else "has more to publish"
@@ -482,10 +482,10 @@ class TaskHost:
         if not self._finished:
             return "has feedback inputs only and waits for all others to end"
         sources = sorted({e.source for e in self.plan.edges if e.target == self.id.component and e.feedback})
-        return f"is finished but not idle; only feedback from {', '.join(sources) or 'nobody'} could wake it"
+        return f"is finished but not idle; only feedback from {', '.join(sources) or 'no component'} could wake it"
 
     def _unacknowledged(self) -> str:
-        """Batches nobody has acknowledged, in words; empty if all have their acknowledgements."""
+        """Batches that lack acknowledgements, as text; empty if there is none."""
         return self._credits.unacknowledged([str(self.plan.tasks[address]) for address in self.plan.acknowledging])
 
     def _failed(self, where: str, cause: BaseException, trace: bool = True, consequence: bool = False) -> TaskFailed:

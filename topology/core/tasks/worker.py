@@ -1,15 +1,15 @@
-"""Tasks that share a process: what goes from one to another of them is handed over, the rest leaves in few calls.
+"""Tasks that share a process: parcels between them stay in a queue, parcels to other workers leave in few calls.
 
-A call between processes costs its two ends some 0.4 ms of processor time together, whatever it carries: at 5,000
-messages a batch that is 80 ns a message for every edge, as much as all the work of the light components. So an
-executor may put tasks together in one `Worker` (Storm's word). Parcels from task to task of one worker go through
-a queue of its own, never packed or copied; parcels to another worker wait until the tasks here have no more to do
-about the batch at hand, and go in one call. Behind a small batch they also wait for those of the next few, where the
-clock has credits for these and can publish them at once: what answers comes back in one call, too, so that all links
-carry small batches by the handful, in the same order, and nobody waits for a batch that is still to come.
+A call between processes costs both ends together some 0.4 ms of processor time, whatever it carries: at 5,000 messages
+a batch that is 80 ns a message for every edge, as much as all the work of the light components. So an executor may put
+tasks together in one `Worker` (as Storm does). Parcels between tasks of one worker go through its inbox, never packed
+or copied. Parcels to other workers wait in its outbox until the inbox is empty, then leave in one call. After a small
+batch they also wait for those of the next few, where the clock has credits for these and can publish them at once:
+responses come back in one call, too, so every link carries several small batches in a call, in the same order, and no
+parcel waits for a batch that is not available yet.
 
-Order from task to task is kept: a link lies inside one worker or between two, and both ways are queues. A worker
-never waits for another. Read on in `topology.core.executors.ray`, which makes an actor of each worker.
+The order of each link is kept: both ways are queues. A worker never waits for another.
+Read on in `topology.core.executors.ray`, which makes an actor of each worker.
 """
 
 import contextlib
@@ -29,11 +29,11 @@ from topology.core.metrics import TaskStatus
 from topology.core.tasks.links import Destination, Saving
 from topology.core.tasks.task import TaskHost
 
-#: Bytes up to which what leaves a worker is held back for what the clock publishes next: a call costs as much as
-#: packing some hundred KB, and what is larger goes at once.
-_HELD_BYTES = 65_536
-#: So many times at least what the credits allow is sent off, so that the tasks behind the clock work side by side.
-_SHARES = 4
+#: Bytes up to which the outbox waits for the next batches: a call costs as much as packing some hundred KB, and what is
+#: larger is sent at once.
+_BUFFER_BYTES = 65_536
+#: Flushes, at least, for all credits of the clock, so that the tasks behind the clock work in parallel.
+_FLUSHES = 4
 #: Addresses of the tasks of every worker.
 Placement = tuple[tuple[int, ...], ...]
 
@@ -52,11 +52,10 @@ class Parcel(NamedTuple):
 
 
 class OpenRequest(NamedTuple):
-    """What a worker goes on with: which incarnation of the run it is in, and from where.
+    """How a worker opens its tasks: in which incarnation of the run, and from which checkpoint.
 
     `store` None: without checkpoints. `manifest` None: from the start of the stream. `epoch` of the next checkpoint.
-    `work` as in `Saved.work`; None: loads stay as they are. `store_bytes`: what all that is between workers must fit
-    in.
+    `work` as in `Saved.work`; None: no rebalancing. `store_bytes`: size of the object store between workers.
     """
 
     incarnation: int = 0
@@ -72,7 +71,7 @@ FROM_THE_START = OpenRequest()
 
 
 class WorkerStatus(NamedTuple):
-    """Where the tasks of a worker stand, what each has logged since the last question, and what has been written."""
+    """Status of each task, what each has logged since the last call, and snapshots written since then."""
 
     incarnation: int
     tasks: list[tuple[TaskStatus, list[LogEvent]]]
@@ -83,22 +82,22 @@ class Transport(Protocol):
     """How parcels leave a worker."""
 
     def send(self, bundles: dict[int, list[Parcel]]) -> None:
-        """Send each worker its parcels; must keep the order from worker to worker, and wait for nobody."""
+        """Send each worker its parcels; must keep the order from worker to worker, and not block."""
         ...
 
     def again(self) -> None:
-        """See that this worker's `start` is called once more, after what waits to be told to it."""
+        """Queue another call of this worker's `start`, behind the calls that wait for it."""
         ...
 
 
 def place(plan: Plan, together: Sequence[Sequence[str]] = ()) -> Placement:
-    """Which tasks share a worker: of components that stand together, those with the same task number.
+    """Which tasks share a worker: those of one group of components with the same task number.
 
     Parameters
     ----------
     plan : Plan
     together : sequence of groups of component names
-        Who is in no group has a worker for each task.
+        A component in no group has a worker for each task.
 
     Raises
     ------
@@ -120,7 +119,7 @@ def place(plan: Plan, together: Sequence[Sequence[str]] = ()) -> Placement:
 
 
 class Worker:
-    """The hosts of some tasks, and what is on its way between them.
+    """The hosts of some tasks, and the queues between them.
 
     Parameters
     ----------
@@ -135,8 +134,8 @@ class Worker:
     seed : int
         Seeds `Context.rng`.
 
-    No method raises what a component raised: a failure is kept by its host, whose parcels are then dropped, and told
-    by `status`.
+    No method raises what a component raised: its host keeps the failure, later parcels to it are dropped, and `status`
+    reports it.
     """
 
     def __init__(
@@ -151,53 +150,53 @@ class Worker:
         self._seed = seed
         self._inbox: deque[Parcel] = deque()
         self._outbox: dict[int, list[Parcel]] = {}
-        self._held_bytes = 0
-        self._most_held = max(1, plan.credits // _SHARES)
+        self._buffered_bytes = 0
+        self._most_buffered = max(1, plan.credits // _FLUSHES)
         self._logs = {address: LogBuffer() for address in self._addresses}
         self._hosts: dict[int, TaskHost] = {}
         self._clock: TaskHost | None = None
         self._writer: Writer | None = None
         self.incarnation = -1
 
-    def open(self, lease: OpenRequest = FROM_THE_START) -> list[TaskFailure | None]:
-        """Let the components acquire their resources, one after the other, and stand where the lease says.
+    def open(self, request: OpenRequest = FROM_THE_START) -> list[TaskFailure | None]:
+        """Open the components, one after the other, in the state that the request names.
 
-        Those of an earlier incarnation are closed before, or go back in place; what was on its way here is dropped.
+        Those of an earlier incarnation are closed before, or rewound in place; queued parcels are dropped.
         """
         former = self._hosts
         self._inbox.clear()
         self._outbox.clear()
-        self._held_bytes = 0
+        self._buffered_bytes = 0
         if self._writer is not None:
             self._writer.close()
         self._writer = None
         saving = None
-        if lease.store is not None:
-            self._writer = Writer(lease.store, lease.incarnation)
-            saving = Saving(lease.cadence, lease.epoch, lease.incarnation, self._writer.write)
+        if request.store is not None:
+            self._writer = Writer(request.store, request.incarnation)
+            saving = Saving(request.cadence, request.epoch, request.incarnation, self._writer.write)
         self._hosts = {
             address: TaskHost(
                 self._plan,
                 address,
-                _Exit(self, address),
+                _WorkerChannel(self, address),
                 log.logger,
                 self._now,
                 self._seed,
                 saving,
-                store_bytes=lease.store_bytes,
+                store_bytes=request.store_bytes,
             )
             for address, log in self._logs.items()
         }
         self._clock = self._hosts.get(self._plan.clock_address)
-        self.incarnation = lease.incarnation
+        self.incarnation = request.incarnation
         saved = None
-        if lease.store is not None and lease.manifest is not None:
-            saved = lease.store.load(lease.manifest)._replace(work=lease.work or {})
+        if request.store is not None and request.manifest is not None:
+            saved = request.store.load(request.manifest)._replace(work=request.work or {})
         for address, host in self._hosts.items():
-            self._guarded(self._place, former.get(address), host, saved)
+            self._guarded(self._open_host, former.get(address), host, saved)
         return self._failures()
 
-    def _place(self, former: TaskHost | None, host: TaskHost, saved: Saved | None) -> None:
+    def _open_host(self, former: TaskHost | None, host: TaskHost, saved: Saved | None) -> None:
         if former is not None:
             if saved is not None and host.take_over(former, saved):
                 return
@@ -208,7 +207,7 @@ class Worker:
             host.restore(saved)
 
     def start(self) -> None:
-        """Let the clock spout, if it is here, publish what its credits allow."""
+        """Let the clock spout, if this worker has it, publish what its credits allow."""
         self._work()
 
     def stop(self) -> None:
@@ -218,7 +217,7 @@ class Worker:
         self._work()
 
     def receive(self, parcels: Sequence[Parcel]) -> None:
-        """Take what another worker sent, and do all that follows from it here."""
+        """Take parcels of another worker, and deliver until the inbox is empty."""
         self._inbox.extend(parcels)
         self._work()
 
@@ -234,12 +233,12 @@ class Worker:
         self._work()
 
     def status(self) -> WorkerStatus:
-        """Where each task stands, and what has happened since the last question."""
-        told = [(host.status(), self._logs[address].fetch()) for address, host in self._hosts.items()]
-        return WorkerStatus(self.incarnation, told, [] if self._writer is None else self._writer.fetch())
+        """Status of each task, and what has happened since the last call."""
+        statuses = [(host.status(), self._logs[address].fetch()) for address, host in self._hosts.items()]
+        return WorkerStatus(self.incarnation, statuses, [] if self._writer is None else self._writer.fetch())
 
     def written(self) -> list[Written]:
-        """What has been written of checkpoints since the last question, once all that was begun is."""
+        """Wait for the snapshots that are being written; those written since the last call."""
         if self._writer is None:
             return []
         self._writer.drain()
@@ -253,7 +252,7 @@ class Worker:
         ]
 
     def close(self) -> list[tuple[TaskFailure | None, list[LogEvent]]]:
-        """Release the components' resources; one that fails keeps no other from it."""
+        """Close all components, also after one of them has failed to."""
         if self._writer is not None:
             self._writer.close()
         for host in self._hosts.values():
@@ -261,7 +260,7 @@ class Worker:
         return [(host.failure, self._logs[address].fetch()) for address, host in self._hosts.items()]
 
     def post(self, sender: int, destinations: Sequence[Destination], payload: Any, size_bytes: int) -> None:
-        """Put one payload into the queues to its receivers."""
+        """Queue one payload for its receivers."""
         for address, edge, number in destinations:
             parcel = Parcel(address, edge, sender, number, payload, size_bytes)
             worker = self._worker_of[address]
@@ -269,14 +268,14 @@ class Worker:
                 self._inbox.append(parcel)
             else:
                 self._outbox.setdefault(worker, []).append(parcel)
-                self._held_bytes += size_bytes
+                self._buffered_bytes += size_bytes
 
     def _work(self) -> None:
-        """Deliver inside until nothing is left, send the rest off, and publish while there is credit.
+        """Deliver until the inbox is empty, send the outbox, and publish while there are credits.
 
-        What leaves here behind a small batch waits for that of the next few, if they can be published at once.
+        After a small batch the outbox waits for the next few, if they can be published at once.
         """
-        published = held = 0
+        published = buffered = 0
         while True:
             while self._inbox:
                 address, edge, sender, number, payload, _ = self._inbox.popleft()
@@ -286,24 +285,24 @@ class Worker:
             clock = self._clock
             if clock is None or clock.failure is not None or not clock.can_publish:
                 return self._send()
-            waits = held < self._most_held and self._held_bytes < _HELD_BYTES
+            waits = buffered < self._most_buffered and self._buffered_bytes < _BUFFER_BYTES
             if not (waits and self._guarded(clock.ready)):
                 self._send()
-                held = 0
+                buffered = 0
                 if clock.failure is not None:
                     return
             if published == self._plan.credits:
                 self._send()
-                # acknowledged by tasks of this very worker: without a break nobody could ever ask it anything
+                # this worker's own tasks acknowledge: without a break it would never answer a call
                 self._transport.again()
                 return
             self._guarded(clock.publish)
             published += 1
-            held += 1
+            buffered += 1
 
     def _send(self) -> None:
-        """Send off what leaves this worker."""
-        self._held_bytes = 0
+        """Send the outbox."""
+        self._buffered_bytes = 0
         if self._outbox:
             bundles, self._outbox = self._outbox, {}
             self._transport.send(bundles)
@@ -315,10 +314,10 @@ class Worker:
         try:
             return method(*arguments)
         except TaskFailed:
-            return None  # the host has kept it
+            return None  # the host keeps it
 
 
-class _Exit:
+class _WorkerChannel:
     """The channel of one task."""
 
     def __init__(self, worker: Worker, sender: int):
