@@ -1,7 +1,7 @@
-"""The folder of a run: who writes to it, what state the run is in, and what it may be gone on with.
+"""The folder of a run: its lock, the state of the run, and checks of its inputs on resume.
 
-`run.json` is there from the start and says `state`: running, finished, interrupted or failed. One process at a time
-writes to a folder: it holds a lock, which ends with the process however that ends. Read on in `topology.running`.
+`run.json` exists from the start and has `state`: running, finished, interrupted or failed. One process at a time
+writes to a folder: it has a lock, which ends with the process. Read on in `topology.running`.
 """
 
 import contextlib
@@ -20,18 +20,18 @@ import xxhash
 from matching.errors import ConfigError, InputError
 
 RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
-#: What those who look at a run find where `run.json` says that it runs and no process writes to the folder.
+#: State of a run that `run.json` calls running, although no process has the lock.
 DIED = "interrupted (its process died)"
 REPORT = "run.json"
 CHECKPOINTS = "checkpoints"
 _LOCK = ".lock"
-#: Where what is to be replaced lies until the run that replaces it has opened.
+#: Folder for the files of the earlier run until the run that replaces it has opened.
 _BEFORE = ".before"
 _CHUNK_BYTES = 1 << 22
 
 
 class RunFolder:
-    """The output folder of one run, held for as long as the block lasts.
+    """The output folder of one run.
 
     Parameters
     ----------
@@ -44,9 +44,9 @@ class RunFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else writes to the folder within the block. Raises ConfigError if somebody does.
+        """Lock the folder for the block. Raises ConfigError if another process has the lock.
 
-        A folder that the block has made, and in which nothing is at its end, is gone afterwards.
+        A folder that the block has made and left empty is removed.
         """
         made = not self.path.exists()
         with self._take_lock() as lock:
@@ -62,7 +62,7 @@ class RunFolder:
                         self.path.rmdir()
 
     def _take_lock(self) -> Any:
-        """The file of the lock, which this process holds."""
+        """The open lock file, locked by this process."""
         while True:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = open(self.path / _LOCK, "a+")  # noqa: SIM115 - closed by `held`
@@ -77,7 +77,7 @@ class RunFolder:
                 if os.path.samestat(os.fstat(lock.fileno()), os.stat(self.path / _LOCK)):
                     return lock
             except FileNotFoundError:
-                pass  # who held it has just removed it
+                pass  # its owner has just removed it
             except BaseException:
                 lock.close()
                 raise
@@ -85,10 +85,9 @@ class RunFolder:
 
     @contextlib.contextmanager
     def beginning(self, overwrite: bool) -> Iterator[Callable[[], None]]:
-        """A block in which a run begins, in place of what is there. Raises as `check_out`.
+        """A block in which a run replaces what is there. Raises as `check_out`.
 
-        Yields what the run calls once it has opened. If the block is left by an exception before, the folder is as it
-        was: the same can be tried again.
+        Yields a function that the run calls once it has opened. If the block raises before, the folder is restored.
         """
         check_out(self.path, overwrite)
         before = self.path / _BEFORE
@@ -119,7 +118,7 @@ class RunFolder:
             raise
 
     def writer(self) -> int | None:
-        """The process that holds the folder now; None if none does."""
+        """The process that has the lock; None if none has."""
         try:
             with open(self.path / _LOCK) as lock:
                 try:
@@ -131,14 +130,14 @@ class RunFolder:
         return None
 
     def state(self) -> str:
-        """What state the run is in, as those see it who look at it. Raises as `report`."""
+        """The state of the run, `DIED` if its process has died. Raises as `report`."""
         written = self.writer() is not None
-        told = str(self.report().get("state"))
-        # looked at twice: it may have begun to run, or ended, in between
-        return DIED if told == RUNNING and not written and self.writer() is None else told
+        values = str(self.report().get("state"))
+        # checked twice: it may have begun to run, or ended, in between
+        return DIED if values == RUNNING and not written and self.writer() is None else values
 
     def empty(self) -> None:
-        """Remove what a run has left, but for what it is to replace."""
+        """Remove all files of the run, except those of the run that it replaces."""
         for entry in self.path.iterdir():
             if entry.name in (_LOCK, _BEFORE):
                 continue
@@ -148,30 +147,30 @@ class RunFolder:
                 entry.unlink()
 
     def clear_hidden(self) -> None:
-        """Remove files that an earlier process was writing: nothing that has a name is among them."""
+        """Remove temporary files of an earlier process."""
         for folder in (self.path, self.path / "updates", self.path / CHECKPOINTS):
             for file in folder.glob(".*.tmp"):
                 with contextlib.suppress(OSError):
                     file.unlink()
 
     def report(self) -> dict[str, Any]:
-        """What `run.json` says. Raises InputError if it is missing or no JSON."""
+        """The contents of `run.json`. Raises InputError if it is missing or no JSON."""
         path = self.path / REPORT
         try:
-            told = json.loads(path.read_text())
+            values = json.loads(path.read_text())
         except FileNotFoundError:
             raise InputError("no_run", f"{self.path}: has no run.json; name the --out of a `skyray run`") from None
         except (OSError, ValueError) as error:
             raise InputError("broken_file", f"{path}: cannot be read ({error}); run again") from error
-        if not isinstance(told, dict):
+        if not isinstance(values, dict):
             raise InputError("broken_file", f"{path}: is no report of a run; run again")
-        return told
+        return values
 
-    def write_report(self, state: str, told: Mapping[str, Any]) -> None:
+    def write_report(self, state: str, values: Mapping[str, Any]) -> None:
         """Write `run.json`, wholly or not at all."""
         partial = self.path / f".{REPORT}.tmp"
         with open(partial, "w") as file:
-            json.dump({"state": state, **told}, file, indent=1, sort_keys=True)
+            json.dump({"state": state, **values}, file, indent=1, sort_keys=True)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, self.path / REPORT)
@@ -183,19 +182,19 @@ def _locked(lock: Any) -> bool:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            time.sleep(wait_s)  # `RunFolder.writer` holds it for an instant
+            time.sleep(wait_s)  # `RunFolder.writer` has it for an instant
         else:
             return True
     return False
 
 
 def check_out(out: Path, overwrite: bool) -> None:
-    """See that the output folder may be written to.
+    """Check that the output folder may be written to.
 
     Raises
     ------
     ConfigError
-        If the folder holds anything and `overwrite` is not set, or holds what no run has left there.
+        If the folder is not empty and `overwrite` is not set, or has files that are no run's.
     """
     if not out.exists():
         return
@@ -209,7 +208,7 @@ def check_out(out: Path, overwrite: bool) -> None:
 
 
 class InputSums:
-    """Checksums of all input files of a run, worked out beside it: 5 GB/s where they are in memory.
+    """Checksums of all input files of a run, computed by a thread: 5 GB/s where they are in memory.
 
     Parameters
     ----------
@@ -246,12 +245,12 @@ def checksum(path: Path) -> str:
 
 
 def refuse_changed(before: Mapping[str, str], now: Mapping[str, str], followed: bool) -> None:
-    """See that a run goes on with the inputs it began with; a folder that was followed may have got more files.
+    """Check that a run resumes with the inputs it began with; a followed folder may have more files.
 
     Raises
     ------
     InputError
-        That names the first file that has changed, is gone, or is new.
+        With the first file that has changed, is missing, or is new.
     """
     for path, digest in before.items():
         if path not in now:

@@ -1,8 +1,8 @@
-"""Running the topology over a log that grows: what is other than over files (`topology.running`), which have an end.
+"""Running the topology over a write-ahead log, which grows; over files, which have an end, see `topology.running`.
 
-Whoever drives it appends to the log, is told of updates by a socket, and says when to stop: once everything that was
-logged has been told. A stop is a checkpoint, so that the stream can be gone on with from there. The log is all that
-there is to read: where no checkpoint can be used, it is matched from its beginning.
+The caller appends to the log, reads updates from a socket, and stops the run once the updates of all logged messages
+are published. A stop takes a checkpoint, from which the stream can be resumed. Without a usable checkpoint the log is
+matched from its beginning.
 """
 
 import os
@@ -27,31 +27,31 @@ from topology.wiring import build_live_plan
 
 
 class LiveRun:
-    """A live stream of one folder, held by this process.
+    """A live stream of one folder, run by this process.
 
     Parameters
     ----------
     config : RunConfig
-        See `topology.wiring.build_live_plan`. Without checkpoints nothing can be gone on with.
+        See `topology.wiring.build_live_plan`. Without checkpoints the stream cannot be resumed.
     folder : RunFolder
     log, listener : str
         As in `topology.wiring.build_live_plan`.
     facts : mapping
-        What else `run.json` is to say.
+        Further values for `run.json`.
     before : mapping
-        What `run.json` said, where there is something to go on with.
+        `run.json` of the stream to resume, else empty.
 
     Attributes
     ----------
     from_checkpoint : bool
-        Whether it goes on from one; else the log is matched from its beginning.
+        Whether it resumes from one; else the log is matched from its beginning.
     incarnation : int
-        What was told by an earlier one counts no more.
+        Updates of earlier ones are void.
 
     Raises
     ------
     ConfigError, InputError, TopologyError
-        For settings that cannot be.
+        For invalid settings.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class LiveRun:
         self._config = config
         self._folder = folder
         self._log, self._listener = log, listener
-        self._aside = Quarantine.of(before.get("aside") or {})
-        self._plan = build_live_plan(config, log, listener, self._aside)
+        self._quarantine = Quarantine.of(before.get("aside") or {})
+        self._plan = build_live_plan(config, log, listener, self._quarantine)
         self._facts = {**facts, "run": str(before.get("run") or uuid.uuid4().hex), "began": now_text()}
         self.incarnation = behind(int(before.get("incarnation", 0))) if before and config.checkpoint_every else 0
         self._store = CheckpointStore(str(folder.path / CHECKPOINTS)) if config.checkpoint_every else None
@@ -83,14 +83,14 @@ class LiveRun:
         logged: Callable[[], int],
         on_progress: Callable[[Snapshot], None] | None = None,
     ) -> dict[str, Any]:
-        """Match what the log has and will have, until `stop` says so; what there is to tell of it.
+        """Match the log as it grows, until `stop` returns True; returns the report.
 
         Parameters
         ----------
         stop : callable
-            Asked a few times a second; what it raises ends the run.
+            Called a few times a second; what it raises ends the run.
         logged : callable
-            How many messages the log has, asked once all have been told.
+            Returns how many messages the log has; called at the end of the stream.
         on_progress : callable, optional
             As in `topology.running.run`.
 
@@ -109,29 +109,31 @@ class LiveRun:
                 try:
                     report = execute(self._config, self._plan, on_progress, stop, self._checkpoints(), self._manifest)
                 except ComponentFailed as failed:
-                    self._set_aside(failed)
+                    self._quarantine_poison(failed)
                     continue
                 summary = summarise(self._config, report, report.elapsed_s)
                 if self._store is None or summary["spouts"]["messages"]["messages"] >= logged():
                     break
-                # somebody died when all had been told: it went back, and was at its end there
-                self._go_on(self._newest())
+                # a worker died after the last update: the run went back, and ended at the checkpoint
+                self._resume(self._newest())
         except KeyboardInterrupt:
-            self._folder.write_report(INTERRUPTED, self._told() | {"error": "stopped before all had been told"})
+            self._folder.write_report(
+                INTERRUPTED, self._values() | {"error": "stopped before all updates were published"}
+            )
             raise
         except EngineError as error:
             self.fail(error)
             raise
         self._folder.clear_hidden()
-        return {**began_with(self._config), **self._told(), **summary}
+        return {**began_with(self._config), **self._values(), **summary}
 
     def fail(self, error: EngineError) -> None:
-        """Say in `run.json` why it ended; it can be gone on with all the same."""
+        """Write to `run.json` why it ended; it can still be resumed."""
         with suppress(OSError):  # the disk may be full, which is then the error
-            self._folder.write_report(FAILED, self._told() | {"error": str(error).splitlines()[0]})
+            self._folder.write_report(FAILED, self._values() | {"error": str(error).splitlines()[0]})
 
-    def _told(self) -> dict[str, Any]:
-        own = {"process": os.getpid(), "incarnation": self.incarnation, "aside": self._aside.as_json()}
+    def _values(self) -> dict[str, Any]:
+        own = {"process": os.getpid(), "incarnation": self.incarnation, "aside": self._quarantine.as_json()}
         return {**self._facts, **own}
 
     def _checkpoints(self) -> Checkpoints | None:
@@ -142,30 +144,30 @@ class LiveRun:
         return Checkpoints(self._store, cadence, root, lambda: {"run": name}, self.incarnation, restarts)
 
     def _newest(self) -> Manifest | None:
-        """The checkpoint to go on from, with the folder as it says; None if the log must be read from its beginning."""
+        """The checkpoint to resume from, with the folder taken back to it; None: read the log from its beginning."""
         manifest = None if self._store is None else self._store.newest()
         if manifest is None or self._store is None or manifest.facts.get("run") != self._facts["run"]:
             return None
         return go_back(self._folder, self._store)
 
-    def _set_aside(self, failed: ComponentFailed) -> None:
-        """Go back, to go on without whom a component has failed on. Raises what it failed by, if that is nobody."""
+    def _quarantine_poison(self, failed: ComponentFailed) -> None:
+        """Go back, and resume without the rows that a component has failed on. Raises the failure if there are none."""
         if self._store is None or self._config.strict:
             raise failed
         manifest = self._newest()
 
-        def build(config: RunConfig, aside: Quarantine) -> Plan:
-            return build_live_plan(config, self._log, None, aside)
+        def build(config: RunConfig, quarantine: Quarantine) -> Plan:
+            return build_live_plan(config, self._log, None, quarantine)
 
-        poison = find_poison(self._config, build, self._aside, self._store, manifest, failed)
+        poison = find_poison(self._config, build, self._quarantine, self._store, manifest, failed)
         if poison is None:
             raise failed
-        self._aside = without(self._aside, poison)
-        self._plan = build_live_plan(self._config, self._log, self._listener, self._aside)
+        self._quarantine = without(self._quarantine, poison)
+        self._plan = build_live_plan(self._config, self._log, self._listener, self._quarantine)
         note_rejects(self._folder, [poison])
-        self._go_on(manifest)
+        self._resume(manifest)
 
-    def _go_on(self, manifest: Manifest | None) -> None:
+    def _resume(self, manifest: Manifest | None) -> None:
         self.incarnation, self._manifest = behind(self.incarnation), manifest
         if manifest is None:
             self._begin_anew()
@@ -173,10 +175,10 @@ class LiveRun:
 
     def _begin(self) -> None:
         (self._folder.path / "results.parquet").unlink(missing_ok=True)
-        self._folder.write_report(RUNNING, self._told())
+        self._folder.write_report(RUNNING, self._values())
 
     def _begin_anew(self) -> None:
-        """See that what an earlier process told is not told twice."""
+        """Remove checkpoints and updates of earlier incarnations."""
         if self._store is not None:
             self._store.clear_above(-1)
         for part in (self._folder.path / "updates").glob("part-*"):

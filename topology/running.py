@@ -1,7 +1,7 @@
 """Running the topology over files: the output folder, the executor, and what is left when it has ended.
 
-Read on in `topology.wiring` for what is run, in `topology.folder` for the output folder, in `topology.summary` for what
-is told of it.
+Read on in `topology.wiring` for what is run, in `topology.folder` for the output folder, in `topology.summary` for
+the report.
 """
 
 import json
@@ -51,7 +51,7 @@ from topology.wiring import build_plan
 LIGHT = ("messages", "subscriptions", "distribution", "tuples", "aggregation", "delivery")
 
 
-#: How often a folder that is not there yet is looked for.
+#: Seconds between two looks for a folder that does not exist yet.
 _LOOK_S = 0.25
 #: More incarnations than a run has that recovers by itself.
 _BY_ITSELF = 1_000_000
@@ -71,9 +71,9 @@ def run(
     on_progress : callable, optional
         Called with a snapshot of the running topology a few times a second (`topology.core.metrics.Snapshot`).
     stop : callable, optional
-        Asked a few times a second; once it says True the run is drained, saved, and ends as if the stream had ended.
+        Called a few times a second; once it returns True the run drains, takes a checkpoint, and ends.
     resume : bool
-        Go on with what an earlier run, of which nothing lives any more, has left in the output folder.
+        Resume the run of the output folder, whose process has ended.
 
     Returns
     -------
@@ -88,26 +88,26 @@ def run(
     if config.follow:
         _await_messages(config.messages, stop)
     for path in config.subscriptions:
-        if not path.exists():  # found out before Ray has been started for nothing
+        if not path.exists():  # before Ray is started
             raise InputError("missing_file", f"{path} does not exist: name a file of subscriptions")
     if config.executor == "local":
         return _run(config, on_progress, stop, resume)
     with outliving_ray():
         from topology.core.executors.connection import connected  # it takes a second: only for those who use it
 
-    # A cluster is joined first, so that one that does not answer is told at once and leaves the output folder as it
+    # A cluster is joined first, so that one that does not answer is values at once and leaves the output folder as it
     # was; a Ray of our own is started last, by `run_ray`.
     with nullcontext() if config.address is None else connected(config.address):
         return _run(config, on_progress, stop, resume)
 
 
 def _await_messages(folder: Path, stop: Callable[[], bool] | None) -> None:
-    """Return once the ETL has put its folder there. Raises KeyboardInterrupt if the run is told to stop before."""
-    told = False
+    """Return once the ETL has put its folder there. Raises KeyboardInterrupt if `stop` returns True before."""
+    logged = False
     while read_manifest(folder) is None:
-        if not told:
+        if not logged:
             driver_log().info("waiting", until=f"{folder} is there, whole: skyray etl puts it there at its end")
-            told = True
+            logged = True
         if stop is not None and stop():
             raise KeyboardInterrupt
         time.sleep(_LOOK_S)
@@ -119,13 +119,13 @@ def _run(
     stop: Callable[[], bool] | None,
     resume: bool,
 ) -> dict[str, Any]:
-    plan = build_plan(config)  # what cannot be is told before the folder is touched
+    plan = build_plan(config)  # errors are raised before the folder is touched
     if not resume:
         check_out(config.out, config.overwrite)
     folder = RunFolder(config.out.absolute())
     with folder.held():
         if resume:
-            return _run_held(config, plan, folder, on_progress, stop, True, lambda: None)
+            return _run_locked(config, plan, folder, on_progress, stop, True, lambda: None)
         replaced = _replaced(config, folder)
         with folder.beginning(config.overwrite) as note_opened:
 
@@ -134,10 +134,10 @@ def _run(
                 if replaced is not None:
                     _clear(replaced)
 
-            return _run_held(config, plan, folder, on_progress, stop, False, opened)
+            return _run_locked(config, plan, folder, on_progress, stop, False, opened)
 
 
-def _run_held(
+def _run_locked(
     config: RunConfig,
     plan: Plan,
     folder: RunFolder,
@@ -149,18 +149,18 @@ def _run_held(
     began = time.perf_counter()  # how long people wait; no result depends on it
     sums = InputSums(input_files(config.messages, config.subscriptions))
     if resume:
-        store, manifest, incarnation, aside, name = _prepare_to_go_on(config, folder, sums)
+        store, manifest, incarnation, aside, name = _prepare_resume(config, folder, sums)
         plan = build_plan(config, aside)
     else:
         manifest, incarnation, aside, name = None, 0, NOBODY, uuid.uuid4().hex
         store = CheckpointStore(_checkpoint_folder(config, name))
-    told = began_with(config) | {"began": now_text(), "process": os.getpid(), "run": name}
+    values = began_with(config) | {"began": now_text(), "process": os.getpid(), "run": name}
     poisons: list[Poison] = []
     try:
         while True:
-            told |= {"incarnation": incarnation, "aside": aside.as_json()}
-            folder.write_report(RUNNING, told)
-            checkpoints = _checkpoints(config, store, folder, sums, told)
+            values |= {"incarnation": incarnation, "aside": aside.as_json()}
+            folder.write_report(RUNNING, values)
+            checkpoints = _checkpoints(config, store, folder, sums, values)
             try:
                 report = execute(config, plan, on_progress, stop, checkpoints, manifest, on_opened)
                 break
@@ -176,12 +176,12 @@ def _run_held(
                 plan, incarnation = build_plan(config, aside), behind(incarnation)
         note_rejects(folder, poisons)
     except KeyboardInterrupt:
-        folder.write_report(INTERRUPTED, told | {"error": "stopped before what was in flight had drained"})
+        folder.write_report(INTERRUPTED, values | {"error": "stopped before what was in flight had drained"})
         raise
     except EngineError as error:
-        folder.write_report(FAILED, told | {"error": str(error).splitlines()[0]})
+        folder.write_report(FAILED, values | {"error": str(error).splitlines()[0]})
         raise
-    summary = told | summarise(config, report, time.perf_counter() - began)
+    summary = values | summarise(config, report, time.perf_counter() - began)
     state = INTERRUPTED if report.stopped else FINISHED
     if state == INTERRUPTED:
         summary["limit"] = summary["spouts"]["messages"]["messages"]
@@ -229,7 +229,7 @@ def execute(
 
 
 def go_back(folder: RunFolder, store: CheckpointStore) -> Manifest | None:
-    """See that the folder is as the last checkpoint says; None for the start of the stream."""
+    """Take the folder back to the last checkpoint; None for the start of the stream."""
     manifest = store.newest()
     if manifest is None:
         folder.empty()
@@ -253,7 +253,7 @@ def find_poison(
     manifest: Manifest | None,
     failed: ComponentFailed,
 ) -> Poison | None:
-    """Who is at fault, of the topology that `build` makes; None if that is nobody who could be set aside."""
+    """The rows at fault in the topology that `build` makes; None if no row is."""
     if failed.exit_code not in (TopologyError.exit_code, EngineError.exit_code):
         return None  # input, disk, settings: no row is to blame
     driver_log().warning("looking_for_poison", why=str(failed).splitlines()[0])
@@ -274,13 +274,13 @@ def find_poison(
 
 
 def without(aside: Quarantine, poison: Poison) -> Quarantine:
-    """Those, and who has been found, set aside."""
+    """The quarantine with the rows of `poison`."""
     messages, subscriptions = ([(one, one) for one in found] for found in (poison.messages, poison.subscriptions))
     return aside.with_more(messages, subscriptions)
 
 
 def note_rejects(folder: RunFolder, poisons: Sequence[Poison]) -> None:
-    """Add those set aside to the rejected rows, with their cause."""
+    """Append quarantined rows to the rejected ones, with their cause."""
     rows = [
         {"reason": "poison", "what": poison.cause, "batch": poison.batch, name: number}
         for poison in poisons
@@ -293,23 +293,23 @@ def note_rejects(folder: RunFolder, poisons: Sequence[Poison]) -> None:
 
 
 def _checkpoints(
-    config: RunConfig, store: CheckpointStore, folder: RunFolder, sums: InputSums, told: Mapping[str, Any]
+    config: RunConfig, store: CheckpointStore, folder: RunFolder, sums: InputSums, values: Mapping[str, Any]
 ) -> Checkpoints | None:
     if not config.checkpoint_every:
         return None
-    aside, name = told["aside"], told["run"]
+    aside, name = values["aside"], values["run"]
     return Checkpoints(
         store=store,
         cadence=Cadence(seconds=config.checkpoint_every),
         root=str(folder.path),
         facts=lambda: {"settings": config.as_json(), "inputs": sums.get(), "aside": aside, "run": name},
-        incarnation=told["incarnation"],
+        incarnation=values["incarnation"],
         restarts=config.restarts,
     )
 
 
 def _checkpoint_folder(config: RunConfig, name: str) -> str:
-    """Where the checkpoints of a run lie: in its folder, else in one of its own below the one that the settings name,
+    """The folder of a run's checkpoints: in its own, else in one of its own below the one that the settings name,
     which other runs may share."""
     if config.checkpoints is None:
         return str(config.out.absolute() / CHECKPOINTS)
@@ -331,10 +331,10 @@ def _store_of(config: RunConfig, name: str) -> CheckpointStore:
 def _replaced(config: RunConfig, folder: RunFolder) -> CheckpointStore | None:
     """The checkpoints of the run that is replaced, if they lie elsewhere than in its folder."""
     try:
-        told = folder.report()
+        values = folder.report()
     except InputError:
         return None
-    settings, name = told.get("settings"), told.get("run")
+    settings, name = values.get("settings"), values.get("run")
     place = settings.get("checkpoints") if isinstance(settings, dict) else None
     return _store_of(config.model_copy(update={"checkpoints": place}), name) if place and name else None
 
@@ -347,11 +347,11 @@ def _clear(store: CheckpointStore) -> None:
             store.disk.folder.rmdir()
 
 
-def _prepare_to_go_on(
+def _prepare_resume(
     config: RunConfig, folder: RunFolder, sums: InputSums
 ) -> tuple[CheckpointStore, Manifest | None, int, Quarantine, str]:
-    """The run's checkpoints, the one to go on from, None for the start of the stream, the run's next incarnation, who
-    is set aside, and what the run calls itself.
+    """The run's checkpoints, the one to resume from (None: the start of the stream), the next incarnation, the
+    quarantine, and the run's name.
 
     Raises
     ------
@@ -360,14 +360,14 @@ def _prepare_to_go_on(
     InputError
         If inputs have changed.
     """
-    told = folder.report()
-    if told.get("state") == FINISHED:
+    values = folder.report()
+    if values.get("state") == FINISHED:
         raise ConfigError(f"{folder.path}: this run has finished; there is nothing to go on with")
     if not config.checkpoint_every:
         raise ConfigError(f"{folder.path}: this run was made without checkpoints; run again, with --overwrite")
-    incarnation = behind(int(told.get("incarnation", 0)))
-    aside = Quarantine.of(told.get("aside", {}))
-    name = str(told.get("run", ""))
+    incarnation = behind(int(values.get("incarnation", 0)))
+    aside = Quarantine.of(values.get("aside", {}))
+    name = str(values.get("run", ""))
     store = _store_of(config, name)
     manifest = store.newest()
     if manifest is not None and manifest.facts.get("run") != name:
@@ -409,7 +409,7 @@ def together_of(config: RunConfig, plan: Plan) -> tuple[tuple[str, ...], ...]:
 
 
 def shared_by_default(plan: Plan, address: str | None) -> tuple[tuple[str, ...], ...]:
-    """What shares an actor if nobody says anything; see `together_of`."""
+    """Components that share an actor by default; see `together_of`."""
     return _light(plan) if address is None and (os.cpu_count() or 1) < len(plan.tasks) else ()
 
 

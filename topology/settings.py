@@ -1,10 +1,9 @@
 """Settings of a run: one frozen model, four places to set them, and a note of where each value came from.
 
 Precedence: command line, then environment (`SKYRAY_` and the setting's name), then a TOML file (`skyray.toml` in
-the current folder unless another is named), then the default. A key nobody knows is an error wherever it stands.
-Building `RunConfig(...)` directly reads neither environment nor file, so that tests and programs get what they
-say; `load_config` is the one place where the outside comes in. Read on in `topology.wiring`, which makes a
-topology of these settings.
+the current folder unless another is named), then the default. An unknown key is an error in each of them.
+Building `RunConfig(...)` directly reads neither environment nor file; only `load_config` does. Read on in
+`topology.wiring`, which makes a topology of these settings.
 """
 
 import difflib
@@ -35,21 +34,21 @@ ENV_PREFIX = "SKYRAY_"
 DEFAULT_FILE = "skyray.toml"
 #: Variables with our prefix that are no settings of a run.
 OTHER_VARIABLES = ("SKYRAY_CONFIG", "SKYRAY_KERNEL_CACHE")
-#: A task is an actor of about 130 MB: more than this on one machine is a slip of the keyboard.
+#: A task is an actor of about 130 MB: more than this on one machine is a typing error.
 MAX_TASKS = 4096
 #: Seconds after the start of a run, or live after their arrival, that messages may be dated, unless settings say more.
 MAX_AHEAD_S = 86_400.0
-#: Batches in flight, where nobody says how many and nothing is known of their size.
+#: Batches in flight, where neither settings nor the size of batches give a number.
 CREDITS = 4
-#: Where a batch closes as messages come: the one at hand grows while all credits are out, and what more is in flight
-#: only waits behind what is before it (`benchmarks.latency`). One alone would leave a process idle.
+#: Batches in flight of a live stream, where a batch grows while no credit is left: more of them only wait in queues
+#: (`benchmarks.latency`), and with one a process would be idle.
 LIVE_CREDITS = 2
 
 Tasks = Annotated[int, Field(ge=1, le=MAX_TASKS)]
 
 
 class RunConfig(BaseSettings):
-    """Everything `skyray run` can be told.
+    """The settings of `skyray run`.
 
     Raises
     ------
@@ -68,26 +67,28 @@ class RunConfig(BaseSettings):
     out: Path = Field(description="folder for updates, results and the report of the run")
     window: str = Field(
         default="count:20000",
-        description="how much of the stream is held: count:N messages, or time:SECONDS (also time:90s, 5m, 1h, 2d)",
+        description="how much of the stream is kept: count:N messages, or time:SECONDS (also time:90s, 5m, 1h, 2d)",
     )
     executor: Literal["local", "ray"] = Field(
         default="ray", description="where tasks run: on ray, or local, in one process and deterministic"
     )
     router: Literal["hashing", "location", "keyword", "prefix", "kop", "sop", "dkm-sks", "ps2stream"] = Field(
         default="hashing",
-        description="who gets which subscription: by hash, place, keyword or prefix (these two refuse what they cannot "
-        "place), or by expected cost: kop of keywords, sop of places, dkm-sks of both, ps2stream of parts of the world",
+        description="which task gets a subscription: by hash, place, keyword or prefix (these two refuse what they "
+        "cannot place), or by expected cost: kop of keywords, sop of places, dkm-sks of both, ps2stream of parts of "
+        "the world",
     )
     placement_sample: int = Field(
         default=10_000, ge=1, description="first messages by which kop, sop, dkm-sks and ps2stream estimate costs"
     )
     signatures: Literal["off", "spatial", "spatial+text", "minwise", "approximate"] = Field(
         default="off",
-        description="what query tasks tell of their subscriptions to regions, to be sent fewer messages; minwise: "
-        "keywords by min-wise hashing, approximate: the same read as an estimate, which LOSES updates and counts them",
+        description="summaries of regional subscriptions that query tasks send to routers, to get fewer messages; "
+        "minwise: keywords by min-wise hashing, approximate: the same read as an estimate, which LOSES updates and "
+        "counts them",
     )
-    query_bolts: Tasks = Field(default=2, description="tasks that hold subscriptions")
-    tuple_bolts: Tasks = Field(default=1, description="tasks that hold the window")
+    query_bolts: Tasks = Field(default=2, description="tasks that match subscriptions")
+    tuple_bolts: Tasks = Field(default=1, description="tasks that store the window")
     distribution_bolts: Tasks = Field(default=1, description="tasks that route messages")
     aggregation_bolts: Tasks = Field(default=1, description="tasks that merge partial answers of the window")
     engine: Annotated[dict[str, str], NoDecode] = Field(
@@ -122,7 +123,7 @@ class RunConfig(BaseSettings):
         default=SMOOTHING,
         ge=0.0,
         le=1.0,
-        description="share of the whole collection in the texts of scores that fade",
+        description="weight of the whole collection in the texts of scores that fade",
     )
     max_ahead: float = Field(
         default=MAX_AHEAD_S,
@@ -146,8 +147,8 @@ class RunConfig(BaseSettings):
     )
     rebalance: bool = Field(
         default=False,
-        description="deal subscriptions out anew while the run goes on, behind a checkpoint, where query bolts were "
-        "found to work unevenly (routers location, kop, sop, dkm-sks, ps2stream; executor ray)",
+        description="move subscriptions between query bolts after a checkpoint, where their loads are "
+        "uneven (routers location, kop, sop, dkm-sks, ps2stream; executor ray)",
     )
     credits: int | None = Field(
         default=None,
@@ -158,7 +159,7 @@ class RunConfig(BaseSettings):
     rate: float | None = Field(
         default=None, gt=0.0, le=1e9, description="messages a second at most; by default as fast as they are matched"
     )
-    limit: int | None = Field(default=None, ge=1, description="stop after so many messages")
+    limit: int | None = Field(default=None, ge=1, description="stop after this many messages")
     placement: Literal["auto", "spread", "shared"] = Field(
         default="auto", description="an actor for each task, or one for all light tasks; auto: by the machine's cores"
     )
@@ -182,7 +183,7 @@ class RunConfig(BaseSettings):
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Nothing but the arguments: what comes from outside is `load_config`'s business."""
+        """The arguments only: `load_config` reads environment and file."""
         return (init_settings,)
 
     @field_validator("subscriptions", mode="before")
@@ -252,7 +253,7 @@ def load_config(options: Mapping[str, Any], file: Path | None = None) -> RunConf
     Parameters
     ----------
     options : mapping
-        What the command line said; None stands for "not said".
+        Options of the command line; None: not given.
     file : Path, optional
         TOML file that must exist. Without it `SKYRAY_CONFIG` names the file, or `skyray.toml` is read if there.
 
@@ -265,7 +266,7 @@ def load_config(options: Mapping[str, Any], file: Path | None = None) -> RunConf
     return _build(*collect(options, file))
 
 
-#: What may be other than before where a run is gone on with: no result depends on it.
+#: Settings that may change when a run is resumed: no result depends on them.
 CHANGEABLE = frozenset(
     {
         *("executor", "address", "placement", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts"),
@@ -276,14 +277,14 @@ CHANGEABLE = frozenset(
 
 
 def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
-    """The settings a run goes on with.
+    """The settings of a resumed run.
 
     Parameters
     ----------
     options : mapping
-        What the command line said.
+        Options of the command line.
     before : mapping
-        What the run began with.
+        Settings that the run began with.
 
     Raises
     ------
@@ -295,15 +296,15 @@ def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
     fixed = sorted(given.keys() - CHANGEABLE)
     if fixed:
         raise ConfigError(
-            f"--{fixed[0].replace('_', '-')} cannot change while a run goes on; leave it out (these can: "
+            f"--{fixed[0].replace('_', '-')} cannot change when a run is resumed; leave it out (these can: "
             f"{', '.join('--' + name.replace('_', '-') for name in sorted(CHANGEABLE))})"
         )
-    if given.get("executor") == "local":  # one process, with nobody to share its loads with
+    if given.get("executor") == "local":  # one process: no load to rebalance
         given.setdefault("rebalance", False)
     return _build({**before, **given}, dict.fromkeys(given, "command line"))
 
 
-#: What a live stream cannot be told, has its own words for, or has no use for.
+#: Settings that a live stream does not take, or names otherwise.
 NOT_LIVE = frozenset(
     {
         *("messages", "subscriptions", "out", "executor", "batch", "checkpoints", "rate", "limit"),
@@ -313,7 +314,7 @@ NOT_LIVE = frozenset(
 
 
 def live_config(options: Mapping[str, Any], vocabulary: Path, out: Path, **more: Any) -> RunConfig:
-    """The settings of a live stream: those that are given, and defaults; neither environment nor file is asked.
+    """The settings of a live stream: those that are given, and defaults; neither environment nor file is read.
 
     Parameters
     ----------
@@ -321,7 +322,7 @@ def live_config(options: Mapping[str, Any], vocabulary: Path, out: Path, **more:
         Settings that are not in `NOT_LIVE`.
     vocabulary, out : Path
     **more
-        Settings that are none of the user's.
+        Settings that users cannot give.
 
     Raises
     ------
@@ -388,7 +389,7 @@ def _build(values: dict[str, Any], origins: dict[str, str]) -> RunConfig:
 
 
 def _read_toml(file: Path | None) -> tuple[Path, dict[str, Any]]:
-    """The TOML file to use and what it says; nothing if none was named and the default is not there."""
+    """The TOML file to use and its values; no values if none was named and the default does not exist."""
     named = file or (Path(os.environ["SKYRAY_CONFIG"]) if os.environ.get("SKYRAY_CONFIG") else None)
     path = named or Path(DEFAULT_FILE)
     if not path.is_file():
@@ -407,7 +408,7 @@ def _read_environment() -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        For a variable with our prefix that is no setting: a misspelt one would be ignored without a word.
+        For a variable with our prefix that is no setting: a misspelt one would be ignored silently.
     """
     settings = {f"{ENV_PREFIX}{name.upper()}" for name in RunConfig.model_fields}
     for variable in sorted(map(str.upper, os.environ)):

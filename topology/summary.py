@@ -50,12 +50,12 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
 
 
 def _of_each_kind(tasks: list[dict[str, Any]], figure: str) -> dict[str, int]:
-    """A figure that tasks tell by kind, of all of them together."""
+    """A figure that tasks report by kind, summed over tasks."""
     return {kind: sum(part[figure].get(kind, 0) for part in tasks) for kind in tasks[0][figure]}
 
 
 def began_with(config: RunConfig) -> dict[str, Any]:
-    """What is known of a run before it begins, as JSON-ready values."""
+    """The values of `run.json` that are known before the run, JSON-ready."""
     return {
         "messages": str(config.messages.resolve()),
         "subscriptions": [str(path.resolve()) for path in config.subscriptions],
@@ -77,21 +77,21 @@ def began_with(config: RunConfig) -> dict[str, Any]:
 def signature_figures(mode: str, parts: dict[str, list[dict[str, Any]]], messages: int) -> dict[str, Any]:
     """What signatures cost and save.
 
-    The optimum is a message sent only where it matches a boolean subscription or is a candidate of a skyline one; those
-    that were lost are among it.
+    The optimum sends a message only where it matches a boolean subscription or is a candidate of a skyline one; it
+    includes lost ones.
     """
     if mode == "off":
         return {"mode": mode}
     routing = parts["distribution"]
-    asked, kept_back = (sum(part[f"signature_{name}"] for part in routing) for name in ("asked", "kept_back"))
+    requested, kept_back = (sum(part[f"signature_{name}"] for part in routing) for name in ("asked", "kept_back"))
     useful, lost = (sum(part[f"messages_{name}"] for part in parts["query"]) for name in ("met", "lost"))
-    sent, each = asked - kept_back, max(1, messages)
+    sent, each = requested - kept_back, max(1, messages)
     pairs = {kind: sum(part["pairs_lost"][kind] for part in parts["query"]) for kind in parts["query"][0]["pairs_lost"]}
     return {
         "mode": mode,
         "bytes": routing[0]["signature_bytes"],
         "patch_bytes": sum(part["signature_patch_bytes"] for part in routing),
-        "asked_per_message": asked / each,
+        "asked_per_message": requested / each,
         "let_through_per_message": sent / each,
         "optimum_per_message": (useful + lost) / each,
         "false_positive_share": (sent - useful) / sent if sent else 0.0,

@@ -5,8 +5,8 @@
                  distribution ──window──▶ tuples ··partial··▶ aggregation ··answer··▶ query
                  query ··relax, raise, signature··▶ distribution ··relaxed··▶ query ··ask··▶ tuples
 
-Dotted edges are feedback: they carry no end and no credit. What travels on each stream stands in `bolts.payloads`. A
-message's way goes on in `spouts.parquet`, then `bolts.distribution`; `topology.running` starts what is wired here.
+Dotted edges are feedback: they carry no end and no credit. `bolts.payloads` has the payload of each stream. Read on in
+`spouts.parquet`, then `bolts.distribution`; `topology.running` runs what is wired here.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -52,7 +52,7 @@ from topology.core.api.plan import Plan
 from topology.engines import kinds_with
 from topology.settings import CREDITS, LIVE_CREDITS, RunConfig
 
-#: Small batches in flight where nobody says how many: at most, and about how many messages they make together.
+#: Small batches in flight, where settings give no number: at most, and how many messages they have together.
 _MOST_CREDITS, _IN_FLIGHT = 32, 1_000
 #: Messages by which `location` balances the world.
 _LOAD_SAMPLE = 20_000
@@ -84,18 +84,18 @@ def wire(
     kinds : Kinds
         Those there may be subscriptions of; spouts and router must know the same ones.
     engines, window_indexes : mapping of kind to name
-        The default of each kind that is not named.
+        Other kinds use their defaults.
     options : mapping
         See `matching.operator.OperatorContext.options`.
     asking : collection of str
-        Kinds that there may be subscriptions of, for which the tuple bolts then index their messages; all by default.
-    fading : Fading
+        Kinds that have subscriptions, for which the tuple bolts index messages; all by default.
+    fading : DecayParameters
         How scores fade, for kinds that do; needed where there may be subscriptions of one.
 
     Raises
     ------
     ConfigError
-        For a kind, an engine, a window index or an option nobody knows.
+        For an unknown kind, engine, window index or option.
     TopologyError
         For numbers of tasks that cannot be.
     """
@@ -104,7 +104,7 @@ def wire(
         if not kinds.named(name).runs:
             raise ConfigError(f"kind {name}: has no engine, so there is nothing to choose for it")
     kinds = kinds_with(kinds, engines, window_indexes)
-    for kind in kinds.run:  # refuse what nobody knows here, not in an actor
+    for kind in kinds.run:  # refuse unknown names here, not in an actor
         kind.make_operator(OperatorContext(space, window, options=options, fading=fading), engines.get(kind.name))
         if kind.windowed or kind.name in window_indexes:
             kind.window(window_indexes.get(kind.name))
@@ -167,7 +167,7 @@ def warm_up(
 
 
 def space_of(config: RunConfig) -> Space:
-    """The world of a run: the box asked for, by default the extent of the messages.
+    """The world of a run: the box of the settings, by default the extent of the messages.
 
     Raises
     ------
@@ -192,13 +192,12 @@ def router_of(
 ) -> Router:
     """The router of a run. `location` balances the world by `load`, points of the unit square (float64[n] each).
 
-    By default `load` is a sample of the messages. Routers that place by cost know nothing of the messages without a
-    vocabulary.
+    By default `load` is a sample of the messages. Without a vocabulary, routers that place by cost have no costs.
 
     Raises
     ------
     ConfigError
-        For a router nobody knows, or signatures that it has no use for.
+        For an unknown router, or signatures that it does not use.
     """
 
     def sample() -> tuple[Float64, Float64]:
@@ -213,7 +212,7 @@ def router_of(
 
 
 def costs_of(config: RunConfig, space: Space, vocabulary: Vocabulary) -> Costs:
-    """What placement by cost knows of the messages: the first ones, or the vocabulary where there are too few."""
+    """Costs for placement: from the first messages, or from the vocabulary where there are too few."""
     sample = read_first(config.messages, space, config.placement_sample, config.follow)
     if len(sample) == config.placement_sample:
         return SampleCosts(space, sample)
@@ -232,17 +231,17 @@ def check_placeable(config: RunConfig, vocabulary: Vocabulary, space: Space, kin
     Raises
     ------
     ConfigError
-        That names the router, the first such subscription, where it stands, and the remedy.
+        With the router, the first such subscription, its file and line, and the remedy.
     InputError
         If a file is missing or cannot be read to its end.
     """
     if not any(placeable(config.router, kinds, kind.name, True) for kind in kinds.run):
         return  # there is nothing to look for
-    asked = first_that(unplaceable(config.router, kinds), config.subscriptions, vocabulary, space, kinds)
-    if asked is not None:
+    refused = first_that(unplaceable(config.router, kinds), config.subscriptions, vocabulary, space, kinds)
+    if refused is not None:
         raise ConfigError(
-            f"subscription {asked.subscription_id!r} ({asked.path}, line {asked.line}) {asked.finding}; use --router "
-            "hashing or location, or leave such subscriptions out of the files"
+            f"subscription {refused.subscription_id!r} ({refused.path}, line {refused.line}) {refused.finding}; use "
+            "--router hashing or location, or leave such subscriptions out of the files"
         )
 
 
@@ -260,21 +259,21 @@ def check_boundaries(config: RunConfig, cuts: Cuts) -> None:
 
 
 def credits_of(config: RunConfig, cuts: Cuts) -> int:
-    """How many batches may be in flight in a run: as many as asked for, else as their size wants."""
+    """How many batches may be in flight in a run: by the settings, else by their size."""
     return credits_for(_usual_batch(config, cuts)) if config.credits is None else config.credits
 
 
 def credits_for(batch: float | None) -> int:
-    """How many batches of so many messages may be in flight; None: nobody knows how many they have.
+    """How many batches of `batch` messages may be in flight; None: their size is unknown.
 
-    Small ones cost what it takes to tell a process of each, and those in flight together can share that
-    (`topology.core.tasks.worker`). What is in flight, and what the tuple bolts keep for it, stays bounded in messages.
+    The cost of a small batch is its calls between processes, which several in flight can share
+    (`topology.core.tasks.worker`). Messages in flight, and those that tuple bolts keep for them, stay bounded.
     """
     return CREDITS if batch is None else int(np.clip(np.ceil(_IN_FLIGHT / max(batch, 1.0)), CREDITS, _MOST_CREDITS))
 
 
 def _usual_batch(config: RunConfig, cuts: Cuts) -> float | None:
-    """Messages of a batch in the mean, as far as can be told before anything is read; None if it cannot."""
+    """Mean messages of a batch, from manifests and logs only; None if unknown."""
     if cuts.log:
         ends = read_ends(cuts.log)
         return (int(ends[-1]) + 1) / ends.shape[0] if ends.shape[0] else None
@@ -288,7 +287,7 @@ def _usual_batch(config: RunConfig, cuts: Cuts) -> float | None:
 
 
 def unplaceable(router: str, kinds: Kinds = KINDS) -> Callable[[Mapping[str, Any]], str | None]:
-    """Says why a router cannot place a subscription, of which the columns are given; None if it can."""
+    """A function of a subscription's columns: why the router cannot place it, None if it can."""
 
     def why(row: Mapping[str, Any]) -> str | None:
         found = placeable(router, kinds, str(row.get("kind")), row.get("match") == "any")
@@ -298,29 +297,28 @@ def unplaceable(router: str, kinds: Kinds = KINDS) -> Callable[[Mapping[str, Any
 
 
 def check_rebalance(config: RunConfig, router: Router) -> None:
-    """Refuse to deal loads out anew where that cannot be. Raises ConfigError, with what to do."""
+    """Refuse to rebalance where that is impossible. Raises ConfigError, with what to do."""
     remedies = (
         (
             not router.rebalances,
-            f"router {router.name} deals out by hash alone: use --router {' or '.join(REBALANCING)}",
+            f"router {router.name} places by hash only: use --router {' or '.join(REBALANCING)}",
         ),
         (
             config.executor == "local",
-            "the local executor has one process, whose work is nobody else's: use --executor ray",
+            "the local executor has one process: use --executor ray",
         ),
         (config.query_bolts < 2, "there is one query bolt: use --query-bolts 2 or more"),
-        (not config.checkpoint_every, "it goes back to a checkpoint, and there are none: use --checkpoint-every 10"),
+        (not config.checkpoint_every, "it needs checkpoints: use --checkpoint-every 10"),
     )
     for refused, why in remedies:
         if config.rebalance and refused:
             raise ConfigError(f"--rebalance: {why}, or leave --rebalance out")
 
 
-def build_plan(config: RunConfig, aside: Quarantine = NOBODY, kinds: Kinds = KINDS) -> Plan:
-    """The topology that the settings ask for, without those set aside; reads the manifest, the vocabulary and a sample
-    of the messages.
+def build_plan(config: RunConfig, quarantine: Quarantine = NOBODY, kinds: Kinds = KINDS) -> Plan:
+    """The topology of a run, without quarantined rows; reads the manifest, the vocabulary and a sample of the messages.
 
-    Where the router places by keyword, the subscriptions are looked through for some that it cannot place.
+    Where the router places by keyword, subscriptions are checked for some that it cannot place.
 
     Raises
     ------
@@ -338,31 +336,31 @@ def build_plan(config: RunConfig, aside: Quarantine = NOBODY, kinds: Kinds = KIN
     source, out = config.messages.absolute(), config.out.absolute()
     files = [path.absolute() for path in config.subscriptions]
     asking = named_in(kinds.names, config.subscriptions)
-    asked = sorted({column for name in asking for column in kinds.named(name).columns})
+    required = sorted({column for name in asking for column in kinds.named(name).columns})
     messages = ParquetSpout(
-        source, window, space, cuts, config.limit, config.follow, asked=asked, max_ahead_s=config.max_ahead,
-        rate=config.rate, aside=aside,
+        source, window, space, cuts, config.limit, config.follow, asked=required, max_ahead_s=config.max_ahead,
+        rate=config.rate, aside=quarantine,
     )  # fmt: skip
     subscriptions = SubscriptionSpout(
-        files, vocabulary, space, rejects=out / "rejected.jsonl", kinds=kinds, aside=aside
+        files, vocabulary, space, rejects=out / "rejected.jsonl", kinds=kinds, aside=quarantine
     )
     credits = credits_of(config, cuts)
     return _wired(config, messages, subscriptions, router, space, vocabulary, kinds, credits, asking=asking)
 
 
-def build_live_plan(config: RunConfig, log: str, listener: str | None, aside: Quarantine = NOBODY) -> Plan:
-    """The topology over a log that grows, which tells updates at once.
+def build_live_plan(config: RunConfig, log: str, listener: str | None, quarantine: Quarantine = NOBODY) -> Plan:
+    """The topology over a write-ahead log, which publishes updates at once.
 
     Parameters
     ----------
     config : RunConfig
-        Its `messages` are the ETL's folder with words and world; where the router asks for a sample of messages, those
-        in there stand for those to come. Its `subscriptions` are not read.
+        Its `messages` are the ETL's folder with words and world; a router that needs a sample of messages takes
+        these. Its `subscriptions` are not read.
     log : str
         Path (`spouts.log`).
     listener : str or None
         Path of a socket (`bolts.publishing`).
-    aside : Aside
+    quarantine : Quarantine
 
     Raises
     ------
@@ -373,8 +371,8 @@ def build_live_plan(config: RunConfig, log: str, listener: str | None, aside: Qu
     router = router_of(config, space, vocabulary=vocabulary)
     check_rebalance(config, router)
     words = str(config.messages.absolute())
-    messages = LoggedMessages(log, words, window, space, aside)
-    subscriptions = LoggedSubscriptions(log, words, space, aside=aside)
+    messages = LoggedMessages(log, words, window, space, quarantine)
+    subscriptions = LoggedSubscriptions(log, words, space, aside=quarantine)
     credits = config.credits or LIVE_CREDITS
     return _wired(config, messages, subscriptions, router, space, vocabulary, KINDS, credits, listener=listener)
 
@@ -392,10 +390,10 @@ def _wired(
     listener: str | None = None,
 ) -> Plan:
     window = Window.parse(config.window)
-    lasting = tuple(kind.code for kind in kinds if kind.lasting)
+    cumulative = tuple(kind.code for kind in kinds if kind.lasting)
     rows = None if config.checkpoint_every else PART_ROWS
     out = str(config.out.absolute())
-    delivery = DeliveryBolt(out, window, credits, config.sink, file_rows=rows, lasting=lasting, listener=listener)
+    delivery = DeliveryBolt(out, window, credits, config.sink, file_rows=rows, lasting=cumulative, listener=listener)
     return wire(
         messages,
         subscriptions,

@@ -13,7 +13,7 @@ from topology.core.metrics import TaskStatus
 
 
 class TaskFailure(NamedTuple):
-    """Why a task cannot go on.
+    """Why a task has failed.
 
     `summary` is one line: task, method, cause; `trace` the traceback as text; `consequence` says that the cause is most
     likely another task's failure.
@@ -58,7 +58,7 @@ def deadlocked(plan: Plan, statuses: Sequence[TaskStatus]) -> TopologyError:
     """The error for a topology in which nothing is in flight and not every task has ended."""
     lines = [f"- {plan.tasks[status.address]} {status.waits_for}" for status in statuses if not status.ended]
     return TopologyError(
-        f"topology {plan.name!r} is deadlocked: nothing is on its way, and these tasks have not ended "
+        f"topology {plan.name!r} is deadlocked: nothing is in flight, and these tasks have not ended "
         "(acknowledge every batch; let idle() say True once nothing is awaited):\n" + "\n".join(lines)
     )
 
@@ -67,6 +67,6 @@ def not_quiet(plan: Plan, number: int, awaits: Mapping[int, str]) -> TopologyErr
     """The error for a pause at which nothing is in flight, but the tasks at these addresses await something."""
     lines = [f"- {plan.tasks[address]} {why}" for address, why in awaits.items()]
     return TopologyError(
-        f"topology {plan.name!r} cannot be paused behind batch {number}: nothing is on its way, but "
+        f"topology {plan.name!r} cannot be paused behind batch {number}: nothing is in flight, but "
         "(acknowledge every batch; let quiet() say True once nothing is awaited):\n" + "\n".join(lines)
     )

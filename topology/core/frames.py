@@ -140,7 +140,7 @@ def decode(buffer: Buffer, origin: str = "frame") -> tuple[dict[str, Any], dict[
 def _frame(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> list[Buffer]:
     """The pieces of a frame; arrays are not copied."""
     columns = {name: _storable(name, array) for name, array in arrays.items()}
-    # Offsets depend on the size of the header, which holds the offsets: sizes of msgpack integers vary, so the
+    # Offsets depend on the size of the header, which has the offsets: sizes of msgpack integers vary, so the
     # header is written again until it keeps its size. Offsets only grow with it, so this ends.
     header_bytes = 0
     while True:

@@ -78,7 +78,7 @@ class _UnfitError(Exception):
 def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ...]:
     """The tuple with its arrays sealed, or itself if all of them are.
 
-    A small batch has some hundred fields, most of them empty columns, on its way from task to task: all checks
+    A small batch has some hundred fields, most of them empty columns: all checks
     of a field are in this loop, by exact type first, and a tuple all of whose arrays are read-only stays as it is.
     """
     fields: list[Any] | None = None

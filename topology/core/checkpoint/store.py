@@ -321,7 +321,7 @@ class Writer:
 class Written(NamedTuple):
     """Outcome of one task's snapshot; seconds of copying and writing.
 
-    `file` is None, and `error` says why, if it failed; `fatal` says why the run cannot go on.
+    `file` is None, and `error` says why, if it failed; `fatal` says why the run must end or go back.
     """
 
     address: int

@@ -1,11 +1,11 @@
 """Ray itself: started on this machine, or joined where it runs, and left again.
 
 Without an address a run has a Ray of its own, whatever clusters run beside it or have left their address behind. With
-one, a process of our own tries the cluster first: whoever asks Ray to join an address where nobody answers waits for
-minutes and cannot be interrupted. Used by `topology.core.executors.ray`.
+one, a separate process tries the cluster first: joining an address that does not answer takes minutes and cannot be
+interrupted. Used by `topology.core.executors.ray`.
 
-Ray lets every user of the machine write to its folder, in which its sockets and the code of its workers lie. One of our
-own has it in a folder that nobody else may enter, which goes with it.
+Ray lets every user of the machine write to its folder, in which its sockets and the code of its workers lie. A Ray
+of our own gets a private folder, which is removed with it.
 """
 
 import logging
@@ -33,17 +33,17 @@ from matching.errors import ConfigError, TopologyError
 from topology.core.executors import orphan_reaper as guarding
 from topology.core.executors.orphan_reaper import MARK
 
-#: How long the head of a cluster may take to answer, once the process that asks it has started, which may take as
-#: long; a node of it on this machine may still be starting, for twice as long.
+#: How long the head of a cluster may take to answer, once the trial process has started, which may take as long; a
+#: node of it on this machine may still be starting, for twice as long.
 ANSWER_S = 8
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-#: The processes of Ray without which nothing goes on.
+#: The processes that Ray cannot run without.
 _VITAL = {ray_constants.PROCESS_TYPE_GCS_SERVER: "control service", ray_constants.PROCESS_TYPE_RAYLET: "raylet"}
 #: Paths of sockets may have 107 bytes, and those of Ray take up to 81 below the temporary folder.
 _PLACE_BYTES = 107 - len("/ray-12345678/ray/session_2026-01-01_00-00-00_123456_1234567/sockets/plasma_store")
-#: Said to whoever names a cluster that does not answer.
+#: Remedy for a cluster that does not answer.
 _REMEDY = "start it (ray start --head), or leave --address out to run on this machine"
-#: What `_loopback_kept` says, for a process that starts.
+#: The variable for a new process that does what `_loopback_kept` does.
 _KEEP_LOOPBACK = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
 #: Joins and leaves; the last line on standard output says why that failed, and an alarm ends what takes too long. Ray
 #: by itself would try again and again, and wait a minute for a node on this machine to appear.
@@ -71,7 +71,7 @@ except Exception as error:
 
 
 def _not_ours() -> str | None:
-    """Of a Ray that others have started, it is theirs to see to it that it lives."""
+    """A Ray that others have started is not watched."""
     return None
 
 
@@ -79,14 +79,14 @@ def _not_ours() -> str | None:
 def connected(address: str | None, log_to_driver: bool = False) -> Iterator[Callable[[], str | None]]:
     """A block with Ray in it: what this process is connected to already, else a cluster, else one of its own.
 
-    Yields what tells which process of a Ray of our own has died, None while all live. Once one has, calls of Ray may
-    wait for ever, or end this process: only the end of the block is safe.
+    Yields a function that returns which process of our own Ray has died, None while all live. After a death, calls of
+    Ray may block for ever or end this process: only the end of the block is safe.
 
     Parameters
     ----------
     address : str, optional
         HOST:PORT of the head of a running cluster, of which this machine has to be a node; `auto` for the one that
-        RAY_ADDRESS names, else `ray start` was told of here last. None, or `local`: Ray is started here, on loopback,
+        RAY_ADDRESS names, else the last `ray start` here. None, or `local`: Ray is started here, on loopback,
         and ended with the block.
     log_to_driver : bool
         Whether Ray shows what worker processes print.
@@ -119,7 +119,7 @@ def connected(address: str | None, log_to_driver: bool = False) -> Iterator[Call
 
 
 def _dead() -> str | None:
-    """Which process of our own Ray has died, if one has. Asks the system, not Ray; 10 us."""
+    """Which process of our own Ray has died, if one has. Queries the system, not Ray; 10 us."""
     node: Any = ray_worker._global_node
     for kind, process in node.dead_processes() if node is not None else ():
         if kind in _VITAL:
@@ -149,8 +149,8 @@ def _start(address: str | None, folder: str, **options: Any) -> None:
 def _loopback_kept() -> Iterator[None]:
     """While Ray starts or is joined: 127.0.0.1 stays what it is.
 
-    Ray takes it for the address of the machine in its network, and whoever has another address than that of loopback
-    listens to all the world. It does not where it runs no clusters, so it is told that this is such a machine.
+    Ray replaces it by the machine's network address, and then listens on all interfaces. It does not where clusters are
+    disabled, so they are.
     """
     in_clusters, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
     try:
@@ -161,7 +161,7 @@ def _loopback_kept() -> Iterator[None]:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """While Ray starts: SIGTERM goes on meaning what it meant to this process before, if that was anything.
+    """While Ray starts: keep this process's handler of SIGTERM, if it has one.
 
     Ray takes it twice. Its handler in Python raises what `ray.wait` turns into another exit code; its handler in C++
     ends a process that takes more than 3 s to unwind, with a stack trace. There is a variable that turns the latter
@@ -182,9 +182,9 @@ def _signals_kept() -> Iterator[None]:
 
 @contextmanager
 def _stdout_kept() -> Iterator[None]:
-    """Standard output is the caller's, who may write one JSON document there: what Ray says goes to standard error.
+    """Standard output is the caller's, who may write one JSON document there: Ray's output goes to standard error.
 
-    Warnings of raylets it prints on standard output, also where nobody asked for what workers print.
+    Ray prints warnings of raylets on standard output, also with `log_to_driver` off.
     """
     printed = ray_worker.print_worker_logs
     ray_worker.print_worker_logs = lambda data, _, ignore_prefix=False: printed(data, sys.stderr, ignore_prefix)
@@ -209,7 +209,7 @@ def _found() -> str:
 
 
 def _address_left() -> str | None:
-    """What `ray start` was told of here last, by this user or by root: all users can write to the folder of Ray."""
+    """The address of the last `ray start` here, by this user or by root: all users can write to the folder of Ray."""
     path = get_ray_address_file(None)
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
@@ -229,7 +229,7 @@ def _address_left() -> str | None:
 
 
 def _use_token() -> None:
-    """Show the token of this machine, as `ray start` asks for it where there is one: whoever joins has to be told."""
+    """Show the token of this machine, as clusters of `ray start` require it where there is one."""
     level = authentication.logger.level
     authentication.logger.setLevel(logging.ERROR)
     try:
@@ -288,14 +288,13 @@ def _split(address: str) -> tuple[str, str]:
 
 @contextmanager
 def _ended_with_the_block(own: bool) -> Iterator[str]:
-    """Whatever Ray starts within the block, and what that starts, has ended after it, however it was left.
+    """End all processes that Ray has started within the block, and their children, however the block is left.
 
     Ray ends what it has a list of. A start that was interrupted left no list; and once a raylet has died of a Ctrl-C
-    that went to all, its agents are nobody's children and look for it every few seconds only. So all are marked by a
+    that went to all, its agents are orphans and look for it every few seconds only. So all are marked by a
     variable, which every process inherits, and a guard ends them when this process is killed.
 
-    Yields the folder for Ray to put its own into if it is our `own`, which nobody else may enter and which goes with
-    the block, else an empty text.
+    Yields a private folder for Ray's files if it is our `own`, removed with the block, else an empty text.
     """
     mark, code = uuid.uuid4().hex, str(Path(ray.__file__).parent)
     folder = _folder_for_ray() if own else ""
@@ -326,7 +325,7 @@ def _ended_with_the_block(own: bool) -> Iterator[str]:
 
 
 def _folder_for_ray() -> str:
-    """A new folder of this user alone: where Ray would have its own, or in /tmp if paths were too long for sockets."""
+    """A new private folder: where Ray would have its own, or in /tmp if paths were too long for sockets."""
     place = get_default_system_temp_dir()
     if "RAY_TMPDIR" not in os.environ and len(os.fsencode(place)) > _PLACE_BYTES:
         place = "/tmp"

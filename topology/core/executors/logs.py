@@ -16,7 +16,7 @@ _LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 class LogEvent(NamedTuple):
-    """One line of a task's log on its way to the driver."""
+    """One line of a task's log for the driver."""
 
     level: str
     event: str

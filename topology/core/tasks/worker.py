@@ -39,7 +39,7 @@ Placement = tuple[tuple[int, ...], ...]
 
 
 class Parcel(NamedTuple):
-    """One payload on its way to the task at `address`; `edge` and `number` as in
+    """One payload in flight to the task at `address`; `edge` and `number` as in
     `topology.core.tasks.task.Destination`.
     """
 
