@@ -46,7 +46,7 @@ from topology.settings import RunConfig
 from topology.summary import began_with, summarise
 from topology.wiring import build_plan
 
-#: Components that are light beside the query bolts: one process has room for all of them (see
+#: Components that are light beside the query bolts: one process can run all of them (see
 #: `topology.core.tasks.worker`).
 LIGHT = ("messages", "subscriptions", "distribution", "tuples", "aggregation", "delivery")
 
@@ -356,13 +356,13 @@ def _prepare_resume(
     Raises
     ------
     ConfigError
-        If the run has finished, or was not saved as it went.
+        If the run has finished, or has no checkpoints.
     InputError
         If inputs have changed.
     """
     values = folder.report()
     if values.get("state") == FINISHED:
-        raise ConfigError(f"{folder.path}: this run has finished; there is nothing to go on with")
+        raise ConfigError(f"{folder.path}: this run has finished; there is nothing to resume")
     if not config.checkpoint_every:
         raise ConfigError(f"{folder.path}: this run was made without checkpoints; run again, with --overwrite")
     incarnation = behind(int(values.get("incarnation", 0)))

@@ -129,8 +129,8 @@ class RunConfig(BaseSettings):
         default=MAX_AHEAD_S,
         ge=0.0,
         le=1e12,
-        description="messages dated so many seconds after the start (live: after they came) are set aside, where times "
-        "matter",
+        description="messages dated more than this many seconds after the start (live: after arrival) are left out, "
+        "where times matter",
     )
     checkpoint_every: float = Field(
         default=10.0,

@@ -19,7 +19,7 @@ _PER_DOUBLING = 16
 #: From below 1 microsecond to 2**36 microseconds (19 hours); what lies beyond falls into the last bucket.
 _BUCKETS = 36 * _PER_DOUBLING + 1
 
-#: Over how long a share of the time at work is taken: work counts when it is done, and a batch may take seconds.
+#: Span of `busy_share`, in seconds: a batch counts when it is done, and may take seconds.
 BUSY_SPAN_S = 10.0
 
 
@@ -54,12 +54,12 @@ class LatencyHistogram:
         self.counts = self.counts + other.counts
         self.max_s = max(self.max_s, other.max_s)
 
-    def quantile(self, share: float) -> float | None:
+    def quantile(self, fraction: float) -> float | None:
         """Upper edge, in seconds, of the bucket with the given quantile of latencies; None while empty."""
         total = int(self.counts.sum())
         if total == 0:
             return None
-        rank = max(1, int(np.ceil(share * total)))
+        rank = max(1, int(np.ceil(fraction * total)))
         bucket = int(np.searchsorted(np.cumsum(self.counts), rank))
         return min(self.max_s, 2.0 ** (bucket / _PER_DOUBLING) * 1e-6)
 

@@ -96,7 +96,7 @@ class _Links:
     def __init__(self, tasks: int, seed: int | None):
         self.tasks = tasks
         self.publishing = tasks * tasks
-        self.links: list[deque[Parcel]] = [deque() for _ in range(tasks * tasks)]
+        self.queues: list[deque[Parcel]] = [deque() for _ in range(tasks * tasks)]
         self.scheduler = RoundRobin() if seed is None else SeededShuffle(seed, tasks * tasks + 1)
         self.checks = seed is not None
 
@@ -116,7 +116,7 @@ class _LocalChannel:
         sent_fingerprint = fingerprint(payload) if links.checks and size_bytes else None
         for address, edge, number in destinations:
             link = self._sender * links.tasks + address
-            waiting = links.links[link]
+            waiting = links.queues[link]
             if not waiting:
                 links.scheduler.add(link)
             waiting.append(Parcel(edge, self._sender, number, payload, sent_fingerprint))
@@ -392,7 +392,7 @@ class _LocalRun:
                     f"cannot be paused behind batch {self._last}; choose an earlier one"
                 )
         else:
-            waiting = links.links[link]
+            waiting = links.queues[link]
             parcel = waiting.popleft()
             if waiting:
                 links.scheduler.add(link)
@@ -418,7 +418,7 @@ class _LocalRun:
         return all(host.ended for host in self._hosts)
 
     def _anything_waits(self) -> bool:
-        return any(self._links.links)
+        return any(self._links.queues)
 
     def _close(self) -> None:
         if self._writer is not None:

@@ -1,4 +1,4 @@
-"""Ends what Ray has started here once the process that asked for it is gone, however it went.
+"""Ends what Ray has started here once the process that started it has ended or was killed.
 
 `topology.core.executors.connection` starts this file as a process of its own that holds the reading end of a pipe. The
 pipe closes with the process that writes to it, also when that is killed; Ray's own agents would take a minute to
