@@ -58,7 +58,7 @@ def etl(*inputs: str | os.PathLike[str], out: str | os.PathLike[str], **options:
     Raises
     ------
     ConfigError, InputError
-        For an option that there is not or that cannot be used, and for input that cannot be read.
+        For an unknown or invalid option, and for input that cannot be read.
     """
     from gateway.shell.suggesting import refuse_unknown
     from spark_etl.job import EtlOptions, run_etl
@@ -83,7 +83,7 @@ def run(
     out : path
         Folder for updates, results and the report.
     **settings
-        Fields of `topology.settings.RunConfig`, such as `window`, `executor` or `overwrite`; what is not said here is
+        Fields of `topology.settings.RunConfig`, such as `window`, `executor` or `overwrite`; others are
         taken from the environment and skyray.toml, as `skyray run` does.
 
     Returns
@@ -94,7 +94,7 @@ def run(
     Raises
     ------
     EngineError
-        For a setting that there is not or that cannot be used, and for what else may go wrong.
+        For an unknown or invalid setting, and other failures.
     """
     from gateway.shell.suggesting import refuse_unknown
     from topology import running
@@ -120,7 +120,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """`Engine` and `Run`, which take a second to import, when they are asked for."""
+    """`Engine` and `Run`, imported on first use, which takes a second."""
     if name == "Engine":
         from gateway.live.engine import Engine
 

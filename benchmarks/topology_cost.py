@@ -42,7 +42,7 @@ from bolts.query import QueryBolt
 from distribution.placement.costs import SampleCosts
 from distribution.router import Router
 from distribution.routers import router_named
-from gateway.load.check import told_in
+from gateway.load.check import read_delivered
 from matching.bulk_oracle import of_numbers
 from matching.errors import ConfigError
 from matching.local_engine import LocalEngine
@@ -238,7 +238,7 @@ def checked(stream: Stream, saved: Saved) -> tuple[dict[str, Any], str]:
         digest = told_by(local.run_local(plan, resume=saved), stream)["digest"]
         subscriptions = pa.array([f"{case.kind.name}-{number}" for number in case.table.number])
         messages = pa.array([f"m{seq}" for seq in case.messages.seq])
-        told, misnamed = told_in(Path(out), subscriptions, messages, -1, len(messages))
+        told, misnamed = read_delivered(Path(out), subscriptions, messages, -1, len(messages))
     if history is None:
         last = None if case.kind.windowed else behind + max(1, _CHECKED_MESSAGES // case.batch)
         same, *compared = held_against(case, told, stream.boundaries[stream.joined : last], _CHECKED)

@@ -1,10 +1,10 @@
-"""The command line: what people and scripts type. Each command is a file of `gateway.commands`, put together here.
+"""The command line. Each command is a file of `gateway.commands`; they are put together here.
 
 A command reads its options, imports what it needs only then (so that `skyray --help` answers at once), calls the
-project and prints its answer. Read on in `gateway/commands/run.py`, where the way of the data begins.
+project and prints its answer. Read on in `gateway/commands/run.py`, where reading the project begins.
 
 Exit codes: 0 done; 1 done, but the answer is no (not exact, a fault found); 2 wrong use or setting; 3 to 8 the
-errors of `matching.errors`; 130 interrupted; 141 whoever read the output has gone; 143 terminated. What the system
+errors of `matching.errors`; 130 interrupted; 141 the reader of the output has gone; 143 terminated. What the system
 refuses is 6 where it is about writing, 4 where it is about reading.
 """
 
@@ -55,10 +55,12 @@ app = typer.Typer(
 def skyray(
     version_of: Annotated[
         bool | None,
-        typer.Option("--version", callback=version.tell, is_eager=True, help="Print the version of Skyray, and exit."),
+        typer.Option(
+            "--version", callback=version.print_version, is_eager=True, help="Print the version of Skyray, and exit."
+        ),
     ] = None,
 ) -> None:
-    """What stands before the name of a command."""
+    """Options before the name of a command."""
 
 
 for command in (
@@ -107,9 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_command(given: list[str], interrupts: Interrupts) -> int:
-    """The exit code of a command, after its error was told."""
+    """Run a command and report its error; returns the exit code."""
 
-    def tell(message: str, details: bool = False) -> None:
+    def report(message: str, details: bool = False) -> None:
         if interrupts.came is None:  # else it is but a consequence
             fail(message, details)
 
@@ -117,17 +119,17 @@ def _run_command(given: list[str], interrupts: Interrupts) -> int:
         check_packages()
         return int(typer.main.get_command(app).main(given, prog_name="skyray", standalone_mode=False) or 0)
     except EngineError as error:
-        tell(str(error), details=error.exit_code in (EngineError.exit_code, TopologyError.exit_code))
+        report(str(error), details=error.exit_code in (EngineError.exit_code, TopologyError.exit_code))
         return error.exit_code
     except TyperException as error:
         if message := error.format_message():  # empty when the help was printed instead
-            tell(f"{message} Try `skyray --help`.")
+            report(f"{message} Try `skyray --help`.")
         return error.exit_code
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - or the interpreter complains while it exits
         return 141
     except OSError as error:
-        tell(f"{error.filename or 'system'}: {error.strerror or error}; check the path and its permissions")
+        report(f"{error.filename or 'system'}: {error.strerror or error}; check the path and its permissions")
         return (DeliveryError if error.errno in _UNWRITABLE else InputError).exit_code
     except SystemExit as ended:
         if isinstance(ended.__context__, BrokenPipeError):  # Typer and Rich turn it into this

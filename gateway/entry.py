@@ -19,7 +19,7 @@ def main() -> int:
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
-    """Nothing has been started that would have to be given back."""
+    """Exit at once: nothing has been started yet."""
     sys.stderr.write("error: interrupted\n")
     sys.stderr.flush()
     os._exit(128 + signal.SIGINT)

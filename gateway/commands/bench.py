@@ -1,7 +1,7 @@
 """`skyray bench`: the engines of a kind timed beside each other.
 
-`gateway/commands/bench.py` -> `benchmarks/run.py`, which is there in a checkout alone -> `matching/local_engine.py`,
-the room and the window that a run executes.
+`gateway/commands/bench.py` -> `benchmarks/run.py`, which only a checkout has -> `matching/local_engine.py`, the
+operators and window indexes of a run.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`skyray demo`: the whole way of the data in a minute or two, on real places, checked at the end.
+"""`skyray demo`: the whole pipeline in a minute or two, on real places, verified at the end.
 
 `gateway/commands/demo.py` -> `gateway/shell/demo.py`, which does what the other commands do: `etl.py`,
 `subscriptions.py`, `run.py` and `verify.py` beside this file.

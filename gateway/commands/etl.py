@@ -1,6 +1,6 @@
 """`skyray etl`: raw files in, numbered messages and their vocabulary out.
 
-`gateway/commands/etl.py` -> `spark_etl/options.py` (what it can be told) -> `spark_etl/job.py` ->
+`gateway/commands/etl.py` -> `spark_etl/options.py` (options) -> `spark_etl/job.py` ->
 `spark_etl/sources.py` -> `spark_etl/finding.py` -> `spark_etl/ingest.py` -> `spark_etl/rows.py` -> `spark_etl/clean.py`
 -> `spark_etl/vocabulary.py` -> `spark_etl/vectorise.py`. With `--dry-run` `spark_etl/trial.py` instead. What it writes
 is read by `run.py` beside this file.
@@ -58,7 +58,7 @@ def etl(
         typer.Option(
             min=0,
             metavar="ROWS",
-            help="Look at the first so many rows, say what becomes of them, stop.",
+            help="Clean the first N rows, report the outcome, and exit.",
             rich_help_panel="Input",
         ),
     ] = 0,
@@ -83,7 +83,7 @@ def run_etl_shown(terminal: Terminal, options: Mapping[str, Any]) -> dict[str, A
     """Run the ETL with its stages shown; returns the manifest."""
     from spark_etl.job import EtlOptions, run_etl
 
-    # An interrupt cuts its connection to Java, of which it would tell at length, by its own logger and by the root's.
+    # An interrupt cuts its connection to Java, which it would log at length, by its own logger and the root's.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
     with terminal.steps("etl") as show:

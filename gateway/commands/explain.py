@@ -1,6 +1,6 @@
 """`skyray explain`: why a message is in a subscription's result, or is not.
 
-`gateway/commands/explain.py` -> `gateway/runs/explaining.py` (reads the run back) -> `gateway/runs/match_rules.py`
+`gateway/commands/explain.py` -> `gateway/runs/explaining.py` (reads the run) -> `gateway/runs/match_rules.py`
 (rule by rule) -> `matching/naive.py` (the rules).
 """
 
@@ -23,9 +23,9 @@ def explain(
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Its id, or seq:N.")],
     json: Json = False,
 ) -> int:
-    """Say why a message is in the result of a subscription, or why not: words, score, and who was better.
+    """Say why a message is in the result of a subscription, or why not: words, score, and better messages.
 
-    As of the last boundary that the run has told of; rules and scores are the oracle's.
+    As of the last boundary with published updates; rules and scores are the oracle's.
     """
     from gateway.runs.explaining import explain as explain_run
 
@@ -59,4 +59,4 @@ def print_explanation(out: Any, answer: Mapping[str, Any]) -> None:
         if answer["rivals_in_all"] > len(shown):
             out.print(f"and {answer['rivals_in_all'] - len(shown):,} more")
     for update in answer["told"]:
-        out.print(f"told as of {update['as_of']:,}: {update['change']}")
+        out.print(f"update as of {update['as_of']:,}: {update['change']}")

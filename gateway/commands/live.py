@@ -61,7 +61,7 @@ def live(
     subscriptions: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="<path>", help="Files of subscriptions that are there from the start.", rich_help_panel="Input"
+            metavar="<path>", help="Files of subscriptions that are active from the start.", rich_help_panel="Input"
         ),
     ] = None,
     batch: Annotated[
@@ -89,14 +89,14 @@ def live(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder that remembers lines before they are matched, and is gone on with.", rich_help_panel="Output"
+            help="Folder with the write-ahead log; a stream that it has is resumed.", rich_help_panel="Output"
         ),
     ] = None,
     status: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Say what state such a folder is in, and which line comes next; then stop.",
+            help="Print the state of such a folder and its next line, and exit.",
             rich_help_panel="Output",
         ),
     ] = None,
@@ -107,12 +107,12 @@ def live(
     """Match messages as they come on standard input, and write updates to standard output at once.
 
     A line is a message (text, lon, lat, and if need be id and time), {"subscribe": {...}} or {"unsubscribe": "id"}. A
-    change counts from its place in the stream on. A bad line is refused with its reason, and nothing beside it is lost.
-    Words that the vocabulary lacks are left out. With --out nothing is lost whatever dies, and {"durable": {"line": N}}
-    tells up to which line; without it nothing is kept. With --status nothing is read or matched.
+    change takes effect at its place in the stream. A bad line is refused with its reason; the others are matched. Words
+    that the vocabulary lacks are left out. With --out no accepted line is lost by a crash, and {"durable": {"line": N}}
+    is the last one on disk; without --out nothing is kept. With --status nothing is read or matched.
     """
     if status is not None:
-        return _tell_status(status, json)
+        return _print_status(status, json)
     if vocabulary is None:
         raise ConfigError("--vocabulary: name the output folder of `skyray etl` whose words messages are matched by")
     from gateway.live.admission import Admission
@@ -134,14 +134,14 @@ def live(
     with ExitStack() as stack:
         refuse = stack.enter_context(_refusing(rejects))
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="skyray-live-")))
-        # without a folder of its own nothing is gone on with: a failure ends it
+        # without --out nothing can be resumed: a failure ends the run
         passing = {} if out is not None else {"checkpoint_every": 0.0, "sink": "count"}
         mapping = ColumnMapping({name.removesuffix(_COLUMN): column for name, column in columns.items()})
         config = live_config(settings | {"executor": executor}, vocabulary, folder, **passing)
         starting = stack.enter_context(ExitStack())
         step = starting.enter_context(terminal.steps("skyray live"))
         step("loading words and subscriptions")
-        gate = Admission(
+        admission = Admission(
             load_vocabulary(vocabulary),
             space_of(config),
             Window.parse(config.window),
@@ -149,67 +149,67 @@ def live(
             max_ahead_s=config.max_ahead,
         )
         durable = None if out is None else _durable(write)
-        journal = WriteAheadLog(folder, settings_of(config, mapping.named), durable, gate.window)
-        stack.enter_context(journal.run.held())
-        stack.callback(journal.close)
-        before = journal.begin()
+        wal = WriteAheadLog(folder, settings_of(config, mapping.named), durable, admission.window)
+        stack.enter_context(wal.run.held())
+        stack.callback(wal.close)
+        earlier = wal.begin()
         in_flight = InFlight(config.credits or LIVE_CREDITS)
-        listener = stack.enter_context(Listener(write, journal.look_up, in_flight))
-        journal.recover(gate)
-        run = LiveRun(config, journal.run, str(journal.log), listener.address, {"live": journal.settings}, before)
-        pipe = Pipe(gate, journal, refuse, in_flight, batch, linger_ms / 1000.0, mapping)
+        listener = stack.enter_context(Listener(write, wal.look_up, in_flight))
+        wal.recover(admission)
+        run = LiveRun(config, wal.run, str(wal.log), listener.address, {"live": wal.settings}, earlier)
+        pipe = Pipe(admission, wal, refuse, in_flight, batch, linger_ms / 1000.0, mapping)
         loaded = {"subscriptions": 0, "rejected": 0}
-        if before:
-            in_flight.add(journal.next_seq - 1, [])  # what was logged before is told first
+        if earlier:
+            in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
         else:
             loaded = subscribe_all(pipe, subscriptions or [])
         step("starting Ray" if executor == "ray" else "loading kernels")
-        asked = stack.enter_context(draining())
+        stopping = stack.enter_context(draining())
 
         def begin() -> None:
             starting.close()
-            if before:
+            if earlier:
                 place = "the last checkpoint" if run.from_checkpoint else "the first of them"
                 _say(
-                    f"live: goes on behind {journal.next_seq - len(journal.marks):,} messages, with the subscriptions "
-                    f"there were; matches from {place} on"
+                    f"live: resumes after {wal.next_seq - len(wal.marks):,} messages, with their subscriptions; "
+                    f"matches from {place} on"
                 )
             if out is not None:
-                _say(f"live: the next line of input is line {journal.line + 1}")
-            _say(f"live: {len(gate.subscriptions):,} subscriptions; reads standard input")
-            # a reader of its own: Python would wait at its end for the thread that reads its standard input
-            pipe.start(open(0, "rb", closefd=False), asked, journal.line)  # noqa: SIM115
+                _say(f"live: the next line of input is line {wal.line + 1}")
+            _say(f"live: {len(admission.subscriptions):,} subscriptions; reads standard input")
+            # not sys.stdin: Python would wait at exit for the thread that reads it
+            pipe.start(open(0, "rb", closefd=False), stopping, wal.line)  # noqa: SIM115
 
         def over() -> bool:
-            """Whether everything that will ever come has been told; the first question begins with it."""
+            """Whether the input has ended and all its updates are written; the first call starts the pipe."""
             if not pipe.started:
                 begin()
             for part in (pipe, listener):
                 if part.failure is not None:
                     raise part.failure
-            return pipe.ended and listener.reached(run.incarnation) >= journal.next_seq - 1
+            return pipe.ended and listener.reached(run.incarnation) >= wal.next_seq - 1
 
-        asked()  # from here on the first interrupt is asked for
-        told = run.run(over, lambda: journal.next_seq)
-        figures = _figures(pipe, gate, listener, told, loaded, len(journal.marks))
+        stopping()  # from here on the first interrupt drains
+        report = run.run(over, lambda: wal.next_seq)
+        figures = _figures(pipe, admission, listener, report, loaded, len(wal.marks))
         if out is not None:
             try:
-                record(journal, gate, INTERRUPTED if asked() else FINISHED, told)
+                record(wal, admission, INTERRUPTED if stopping() else FINISHED, report)
             except EngineError as error:
                 run.fail(error)
                 raise
-            figures |= {"digest": told["digest"], "out": str(out)}
+            figures |= {"digest": report["digest"], "out": str(out)}
         _say(as_json(figures) if json else f"live: {_in_words(figures)}")
     return 0
 
 
-def _tell_status(folder: Path, json: bool) -> int:
+def _print_status(folder: Path, json: bool) -> int:
     from gateway.live.status import read_status
 
     found = read_status(folder)
 
     def render(out: Any) -> None:
-        for name, value in found.items():  # figures without marks between digits: scripts read them
+        for name, value in found.items():  # no thousands separators: scripts read the figures
             if value is not None:
                 out.print(f"{name.replace('_', ' '):<9}  {shown(str(value))}", markup=False, soft_wrap=True)
 
@@ -222,7 +222,7 @@ def _durable(write: Callable[[bytes], None]) -> Callable[[int], None]:
 
 
 def subscribe_all(pipe: Any, files: list[Path]) -> dict[str, int]:
-    """Subscribe whoever the files have; how many were accepted, and how many refused. Raises InputError."""
+    """Register the subscriptions of files; returns the numbers accepted and refused. Raises InputError."""
     from gateway.live.pipe import Line
     from spouts.lines import read_rows
 
@@ -232,8 +232,8 @@ def subscribe_all(pipe: Any, files: list[Path]) -> dict[str, int]:
             if isinstance(row, str):
                 reason, what = row, row
             else:
-                asked = {name: value for name, value in row.items() if name not in ("at", "until")}
-                refused = pipe.put(Line(0, msgspec.json.encode({"subscribe": asked}), monotonic()))
+                columns = {name: value for name, value in row.items() if name not in ("at", "until")}
+                refused = pipe.put(Line(0, msgspec.json.encode({"subscribe": columns}), monotonic()))
                 reason, what = refused or (None, "")
             counts["subscriptions" if reason is None else "rejected"] += 1
             if reason is not None:
@@ -244,7 +244,7 @@ def subscribe_all(pipe: Any, files: list[Path]) -> dict[str, int]:
 
 @contextmanager
 def _refusing(path: Path | None) -> Iterator[Any]:
-    """What refused lines are given to."""
+    """The function that reports refused lines."""
     if path is None:
         yield lambda row: _say(
             f"line {row['line']} refused, {row['reason']}: {shown(row['what'])}: {shown(row['row'])}"
@@ -266,20 +266,20 @@ def _say(line: str) -> None:
 
 
 def _figures(
-    pipe: Any, gate: Any, listener: Any, told: dict[str, Any], loaded: dict[str, int], marks: int
+    pipe: Any, admission: Any, listener: Any, report: dict[str, Any], loaded: dict[str, int], marks: int
 ) -> dict[str, Any]:
     latency = listener.in_flight.latency
     return {
         "lines": pipe.lines,
-        "messages": told["spouts"]["messages"]["messages"] - marks,
+        "messages": report["spouts"]["messages"]["messages"] - marks,
         "clock_marks": marks,
         "batches": pipe.batches,
         "updates": listener.updates,
-        "subscriptions": len(gate.subscriptions),
+        "subscriptions": len(admission.subscriptions),
         "refused": dict(pipe.refused),
         "refused_of_files": loaded["rejected"],
-        "set_aside": dict(gate.set_aside),
-        "unknown_words": told["spouts"]["messages"]["unknown_words"],
+        "set_aside": dict(admission.set_aside),
+        "unknown_words": report["spouts"]["messages"]["unknown_words"],
         "p50_ms": _ms(latency.quantile(0.5)),
         "p99_ms": _ms(latency.quantile(0.99)),
     }

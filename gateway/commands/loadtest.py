@@ -39,11 +39,11 @@ def loadtest(
 ) -> int:
     """Publish generated messages at a set rate and report throughput and latency from publish to update.
 
-    Latency counts from the moment a message was due, not from when the engine let it in, so a stall cannot hide itself.
+    Latency counts from the moment a message was due, not from when the engine took it, so that stalls are seen.
     If the engine cannot keep the rate, the schedule runs away from it and latency grows with the length of the test:
-    look at 'behind schedule'. With --check, updates are written to files in the temporary folder, and what some
-    subscriptions of each kind are told in the first few thousand messages after the warm-up is compared with what an
-    independent computation says. Exit code 1 if the rate was not kept or an update is wrong, or none could be compared.
+    look at 'behind schedule'. With --check, updates are written to files in the temporary folder, and those
+    of some subscriptions of each kind, for the first few thousand messages after the warm-up, are compared with the
+    oracle. Exit code 1 if the rate was not kept or an update is wrong, or none could be compared.
     """
     from gateway.load.loadtest import load_test, render, write_report
 

@@ -30,8 +30,8 @@ def match(
 ) -> int:
     """Say which subscriptions a message would reach, and why not the others.
 
-    Whoever keeps the k best, or the best of a window, would hold it unless better ones are there: of a run, skyray
-    explain says whether they are.
+    Kinds that keep the k best messages would have it unless better ones exist: for a run, skyray explain says whether
+    they do.
     """
     from gateway.runs.reaching import meaning_of, reach
 

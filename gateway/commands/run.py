@@ -1,8 +1,8 @@
-"""`skyray run`: a stream of messages matched against subscriptions. The way of the data begins here.
+"""`skyray run`: matches a stream of messages against subscriptions. Start reading the project here.
 
 `gateway/commands/run.py` -> `topology/running.py` -> `topology/wiring.py` -> `spouts/parquet.py` ->
-`bolts/distribution.py` -> `bolts/query.py` -> `matching/operator.py`. What it can be told says `topology/settings.py`;
-what is drawn meanwhile, `gateway/shell/progress.py`.
+`bolts/distribution.py` -> `bolts/query.py` -> `matching/operator.py`. Its settings are in `topology/settings.py`, its
+progress display in `gateway/shell/progress.py`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,7 +54,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="RUN_DIR",
-            help="Go on with a run that was interrupted or has failed.",
+            help="Resume a run that was interrupted or has failed.",
             rich_help_panel="Checkpoints and recovery",
         ),
     ] = None,
@@ -64,7 +64,7 @@ def run(
     """Match a stream of messages against subscriptions.
 
     Every option can also be set in skyray.toml or as SKYRAY_NAME in the environment; the command line wins. A run that
-    is interrupted (Ctrl-C; once more to stop at once) or fails can be gone on with, also with other numbers of bolts.
+    is interrupted (Ctrl-C; once more to stop at once) or fails can be resumed, also with other numbers of bolts.
     """
     from gateway.shell.run_summary import nothing_usable, print_ending
     from topology.settings import load_config
@@ -81,25 +81,26 @@ def run(
 
 
 def _resumed(out: Path, settings: dict[str, Any]) -> "RunConfig":
-    """The settings of a run that is gone on with."""
+    """The settings of a run to resume."""
     from topology.folder import RunFolder
     from topology.settings import resumed
 
-    told = RunFolder(out).report()
-    fixed = {"messages": told.get("messages"), "subscriptions": told.get("subscriptions"), "out": out}
-    return resumed(settings, {**told.get("settings", {}), **fixed})
+    before = RunFolder(out).report()
+    fixed = {"messages": before.get("messages"), "subscriptions": before.get("subscriptions"), "out": out}
+    return resumed(settings, {**before.get("settings", {}), **fixed})
 
 
 def run_shown(terminal: Terminal, config: "RunConfig", resume: bool = False) -> dict[str, Any]:
     """Run a topology with its components shown; returns the report. A first Ctrl-C drains it, a second one ends it."""
-    from gateway.shell.interrupts import draining, tell
+    from gateway.shell.interrupts import draining
+    from gateway.shell.interrupts import report as report_end
     from gateway.shell.progress import live_run
     from topology import running
 
     with live_run(terminal, batches_of(config)) as on_progress, draining() as stop, writing_to(config.out):
         report = running.run(config, on_progress=on_progress, stop=stop, resume=resume)
     if report["state"] == "interrupted":
-        tell(f" behind message {report['limit']:,}; go on with skyray run --resume {config.out}")
+        report_end(f" after message {report['limit']:,}; resume with skyray run --resume {config.out}")
     return report
 
 
@@ -118,7 +119,7 @@ def batches_of(config: "RunConfig") -> int | None:
 
 
 def kept_messages(etl_dir: Path) -> int | None:
-    """How many messages an ETL folder holds by its manifest; None without a readable one."""
+    """Number of messages of an ETL folder by its manifest; None without a readable one."""
     import msgspec
 
     try:

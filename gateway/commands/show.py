@@ -1,7 +1,7 @@
-"""`skyray show`: who got what in a run, whatever state it is in.
+"""`skyray show`: results and updates of a run in any state.
 
-`gateway/commands/show.py` -> `gateway/runs/showing.py` (joins what was told with texts and places) ->
-`gateway/runs/reader.py` (reads a run folder back); pictures are drawn in `gateway/runs/picture.py`.
+`gateway/commands/show.py` -> `gateway/runs/showing.py` (joins updates with texts and places) ->
+`gateway/runs/reader.py` (reads a run folder); pictures are drawn in `gateway/runs/picture.py`.
 """
 
 import sys
@@ -16,7 +16,7 @@ from gateway.shell.options import Command, Json, example
 from gateway.shell.terminal import Terminal, as_json, cell, console, flushed
 from matching.errors import ConfigError, TopologyError
 
-#: How often a run that goes on is looked at.
+#: Seconds between two looks at a running run.
 POLL_S = 0.5
 
 app = typer.Typer()
@@ -28,9 +28,9 @@ def show(
     subscriptions: Annotated[
         list[str] | None, typer.Argument(metavar="SUBSCRIPTION", help="Ids; a few by default.")
     ] = None,
-    updates: Annotated[bool, typer.Option("--updates", help="What was told, as a stream, oldest first.")] = False,
+    updates: Annotated[bool, typer.Option("--updates", help="Updates as a stream, oldest first.")] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="The same, and what is still to come, as it gets its name; until it ends.")
+        bool, typer.Option("--follow", help="The same, and later updates as they are published, until the run ends.")
     ] = False,
     limit: Annotated[
         int | None,
@@ -45,10 +45,10 @@ def show(
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one row a result or update.")] = False,
     json: Json = False,
 ) -> int:
-    """Show who got what: the message, its time, place and distance, the words found, the text, and the score.
+    """Show results or updates: message, time, place, distance, words found, text and score.
 
-    Without ids a few subscriptions that hold something are shown, spread over all of them. A run tells what has got a
-    name in updates/, as soon as a checkpoint covers it. Rows are printed as they are read. With --follow, --json
+    Without ids a few subscriptions with results are shown, evenly spaced. Updates of a running run are published in
+    updates/ as soon as a checkpoint covers them. Rows are printed as they are read. With --follow, --json
     prints one object a line.
     """
     from gateway.runs.reader import RunReader
@@ -57,31 +57,31 @@ def show(
         raise ConfigError("--csv and --json exclude each other; drop one")
     if picture is not None and (updates or follow):
         raise ConfigError("--map draws results; leave --updates and --follow out")
-    reading, wanted, terminal = RunReader(run_dir), subscriptions or [], Terminal(json)
+    reader, wanted, terminal = RunReader(run_dir), subscriptions or [], Terminal(json)
     if follow:
-        return _follow(reading, wanted, 20 if limit is None else limit, csv, json)
+        return _follow(reader, wanted, 20 if limit is None else limit, csv, json)
     if updates:
-        return _updates(terminal, reading, wanted, 20 if limit is None else limit, csv)
-    return _results(terminal, reading, wanted, 10 if limit is None else limit, csv, picture)
+        return _updates(terminal, reader, wanted, 20 if limit is None else limit, csv)
+    return _results(terminal, reader, wanted, 10 if limit is None else limit, csv, picture)
 
 
-def _results(terminal: Terminal, reading: Any, wanted: list[str], limit: int, csv: bool, picture: Path | None) -> int:
+def _results(terminal: Terminal, reader: Any, wanted: list[str], limit: int, csv: bool, picture: Path | None) -> int:
     from gateway.runs.showing import RESULT_COLUMNS, flat_results, result_lines, result_stream, who_got_what, write_csv
 
     if picture is None:
-        payload = result_stream(reading, wanted, limit)
+        payload = result_stream(reader, wanted, limit)
     else:
         from gateway.runs.picture import draw_results
 
-        payload = who_got_what(reading, wanted, limit)
+        payload = who_got_what(reader, wanted, limit)
         payload |= {"map": picture, "not_drawn": draw_results(payload, picture)}
     if csv:
-        free = reading.free_columns(set(wanted) or None)
+        free = reader.free_columns(set(wanted) or None)
         write_csv(flat_results(payload), ["subscription_id", *dict.fromkeys([*free, *RESULT_COLUMNS])])
         return 0
 
     def lines(width: int) -> Iterator[str]:
-        yield from result_lines(payload, reading, width)
+        yield from result_lines(payload, reader, width)
         if picture is not None:
             yield f"drawn: {cell(picture)}"
             yield from payload["not_drawn"]
@@ -90,44 +90,44 @@ def _results(terminal: Terminal, reading: Any, wanted: list[str], limit: int, cs
     return 0
 
 
-def _updates(terminal: Terminal, reading: Any, wanted: list[str], limit: int, csv: bool) -> int:
+def _updates(terminal: Terminal, reader: Any, wanted: list[str], limit: int, csv: bool) -> int:
     from gateway.runs.showing import known_subscribers, update_columns, update_lines, update_stream, write_csv
 
-    known_subscribers(reading, wanted)
-    rows = update_stream(reading, wanted, limit)
+    known_subscribers(reader, wanted)
+    rows = update_stream(reader, wanted, limit)
     if csv:
-        write_csv(rows, update_columns(reading, wanted))
+        write_csv(rows, update_columns(reader, wanted))
     else:
-        payload = {"run": str(reading.folder), "state": reading.state, "updates": rows}
-        terminal.stream(payload, lambda width: update_lines(rows, reading, width))
+        payload = {"run": str(reader.folder), "state": reader.state, "updates": rows}
+        terminal.stream(payload, lambda width: update_lines(rows, reader, width))
     return 0
 
 
-def _follow(reading: Any, wanted: list[str], limit: int, csv: bool, json: bool) -> int:
+def _follow(reader: Any, wanted: list[str], limit: int, csv: bool, json: bool) -> int:
     from gateway.runs.showing import update_columns, update_line, update_stream, write_csv
     from topology.folder import DIED
 
     seen: set[Path] = set()
     begun = False
     width = console().width
-    names = update_columns(reading, wanted) if csv else []
+    names = update_columns(reader, wanted) if csv else []
     while True:
-        goes_on = reading.goes_on()  # asked before looking: what it then finds is all there will be
-        parts = [path for path in reading.parts() if path not in seen]
+        running = reader.running()  # before listing the parts: if it has ended, they are all
+        parts = [path for path in reader.parts() if path not in seen]
         seen.update(parts)
-        rows = update_stream(reading, wanted, 0 if begun else limit, parts)
+        rows = update_stream(reader, wanted, 0 if begun else limit, parts)
         if csv:
             begun = write_csv(rows, names, header=not begun) or begun
         else:
             for row in flushed(rows):
-                sys.stdout.write((as_json(row) if json else update_line(row, reading, width)) + "\n")
+                sys.stdout.write((as_json(row) if json else update_line(row, reader, width)) + "\n")
                 begun = True
-        if not goes_on:
-            if reading.state == DIED:
+        if not running:
+            if reader.state == DIED:
                 raise TopologyError(
-                    f"{reading.folder}: {DIED}: nothing more will come; go on with skyray run --resume {reading.folder}"
+                    f"{reader.folder}: {DIED}: no more updates come; resume with skyray run --resume {reader.folder}"
                 )
             if not json and not csv:
-                console(errors=True).print(f"{cell(reading.folder)}: {reading.state}")
+                console(errors=True).print(f"{cell(reader.folder)}: {reader.state}")
             return 0
         time.sleep(POLL_S)

@@ -1,8 +1,8 @@
-"""`skyray subscriptions generate`, made from real messages, and `skyray subscriptions check`, held against them.
+"""`skyray subscriptions generate`, of real messages, and `skyray subscriptions check`.
 
 `gateway/commands/subscriptions.py` -> `gateway/subscriptions/generate.py` -> `matching/operator.py`, whose `Recipe`
-says what is drawn. What is written is read by `run.py` beside this file, and judged before by
-`gateway/subscriptions/checking.py`.
+says what is drawn. `run.py` beside this file reads the files; `gateway/subscriptions/checking.py`
+checks them before.
 """
 
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def check(
     limit: Annotated[int, typer.Option(min=0, help="Rows shown at most, rejected ones first; 0: all.")] = 40,
     json: Json = False,
 ) -> int:
-    """Say of each row of subscription files whether a run takes it, and how much it would be told.
+    """Say of each row of subscription files whether a run takes it, and how many messages match.
 
     Matches a day are counted over the messages of the folder. Exit code 1 if any row is rejected.
     """

@@ -16,11 +16,11 @@ from gateway.shell.terminal import Terminal
 if TYPE_CHECKING:
     from topology.settings import RunConfig
 
-#: What the marks and words in a plan mean, those that a plan has.
+#: Meaning of the symbols and words in a plan.
 LEGEND = {
     "clock": "numbers messages and batches; all else goes by these",
-    "x N": "so many tasks",
-    "-->": "a stream of payloads; it ends when who sends it does",
+    "x N": "number of tasks",
+    "-->": "a stream of payloads; it ends when its sender does",
     "~~>": "feedback: requests and answers, which may go against the stream",
     "direct": "each payload goes to the task that its sender names",
     "all": "to every task",
@@ -35,15 +35,15 @@ app = typer.Typer(cls=Group, name="topology", help="What a run consists of.", no
 def show(settings: Settings, config: ConfigFile = None, json: Json = False) -> int:
     """Print the components, tasks and streams that a run would start.
 
-    With messages and subscriptions it is the very plan of `skyray run` with these options, else the same without data.
+    With messages and subscriptions it is the plan of `skyray run` with these options, else the same without data.
     """
     from topology.settings import collect, load_config
     from topology.wiring import build_plan
 
     stand_ins = {"messages": Path("MESSAGES"), "subscriptions": [Path("SUBSCRIPTIONS")], "out": Path("OUT")}
     missing = {name: value for name, value in stand_ins.items() if name not in collect(settings, config)[0]}
-    told = load_config({**missing, **settings}, config)
-    plan = _plan_without_data(told) if missing.keys() & {"messages", "subscriptions"} else build_plan(told)
+    run_config = load_config({**missing, **settings}, config)
+    plan = _plan_without_data(run_config) if missing.keys() & {"messages", "subscriptions"} else build_plan(run_config)
     Terminal(json).answer(plan.describe(), lambda out: out.print(f"{plan.render()}\n\n{legend(plan)}", markup=False))
     return 0
 
@@ -53,7 +53,7 @@ def legend(plan: Any) -> str:
     edges = plan.edges
     used = {edge.grouping for edge in edges} | {"~~>" if edge.feedback else "-->" for edge in edges} | {"x N"}
     used |= {"clock" for part in plan.components if part.clock}
-    said = [f"{mark:<{max(map(len, LEGEND))}}  {meaning}" for mark, meaning in LEGEND.items() if mark in used]
+    said = [f"{symbol:<{max(map(len, LEGEND))}}  {meaning}" for symbol, meaning in LEGEND.items() if symbol in used]
     return "\n".join(said)
 
 

@@ -1,7 +1,7 @@
-"""`skyray verify`: a finished run held against the oracle.
+"""`skyray verify`: compares a finished run with the oracle.
 
-`gateway/commands/verify.py` -> `gateway/runs/verify.py` -> `gateway/runs/oracle_replay.py` (asks the oracle) ->
-`gateway/runs/update_order.py` (follows the order) -> `matching/bulk_oracle.py` (the oracle in bulk) ->
+`gateway/commands/verify.py` -> `gateway/runs/verify.py` -> `gateway/runs/oracle_replay.py` (runs the oracle) ->
+`gateway/runs/update_order.py` (checks the order) -> `matching/bulk_oracle.py` (the oracle in bulk) ->
 `matching/naive.py` (what is right).
 """
 
@@ -21,10 +21,10 @@ app = typer.Typer()
 def verify(
     run_dir: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     everything: Annotated[bool, typer.Option("--all", help="Check every subscription.")] = False,
-    sample: Annotated[int | None, typer.Option(min=1, help="Check so many of each kind (200).")] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="Check this many of each kind (200).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Which ones are drawn.")] = 0,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Ask the oracle of plain Python, which is ten times slower.")
+        bool, typer.Option("--plain", help="Use the oracle in plain Python, which is ten times slower.")
     ] = False,
     json: Json = False,
 ) -> int:

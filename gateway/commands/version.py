@@ -25,7 +25,7 @@ def version(json: Json = False) -> int:
     return 0
 
 
-def tell(wanted: bool | None) -> None:
+def print_version(wanted: bool | None) -> None:
     """`skyray --version`: one line, as scripts expect it."""
     if wanted:
         say(f"skyray {_version('skyray')}")

@@ -1,8 +1,8 @@
-"""What may pass from outside: messages and changes of subscriptions, judged in the order in which they come.
+"""Checks messages and changes of subscriptions of a live stream, in the order in which they arrive.
 
-Rows pass the gate of the ETL and of a run (`matching.validate`). What they need to be judged besides is kept here: who
-is subscribed, and to what. Used by `gateway.live.engine`, which matches what passed in the caller's process, and by
-`gateway.live.pipe`, which logs it for a topology.
+Rows get the same checks as in the ETL and a run (`matching.validate`); the active subscriptions are tracked here. Used
+by `gateway.live.engine`, which matches accepted rows in the caller's process, and by `gateway.live.pipe`, which logs
+them for a topology.
 """
 
 import time
@@ -23,14 +23,14 @@ from topology.settings import MAX_AHEAD_S
 
 
 class Refused(NamedTuple):
-    """Why a line may not pass: a code, and in words."""
+    """A refused line: reason code, and the reason in words."""
 
     reason: str
     what: str
 
 
 class Admission:
-    """Judges rows and lines.
+    """Checks rows and lines.
 
     Parameters
     ----------
@@ -39,19 +39,20 @@ class Admission:
     window : Window
     kinds : Kinds
     unplaceable : callable, optional
-        Why a subscription (its columns) can be held nowhere, in words; None if it can.
+        Why no task can take a subscription (its columns), in words; None if one can.
     max_ahead_s : float
-        Where times matter, a message dated so long after its arrival is set aside: it keeps its seq, matches nothing.
+        With a time window or fading scores, a message dated more seconds than this after its arrival is set aside: it
+        keeps its seq and matches nothing.
     now : callable
         Seconds since 1970, when a message arrives.
 
     Attributes
     ----------
     rejected : Counter
-        Messages that were refused, by reason.
+        Refused messages by reason.
     set_aside : Counter
-        Messages that were taken where times matter, and are without one (`no_time`: kinds and windows that need none
-        have them all the same) or dated too far `ahead`.
+        Accepted messages, where times matter, without one (`no_time`: they reach kinds that need none) or dated too
+        far `ahead`.
     """
 
     def __init__(
@@ -74,14 +75,11 @@ class Admission:
         self._max_ahead_s = max_ahead_s
         self._now = now
         self._kind_of: dict[str, int] = {}
-        self._fading = 0  # how many of them fade
+        self._fading = 0  # number of active subscriptions whose scores fade
         self._met: set[int] = set()
 
     def message(self, row: Any) -> ParsedMessage | str:
-        """A message that may be published, or the reason why it may not, which is counted.
-
-        Where times matter, it is decided here and now whether it is dated too far `ahead`.
-        """
+        """The parsed message, or the reason code of its refusal, which is counted."""
         parsed = parse_message(row, self.space)
         if isinstance(parsed, str):
             self.rejected[parsed] += 1
@@ -94,12 +92,12 @@ class Admission:
         return parsed
 
     def subscribe(self, row: Mapping[str, Any]) -> ParsedSubscription:
-        """Register a subscription, in place of any of the same id.
+        """Register a subscription, replacing any of the same id.
 
         Raises
         ------
         InputError
-            With the reason, as a run would reject it.
+            With the reason code of a run.
         """
         if row.get("at") is not None or row.get("until") is not None:
             raise InputError("bad_span", "at and until are for files: subscribe and unsubscribe when it is time")
@@ -122,13 +120,13 @@ class Admission:
         return parsed
 
     def unsubscribe(self, subscription_id: str) -> None:
-        """End a subscription. Raises InputError if nobody is subscribed under this id."""
+        """End a subscription. Raises InputError for an unknown id."""
         if subscription_id not in self._kind_of:
-            raise InputError("unknown_subscription", f"subscription {subscription_id!r}: nobody is subscribed under it")
+            raise InputError("unknown_subscription", f"subscription {subscription_id!r}: is not active")
         self._forget(subscription_id)
 
     def line(self, data: bytes) -> ParsedMessage | None | Refused:
-        """Judge a line, and note what it changes: a message, None for a change of subscriptions, or the refusal.
+        """Check a line and apply its change: a message, None for a change of subscriptions, or the refusal.
 
         Never raises; about 15 us.
         """
@@ -139,7 +137,7 @@ class Admission:
             parsed = self.message(row)
             return Refused(parsed, explain(parsed, self.kinds)) if isinstance(parsed, str) else parsed
         if len(row) > 1:
-            return Refused("unknown_column", "subscribe and unsubscribe stand alone in their line")
+            return Refused("unknown_column", "a line with subscribe or unsubscribe has no other column")
         try:
             self._change(row)
         except InputError as error:
@@ -148,12 +146,12 @@ class Admission:
 
     @property
     def subscriptions(self) -> Sequence[str]:
-        """Ids of all who are subscribed."""
+        """Ids of all active subscriptions."""
         return list(self._kind_of)
 
     @property
     def kinds_met(self) -> list[Kind]:
-        """Kinds that somebody has subscribed to."""
+        """Kinds that have had a subscription."""
         return [self.kinds[code] for code in sorted(self._met)]
 
     def _change(self, row: dict[str, Any]) -> None:

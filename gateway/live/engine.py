@@ -1,11 +1,11 @@
-"""Matching in this process, without a run: subscribe, publish, and be told at once.
+"""Matching in this process, without a run: subscribe, publish, and get updates back.
 
     engine = Engine(vocabulary="etl", window="count:10000")
     engine.subscribe({"subscription_id": "s1", "kind": "knn", "keywords": "ramen", "lon": 139.7, "lat": 35.7, "k": 3})
     updates = engine.publish([{"id": "m1", "text": "ramen is open", "lon": 139.69, "lat": 35.68}])
 
-Rows pass the gate of the ETL and of a run (`gateway.live.admission`), texts become terms by the same function, and
-rooms and windows are those of a run, alone in one process. Read on in `matching.local_engine`.
+Rows pass the same checks as in the ETL and a run (`gateway.live.admission`), texts become terms by the same function,
+and operators and window indexes are those of a run, in a local engine. Read on in `matching.local_engine`.
 """
 
 import inspect
@@ -51,19 +51,19 @@ from topology.engines import kinds_with
 from topology.settings import MAX_AHEAD_S
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Messages that are kept before those that nobody can be told of any more are given up.
+#: Messages that are kept before those outside the window and all results are dropped.
 _KEPT = 10_000
 
 
-class _Said(NamedTuple):
-    """What a message was; `life` as in `MessageBatch`."""
+class _StoredMessage(NamedTuple):
+    """A message that was published; `life` as in `MessageBatch`."""
 
     parsed: ParsedMessage
     life: int
 
 
 class _Subscribed(NamedTuple):
-    """A subscription that has not ended, and the number it has as in a run."""
+    """An active subscription and its number."""
 
     number: int
     parsed: ParsedSubscription
@@ -75,8 +75,8 @@ class Engine:
     Parameters
     ----------
     vocabulary : path or iterable of str
-        Output folder of the ETL, whose words and weights are in force; or texts like those to come, from which a
-        vocabulary is made. Words that it lacks are left out of messages and counted.
+        Output folder of the ETL, whose terms and weights are used; or sample texts, of which a vocabulary is built.
+        Unknown words are left out of messages and counted.
     window : str
         `count:N` messages or `time:SECONDS` (also `time:90s`, `time:5m`, `time:1h`, `time:2d`).
     world : str, optional
@@ -86,10 +86,10 @@ class Engine:
     decay_half_life, decay_smoothing : float
         As of a run.
     max_ahead : float
-        Where times matter, a message dated so many seconds after it is published is set aside: it keeps its seq and
-        matches nothing.
+        With a time window or fading scores, a message dated more seconds than this after it is published is set aside:
+        it keeps its seq and matches nothing.
     clock : callable
-        Seconds since 1970, by which that is judged.
+        Seconds since 1970, for `max_ahead`.
     engines, window_indexes : mapping of kind to name, optional
         No result depends on them.
     kinds : Kinds
@@ -97,22 +97,22 @@ class Engine:
     Attributes
     ----------
     rejected : Counter
-        Messages that were refused, by reason.
+        Refused messages by reason.
     set_aside : Counter
-        Messages that were taken while the window goes by time or a score fades, and have no time (`no_time`: they reach
-        all kinds that need none) or are dated too far ahead (`ahead`: they reach none).
+        Messages accepted while the window is by time or a score fades that have no time (`no_time`: they reach kinds
+        that need none) or are dated too far ahead (`ahead`: they reach none).
     unknown_words : int
-        How many distinct words of messages the vocabulary lacked, message by message.
+        Distinct words of each message that the vocabulary lacks, summed.
 
     Raises
     ------
     ConfigError, InputError
-        For a setting that cannot be used, or a folder that is none of the ETL's.
+        For an invalid setting, or a folder that the ETL has not written.
 
     Notes
     -----
-    The first engine of a process loads kernels, or compiles them for some minutes where nobody has yet. One thread at
-    a time may use an engine. Memory for the window and for what results hold.
+    The first engine of a process loads kernels, or compiles them for some minutes if they are not cached. Not
+    thread-safe. Memory: O(window + results).
     """
 
     def __init__(
@@ -144,29 +144,29 @@ class Engine:
         self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection)
         words = self.vocabulary
         self.fading = DecayParameters.of(decay_half_life, decay_smoothing, words.collection_count, words.total_tokens)
-        self._alone = LocalEngine(
+        self._local = LocalEngine(
             kinds.run, self.space, self.window, engines=engines, windows=window_indexes, fading=self.fading
         )
-        self._gate = Admission(words, self.space, self.window, kinds, max_ahead_s=max_ahead, now=clock)
-        self.rejected = self._gate.rejected
-        self.set_aside = self._gate.set_aside
+        self._admission = Admission(words, self.space, self.window, kinds, max_ahead_s=max_ahead, now=clock)
+        self.rejected = self._admission.rejected
+        self.set_aside = self._admission.set_aside
         self.unknown_words = 0
         self._added: list[SubscriptionTable] = []
-        self._removed: list[tuple[int, int, int]] = []  # number, code of the kind, first message they do not meet
+        self._removed: list[tuple[int, int, int]] = []  # number, code of the kind, seq from which it is gone
         self._subscribed: dict[str, _Subscribed] = {}
-        self._owners: dict[int, Subscriber] = {}  # by number, until the end of a subscription has been told
+        self._owners: dict[int, Subscriber] = {}  # by number, until the updates of its end are returned
         self._next_number = 0
         self._boundary = Boundary(-1, 0, -1, NO_FLOOR)
         self._clock = NO_FLOOR
-        self._said: dict[int, _Said] = {}
+        self._messages_by_seq: dict[int, _StoredMessage] = {}
         self._sweep_at = _KEPT
         self._current: dict[str, int] = {}  # object -> seq of its version, of messages that are kept
-        self._ends: dict[int, int] = {}  # seq of a message whose object is alive no more -> seq of what ended it
+        self._ends: dict[int, int] = {}  # seq of a message whose object has ended -> seq that ended it
         self._versions = Versions()
-        self._gone = np.zeros(0, np.int64)  # who left with the last batch: named once more
+        self._ended = np.zeros(0, np.int64)  # removed with the last batch: their updates still need names
 
     def subscribe(self, subscription: Mapping[str, Any] | None = None, **columns: Any) -> str:
-        """Register a subscription, in place of any of the same id; it takes effect before the next message.
+        """Register a subscription, replacing any of the same id; it takes effect before the next message.
 
         Parameters
         ----------
@@ -183,14 +183,14 @@ class Engine:
         Raises
         ------
         InputError
-            With the reason, as a run would reject it; a column that is nearly one of subscriptions is named.
+            With the reason code of a run; a misspelt column is named.
         """
         if not isinstance(subscription, Mapping | None):
             raise InputError(
                 "wrong_type", f"subscribe takes columns, as a mapping or by name, not {_short(subscription)}"
             )
         row = {**(subscription or {}), **columns}
-        parsed = self._gate.subscribe(row)
+        parsed = self._admission.subscribe(row)
         name = parsed.subscription_id
         if name in self._subscribed:
             self._end(name)
@@ -202,30 +202,30 @@ class Engine:
         return name
 
     def unsubscribe(self, subscription_id: str) -> None:
-        """End a subscription before the next message. Raises InputError if nobody is subscribed under this id."""
-        self._gate.unsubscribe(subscription_id)
+        """End a subscription before the next message. Raises InputError for an unknown id."""
+        self._admission.unsubscribe(subscription_id)
         self._end(subscription_id)
 
     def publish(self, messages: Iterable[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-        """Publish messages as one batch, and tell what it changes.
+        """Publish messages as one batch, and return its updates.
 
         Parameters
         ----------
         messages : iterable of mapping, or one
             Each with `text`, `lon`, `lat`, and if need be `id`, `time`, `object_id`, `op` and the sides of a rectangle
-            `west`, `south`, `east`, `north`; other columns are ignored. A bad one is counted in `rejected`, and nothing
-            beside it is lost. Without any: what has been subscribed meanwhile is told.
+            `west`, `south`, `east`, `north`; other columns are ignored. A bad one is counted in `rejected`, the
+            others are matched. Without messages: updates of the changes of subscriptions since the last batch.
 
         Returns
         -------
         list of dict
             `change` (match, enter or leave), `subscription_id`, `message_id`, `seq`, `as_of`, `score` (None for a
-            match), `text`, `lon`, `lat`. What came and went within the batch is not told.
+            match), `text`, `lon`, `lat`. A message that entered and left within the batch has none.
 
         Raises
         ------
         InputError
-            For something that is neither a message nor several.
+            If `messages` is neither a message nor an iterable of them.
         """
         if isinstance(messages, str | bytes) or not isinstance(messages, Iterable):
             raise InputError(
@@ -233,18 +233,18 @@ class Engine:
                 f"publish takes one message or several, such as {{'text': ..., 'lon': ..., 'lat': ...}}, not "
                 f"{_short(messages)}",
             )
-        judged = map(self._gate.message, [messages] if isinstance(messages, Mapping) else messages)
-        return self._tell(self._match([parsed for parsed in judged if isinstance(parsed, ParsedMessage)]))
+        judged = map(self._admission.message, [messages] if isinstance(messages, Mapping) else messages)
+        return self._rows_of(self._match([parsed for parsed in judged if isinstance(parsed, ParsedMessage)]))
 
     def _match(self, taken: Sequence[ParsedMessage]) -> UpdateBatch:
-        """Match messages as one batch; what that changes, by number of subscription and message."""
+        """Match messages as one batch."""
         first = self._boundary.last_seq + 1
         batch = message_batch(taken, [self._vector(parsed) for parsed in taken], first, self.space, self.window)
         self._clock = stream_time(batch.life, self._clock)
         last = first + len(taken) - 1
         boundary = Boundary(self._boundary.number + 1, first, last, self.window.floor(last, self._clock))
         for seq, (parsed, life) in enumerate(zip(taken, batch.life.tolist(), strict=True), start=first):
-            self._said[seq] = _Said(parsed, life)
+            self._messages_by_seq[seq] = _StoredMessage(parsed, life)
             self._note_version(seq, parsed)
         self._versions.feed(batch, objects_of(taken))
         added = concatenate([empty(SubscriptionTable), *self._added])
@@ -254,35 +254,35 @@ class Engine:
             np.array([at for _, _, at in self._removed], np.int64),
         )
         self._added, self._removed = [], []
-        step = self._alone.process(boundary, batch, added, removed, self._versions.pop_ended(boundary))
+        output = self._local.process(boundary, batch, added, removed, self._versions.pop_ended(boundary))
         self._boundary = boundary
-        self._gone = removed.number
-        return step.updates
+        self._ended = removed.number
+        return output.updates
 
     def results(self, subscription_id: str | None = None) -> list[dict[str, Any]]:
-        """What one subscription holds, or all of them, as of the last batch, best first.
+        """Results of one subscription, or of all, as of the last batch, best first.
 
         Returns
         -------
         list of dict
             `subscription_id`, `rank`, `message_id`, `seq`, `score`, `text_score` (None but for skylines), `text`,
-            `lon`, `lat`, `words` found and `distance_km` (None for a region). Those that only match hold nothing.
+            `lon`, `lat`, `words` found and `distance_km` (None for a region). `boolean` has no results.
 
         Raises
         ------
         InputError
-            If nobody is subscribed under this id.
+            For an unknown id.
         """
         if subscription_id is not None:
             self._known(subscription_id)
-        results: ResultBatch = self._alone.results()
+        results: ResultBatch = self._local.results()
         texts = results.text_score if results.text_score is not None else np.full(len(results), np.nan)
         columns = (results.number, results.rank, results.seq, results.score, texts)
         found, terms = [], {}
         for number, rank, seq, score, text in sorted(zip(*(column.tolist() for column in columns), strict=True)):
             owner = self._owners.get(number)
             if owner is not None and subscription_id in (None, owner.subscription_id):
-                parsed = self._said[seq].parsed
+                parsed = self._messages_by_seq[seq].parsed
                 if seq not in terms:
                     terms[seq] = frozenset(vector_of(parsed, self.vocabulary).terms.tolist())
                 row = {"subscription_id": owner.subscription_id, "rank": rank, **self._of(seq), "score": score}
@@ -293,7 +293,7 @@ class Engine:
         return found
 
     def explain(self, subscription_id: str, message: str) -> dict[str, Any]:
-        """Why a message is, or is not, in a subscription's result as of the last batch, as `skyray explain` says it.
+        """Why a message is, or is not, in a subscription's result as of the last batch, as `skyray explain` does.
 
         Parameters
         ----------
@@ -309,35 +309,35 @@ class Engine:
         Raises
         ------
         InputError
-            If nobody is subscribed under this id, or the message was never published, or has left the window and is in
-            no result, so that the engine may have given it up.
+            For an unknown id, or a message that was never published, or that the engine may have dropped because it has
+            left the window and is in no result.
 
         Notes
         -----
-        50 us a message that is kept.
+        50 us for each message that is kept.
         """
         known, seq = self._known(subscription_id), self._seq_of(message)
         owner, kind = self._owners[known.number], self.kinds[known.parsed.kind]
         subscription = next(subscriptions_of(build_table([known.parsed], [known.number], [owner.at])))
         last_seq, floor = self._boundary.last_seq, self._boundary.floor
-        there = [self._message(each) for each in self._said]
+        there = [self._message(each) for each in self._messages_by_seq]
         decay = self._decay_model(subscription)
         scene = Scene(there, last_seq, floor, None, self._ends, self.space.max_distance, decay)
         verdict = judge(scene, subscription, self._message(seq))
-        if self._said[seq].parsed.ahead:
-            verdict.held, verdict.reason = False, "ahead"
-        said = {each: self._row(each) for each in (seq, *(rival.seq for rival in verdict.rivals[:RIVALS]))}
-        return answer_of(verdict, scene, kind, self.vocabulary, owner, seq, said)
+        if self._messages_by_seq[seq].parsed.ahead:
+            verdict.in_result, verdict.reason = False, "ahead"
+        texts = {each: self._row(each) for each in (seq, *(rival.seq for rival in verdict.rivals[:RIVALS]))}
+        return answer_of(verdict, scene, kind, self.vocabulary, owner, seq, texts)
 
     @property
     def subscriptions(self) -> Sequence[str]:
-        """Ids of all who are subscribed."""
+        """Ids of all active subscriptions."""
         return list(self._subscribed)
 
     def _known(self, subscription_id: str) -> _Subscribed:
         known = self._subscribed.get(subscription_id)
         if known is None:
-            raise InputError("unknown_subscription", f"subscription {subscription_id!r}: nobody is subscribed under it")
+            raise InputError("unknown_subscription", f"subscription {subscription_id!r}: is not active")
         return known
 
     def _end(self, name: str) -> None:
@@ -346,11 +346,11 @@ class Engine:
 
     def _seq_of(self, message: str) -> int:
         name = str(message)
-        for seq in reversed(self._said):
-            if self._said[seq].parsed.message_id == name:
+        for seq in reversed(self._messages_by_seq):
+            if self._messages_by_seq[seq].parsed.message_id == name:
                 return seq
         number = name.removeprefix("seq:")
-        if name.startswith("seq:") and number.isdecimal() and int(number) in self._said:
+        if name.startswith("seq:") and number.isdecimal() and int(number) in self._messages_by_seq:
             return int(number)
         raise InputError(
             "unknown_message",
@@ -368,13 +368,13 @@ class Engine:
 
     def _message(self, seq: int) -> Message:
         """A message as the oracle has it."""
-        parsed = self._said[seq].parsed
+        parsed = self._messages_by_seq[seq].parsed
         batch = message_batch([parsed], [vector_of(parsed, self.vocabulary)], seq, self.space, self.window)
         extras = Extras(batch.event_time_us.tolist(), batch.counts.tolist(), [parsed.object_id], [parsed.op])
         return next(messages_of(batch, extras))
 
     def _row(self, seq: int) -> Row:
-        parsed = self._said[seq].parsed
+        parsed = self._messages_by_seq[seq].parsed
         time_us = parsed.event_time_us
         moment = None if time_us is None else _EPOCH + timedelta(microseconds=time_us)
         return Row(parsed.message_id, parsed.lon, parsed.lat, moment, parsed.text, frozenset(), parsed.ahead)
@@ -391,37 +391,38 @@ class Engine:
         self.unknown_words += vector.unknown
         return vector
 
-    def _tell(self, updates: UpdateBatch) -> list[dict[str, Any]]:
-        """What `_match` gave, as `publish` tells it; to be called once, before the next batch.
+    def _rows_of(self, updates: UpdateBatch) -> list[dict[str, Any]]:
+        """The updates of `_match` as dicts; called once for each batch.
 
-        Of each subscription leaves come before enters, and who is replaced before who takes his place.
+        Leaves come before enters of a subscription, and a replaced subscription before its successor.
         """
         updates = take_rows(updates, np.lexsort((updates.change == ENTER, updates.number)))
         columns = (updates.as_of, updates.number, updates.seq, updates.change, updates.score)
-        told = []
+        rows = []
         for as_of, number, seq, change, score in zip(*(column.tolist() for column in columns), strict=True):
             name = self._owners[number].subscription_id
             row = {"change": CHANGES[change], "subscription_id": name, "as_of": as_of}
-            told.append({**row, **self._of(seq), "score": None if np.isnan(score) else score})
-        for number in self._gone.tolist():
+            rows.append({**row, **self._of(seq), "score": None if np.isnan(score) else score})
+        for number in self._ended.tolist():
             self._owners.pop(number, None)
         self._sweep()
-        return told
+        return rows
 
     def _of(self, seq: int) -> dict[str, Any]:
-        parsed = self._said[seq].parsed
+        parsed = self._messages_by_seq[seq].parsed
         return {"message_id": parsed.message_id, "seq": seq, "text": parsed.text, "lon": parsed.lon, "lat": parsed.lat}
 
     def _sweep(self) -> None:
-        """Give up messages that have left the window and are in no result."""
-        if len(self._said) < self._sweep_at:
+        """Drop messages that have left the window and are in no result."""
+        if len(self._messages_by_seq) < self._sweep_at:
             return
-        held = set(self._alone.results().seq.tolist())
+        in_results = set(self._local.results().seq.tolist())
         floor = self._boundary.floor
-        self._said = {seq: said for seq, said in self._said.items() if said.life > floor or seq in held}
-        self._current = {name: seq for name, seq in self._current.items() if seq in self._said}
-        self._ends = {seq: by for seq, by in self._ends.items() if seq in self._said}
-        self._sweep_at = max(_KEPT, 2 * len(self._said))
+        messages = self._messages_by_seq.items()
+        self._messages_by_seq = {seq: one for seq, one in messages if one.life > floor or seq in in_results}
+        self._current = {name: seq for name, seq in self._current.items() if seq in self._messages_by_seq}
+        self._ends = {seq: by for seq, by in self._ends.items() if seq in self._messages_by_seq}
+        self._sweep_at = max(_KEPT, 2 * len(self._messages_by_seq))
 
 
 def _short(value: Any) -> str:

@@ -1,8 +1,8 @@
-"""Batches of a live stream that are logged and not yet told to their end: how many may be, and how long they take.
+"""Batches of a live stream that are logged and above the watermark: their limit and their latency.
 
-As many may be as the topology has credits for; while there are, who reads lines keeps them in the batch at hand, and
-once that is full reads no more. So whoever writes lines waits, and memory stays flat. Used by `gateway.live.pipe`,
-which closes batches, and `gateway.live.update_listener`, which hears how far the topology has come.
+The limit is the topology's credits. When it is reached, the pipe fills its open batch and then reads no more lines, so
+the producer waits and memory stays flat. Used by `gateway.live.pipe`, which closes batches, and
+`gateway.live.update_listener`, which gets the watermark.
 """
 
 import threading
@@ -16,19 +16,19 @@ from topology.core.metrics import LatencyHistogram
 
 
 class InFlight:
-    """Which batches are.
+    """The batches in flight.
 
     Parameters
     ----------
     most : int
-        How many may be.
+        Their limit.
 
     Attributes
     ----------
     latency : LatencyHistogram
         From line in to line out.
     through : int
-        Everything is told up to this message.
+        The watermark, as the seq of a message.
     """
 
     def __init__(self, most: int):
@@ -44,7 +44,7 @@ class InFlight:
             self._batches.append((last_seq, np.array(came_s)))
 
     def advance(self, through: int) -> None:
-        """Everything has been told up to this message."""
+        """Advance the watermark to this message."""
         now_s = time.monotonic()
         with self._changed:
             self.through = max(self.through, through)
@@ -52,7 +52,7 @@ class InFlight:
                 self.latency.record(now_s - self._batches.popleft()[1])
             self._changed.notify_all()
 
-    def await_room(self, timeout_s: float) -> bool:
-        """Wait until there is room, or so long; whether there is."""
+    def await_capacity(self, timeout_s: float) -> bool:
+        """Wait until one more batch may be in flight; False after the timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self._batches) < self._most, timeout_s)

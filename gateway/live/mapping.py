@@ -1,8 +1,8 @@
 """Lines whose columns have other names than those of a message: `tweet`, `geo.coordinates.0`, `created_at`.
 
-A column that was named is taken; of the others each is found by its name in the line, as `skyray etl` finds it in a
-file (`spark_etl.finding`). The line is then written anew with the names of a message, so that all that comes after, the
-log included, knows only these. Used by `gateway.live.pipe`; read on in `gateway.live.admission`, which judges the line.
+Columns may be named; the others are found by their names in the line, as `skyray etl` finds them in a file
+(`spark_etl.finding`). The line is rewritten with the names of a message, so that the log has only these. Used by
+`gateway.live.pipe`; read on in `gateway.live.admission`, which checks the line.
 """
 
 import json
@@ -42,7 +42,7 @@ class ColumnMapping:
 
     Notes
     -----
-    2 us for a line that has the usual names alone, 10 to 30 for others; more where a line has many columns.
+    2 us for a line that has only the usual names, 10 to 30 for others; more where a line has many columns.
     """
 
     def __init__(self, named: Mapping[str, str] | None = None):
@@ -56,9 +56,9 @@ class ColumnMapping:
         self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, str] | Refused] = {}
 
     def rename(self, data: bytes) -> bytes | Refused:
-        """A line with the names of a message, or why nobody can say which column is meant.
+        """A line with the names of a message, or a refusal if a column is ambiguous or missing.
 
-        What is no message, or has the names already, comes back as it is. Never raises.
+        Changes of subscriptions, and lines that have these names, are returned unchanged. Never raises.
         """
         row = decode_object(data)
         if isinstance(row, str) or "subscribe" in row or "unsubscribe" in row:
@@ -77,7 +77,7 @@ class ColumnMapping:
         return json.dumps({role: value for role, value in values.items() if value is not None}).encode()
 
     def _columns(self, there: Columns) -> dict[str, str] | Refused:
-        """Role -> column of those that are sought."""
+        """Role -> column, of the roles without a named column."""
         shape = (tuple(there.seen), tuple(there.points))
         found = self._known.get(shape)
         if found is None:
@@ -98,11 +98,11 @@ class ColumnMapping:
                 try:
                     found |= columns_of_roles(there, [role], "this line")
                 except InputError:
-                    found[role] = ""  # a message can be without, and a line that is refused is lost
+                    found[role] = ""  # optional: do not lose the line for it
         return found
 
     def _time(self, value: Any, guessed: bool) -> Any:
-        """A time in another form in ISO 8601; one that nobody can read is none if its column was only guessed."""
+        """A time in ISO 8601; None if it is unreadable and its column was guessed."""
         try:
             time_us = self._read_time(value)
         except (ValueError, ArithmeticError):
@@ -115,7 +115,7 @@ _NEEDED = ("text", "lat", "lon")
 
 
 def _is_read(time: Any) -> bool:
-    """Whether whoever judges messages reads this time as it is."""
+    """Whether admission can read this time unchanged."""
     try:
         event_time_us(time)
     except (ValueError, ArithmeticError):

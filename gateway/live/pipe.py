@@ -1,14 +1,13 @@
-"""Messages and changes of subscriptions, line by line as they come, in batches.
+"""Reads messages and changes of subscriptions line by line, and cuts them into batches.
 
     {"id": "m1", "text": "ramen is open", "lon": 139.69, "lat": 35.68}
     {"subscribe": {"subscription_id": "s1", "kind": "knn", "keywords": "ramen", "lon": 139.7, "lat": 35.7, "k": 3}}
     {"unsubscribe": "s1"}
 
-A thread reads, so that lines that come while a batch is closed are waiting when it is; what reads ahead is bounded, and
-then the pipe holds the producer back. A batch is closed when it is full, or when the first line in it has waited for
-the linger time, and not while too many are in flight. A change stands in its place in the stream. Used by
-`gateway.commands.live`; read on in `gateway.live.mapping`, which finds the columns of a line, in
-`gateway.live.admission`, which judges it, and in `gateway.live.write_ahead_log`, which logs it.
+A thread reads ahead, up to a bound that makes the producer wait. A batch is closed when it is full, or when its first
+line has waited for the linger time, but not while too many are in flight. A change takes effect at its place in the
+stream. Used by `gateway.commands.live`; read on in `gateway.live.mapping`, which finds the columns of a line, in
+`gateway.live.admission`, which checks it, and in `gateway.live.write_ahead_log`, which logs it.
 """
 
 import queue
@@ -28,18 +27,18 @@ from gateway.shell.terminal import as_json
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import ParsedMessage
 
-#: Lines that are read ahead of the batch at hand, at most.
+#: Lines that are read ahead of the open batch, at most.
 READ_AHEAD = 20_000
-#: How often it is asked whether to stop, while nothing comes.
+#: Seconds between two checks of `stop` while no line comes.
 _LOOK_S = 0.2
-#: How often a batch that waits for others to be told takes what has come meanwhile.
+#: Seconds after which a batch that waits for capacity takes lines that have come.
 _AGAIN_S = 0.02
-#: Characters of a refused line that are told.
+#: Characters of a refused line that are reported.
 _QUOTED = 200
 
 
 class Line(NamedTuple):
-    """One line of the input: its number from 1 on, its bytes, and when it came, by a clock that never jumps."""
+    """One line of the input: its number from 1, its bytes, and when it came, by `time.monotonic`."""
 
     number: int
     data: bytes
@@ -47,50 +46,47 @@ class Line(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A line that passed the gate, with the names of a message: a message, or a change of subscriptions."""
+    """An accepted line with the names of a message; `message` is None for a change of subscriptions."""
 
     line: Line
     message: ParsedMessage | None
 
 
 class Keeper(Protocol):
-    """Who remembers lines in the batches in which they were taken, and the clock's marks between them."""
+    """Stores accepted lines batch by batch, and clock marks between them."""
 
     @property
     def next_seq(self) -> int:
-        """What the next message gets."""
+        """Seq of the next message."""
         ...
 
     def keep(self, taken: list[Taken]) -> None:
-        """These lines end a batch, or, without any message among them, count with the next one.
-
-        Returns when no failure can undo that.
-        """
+        """Store these lines as a batch; without any message they belong to the next one. Returns when durable."""
         ...
 
     def due(self, now_s: float) -> int | None:
-        """The stream time of the mark that is due now, by `time.monotonic`; None if none is."""
+        """Stream time of the mark that is due at this `time.monotonic`; None if none is."""
         ...
 
     def mark(self, time_us: int, now_s: float) -> None:
-        """A mark of this time is a batch of its own; as `keep`."""
+        """Store a mark of this stream time as a batch of its own; as `keep`."""
         ...
 
 
 class Pipe:
-    """Reads lines and has them kept, batch by batch.
+    """Reads lines and gives them to a `Keeper`, batch by batch.
 
     Parameters
     ----------
-    gate : Gate
+    admission : Admission
     keeper : Keeper
     refuse : callable
-        Takes what is wrong with a line, as a dict of `line`, `reason`, `what` and `row`.
+        Takes a refusal: a dict of `line`, `reason`, `what` and `row`.
     in_flight : InFlight
     batch : int
         Messages and changes of a batch at most.
     linger_s : float
-        How long the first line of a batch waits for others.
+        Seconds that the first line of a batch waits for others.
     mapping : ColumnMapping, optional
         Which columns of a line are those of a message.
 
@@ -99,14 +95,14 @@ class Pipe:
     lines, batches : int
     refused : Counter    lines, by reason
     failure : Exception or None
-        What ended `run` before its time.
+        The error that ended `run`.
     started, ended : bool
-        Whether `start` was called, and whether what it started has returned.
+        Whether `start` was called, and whether its thread has returned.
     """
 
     def __init__(
         self,
-        gate: Admission,
+        admission: Admission,
         keeper: Keeper,
         refuse: Callable[[dict[str, Any]], None],
         in_flight: InFlight,
@@ -118,7 +114,7 @@ class Pipe:
         self.refused: Counter[str] = Counter()
         self.failure: BaseException | None = None
         self.started = self.ended = False
-        self._gate = gate
+        self._admission = admission
         self._keeper = keeper
         self._refuse = refuse
         self._in_flight = in_flight
@@ -129,7 +125,7 @@ class Pipe:
         self._open: list[Taken] = []
 
     def start(self, source: IO[bytes], stop: Callable[[], bool], lines_before: int = 0) -> None:
-        """`run` in a thread of its own; what it raises is kept in `failure`."""
+        """`run` in a thread; its error is stored in `failure`."""
 
         def run() -> None:
             try:
@@ -142,19 +138,19 @@ class Pipe:
         threading.Thread(target=run, name="pipe", daemon=True).start()
 
     def run(self, source: IO[bytes], stop: Callable[[], bool] = lambda: False, lines_before: int = 0) -> None:
-        """Go on until the source ends or `stop` says so, and close the last batch.
+        """Read until the source ends or `stop` returns True, and close the last batch.
 
         Parameters
         ----------
         source : binary file
         stop : callable
         lines_before : int
-            Lines that have come before the source begins: the first one has the next number.
+            Number of the last line before the source begins.
 
         Raises
         ------
         DeliveryError
-            And whatever else keeping raises.
+            And what else the keeper raises.
         """
         threading.Thread(target=self._read, args=(source, lines_before), name="lines", daemon=True).start()
         while not stop():
@@ -162,10 +158,10 @@ class Pipe:
                 self.pass_time(time.monotonic())
             left_s, full = self._left_s(), len(self._open) >= self._batch
             if full or (left_s <= 0.0 and self._lines.empty()):
-                if self._in_flight.await_room(_LOOK_S if full else _AGAIN_S):
+                if self._in_flight.await_capacity(_LOOK_S if full else _AGAIN_S):
                     self.close_batch()
                 continue
-            try:  # what is at hand goes with a batch that is overdue, as far as there is room
+            try:  # lines that are waiting join an overdue batch until it is full
                 line = self._lines.get(timeout=min(max(0.0, left_s), _LOOK_S))
             except queue.Empty:
                 continue
@@ -175,7 +171,7 @@ class Pipe:
         self.close_batch()
 
     def take(self, line: Line) -> None:
-        """Put one line into the batch that is open, or refuse it. Empty lines are let pass."""
+        """Put one line into the open batch, or refuse it. Empty lines are skipped."""
         self.lines += 1
         if not line.data.strip():
             return
@@ -187,18 +183,18 @@ class Pipe:
         self._refuse({"line": line.number, "reason": refused.reason, "what": refused.what, "row": quoted})
 
     def put(self, line: Line) -> Refused | None:
-        """Put a line into the batch that is open; why not, if it is refused."""
+        """Put a line into the open batch; returns its refusal, if any."""
         data = self._mapping.rename(line.data)
         if isinstance(data, Refused):
             return data
-        found = self._gate.line(data)
+        found = self._admission.line(data)
         if isinstance(found, Refused):
             return found
         self._open.append(Taken(line._replace(data=data), found))
         return None
 
     def close_batch(self) -> None:
-        """Have kept what waits; changes alone count with the next message."""
+        """Store the open batch; changes without a message belong to the next one."""
         taken, self._open = self._open, []
         if not taken:
             return
@@ -209,14 +205,14 @@ class Pipe:
         self._keeper.keep(taken)
 
     def pass_time(self, now_s: float) -> None:
-        """Nothing comes: have a mark kept if one is due, unless too many batches are in flight."""
+        """While no line comes: store a mark if one is due, unless too many batches are in flight."""
         time_us = self._keeper.due(now_s)
-        if time_us is not None and self._in_flight.await_room(0.0):
+        if time_us is not None and self._in_flight.await_capacity(0.0):
             self._in_flight.add(self._keeper.next_seq, [])
             self._keeper.mark(time_us, now_s)
 
     def _left_s(self) -> float:
-        """How long the batch at hand may still wait for more."""
+        """Seconds that the open batch may still wait for lines."""
         return self._open[0].line.came_s + self._linger_s - time.monotonic() if self._open else _LOOK_S
 
     def _read(self, source: IO[bytes], number: int) -> None:
@@ -234,17 +230,17 @@ class Pipe:
 
 
 def to_standard_output() -> Callable[[bytes], None]:
-    """Writes lines to standard output at once, from any thread; what a terminal would obey is escaped there."""
-    turn = threading.Lock()
+    """Writes lines to standard output at once, from any thread; control characters are escaped on a terminal."""
+    lock = threading.Lock()
 
     def show(data: bytes) -> None:
-        with turn:
+        with lock:
             for line in data.splitlines():
                 sys.stdout.write(as_json(msgspec.json.decode(line)) + "\n")
             sys.stdout.flush()
 
     def write(data: bytes) -> None:
-        with turn:
+        with lock:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
 

@@ -1,7 +1,7 @@
-"""What a live stream leaves at its end: the folder of a run over files, made of the log.
+"""Converts the log of a live stream at its end to the run folder of a run over files.
 
-Messages as the ETL writes them, changes as a file of subscriptions has them, and the boundaries that were decided. So
-`skyray verify`, `show` and `explain` read it like any other, and `skyray run --batch log:PATH` can run it again.
+Messages as the ETL writes them, changes as a file of subscriptions, and the boundaries. `skyray verify`, `show` and
+`explain` read it like any run folder, and `skyray run --batch log:PATH` can run it again.
 Used by `gateway.commands.live`.
 """
 
@@ -27,53 +27,53 @@ from spouts.parsed import messages_of, vector_of
 from topology.core.checkpoint.storage import LocalDisk, written
 
 BOUNDARIES = "boundaries.parquet"
-#: Messages that are turned into columns at a time.
+#: Messages converted to columns at a time.
 _CHUNK = 50_000
-#: What the ETL writes, and what a live stream has decided besides.
+#: The ETL's columns, and `ahead`, which admission has decided.
 _SCHEMA = MESSAGE_SCHEMA.append(pa.field(AHEAD, pa.bool_(), nullable=False))
 
 
-def record(journal: WriteAheadLog, gate: Admission, state: str, told: Mapping[str, Any]) -> None:
-    """Write the inputs of the run, and `run.json` with `told`. O(bytes of the log). Raises DeliveryError."""
-    with writing_to(journal.folder):
-        messages = _write_inputs(journal, gate)
-        ends = {"batch": np.arange(len(journal.ends)), "last_seq": np.array(journal.ends, np.int64)}
-        by_clock = pa.array([journal.marks.get(last_seq) for last_seq in journal.ends], pa.int64())
-        _write(journal.folder, BOUNDARIES, pa.table({**ends, "clock_us": by_clock}))
-        journal.run.write_report(state, {**told, **_facts(journal, gate, messages)})
+def record(wal: WriteAheadLog, admission: Admission, state: str, summary: Mapping[str, Any]) -> None:
+    """Write the inputs of the run, and `run.json` with `summary`. O(bytes of the log). Raises DeliveryError."""
+    with writing_to(wal.folder):
+        messages = _write_inputs(wal, admission)
+        ends = {"batch": np.arange(len(wal.ends)), "last_seq": np.array(wal.ends, np.int64)}
+        by_clock = pa.array([wal.marks.get(last_seq) for last_seq in wal.ends], pa.int64())
+        _write(wal.folder, BOUNDARIES, pa.table({**ends, "clock_us": by_clock}))
+        wal.run.write_report(state, {**summary, **_facts(wal, admission, messages)})
 
 
-def _write_inputs(journal: WriteAheadLog, gate: Admission) -> int:
-    """`etl/` and `subscriptions.jsonl`; how many messages."""
-    etl, source = journal.folder / "etl", Path(journal.settings["vocabulary"])
+def _write_inputs(wal: WriteAheadLog, admission: Admission) -> int:
+    """Write `etl/` and `subscriptions.jsonl`; returns the number of messages."""
+    etl, source = wal.folder / "etl", Path(wal.settings["vocabulary"])
     shutil.rmtree(etl, ignore_errors=True)
     (etl / "messages").mkdir(parents=True)
     shutil.copy(source / "vocabulary.parquet", etl)
     seq, chunk, part = 0, [], 0
-    with open(journal.folder / "subscriptions.jsonl", "wb") as changes:
-        for taken, _, _ in read_records(journal.log):
+    with open(wal.folder / "subscriptions.jsonl", "wb") as changes:
+        for taken, _, _ in read_records(wal.log):
             for at, line in taken.changes_from(seq):
                 row = msgspec.json.decode(line)
                 changes.write(msgspec.json.encode(row.get("subscribe", row) | {"at": at}) + b"\n")
-            for parsed in messages_of(taken, seq, gate.space, journal.log):
-                chunk.append({"seq": seq, **_columns_of(parsed, gate)})
+            for parsed in messages_of(taken, seq, admission.space, wal.log):
+                chunk.append({"seq": seq, **_columns_of(parsed, admission)})
                 seq += 1
             if len(chunk) >= _CHUNK:
                 part, chunk = _write_messages(etl, chunk, part), []
     if chunk or not part:
         _write_messages(etl, chunk, part)
-    space = gate.space
+    space = admission.space
     manifest = json.loads((source / "manifest.json").read_text())
     copied = ("format", "format_version", "total_tokens", "stop_terms", "options")
-    told = {name: manifest[name] for name in copied if name in manifest}
+    summary = {name: manifest[name] for name in copied if name in manifest}
     extent = [space.west, space.south, space.east, space.north]
-    (etl / "manifest.json").write_text(json.dumps({**told, "kept": seq, "extent": extent, "live": True}))
+    (etl / "manifest.json").write_text(json.dumps({**summary, "kept": seq, "extent": extent, "live": True}))
     return seq
 
 
-def _columns_of(parsed: ParsedMessage, gate: Admission) -> dict[str, Any]:
+def _columns_of(parsed: ParsedMessage, admission: Admission) -> dict[str, Any]:
     """A message as the columns of `_SCHEMA`, but for its seq."""
-    vector = vector_of(parsed, gate.vocabulary)
+    vector = vector_of(parsed, admission.vocabulary)
     own = ("message_id", "text", "object_id", "op", "lon", "lat", "west", "south", "east", "north", "ahead")
     weighed = {name: getattr(vector, name).tolist() for name in ("terms", "counts", "weights")}
     return {**{name: getattr(parsed, name) for name in own}, **weighed, "event_time": parsed.event_time_us}
@@ -89,20 +89,20 @@ def _write(folder: Path, name: str, table: pa.Table) -> None:
         pq.write_table(table, file, compression="zstd")
 
 
-def _facts(journal: WriteAheadLog, gate: Admission, messages: int) -> dict[str, Any]:
-    """What those who read runs go by (`gateway.runs.facts`), where a live stream is other than a run over files."""
-    folder, space = journal.folder, gate.space
+def _facts(wal: WriteAheadLog, admission: Admission, messages: int) -> dict[str, Any]:
+    """The fields of `run.json` (`gateway.runs.facts`) in which a live stream differs from a run over files."""
+    folder, space = wal.folder, admission.space
     return {
-        "live": journal.settings,
+        "live": wal.settings,
         "messages": str((folder / "etl").resolve()),
         "subscriptions": [str((folder / "subscriptions.jsonl").resolve())],
-        "window": journal.settings["window"],
+        "window": wal.settings["window"],
         "world": f"{space.west!r},{space.south!r},{space.east!r},{space.north!r}",
         "projection": space.projection,
         "boundaries": {"logged": BOUNDARIES},
-        "asked": sorted({column for kind in gate.kinds_met for column in kind.columns}),
-        "messages_taken": messages - len(journal.marks),
-        "clock_marks": len(journal.marks),
+        "asked": sorted({column for kind in admission.kinds_met for column in kind.columns}),
+        "messages_taken": messages - len(wal.marks),
+        "clock_marks": len(wal.marks),
         "limit": None,
         "settings": {"out": str(folder), "sink": "parquet"},
     }

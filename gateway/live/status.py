@@ -1,7 +1,7 @@
-"""How far a live stream has come, by its folder: while it goes on, after it was killed, and after it ended.
+"""Progress of a live stream, read from its folder, in any state.
 
-A producer that can send again from any line asks here which one comes next. Used by `gateway.commands.live`; what is
-read is the log (`spouts.log`), whose records are whole or not there.
+A producer that can resend from any line gets the next line here. Used by `gateway.commands.live`; reads the log
+(`spouts.log`), whose records are whole or absent.
 """
 
 from contextlib import closing
@@ -12,7 +12,7 @@ from gateway.live.write_ahead_log import LOG, has_begun
 from spouts.log import LogReader
 from topology.folder import RUNNING, RunFolder
 
-#: No line was ever taken; the process of a stream that was running is gone.
+#: No line was ever accepted; the process of a running stream has died.
 NEW, KILLED = "new", "killed"
 
 
@@ -23,7 +23,7 @@ def read_status(folder: Path) -> dict[str, Any]:
     -------
     dict
         `folder`; `state`: new, running, killed, interrupted, failed or finished; `process` that runs it, or None;
-        `line`, the last line of input that nothing can undo, 0 if none; `next_line`, the one that comes after it;
+        `line`, the last durable line of input, 0 if none; `next_line`, the line after it;
         `messages` (without marks of a clock) and `batches` in the log; `error` that ended it, or None.
 
     Raises
@@ -35,16 +35,15 @@ def read_status(folder: Path) -> dict[str, Any]:
 
     Notes
     -----
-    Reads the heads of the log's records: some microseconds a batch. What a process wrote and has not yet forced to disk
-    is forced here.
+    Reads the heads of the log's records: some microseconds a batch. Forces the log to disk first.
     """
     run, line, seq, batches, marks = RunFolder(folder), 0, -1, 0, 0
-    told: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     state = NEW
     process = run.writer()
     if has_begun(folder):
-        told = run.report()
-        state = KILLED if told["state"] == RUNNING else told["state"]
+        report = run.report()
+        state = KILLED if report["state"] == RUNNING else report["state"]
         with closing(LogReader(folder / LOG)) as log:
             log.force()
             while (record := log.skim()) is not None:
@@ -59,5 +58,5 @@ def read_status(folder: Path) -> dict[str, Any]:
         "next_line": line + 1,
         "messages": seq + 1 - marks,
         "batches": batches,
-        "error": told.get("error") if process is None else None,
+        "error": report.get("error") if process is None else None,
     }

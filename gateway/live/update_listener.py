@@ -1,9 +1,8 @@
-"""The driver's end of the socket at which a topology tells updates at once: they get text and place, and are written.
+"""The driver's end of the socket on which a topology publishes updates: adds text and place, and writes them.
 
-One thread for each connection, of which there is one for every incarnation of the delivery bolt; what an older one
-still has to say is let pass. What an incarnation repeats of what was told to its end before it is not written again.
-Used by `gateway.commands.live`; the other end is `bolts.publishing`, and `gateway.live.write_ahead_log` knows what
-messages said.
+One thread for each connection; every incarnation of the delivery bolt opens one. Updates of older incarnations are
+dropped, and so are updates up to the watermark that an incarnation repeats. Used by `gateway.commands.live`; the other
+end is `bolts.publishing`, and `gateway.live.write_ahead_log` looks the texts up.
 """
 
 import contextlib
@@ -24,12 +23,12 @@ from gateway.live.in_flight import InFlight
 from matching.model import CHANGES
 from topology.core.frames import MAGIC
 
-#: Up to where a frame says how long it is (`topology.core.frames`).
+#: Head of a frame, which has its length (`topology.core.frames`).
 _PREFIX = struct.Struct("<8sIIQQ")
 
 
 class MessageText(NamedTuple):
-    """What a message was."""
+    """Id, text and place of a message."""
 
     message_id: str
     text: str
@@ -45,18 +44,18 @@ class Listener:
     write : callable
         Takes lines as bytes, each with its end.
     look_up : callable
-        Seqs -> what these messages were.
+        Seqs -> texts of these messages.
     in_flight : InFlight
-        Is told how far the topology has come.
+        Advanced to each watermark.
 
     Attributes
     ----------
     address : str
-        Path of the socket, in a folder that nobody else may enter.
+        Path of the socket, in a folder that only this user may enter.
     updates : int
-        How many were written.
+        Number written.
     failure : Exception or None
-        What kept it from writing; from then on it listens and writes nothing.
+        The first error of writing; nothing is written after it.
     """
 
     def __init__(
@@ -71,9 +70,9 @@ class Listener:
         self._look_up = look_up
         self.in_flight = in_flight
         self._incarnation, self._through = -1, -2
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._folder = Path(tempfile.mkdtemp(prefix="skyray-live-"))
-        self.address = str(self._folder / "told")
+        self.address = str(self._folder / "updates")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def __enter__(self) -> Self:
@@ -88,35 +87,36 @@ class Listener:
         self._socket.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def take(self, told: PublishedUpdates) -> None:
-        """Write what a frame tells, unless it is of an older incarnation."""
-        with self._turn:
-            if told.incarnation < self._incarnation:
+    def take(self, published: PublishedUpdates) -> None:
+        """Write the updates of a frame, unless it is of an older incarnation."""
+        with self._lock:
+            if published.incarnation < self._incarnation:
                 return
-            self._incarnation = told.incarnation
-            new = np.flatnonzero(told.as_of > self.in_flight.through)
+            self._incarnation = published.incarnation
+            new = np.flatnonzero(published.as_of > self.in_flight.through)
             if new.shape[0] and self.failure is None:
                 try:
-                    self._write(b"".join(map(_encoded, self._rows(told, new))))
+                    self._write(b"".join(map(_encoded, self._rows(published, new))))
                     self.updates += new.shape[0]
                 except BaseException as error:
-                    self.failure = error  # whoever drives the topology asks for it
-            self._through = told.through
-            self.in_flight.advance(told.through)
+                    self.failure = error  # the driver raises it
+            self._through = published.through
+            self.in_flight.advance(published.through)
 
     def reached(self, incarnation: int) -> int:
-        """Up to which message everything has been told since the run has been in this incarnation; -2: nothing was."""
-        with self._turn:
+        """The watermark that this incarnation, or a later one, has reached; -2 before its first frame."""
+        with self._lock:
             return self._through if self._incarnation >= incarnation else -2
 
-    def _rows(self, told: PublishedUpdates, rows: np.ndarray) -> list[dict[str, Any]]:
-        names = told.names.strings()
-        columns = (column[rows].tolist() for column in (told.change, told.who, told.as_of, told.seq, told.score))
-        said = self._look_up(sorted(set(told.seq[rows].tolist())))
+    def _rows(self, published: PublishedUpdates, rows: np.ndarray) -> list[dict[str, Any]]:
+        names = published.names.strings()
+        fields = (published.change, published.who, published.as_of, published.seq, published.score)
+        columns = (column[rows].tolist() for column in fields)
+        messages = self._look_up(sorted(set(published.seq[rows].tolist())))
         found = []
-        for change, who, as_of, seq, score in zip(*columns, strict=True):
-            message = said[seq]
-            row = {"change": CHANGES[change], "subscription_id": names[who], "as_of": as_of}
+        for change, number, as_of, seq, score in zip(*columns, strict=True):
+            message = messages[seq]
+            row = {"change": CHANGES[change], "subscription_id": names[number], "as_of": as_of}
             row |= {"message_id": message.message_id, "seq": seq, "text": message.text}
             found.append(row | {"lon": message.lon, "lat": message.lat, "score": None if score != score else score})
         return found
@@ -127,10 +127,10 @@ class Listener:
                 connection, _ = self._socket.accept()
             except OSError:
                 return  # the block has ended
-            threading.Thread(target=self._read, args=(connection,), name="told", daemon=True).start()
+            threading.Thread(target=self._read, args=(connection,), name="updates", daemon=True).start()
 
     def _read(self, connection: socket.socket) -> None:
-        """Frame after frame; one that is cut off by the death of who sent it ends the connection."""
+        """Read frames; a frame that its sender did not finish ends the connection."""
         with connection, connection.makefile("rb") as file:
             while len(prefix := file.read(_PREFIX.size)) == _PREFIX.size:
                 magic, *_, size_bytes, _ = _PREFIX.unpack(prefix)

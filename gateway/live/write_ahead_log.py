@@ -1,15 +1,14 @@
-"""What came through a pipe, remembered before it is matched: nothing lost, nothing twice, whatever dies.
+"""The write-ahead log of a live stream: accepted lines are durable before they are matched.
 
 A folder has
 
-    journal/log            the lines that were taken, batch by batch (`spouts.log`), forced to disk before they are read
-    updates/, checkpoints/ as of any run that is saved as it goes
+    journal/log            accepted lines, batch by batch (`spouts.log`), forced to disk before the spout reads them
+    updates/, checkpoints/ as of any run with checkpoints
     etl/, subscriptions.jsonl, boundaries.parquet, results.parquet, run.json
-                           at the end: the same as a run over files leaves, so that `skyray verify` and `show` accept it
+                           at the end: as a run over files leaves them, for `skyray verify` and `show`
 
-Answers follow from lines and batches alone. Whoever goes on looks through the log, to know who is subscribed, and
-matches from the last checkpoint on. Used by `gateway.commands.live`; read on in `gateway.live.recording` for what is
-left at the end.
+Answers depend on lines and batches only. To resume, the log is scanned for active subscriptions, and matching continues
+from the last checkpoint. Used by `gateway.commands.live`; read on in `gateway.live.recording` for the end of a stream.
 """
 
 import os
@@ -35,37 +34,37 @@ from topology.settings import RunConfig
 
 #: Where the log is in the folder.
 LOG = Path("journal", "log")
-#: Messages of which it is remembered what they said; of older ones the log knows.
+#: Messages whose texts are kept in memory; older ones are read from the log.
 _RECENT = 50_000
 
 
 class WriteAheadLog:
-    """The log of one folder, held by this process; see the module.
+    """The log of one folder, which this process has locked; see the module.
 
     Parameters
     ----------
     folder : Path
     settings : dict
-        What answers depend on besides the lines; whoever goes on must have the same.
+        What answers depend on besides the lines; resuming needs the same.
     durable : callable, optional
-        Told the number of the last line that no failure can undo any more; without it nothing is forced to disk.
+        Called with the number of the last durable line; without it nothing is forced to disk.
     window : Window, optional
-        If it goes by time, a clock moves the time of the stream while it is quiet.
+        If it is by time, a clock advances stream time while the stream is idle.
 
     Attributes
     ----------
     run : RunFolder
     log : Path
     line : int
-        How many lines of input there had been by the last one that was taken.
+        Number of the last accepted line of input.
     ends : sequence of int
         The last seq of each batch.
     marks : dict of int to int
-        Seq of each mark of the clock, and the stream time that it says.
+        Seq of each clock mark -> its stream time in us.
 
     Notes
     -----
-    16 bytes a batch, some 100 a mark, and what the last messages said.
+    Memory: 16 bytes a batch, some 100 a mark, and the texts of the last messages.
     """
 
     def __init__(
@@ -93,11 +92,11 @@ class WriteAheadLog:
 
     @property
     def next_seq(self) -> int:
-        """What the next message gets."""
+        """Seq of the next message."""
         return self.ends[-1] + 1 if self.ends else 0
 
     def begin(self) -> dict[str, Any]:
-        """Open the folder, which `run.held()` must hold; what `run.json` says, if there is something to go on with.
+        """Open the folder, which `run.held()` has locked; returns `run.json` if there is a stream to resume, else {}.
 
         Raises
         ------
@@ -105,9 +104,9 @@ class WriteAheadLog:
             If the folder holds something else, or was begun with other settings.
         """
         begun = has_begun(self.folder)
-        told = self.run.report() if begun else {}
+        report = self.run.report() if begun else {}
         if begun:
-            before = told.get("live") or {}
+            before = report.get("live") or {}
             changed = [name for name in self.settings if before.get(name) != self.settings[name]]
             if changed:
                 raise ConfigError(
@@ -116,17 +115,17 @@ class WriteAheadLog:
         with writing_to(self.folder):
             self.log.parent.mkdir(exist_ok=True)
             self.run.clear_hidden()
-        return told
+        return report
 
-    def recover(self, gate: Admission) -> None:
-        """Look through the log, so that the gate knows who is subscribed, and be ready for more. O(its bytes)."""
+    def recover(self, admission: Admission) -> None:
+        """Replay the log's changes of subscriptions into `admission`, and open the log to append. O(its bytes)."""
         size, time_us, newest_us = 0, NO_FLOOR, NO_FLOOR
         if self.log.exists():
             for record, offset, end in read_records(self.log):
                 for _, line in record.changes_from(0):
-                    refused = gate.line(line)
+                    refused = admission.line(line)
                     if isinstance(refused, Refused):
-                        raise CheckpointError(f"{self.log}: a change that was taken is refused now: {refused.what}")
+                        raise CheckpointError(f"{self.log}: a change that was accepted is refused now: {refused.what}")
                 self._note(offset, record.last_seq)
                 self.line, size = record.line, end
                 if record.time_us is not None:
@@ -139,7 +138,7 @@ class WriteAheadLog:
         with writing_to(self.log):
             new = not self.log.exists()
             self._file = open(self.log, "ab")  # noqa: SIM115 - closed by `close`
-            self._file.truncate(size)  # what was being written when the last one died
+            self._file.truncate(size)  # a record that was not finished
             if self._durable is not None:
                 os.fsync(self._file.fileno())
                 for place in (self.log.parent, self.folder, self.folder.absolute().parent) if new else ():
@@ -154,7 +153,7 @@ class WriteAheadLog:
         first, changes = self.next_seq, [place for place, one in enumerate(taken) if one.message is None]
         ahead = [place for place, one in enumerate(taken) if one.message is not None and one.message.ahead]
         for seq, message in enumerate((one.message for one in taken if one.message is not None), start=first):
-            self._recent[seq] = _said(message)
+            self._recent[seq] = _text_of(message)
             self._recent.pop(seq - _RECENT, None)
         messages = len(taken) - len(changes)
         last_seq = first + messages - 1 if messages else -1
@@ -190,16 +189,16 @@ class WriteAheadLog:
             self._durable(self.line)
 
     def look_up(self, seqs: Sequence[int]) -> Mapping[int, MessageText]:
-        """What these messages were. A read for each batch that older ones were in."""
+        """Texts of messages by seq. One read of the log for each batch of older ones."""
         found = {}
         for seq in seqs:
-            said = self._recent.get(seq)
-            if said is None:
+            text = self._recent.get(seq)
+            if text is None:
                 parsed = parse_message(decode_object(self._line_of(seq)))
                 if isinstance(parsed, str):
                     raise CheckpointError(f"{self.log}: message {seq:,} is damaged ({parsed})")
-                said = _said(parsed)
-            found[seq] = said
+                text = _text_of(parsed)
+            found[seq] = text
         return found
 
     def close(self) -> None:
@@ -220,15 +219,15 @@ class WriteAheadLog:
             self._reader.offset = self._offsets[batch]
             record = self._reader.read()
             if record is None:
-                raise CheckpointError(f"{self.log}: message {seq:,} is not there any more")
+                raise CheckpointError(f"{self.log}: message {seq:,} is missing")
             self._read_last = batch, record.message_lines()
         return self._read_last[1][seq - (self.ends[batch - 1] + 1 if batch else 0)]
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether a live stream has left something in a folder to go on with.
+    """Whether a folder has a live stream to resume.
 
-    Not where it ended before anything was logged: then subscriptions of files count yet.
+    False if it ended before anything was logged: subscriptions of files are then loaded.
 
     Raises
     ------
@@ -245,9 +244,9 @@ def has_begun(folder: Path) -> bool:
 
 
 def settings_of(config: RunConfig, named: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What answers depend on besides the lines; `named` are columns that were named (`gateway.live.mapping`).
+    """What answers depend on besides the lines; `named` columns as of `gateway.live.mapping`.
 
-    Raises InputError if the folder is none of the ETL's.
+    Raises InputError if the ETL has not written the folder.
     """
     sums = {name: checksum(config.messages / name) for name in ("vocabulary.parquet", "manifest.json")}
     fixed = ("window", "world", "projection", "decay_half_life", "decay_smoothing")
@@ -257,7 +256,7 @@ def settings_of(config: RunConfig, named: Mapping[str, str] | None = None) -> di
     }
 
 
-def _said(message: ParsedMessage) -> MessageText:
+def _text_of(message: ParsedMessage) -> MessageText:
     return MessageText(message.message_id, message.text, message.lon, message.lat)
 
 

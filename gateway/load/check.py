@@ -1,8 +1,8 @@
-"""What was told in a load test, held against independent computations: `skyray loadtest --check`.
+"""Compares updates of a load test with the bulk oracle: `skyray loadtest --check`.
 
-The load is made again by its own spouts. A sample of each kind is held against the bulk oracle (`matching.bulk_oracle`,
-the file to read next), over some thousand messages behind the warm-up, at the boundaries that the run had. Whole runs
-over files, and the order of what they told, are for `gateway.runs.verify`.
+The load is generated again by its spouts. The updates of a sample of each kind, over some thousand messages after the
+warm-up, are compared with those of the bulk oracle (`matching.bulk_oracle`, the file to read next) at the boundaries of
+the run. `gateway.runs.verify` checks whole runs over files, and the order of updates.
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,13 @@ from matching.window import Boundary, stream_time
 from spouts.cutting import Cutter, join_names, read_all
 from spouts.paced import GeneratedSubscriptions, PacedSpout
 
-#: Messages that are checked, or those of so many batches where there are more in them.
+#: Messages that are checked: at least so many, and at least so many batches.
 _MESSAGES, _BATCHES = 4_000, 4
-#: Of each kind so many subscriptions spread evenly, and so many of those that were told most.
+#: Sampled subscriptions of each kind: evenly spaced, and with the most updates.
 _SAMPLE = (400, 400)
-#: Where results last all messages count, from the first on: no more pairs with a word in common than this, which take
-#: some seconds, and so fewer subscriptions.
+#: Of cumulative kinds all messages count: the sample is cut to this many pairs with a word in common (some seconds).
 _MOST_PAIRS = 20_000_000
-#: Messages that are made at a time.
+#: Messages generated at a time.
 _PIECE = 16_384
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
@@ -45,13 +44,13 @@ def watched(first: int, largest: int) -> range:
 def check(
     source: PacedSpout, subscribers: GeneratedSubscriptions, fading: DecayParameters, ends: Sequence[int], folder: Path
 ) -> dict[str, Any]:
-    """What was told behind the first of the boundaries up to the last, against what had to be.
+    """Compare the updates after the first boundary and up to the last with the oracle's.
 
     Parameters
     ----------
     source, subscribers
         The spouts of the load.
-    fading : Fading
+    fading : DecayParameters
     ends : sequence of int
         Last messages of successive batches.
     folder : Path
@@ -60,10 +59,10 @@ def check(
     Returns
     -------
     dict
-        `exact`: all that was compared is right, and something was; `compared` (updates that had to be told),
-        `compared_subscriptions` (of how many), `misnamed` (updates of subscriptions that there are not, or with the id
-        of another message), `by_kind` with the same of each kind, and `sampled` (subscriptions looked at);
-        `not_checked`: kinds of which nobody but the engines knows what is right.
+        `exact`: something was compared, and is right; `compared` (expected updates),
+        `compared_subscriptions` (that have them), `misnamed` (updates with an unknown subscription, or the id of
+        another message), `by_kind` with the same of each kind and `sampled` (subscriptions); `not_checked`: kinds
+        that the oracle does not have.
     """
     table, loaded = subscribers.make(), [kind for kind in subscribers.kinds.run if subscribers.wanted[kind.code]]
     known = [kind for kind in loaded if kind.name in KINDS]
@@ -81,17 +80,17 @@ def check(
     ]
     subscription_ids = pa.array(subscribers.names(table).strings())
     message_ids = pa.array(join_names([batch.names for batch in batches]).strings())
-    told, report["misnamed"] = told_in(folder, subscription_ids, message_ids, ends[0], ends[-1])
-    # a share of one token is the share
+    delivered, report["misnamed"] = read_delivered(folder, subscription_ids, message_ids, ends[0], ends[-1])
+    # the model divides by the number of tokens: 1 keeps the shares
     shares = dict(enumerate(fading.collection_share.tolist()))
     model = DecayModel(fading.log_base_per_s, fading.smoothing, shares, 1, fading.epoch_us)
     for kind in known:
         rows = table.of_kind(kind.code)
-        some = sampled(rows, of_numbers(told, rows.number), *_SAMPLE)
+        some = sampled(rows, of_numbers(delivered, rows.number), *_SAMPLE)
         some = _affordable(some, stream) if kind.lasting else some
         wanted = expected(stream, some, boundaries, max_distance, decay=model).updates
         report["by_kind"][kind.name] = {
-            "exact": tally(of_numbers(told, some.number)) == wanted,
+            "exact": tally(of_numbers(delivered, some.number)) == wanted,
             "compared": wanted.total(),
             "compared_subscriptions": len({event[1] for event in wanted}),
             "sampled": len(some),
@@ -102,12 +101,12 @@ def check(
     return report | {"exact": right and not report["misnamed"] and report["compared"] > 0}
 
 
-def told_in(
+def read_delivered(
     folder: Path, subscription_ids: pa.Array, message_ids: pa.Array, after: int, last: int
 ) -> tuple[UpdateBatch, int]:
-    """The updates as of messages behind one up to another, and how many of them have ids that are wrong.
+    """The delivered updates with `after < as_of <= last`, and how many of them have wrong ids.
 
-    Numbers of subscriptions, and seqs of messages, are places of their ids.
+    A subscription's number and a message's seq are the positions of their ids.
     """
     parts = [UPDATE_SCHEMA.empty_table()]
     for part in read_updates(folder):
@@ -122,7 +121,7 @@ def told_in(
 
 
 def _affordable(table: SubscriptionTable, stream: MessageBatch) -> SubscriptionTable:
-    """The first subscriptions that meet no more than `_MOST_PAIRS` messages together, at least one."""
+    """The first subscriptions that have at most `_MOST_PAIRS` pairs with messages in all, at least one."""
     spoken = np.bincount(stream.terms, minlength=int(table.terms.max(initial=0)) + 1)
     pairs = np.concatenate([[0], np.cumsum(spoken[table.terms])])[table.term_offsets[1:]]
     return table.take(np.arange(max(1, np.count_nonzero(pairs <= _MOST_PAIRS))))

@@ -1,8 +1,8 @@
 """Drive a topology at a set rate and report throughput and latency from publish to update.
 
 Latency is corrected for coordinated omission: it counts from the moment a message was due by the schedule, see
-`spouts.paced`, the file to read next, and `gateway.load.check`, which holds what was told against what had to be. What
-people type is `gateway/commands/loadtest.py`.
+`spouts.paced`, the file to read next; `gateway.load.check` compares updates with the oracle. The command is
+`gateway/commands/loadtest.py`.
 """
 
 import json
@@ -29,6 +29,7 @@ from matching.window import Window
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
+from topology.core.checkpoint.storage import LocalDisk, written
 from topology.core.checkpoint.store import CheckpointStore
 from topology.core.metrics import RunReport
 from topology.running import shared_by_default
@@ -37,7 +38,7 @@ from topology.settings import LIVE_CREDITS
 if TYPE_CHECKING:
     from spouts.paced import GeneratedSubscriptions, PacedSpout
 
-#: The peak is what is reached over so many messages that are all due at once, in batches of so many.
+#: The peak rate is measured over these messages, all due at once, in batches of this size.
 PEAK_MESSAGES, _PEAK_BATCH, _AT_ONCE = 60_000, 500, 1e9
 
 
@@ -52,42 +53,42 @@ def load_test(
     *,
     rate: Annotated[float | None, typer.Option(help="Messages a second; half the peak, which is found first.")] = None,
     seconds: Annotated[float, typer.Option(help="How long to publish and measure.")] = 30.0,
-    warm_up: Annotated[float, typer.Option(min=0.0, help="Seconds before that, which are told apart.")] = 5.0,
+    warm_up: Annotated[float, typer.Option(min=0.0, help="Seconds before that, reported separately.")] = 5.0,
     window: Annotated[str, typer.Option(help="count:N or time:SECONDS, also time:5m, time:1h.")] = "count:20000",
     batch: Annotated[int | None, typer.Option(min=1, help="Messages of a batch at most; rate / 10.")] = None,
     linger_ms: Annotated[float, typer.Option(min=0.0, help="How long a message waits for others; 0: for all.")] = 10.0,
-    query_bolts: Annotated[int, typer.Option(min=1, help="Tasks that hold subscriptions.")] = 1,
+    query_bolts: Annotated[int, typer.Option(min=1, help="Tasks that match subscriptions.")] = 1,
     router: Annotated[str, typer.Option(help=f"{', '.join(ROUTERS[:-1])} or {ROUTERS[-1]}.")] = "hashing",
     credits: Annotated[int, typer.Option(min=1, help="Batches in flight at most.")] = LIVE_CREDITS,
     checkpoint_every: Annotated[float, typer.Option(min=0.0, help="Seconds between checkpoints; 0: none.")] = 10.0,
     executor: Annotated[Executor, typer.Option(help="ray, or local: in one process.")] = Executor.ray,
     address: Annotated[str | None, typer.Option(help="Ray cluster to join, HOST:PORT or auto; else one's own.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of messages and subscriptions.")] = 0,
-    check: Annotated[bool, typer.Option("--check", help="Hold what a sample is told against what has to be.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Compare the updates of a sample with the oracle.")] = False,
     subscriptions: Mapping[str, int] | None = None,
     on_progress: Callable[[Any], None] | None = None,
     kinds: Kinds = KINDS,
 ) -> dict[str, Any]:
-    """Run one load test; what is annotated is an option of `skyray loadtest`.
+    """Run one load test; annotated parameters are options of `skyray loadtest`.
 
     Parameters
     ----------
     rate : float, optional
-        By default half of what is reached where `PEAK_MESSAGES` messages are all due at once.
+        Messages a second; by default half the peak rate over `PEAK_MESSAGES` messages.
     warm_up : float
-        For so long messages are published that do not count: all subscriptions come with the first batch.
+        Seconds of messages that do not count: all subscriptions are added with the first batch.
     batch, linger_ms
-        A batch closes when it is full, or when its first message has waited for so long, which is part of latency.
+        A batch closes when it is full, or when its first message has waited `linger_ms`, which is part of latency.
     router : str
         One of `distribution.routers.ROUTERS`.
     checkpoint_every : float
-        The run is saved into a folder that is removed at the end.
+        Checkpoints go to a folder that is removed at the end.
     check : bool
-        Updates are written to files in that folder, as a run does, and looked at when the test has ended.
+        Updates are written to files in that folder, as in a run, and checked at the end.
     subscriptions : mapping of kind to int, optional
-        How many of a kind, all there before the first message; by default as many as its recipe says.
+        How many of a kind, all active before the first message; by default as its recipe says.
     kinds : Kinds
-        Those that subscriptions are made of, where they run.
+        Kinds of the generated subscriptions, if they run.
 
     Returns
     -------
@@ -100,14 +101,14 @@ def load_test(
     Raises
     ------
     ConfigError, TopologyError
-        With what is wrong and where; what the router cannot place is refused before anything starts.
+        Also, before anything starts, if the router cannot place the subscriptions.
     """
     if not seconds > 0:
         raise ConfigError(f"{seconds} seconds is no message at all: raise it")
     counts = {kind.name: kind.recipe.load for kind in kinds.run} | dict(subscriptions or {})
 
     def run(pace: Pace, compared: bool) -> tuple[RunReport, dict[str, Any] | None]:
-        """A run, with files of updates where anything is checked, and what comparing them says."""
+        """A run and the outcome of its check, None if it is not compared."""
         with tempfile.TemporaryDirectory(prefix="skyray-loadtest-") as folder:
             out, saved = folder if check else None, None
             plan = load_plan(pace, counts, window, query_bolts, router, credits, seed, kinds, out)
@@ -115,12 +116,12 @@ def load_test(
                 store = CheckpointStore(os.path.join(folder, "checkpoints"))
                 saved = Checkpoints(store, Cadence(checkpoint_every), folder)
             report = _execute(plan, executor, address, on_progress, saved)
-            ends = report.components["messages"].tasks[0].figures.pop("ends")  # of use to a check alone
+            ends = report.components["messages"].tasks[0].figures.pop("ends")  # for the check only
             if not compared:
                 return report, None
-            from gateway.load.check import check as held_against
+            from gateway.load.check import check as compare
 
-            return report, held_against(*_parts(pace, counts, window, seed, kinds), ends, Path(folder))
+            return report, compare(*_parts(pace, counts, window, seed, kinds), ends, Path(folder))
 
     peak = None
     if rate is None:
@@ -234,16 +235,16 @@ def load_plan(
 def _parts(
     pace: Pace, counts: Mapping[str, int], window: str, seed: int, kinds: Kinds
 ) -> "tuple[PacedSpout, GeneratedSubscriptions, DecayParameters]":
-    """What is published, who is subscribed, and how scores fade; the clock watches where batches end for a check."""
+    """The spouts of messages and subscriptions, and the decay; the clock spout records batch ends for a check."""
     from gateway.load.check import watched
     from spouts.generated import Recipe
     from spouts.paced import GeneratedSubscriptions, PacedSpout
 
     space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed)
-    asked = sorted({column for name, count in counts.items() if count for column in kinds.named(name).columns})
+    columns = sorted({column for name, count in counts.items() if count for column in kinds.named(name).columns})
     seen = watched(pace.warming, pace.batch)
     return (
-        PacedSpout(recipe, span, space, pace.batch, pace.limit, pace.rate, asked, pace.linger_s, seen),
+        PacedSpout(recipe, span, space, pace.batch, pace.limit, pace.rate, columns, pace.linger_s, seen),
         GeneratedSubscriptions(recipe, span, space, counts, kinds),
         DecayParameters(math.log(2.0) / HALF_LIFE_S, SMOOTHING, recipe.term_shares(), recipe.start_us),
     )
@@ -259,7 +260,7 @@ def _check_placeable(router: str, counts: Mapping[str, int], kinds: Kinds) -> No
     """
     for name in (name for name, count in counts.items() if count):
         if finding := placeable(router, kinds, name, row_wants_any=False):
-            # those that place by cost can place anything, too, but are not what somebody looks for who asked for this
+            # routers that place by cost can place anything, but are no like-for-like replacement
             able = [each for each in ROUTERS if each not in PLACING and not placeable(each, kinds, name, False)]
             raise ConfigError(
                 f"--router {router}: a subscription of the load {finding}; use --router {' or '.join(able)}, "
@@ -270,9 +271,9 @@ def _check_placeable(router: str, counts: Mapping[str, int], kinds: Kinds) -> No
 def render(report: dict[str, Any]) -> str:
     """The report as lines for people."""
     peak = report["peak_per_s"]
-    asked = "" if peak is None else f", half of {peak:,.0f} at most"
+    of_peak = "" if peak is None else f", half of {peak:,.0f} at most"
     lines = [
-        f"rate asked for   {report['rate']:,.0f} messages/s{asked}",
+        f"rate set         {report['rate']:,.0f} messages/s{of_peak}",
         f"rate reached     {report['reached_rate']:,.0f} messages/s" + ("" if report["kept_up"] else "   NOT KEPT UP"),
         f"behind schedule  {report['behind_at_end_s']:.2f} s at the end, {report['furthest_behind_s']:.2f} s at worst",
         f"updates          {report['updates']:,} ({report['updates_per_s']:,.0f}/s)",
@@ -290,11 +291,11 @@ def render(report: dict[str, Any]) -> str:
 
 
 def _in_words(check: dict[str, Any]) -> str:
-    """What became of a check, in a line."""
+    """The outcome of a check in one line."""
     by_kind = check["by_kind"].items()
-    wrong = [name for name, told in by_kind if not told["exact"]]
+    wrong = [name for name, one in by_kind if not one["exact"]]
     wrong += [f"{check['misnamed']:,} ids"] if check["misnamed"] else []
-    parts = ", ".join(f"{name} {told['compared']:,}" for name, told in by_kind)
+    parts = ", ".join(f"{name} {one['compared']:,}" for name, one in by_kind)
     line = f"{check['compared']:,} updates of {check['compared_subscriptions']:,} subscriptions ({parts or 'none'})"
     if wrong:
         line = f"WRONG: {', '.join(wrong)}; {line}"
@@ -304,8 +305,6 @@ def _in_words(check: dict[str, Any]) -> str:
 
 
 def write_report(report: dict[str, Any], out: Path) -> None:
-    """Write the whole report as JSON, wholly or not at all. Raises DeliveryError if it cannot be written."""
-    partial = out.with_name(f".{out.name}.tmp")
-    with writing_to(out):
-        partial.write_text(json.dumps(report, indent=1))
-        os.replace(partial, out)
+    """Write the report as JSON, atomically. Raises DeliveryError if it cannot be written."""
+    with writing_to(out), written(LocalDisk(out.parent), out.name, f".{out.name}.tmp") as file:
+        file.write(json.dumps(report, indent=1).encode())

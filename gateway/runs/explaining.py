@@ -1,7 +1,7 @@
 """Why a message is, or is not, in a subscription's result in a run: `skyray explain RUN SUBSCRIPTION MESSAGE`.
 
-The messages of the run that share a keyword are read back and given to `gateway.runs.match_rules`, whose verdict is put
-into words here: terms as words, seqs as ids and texts. Read on there for the rules.
+The messages of the run that share a keyword are read back for `gateway.runs.match_rules`; its verdict is worded here,
+with keywords, ids and texts. Read on there for the rules.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from spouts.quarantine import without_terms
 from spouts.parquet import is_live, list_message_files, read_manifest, read_messages
 from spouts.subscriptions import NEVER
 
-#: How many rivals are told of.
+#: Rivals that are listed.
 RIVALS = 5
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
@@ -43,13 +43,13 @@ RUN_REASONS = {
 
 
 def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = KINDS) -> dict[str, Any]:
-    """Why a message is, or is not, in a subscription's result as of the last boundary that the run has told of.
+    """Why a message is, or is not, in a subscription's result as of the last boundary whose updates are published.
 
     Parameters
     ----------
     folder : Path
     subscription_id : str
-        Of several that replaced each other under one id, the last.
+        The last one, if several replaced each other under it.
     message_id : str
         Of several messages of one id the last; or `seq:N`, the number of the message in the stream.
 
@@ -66,27 +66,27 @@ def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = 
     ConfigError
         For a subscription that the run does not have.
     InputError
-        For a message that the run does not have, or a run that has told nothing yet.
+        For a message that the run does not have, or a run without updates so far.
 
     Notes
     -----
-    Reads the stream once: a second for a million messages, and 10 us for each that shares a keyword.
+    Reads the stream once: a second for a million messages, and 10 us for each message that shares a keyword.
     """
-    reading = RunReader(folder, kinds)
-    owner = known_subscribers(reading, [subscription_id])[subscription_id][-1]
+    reader = RunReader(folder, kinds)
+    owner = known_subscribers(reader, [subscription_id])[subscription_id][-1]
     run = open_run(folder, kinds, ended=False)
-    last_seq = _last_seq(reading, run)
-    seq = find_message(reading.etl, message_id)
+    last_seq = _last_seq(reader, run)
+    seq = find_message(reader.etl, message_id)
     number = _last_number(run, subscription_id)
     scene, subscription, message = _scene(run, number, seq, last_seq)
     verdict = judge(scene, subscription, message)
-    aside = _set_aside(run, number, seq, reading.messages([seq])[seq])
-    if aside:
-        verdict.held, verdict.reason = False, aside
-    said = reading.messages([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
+    quarantine = _quarantine_reason(run, number, seq, reader.messages([seq])[seq])
+    if quarantine:
+        verdict.in_result, verdict.reason = False, quarantine
+    messages_by_seq = reader.messages([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
     kind = run.changes.kinds[subscription.kind]
-    answer = answer_of(verdict, scene, kind, run.vocabulary, owner, seq, said)
-    return answer | {"told": _told(reading, subscription_id, seq)}
+    answer = answer_of(verdict, scene, kind, run.vocabulary, owner, seq, messages_by_seq)
+    return answer | {"told": _updates_of_pair(reader, subscription_id, seq)}
 
 
 def answer_of(
@@ -96,22 +96,22 @@ def answer_of(
     vocabulary: Vocabulary,
     owner: Subscriber,
     seq: int,
-    said: Mapping[int, Row],
+    messages_by_seq: Mapping[int, Row],
 ) -> dict[str, Any]:
-    """A verdict in words; `said` has the message and the first of its rivals."""
-    row, rivals, words = said[seq], verdict.rivals[:RIVALS], vocabulary.terms
+    """A verdict in words; `messages_by_seq` has the message and its first rivals."""
+    row, rivals, words = messages_by_seq[seq], verdict.rivals[:RIVALS], vocabulary.terms
     known = {vocabulary.id_of(word): word for word in owner.words}
     unknown = [word for word in owner.words if vocabulary.id_of(word) is None]
     found = [known.get(term, words[term]) for term in verdict.common]
-    lacking = [word for word in owner.words if word not in found]
+    missing = [word for word in owner.words if word not in found]
     answer = {
-        "held": verdict.held,
+        "held": verdict.in_result,
         "reason": verdict.reason,
         "as_of": scene.last_seq,
         "subscription": {**owner._asdict(), "words": list(owner.words)},
         "message": {**row._asdict(), "seq": seq, "event_time": _iso(row.event_time)},
         "words": found,
-        "missing": lacking,
+        "missing": missing,
         "unknown": unknown,
         "distance_km": owner.kilometres(row.lon, row.lat),
         "parts": verdict.parts,
@@ -121,11 +121,11 @@ def answer_of(
         "threshold": verdict.threshold,
         "rivals": [
             {
-                "message_id": said[rival.seq].message_id,
+                "message_id": messages_by_seq[rival.seq].message_id,
                 "seq": rival.seq,
                 "score": rival.score,
                 "text_score": None if np.isnan(rival.text_score) else rival.text_score,
-                "text": said[rival.seq].text,
+                "text": messages_by_seq[rival.seq].text,
             }
             for rival in rivals
         ],
@@ -164,21 +164,21 @@ def find_message(etl: Path, message_id: str) -> int:
     )
 
 
-def _last_seq(reading: RunReader, run: FinishedRun) -> int:
-    """The last boundary of which all is told."""
+def _last_seq(reader: RunReader, run: FinishedRun) -> int:
+    """The last boundary whose updates are all published."""
     kept = (read_manifest(run.etl) or {}).get("kept")
     if not isinstance(kept, int):
         raise InputError("missing_file", f"{run.etl}: has no manifest.json that says how many messages there are")
     ends = run.ends(min(kept, run.limit or kept))
-    if "digest" in reading.facts:
+    if "digest" in reader.facts:
         return int(ends[-1]) if ends.size else -1
-    told = max(
-        (int(pc.max(reading.updates(parts=[path])["as_of"]).as_py() or 0) for path in reading.parts()), default=-1
+    last_as_of = max(
+        (int(pc.max(reader.updates(parts=[path])["as_of"]).as_py() or 0) for path in reader.parts()), default=-1
     )
-    before = ends[ends <= told]
+    before = ends[ends <= last_as_of]
     if not before.size:
         raise InputError(
-            "no_run", f"{reading.folder}: this run is {reading.state} and has told nothing yet; look again in a while"
+            "no_run", f"{reader.folder}: this run is {reader.state} and has no updates so far; try again later"
         )
     return int(before[-1])
 
@@ -191,18 +191,18 @@ def _last_number(run: FinishedRun, subscription_id: str) -> int:
 
 
 def _scene(run: FinishedRun, number: int, seq: int, last_seq: int) -> tuple[Scene, Subscription, Message]:
-    """What decides about a subscription, and the two in question."""
+    """The scene of a subscription, the subscription, and the message."""
     table = run.changes.table.take(np.array([number]))
     subscription = next(subscriptions_of(table))
     kind = run.changes.kinds[subscription.kind]
-    asked = {*run.asked, *kind.columns}
+    columns = {*run.columns, *kind.columns}
     relevant = np.zeros(len(run.vocabulary) + 1, bool)
     relevant[table.terms[table.terms < len(run.vocabulary)]] = True
     parts: list[MessageBatch] = []
     target: list[MessageBatch] = []
     clock = NO_FLOOR
-    for _, batch, _ in read_messages(run.etl, run.window, run.space, CHUNK, None, asked, run.latest_us):
-        messages = without_terms(batch, run.aside.messages)
+    for _, batch, _ in read_messages(run.etl, run.window, run.space, CHUNK, None, columns, run.latest_us):
+        messages = without_terms(batch, run.quarantine.messages)
         if messages.seq[0] <= seq <= messages.seq[-1]:
             target.append(messages.take(np.array([seq - int(messages.seq[0])])))
         inside = messages.take(np.flatnonzero(messages.seq <= last_seq))
@@ -233,11 +233,11 @@ def _scene(run: FinishedRun, number: int, seq: int, last_seq: int) -> tuple[Scen
     return scene, subscription, message
 
 
-def _set_aside(run: FinishedRun, number: int, seq: int, row: Row) -> str:
-    """Why one of the two takes no part in the run; "" if both do."""
-    if any(first <= number <= last for first, last in run.aside.subscriptions):
+def _quarantine_reason(run: FinishedRun, number: int, seq: int, row: Row) -> str:
+    """Why subscription or message was left out of the run; "" if neither was."""
+    if any(first <= number <= last for first, last in run.quarantine.subscriptions):
         return "subscription_aside"
-    if any(first <= seq <= last for first, last in run.aside.messages):
+    if any(first <= seq <= last for first, last in run.quarantine.messages):
         return "message_aside"
     if not run.space.contains(np.float64(row.lon), np.float64(row.lat)):  # type: ignore[arg-type]
         return "outside_world"
@@ -247,8 +247,8 @@ def _set_aside(run: FinishedRun, number: int, seq: int, row: Row) -> str:
     return ""
 
 
-def _told(reading: RunReader, subscription_id: str, seq: int) -> list[dict[str, Any]]:
-    updates = reading.updates([subscription_id])
+def _updates_of_pair(reader: RunReader, subscription_id: str, seq: int) -> list[dict[str, Any]]:
+    updates = reader.updates([subscription_id])
     rows = updates.filter(pc.equal(updates["seq"], seq)).to_pylist()
     return [{name: row[name] for name in ("as_of", "change", "score")} for row in rows]
 
@@ -265,9 +265,9 @@ def _in_words(answer: Mapping[str, Any], verdict: Verdict, kind: Kind, scene: Sc
     k, rank, rivals = answer["subscription"]["k"], verdict.rank, answer["rivals"]
     reason = verdict.reason
     if reason == "held" and rank is not None:
-        return f"it is held: number {rank:,} of the {k:,} that the result may hold"
+        return f"it is in the result: number {rank:,} of at most {k:,}"
     if reason == "held":
-        return "it is held: nothing in the window beats it both ways"
+        return "it is in the result: no message in the window dominates it"
     if reason == "matched":
         return "it matched: the words are there and the place is right"
     what = REASONS.get(reason) or RUN_REASONS[reason]
@@ -287,16 +287,16 @@ def _in_words(answer: Mapping[str, Any], verdict: Verdict, kind: Kind, scene: Sc
     elif reason == "object_ended":
         more = f"by message {scene.ends[answer['message']['seq']]:,}"
     elif reason == "out_of_window":
-        more = f"the window held what is above {scene.floor:,} as of message {scene.last_seq:,}"
+        more = f"the window begins after {scene.floor:,} as of message {scene.last_seq:,}"
     elif reason == "rivals":
         far = "farther than" if kind.nearest else "below"
         more = (
-            f"it is number {rank:,} and {k:,} are held; its score {verdict.score:.6g} is {far} {verdict.threshold:.6g}"
+            f"it is number {rank:,} and {k:,} fit; its score {verdict.score:.6g} is {far} {verdict.threshold:.6g}"
         )
         if verdict.score == verdict.threshold:
-            more = f"it is number {rank:,} and {k:,} are held; its score is that of the last of them, who wins the tie"
+            more = f"it is number {rank:,} and {k:,} fit; its score is that of the last of them, which wins the tie"
     elif reason == "dominated":
         more = f"by {answer['rivals_in_all']:,}, first {rivals[0]['message_id']}"
     elif reason in ("not_reached", "not_registered"):
-        more = f"all is told up to message {scene.last_seq:,}"
+        more = f"updates are published up to message {scene.last_seq:,}"
     return f"{what}: {more}" if more else what

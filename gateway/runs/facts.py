@@ -1,4 +1,4 @@
-"""What `run.json` says of a run, as far as those who read runs back go by it, checked before they do.
+"""The fields of `run.json` that readers of a run need, validated.
 
 Used by `gateway.runs.reader` and `gateway.runs.oracle_replay`; `topology.summary` writes it.
 """
@@ -21,7 +21,7 @@ _Range = tuple[_Count, _Count]
 
 
 class Fades(msgspec.Struct):
-    """How scores fade."""
+    """Decay of scores."""
 
     log_base_per_s: _Finite
     smoothing: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -29,7 +29,7 @@ class Fades(msgspec.Struct):
 
 
 class Facts(msgspec.Struct):
-    """The fields that are read; the others are for people."""
+    """The fields that are read."""
 
     messages: str
     subscriptions: list[str]
@@ -60,25 +60,25 @@ class Facts(msgspec.Struct):
         return Window.parse(self.window)
 
     def set_aside(self) -> Quarantine:
-        """Who was set aside."""
+        """Messages and subscriptions in quarantine."""
         return Quarantine.of(self.aside)
 
 
 def read_facts(folder: Path) -> tuple[Facts, dict[str, Any]]:
-    """What `run.json` says: as far as it is read here, and all of it.
+    """Read `run.json`: the validated fields, and all of it.
 
     Raises
     ------
     InputError
-        If it is missing, damaged, or does not say what a run says of itself.
+        If it is missing or damaged, or lacks a field.
     """
-    told = RunFolder(folder).report()
+    report = RunFolder(folder).report()
     try:
-        facts = msgspec.convert(told, Facts)
+        facts = msgspec.convert(report, Facts)
         facts.space()
         facts.span()
     except (msgspec.ValidationError, ConfigError, TypeError, ValueError) as error:
         raise InputError(
             "broken_file", f"{folder / REPORT}: lacks what a run says of itself ({error}); run again"
         ) from error
-    return facts, told
+    return facts, report

@@ -1,8 +1,8 @@
-"""Why a message is, or is not, in the result of a subscription: the rules of `matching.naive`, told one by one.
+"""Match rules: why a message is, or is not, in the result of a subscription, by the rules of `matching.naive`.
 
-Scores and tests are the oracle's own functions. What stands here is the rest: which rule decided, what the parts of the
-score were, who was better. A test holds every verdict against the oracle. Read on in `gateway.runs.explaining`, which
-asks it about runs.
+Scores and predicates are the oracle's own functions; this module adds which rule decided, the parts of the score and
+the better messages. A test compares every verdict with the oracle. Read on in `gateway.runs.explaining`, which applies
+it to runs.
 """
 
 import math
@@ -29,12 +29,12 @@ from matching.window import NO_FLOOR
 
 
 class Scene(NamedTuple):
-    """What decides about one subscription, as of the end of a batch.
+    """The input of a verdict about one subscription, as of a boundary.
 
-    messages : sequence of Message    ascending seq; all that share a keyword and may matter, others may be among them
+    messages : sequence of Message    ascending seq; all that share a keyword and may matter, perhaps others
     last_seq, floor : int             the boundary
     end : int or None                 the seq before which the subscription ended
-    ends : mapping                    seq of a message whose object is alive no more -> seq of what ended it
+    ends : mapping                    seq of a message whose object has ended -> seq that ended it
     max_distance : float              of the unit square
     decay : DecayModel or None        needed for scores that fade
     """
@@ -49,7 +49,7 @@ class Scene(NamedTuple):
 
 
 class Rival(NamedTuple):
-    """A message that is before another; `text_score` is NaN but for skylines."""
+    """A message that ranks before another; `text_score` is NaN but for skylines."""
 
     seq: int
     score: float
@@ -58,20 +58,20 @@ class Rival(NamedTuple):
 
 @dataclass
 class Verdict:
-    """What became of a message.
+    """Whether a message is in a result, and why.
 
-    held : bool            in the result at the end; where there is no standing result: told
+    in_result : bool       at the boundary; of `boolean`: matched
     reason : str           a code: held, matched, or one of `REASONS`
-    common, missing        terms of the subscription that the message has, and that it lacks
+    common, missing        terms of the subscription that the message has, or lacks
     parts : dict           name -> value of each part of the score
     by_term : dict         term -> what it adds to (for fading scores: multiplies into) the text score
     score : float or None  as results have it; None where there is none
-    rank : int or None     among all that could be held
+    rank : int or None     among all eligible messages
     threshold : float      score of the k-th of them, None while there are fewer
-    rivals : list          who is before it, best first; of a skyline: who dominates it
+    rivals : list          messages that rank before it, best first; of a skyline: that dominate it
     """
 
-    held: bool = False
+    in_result: bool = False
     reason: str = ""
     common: list[int] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
@@ -92,29 +92,29 @@ REASONS = {
     "outside_region": "the message lies outside the region",
     "before_registration": "the message came before the subscription, which starts empty",
     "after_end": "the subscription had ended before the message came",
-    "subscription_ended": "the subscription has ended, and holds nothing any more",
+    "subscription_ended": "the subscription has ended, and its result is empty",
     "object_ended": "a later version of the message's object, or its deletion, has ended it",
     "out_of_window": "the message has left the window, or came too late for it",
     "no_time": "the message has no time, which the window, or a score that fades, goes by",
-    "rivals": "as many messages as the result holds are better",
+    "rivals": "k messages are better, which fill the result",
     "dominated": "another message is no farther from the middle, has as much in common, and more of one of the two",
 }
 
 
 def judge(scene: Scene, subscription: Subscription, message: Message) -> Verdict:
-    """What became of a message as of the end of a batch.
+    """Whether a message is in a result as of a boundary, and why.
 
     Raises
     ------
     ConfigError
-        For a kind that is not of the oracle's.
+        For a kind that the oracle does not have.
 
     Notes
     -----
     O(messages of the scene); of a skyline too, but only with those that are alive.
     """
     if subscription.kind not in _JUDGES:
-        raise ConfigError(f"kind {subscription.kind}: nothing is known of how it ranks messages")
+        raise ConfigError(f"kind {subscription.kind}: has no match rules")
     verdict = Verdict(common=common_terms(subscription, message))
     verdict.missing = [term for term in sorted(subscription.weights) if term not in message.weights]
     reason = ""
@@ -126,7 +126,7 @@ def judge(scene: Scene, subscription: Subscription, message: Message) -> Verdict
         reason = "missing_keyword" if _needs_all(subscription) else "no_common_word"
     found = _JUDGES[subscription.kind](scene, subscription, message, verdict)
     verdict.reason = reason or found
-    verdict.held = verdict.reason in ("held", "matched")
+    verdict.in_result = verdict.reason in ("held", "matched")
     return verdict
 
 
@@ -168,7 +168,7 @@ def _topk(scene: Scene, subscription: Subscription, message: Message, verdict: V
 def _decay(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
     model = scene.decay
     if model is None:
-        raise ConfigError("scores fade, and it is not known how; the run says nothing under 'fading'")
+        raise ConfigError("scores fade, but run.json has no 'fading'")
 
     def score(each: Message) -> float:
         return decay_key(subscription, each, scene.max_distance, model)
@@ -190,8 +190,8 @@ def _decay(scene: Scene, subscription: Subscription, message: Message, verdict: 
         return "subscription_ended"
     if not timed:
         return "no_time"
-    those = scene._replace(messages=[each for each in scene.messages if each.event_time_us != NO_FLOOR])
-    return _since_registration(those, subscription, message, verdict, score, best=lambda value, seq: (-value, seq))
+    timed_scene = scene._replace(messages=[each for each in scene.messages if each.event_time_us != NO_FLOOR])
+    return _since_registration(timed_scene, subscription, message, verdict, score, best=lambda value, seq: (-value, seq))
 
 
 def _knn(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
@@ -273,7 +273,7 @@ def _among(
     score: Callable[[Message], float],
     best: Callable[[float, int], tuple[float, int]],
 ) -> str:
-    """`held` or `rivals` by the rank of a message among those that may be held; "" if it is none of them."""
+    """`held` or `rivals` by the rank of a message among the eligible; "" if it is not eligible."""
     ranked = sorted(
         ((score(each), each.seq) for each in eligible if common_terms(subscription, each)),
         key=lambda entry: best(*entry),

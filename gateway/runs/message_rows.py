@@ -1,7 +1,7 @@
-"""Messages of an ETL folder by their number in the stream, as `gateway.runs.reader` shows them.
+"""Messages of an ETL folder by seq, with a cache of row groups.
 
-Those who read a long list of results or updates come back to the same row groups again and again: the last ones are
-kept, up to so many bytes. Read on in `gateway.runs.reader`.
+A long list of results or updates reads the same row groups again and again: the last ones are cached. Used by
+`gateway.runs.reader`.
 """
 
 from collections import OrderedDict
@@ -25,7 +25,7 @@ KEPT_BYTES = 128 * 2**20
 class Row(NamedTuple):
     """A message as the ETL wrote it; degrees, `terms` by id, `event_time` a datetime or None.
 
-    `ahead`: a live stream has set it aside, since it was dated too long after its arrival.
+    `ahead`: a live stream has set it aside, as it was dated too far ahead.
     """
 
     message_id: str
@@ -72,7 +72,7 @@ class MessageRows:
         """
         wanted = np.unique(np.fromiter(seqs, np.int64))
         if not self._groups or (wanted.size and wanted[-1] >= self._groups[-1].first + self._groups[-1].rows):
-            self._groups = _list_groups(self._etl)  # of a run that goes on there may be new ones
+            self._groups = _list_groups(self._etl)  # a running ETL may have written new ones
         found: dict[int, Row] = {}
         for group in self._groups:
             here = wanted[(wanted >= group.first) & (wanted < group.first + group.rows)]

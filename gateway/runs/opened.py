@@ -1,7 +1,6 @@
-"""A run as Python has it: its report, updates and results as Arrow, and why a message is in a result or is not.
+"""A run for the Python API: report, updates and results as Arrow, and explanations.
 
-Used by `skyray`, the Python way in; read on in `gateway.runs.reader` and `gateway.runs.showing`, which commands use as
-well.
+Used by `skyray`; read on in `gateway.runs.reader` and `gateway.runs.showing`, which commands use as well.
 """
 
 import os
@@ -13,8 +12,8 @@ import pyarrow as pa
 from gateway.runs.reader import RunReader
 from gateway.runs.showing import join, known_subscribers
 
-#: What is known of messages beside their ids.
-_SAID = {
+#: Columns joined to updates and results.
+_MESSAGE_COLUMNS = {
     "kind": pa.string(),
     "words": pa.list_(pa.string()),
     "text": pa.string(),
@@ -45,17 +44,17 @@ class Run:
     """
 
     def __init__(self, folder: str | os.PathLike[str]):
-        self._reading = RunReader(Path(folder))
-        self.folder = self._reading.folder
-        self.report: dict[str, Any] = self._reading.facts
+        self._reader = RunReader(Path(folder))
+        self.folder = self._reader.folder
+        self.report: dict[str, Any] = self._reader.facts
 
     @property
     def state(self) -> str:
         """`running`, `finished`, `interrupted` or `failed`, when it was opened."""
-        return self._reading.state
+        return self._reader.state
 
     def updates(self, *subscription_ids: str, with_messages: bool = False) -> pa.Table:
-        """What subscriptions were told, in the order of the files; all of them if none is named.
+        """Updates of these subscriptions, or of all, in the order of the files.
 
         Parameters
         ----------
@@ -73,16 +72,16 @@ class Run:
         ConfigError
             With messages, for a subscription that the run does not have.
         """
-        table = self._reading.updates(subscription_ids or None)
-        return self._said(table) if with_messages else table
+        table = self._reader.updates(subscription_ids or None)
+        return self._with_messages(table) if with_messages else table
 
     def results(self, *subscription_ids: str) -> pa.Table:
-        """What subscriptions hold, best first; all of them if none is named.
+        """Results of these subscriptions, or of all, best first.
 
         Returns
         -------
         pyarrow.Table
-            `subscription_id`, `rank` (null while the run goes on, and for matches), `message_id`, `seq`, `score`,
+            `subscription_id`, `rank` (null while the run is running, and for matches), `message_id`, `seq`, `score`,
             `text_score`, and of the message `kind`, `words` found, `text`, `lon`, `lat`, `event_time`, `distance_km`.
 
         Raises
@@ -91,8 +90,8 @@ class Run:
             For a subscription that the run does not have.
         """
         ids = subscription_ids or None
-        known_subscribers(self._reading, subscription_ids)
-        return self._said(self._reading.results(ids))
+        known_subscribers(self._reader, subscription_ids)
+        return self._with_messages(self._reader.results(ids))
 
     def explain(self, subscription_id: str, message_id: str) -> dict[str, Any]:
         """Why a message is in a subscription's result, or is not: see `gateway.runs.explaining.explain`."""
@@ -103,9 +102,9 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {self.state})"
 
-    def _said(self, table: pa.Table) -> pa.Table:
-        known = known_subscribers(self._reading, sorted(set(table["subscription_id"].to_pylist())))
-        rows = join(self._reading, table.to_pylist(), known)
-        for name, column_type in _SAID.items():
+    def _with_messages(self, table: pa.Table) -> pa.Table:
+        known = known_subscribers(self._reader, sorted(set(table["subscription_id"].to_pylist())))
+        rows = join(self._reader, table.to_pylist(), known)
+        for name, column_type in _MESSAGE_COLUMNS.items():
             table = table.append_column(name, pa.array([row.get(name) for row in rows], column_type))
         return table

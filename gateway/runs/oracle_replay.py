@@ -1,7 +1,7 @@
-"""What a finished run must have delivered: its settings read back, its messages fed to the oracle again.
+"""Replays a finished run through an oracle: the updates and results that it must have delivered.
 
-The messages and subscriptions are read by the loaders of the run, since they define the numbering; batches are cut
-and floors worked out here anew. `gateway.runs.verify` compares the outcome with what the run has delivered.
+Messages and subscriptions are read by the loaders of the run, since they define the numbering; batches and window
+floors are computed here independently. `gateway.runs.verify` compares the outcome with the delivered updates.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -38,7 +38,7 @@ _MOST_AT_ONCE = 1_000_000
 #: Messages read at a time.
 CHUNK = 20_000
 #: Columns of an event as integers: as_of, subscription (row of the sampled ids), seq, change, bits of the score.
-AS_OF, WHO, SEQ, CHANGE, SCORE = range(5)
+AS_OF, ID_ROW, SEQ, CHANGE, SCORE = range(5)
 
 #: Called as `on_progress(messages=done, of=all, updates=so_far)`.
 Progress = Callable[..., None]
@@ -47,7 +47,7 @@ pc: Any = pyarrow.compute  # its functions are made when it is imported, which t
 
 
 class FinishedRun(NamedTuple):
-    """What `run.json` says, and the inputs it names."""
+    """Settings of a run, from `run.json`, and its inputs."""
 
     folder: Path
     etl: Path
@@ -58,18 +58,18 @@ class FinishedRun(NamedTuple):
     vocabulary: Vocabulary
     changes: Changes
     decay: DecayModel | None
-    asked: tuple[str, ...] = ()  # columns of messages that the kinds of the run asked for
+    columns: tuple[str, ...] = ()  # of messages, that the kinds of the run need
     latest_us: int | None = None
-    aside: Quarantine = NOBODY
+    quarantine: Quarantine = NOBODY
 
 
 class Sample(NamedTuple):
-    """The external ids to compare, and the numbers that stand for them."""
+    """The external ids to compare, and their subscription numbers."""
 
     ids: pa.Array
-    everyone: pa.Array
+    all_ids: pa.Array
     numbers: Int64
-    who: Int64  # for each number of `numbers` the row of its id
+    id_row: Int64  # position in `ids` for each of `numbers`
 
 
 class Truth(NamedTuple):
@@ -82,7 +82,7 @@ class Truth(NamedTuple):
     updates: dict[str, int]
     messages: int
     boundaries: int
-    judge: str  # which oracle it was
+    oracle: str  # its name
 
 
 # -------------------------------------------------------------------------------------------------- what was run
@@ -95,16 +95,16 @@ def open_run(folder: Path, kinds: Kinds = KINDS, ended: bool = True) -> Finished
     ----------
     folder : Path
     kinds : Kinds
-        Those that the run knew.
+        The kinds of the run.
     ended : bool
-        Refuse a run that has no results.
+        Refuse a run without results.
     """
     facts, _ = read_facts(folder)
     if ended and facts.state != FINISHED and facts.digest is None:
         raise InputError(
             "no_run",
-            f"{folder}: this run is {RunFolder(folder).state()} and has no results to compare; let it end, or go on "
-            f"with it: skyray run --resume {folder}",
+            f"{folder}: this run is {RunFolder(folder).state()} and has no results to compare; let it end, or "
+            f"resume it: skyray run --resume {folder}",
         )
     space, window, vocabulary = facts.space(), facts.span(), load_vocabulary(facts.etl)
     decay = None
@@ -118,16 +118,16 @@ def open_run(folder: Path, kinds: Kinds = KINDS, ended: bool = True) -> Finished
         raise InputError(
             "broken_file", f"{folder / REPORT}: lacks what a run says of itself ({error!r}); run again"
         ) from error
-    aside = facts.set_aside()
-    changes = load_changes(facts.subscriptions, vocabulary, space, kinds=kinds, aside=aside)
-    asked = tuple(facts.asked)
+    quarantine = facts.set_aside()
+    changes = load_changes(facts.subscriptions, vocabulary, space, kinds=kinds, aside=quarantine)
+    columns = tuple(facts.asked)
     return FinishedRun(
-        folder, facts.etl, space, window, facts.limit, ends, vocabulary, changes, decay, asked, facts.latest_us, aside
+        folder, facts.etl, space, window, facts.limit, ends, vocabulary, changes, decay, columns, facts.latest_us, quarantine
     )
 
 
 def _ends(folder: Path, etl: Path, cuts: dict[str, Any], latest_us: int | None) -> Callable[[int], Int64]:
-    """Where batches end: multiples of a size, where the time of the stream says so, or as the run has logged them."""
+    """Last seqs of batches: by size, by stream time, or as the run has logged them."""
     if "batch" in cuts:
         size, step_us = int(cuts["batch"]), int(cuts.get("time_us", 0))
         if size < 0 or step_us < 0 or not size + step_us:
@@ -150,7 +150,7 @@ def _ends_by_time(etl: Path, messages: int, size: int, step_us: int, latest_us: 
     ends, first, latest = [], 0, None
     for seq, time_us in enumerate(times[:messages]):
         if latest_us is not None and time_us is not None and time_us > latest_us:
-            time_us = None  # set aside: it moves no time
+            time_us = None  # set aside: does not move stream time
         later = time_us is not None and latest is not None and time_us // step_us > latest // step_us
         if seq > first and (later or seq - first == size):
             ends.append(seq - 1)
@@ -161,10 +161,10 @@ def _ends_by_time(etl: Path, messages: int, size: int, step_us: int, latest_us: 
 
 
 def choose(changes: Changes, sample: int | None, seed: int) -> Sample:
-    """Draw external ids, so many of each kind, and find every number that any of them has had."""
+    """Draw `sample` external ids of each kind (None: all), and find all their subscription numbers."""
     names = pa.array(changes.names.strings(), pa.string()).dictionary_encode()
-    everyone, code = names.dictionary, names.indices.to_numpy().astype(np.int64)
-    wanted = np.zeros(len(everyone), bool)
+    all_ids, code = names.dictionary, names.indices.to_numpy().astype(np.int64)
+    wanted = np.zeros(len(all_ids), bool)
     rng = np.random.default_rng(seed)
     for kind in range(len(changes.kinds)):
         of_kind = np.unique(code[changes.table.kind == kind])
@@ -173,13 +173,13 @@ def choose(changes: Changes, sample: int | None, seed: int) -> Sample:
         wanted[of_kind] = True
     numbers = np.flatnonzero(wanted[code])
     row = np.cumsum(wanted) - 1
-    return Sample(everyone.take(pa.array(np.flatnonzero(wanted))), everyone, numbers, row[code[numbers]])
+    return Sample(all_ids.take(pa.array(np.flatnonzero(wanted))), all_ids, numbers, row[code[numbers]])
 
 
 # ------------------------------------------------------------------------------------------------ what must be
 
 
-def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None, plain: bool = False) -> Truth:
+def replay_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None, plain: bool = False) -> Truth:
     """Feed the whole stream and the changes of the sample to the bulk oracle, or to the plain one.
 
     O(eligible pairs of the sample).
@@ -187,8 +187,8 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None, p
     table = run.changes.table.take(chosen.numbers)
     kinds = [run.changes.kinds[code] for code in np.unique(table.kind).tolist()]
     if run.decay is None and any(kind.fades for kind in kinds):
-        raise ConfigError(f"{run.folder / 'run.json'}: says nothing under 'fading', and the run had such subscriptions")
-    asked = {*run.asked, *(column for kind in kinds for column in kind.columns)}
+        raise ConfigError(f"{run.folder / 'run.json'}: has no 'fading', but the run had subscriptions that need it")
+    needed = {*run.columns, *(column for kind in kinds for column in kind.columns)}
     extras = MessageExtras(run.etl, kinds)
     relevant = np.zeros(len(run.vocabulary) + 1, bool)
     known = table.terms[table.terms < len(run.vocabulary)]
@@ -207,7 +207,7 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None, p
         if on_progress is not None:
             on_progress(messages=messages, of=kept, updates=updates)
 
-    for boundary, messages in _boundaries(run, names, asked):
+    for boundary, messages in _boundaries(run, names, needed):
         if not (plain and extras.all_rows):
             messages = messages.take(relevant_rows(messages, relevant))
         parts.append(oracle.advance(boundary, messages, show))
@@ -216,7 +216,7 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None, p
     updates = concatenate(parts)
     place = np.searchsorted(chosen.numbers, updates.number)
     counts = np.bincount(table.kind[place], minlength=len(run.changes.kinds))
-    columns = (updates.as_of, chosen.who[place], updates.seq, updates.change, score_bits(updates.score))
+    columns = (updates.as_of, chosen.id_row[place], updates.seq, updates.change, score_bits(updates.score))
     return Truth(
         np.stack(columns, axis=1).astype(np.int64),
         oracle.results(),
@@ -230,13 +230,13 @@ def ask_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None, p
 
 
 def _messages_of(run: FinishedRun) -> int:
-    """How many messages the run took."""
+    """Number of messages of the run."""
     kept = int((read_manifest(run.etl) or {})["kept"])
     return min(kept, run.limit or kept)
 
 
 def _alive_to(extras: "MessageExtras", messages: int) -> Int64 | None:
-    """By seq, the message that ends each one; None where none does."""
+    """By seq, the message that ends each one; None if no message ends."""
     ends = extras.ends(messages - 1)
     if not ends:
         return None
@@ -246,33 +246,33 @@ def _alive_to(extras: "MessageExtras", messages: int) -> Int64 | None:
 
 
 def _boundaries(
-    run: FinishedRun, names: list[pa.Array], asked: Collection[str]
+    run: FinishedRun, names: list[pa.Array], columns: Collection[str]
 ) -> Iterator[tuple[Boundary, MessageBatch]]:
-    """The batches of the run, cut and bounded here; message ids go to `names` on the way."""
+    """The batches of the run, cut here; appends message ids to `names`."""
     ends = run.ends(_messages_of(run))
     number, first, clock = 0, 0, NO_FLOOR
-    held: MessageBatch = empty(MessageBatch)
-    for _, messages, ids in read_messages(run.etl, run.window, run.space, CHUNK, run.limit, asked, run.latest_us):
-        held = concatenate([held, without_terms(messages, run.aside.messages)])
+    pending: MessageBatch = empty(MessageBatch)
+    for _, messages, ids in read_messages(run.etl, run.window, run.space, CHUNK, run.limit, columns, run.latest_us):
+        pending = concatenate([pending, without_terms(messages, run.quarantine.messages)])
         names.append(pa.array(ids.strings(), pa.string()))
         start = first
-        while number < ends.shape[0] and ends[number] <= held.seq[-1]:
+        while number < ends.shape[0] and ends[number] <= pending.seq[-1]:
             last = int(ends[number])
-            batch = held.take(np.arange(first - start, last + 1 - start))
+            batch = pending.take(np.arange(first - start, last + 1 - start))
             clock = stream_time(batch.life, clock)
             yield Boundary(number, first, last, run.window.floor(last, clock)), batch
             number, first = number + 1, last + 1
-        held = held.take(np.arange(first - start, len(held)))
+        pending = pending.take(np.arange(first - start, len(pending)))
 
 
 def relevant_rows(messages: MessageBatch, relevant: NDArray[np.bool_]) -> Int64:
-    """Messages with a term that anybody in the sample asks for; the others cannot matter to the oracle."""
+    """Rows of messages with a relevant term; the others cannot matter to the oracle."""
     hits = np.concatenate([np.zeros(1, np.int64), np.cumsum(relevant[messages.terms])])
     return np.flatnonzero(hits[messages.term_offsets[1:]] > hits[messages.term_offsets[:-1]])
 
 
 class MessageExtras:
-    """What the oracle asks of messages beside their batch: objects are read here, from the files."""
+    """Input of the oracle besides the batch: objects and operations, read from the files."""
 
     def __init__(self, etl: Path, kinds: Sequence[Kind]):
         self.object_id: list[str] | None = None
@@ -288,14 +288,14 @@ class MessageExtras:
         return self.object_id is not None
 
     def ends(self, last_seq: int) -> dict[int, int]:
-        """Of the messages up to this one, those whose object is alive no more, with the seq that ended them."""
+        """Seq of each message up to `last_seq` whose object has ended -> seq that ended it."""
         latest: dict[str, int] = {}
         ends: dict[int, int] = {}
         for seq, (name, op) in enumerate(zip(self.object_id or (), self.op or (), strict=True)):
             if seq > last_seq:
                 break
             if name in latest:
-                ends.setdefault(latest[name], seq)  # what a deletion has ended is not ended again
+                ends.setdefault(latest[name], seq)  # a deletion has ended it already
             if op == 1:
                 ends[seq] = seq
             latest[name] = seq
@@ -319,7 +319,7 @@ def score_bits(score: NDArray[np.float64]) -> Int64:
 
 
 def _read_objects(etl: Path) -> tuple[list[str], list[int]]:
-    """`object_id` and `op` of all messages, with what stands for those that have none."""
+    """`object_id` and `op` of all messages; the message id and 0 by default."""
     objects, deletes = [], []
     for path in list_message_files(etl):
         try:

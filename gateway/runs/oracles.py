@@ -1,7 +1,7 @@
-"""The two oracles over a finished run: the bulk oracle in NumPy, and the plain one for those who ask for it.
+"""The two oracles over a finished run: the bulk oracle in NumPy, and the plain one.
 
-Both are fed the batches of the run in order and give the same updates. `BulkRun` gathers batches, since the bulk oracle
-is quick only over many messages; `PlainRun` feeds `matching.naive` batch by batch. Read on in `matching.bulk_oracle`.
+Both take the batches of the run in order and give the same updates. `BulkRun` gathers batches, since the bulk oracle
+is fast only over many messages; `PlainRun` feeds `matching.naive` batch by batch. Read on in `matching.bulk_oracle`.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ PublishedUpdates = Callable[[int, int], Any]
 
 
 class PlainRun:
-    """The plain oracle. Parameters as of `BulkRun`; `window` is checked against every boundary."""
+    """The plain oracle. Parameters as of `BulkRun`; `window` checks every boundary."""
 
     name = "plain oracle"
 
@@ -43,7 +43,7 @@ class PlainRun:
         self._table, self._end, self._extras_of = table, end, extras_of
         self._order = np.argsort(end, kind="stable")
         self._oracle = Oracle(window, max_distance, decay)
-        self._added = self._removed = self._told = 0
+        self._added = self._removed = self._updates = 0
 
     def advance(self, boundary: Boundary, messages: MessageBatch, on_progress: PublishedUpdates) -> UpdateBatch:
         """Feed the next batch: messages with a keyword, and those that end others."""
@@ -58,12 +58,12 @@ class PlainRun:
             Removals(self._table.number[removed], self._table.kind[removed], self._end[removed]),
             self._extras_of(messages),
         )
-        self._told += len(updates)
-        on_progress(boundary.last_seq + 1, self._told)
+        self._updates += len(updates)
+        on_progress(boundary.last_seq + 1, self._updates)
         return _columns(UpdateBatch, updates)
 
     def finish(self, on_progress: PublishedUpdates) -> UpdateBatch:
-        """What is still to come."""
+        """The remaining updates: none."""
         return empty(UpdateBatch)
 
     def results(self) -> ResultBatch:
@@ -96,12 +96,12 @@ class BulkRun:
         self._alive_to = alive_to
         self._boundaries: list[Boundary] = []
         self._batches: list[MessageBatch] = []
-        self._gathered = self._told = 0
+        self._gathered = self._updates = 0
 
     def advance(self, boundary: Boundary, messages: MessageBatch, on_progress: PublishedUpdates) -> UpdateBatch:
         """Take the next batch: messages with a keyword; updates come when enough have been gathered.
 
-        What is alive is looked at anew each time, so a long window asks for more messages at a time.
+        Each call scans the window, so a long window gathers more messages.
         """
         self._boundaries.append(boundary)
         self._batches.append(messages)
@@ -115,15 +115,15 @@ class BulkRun:
         if not self._boundaries:
             return empty(UpdateBatch)
         first, span = self._boundaries[0].first_seq, self._boundaries[-1].last_seq + 1 - self._boundaries[0].first_seq
-        told = self._told
+        updates_before = self._updates
         updates = self._oracle.advance(
             self._boundaries,
             concatenate(self._batches),
             self._alive_to,
-            lambda share, count: on_progress(first + int(share * span), told + count),
+            lambda fraction, count: on_progress(first + int(fraction * span), updates_before + count),
         )
-        self._told += len(updates)
-        on_progress(first + span, self._told)
+        self._updates += len(updates)
+        on_progress(first + span, self._updates)
         self._boundaries, self._batches, self._gathered = [], [], 0
         return updates
 

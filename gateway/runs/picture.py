@@ -1,6 +1,6 @@
-"""A picture of results: where the messages lie that subscriptions hold, over the outline of the land.
+"""A map of results: messages and subscriptions over the outline of the land.
 
-Matplotlib draws it; nothing is looked up elsewhere (`gateway/world/README.md` says where the outline is from). Used by
+Drawn by Matplotlib, without network access (`gateway/world/README.md` says where the outline is from). Used by
 `skyray show --map`; read on in `gateway.runs.glyphs` for words in scripts that the usual font does not have.
 """
 
@@ -17,14 +17,14 @@ from gateway.runs.distance import EARTH_RADIUS_KM, distance_km, kilometres
 from gateway.shell.terminal import shown, writing_to
 from matching.errors import ConfigError
 
-#: Colours that are told apart, also by those who see few; and the marks of points, each in all colours.
+#: Colours that colour-blind people can distinguish; and the symbols of points, each in all colours.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7b3294", "#8c510a")
-MARKS = ("o", "s", "^")
-#: Subscriptions that get a colour and mark of their own, and a line in the legend; the others share a grey.
-DISTINCT = len(COLOURS) * len(MARKS)
-#: Endings that are understood.
+SYMBOLS = ("o", "s", "^")
+#: Subscriptions with their own colour, symbol and line in the legend; the others share a grey.
+DISTINCT = len(COLOURS) * len(SYMBOLS)
+#: Supported endings.
 FORMS = (".png", ".svg", ".pdf")
-#: Share of the extent of what is shown that is left free around it, and the least of it.
+#: Margin as a fraction of the extent, and its least.
 MARGIN, LEAST_KM = 0.08, 0.5
 #: How much wider than high a map is at most.
 WIDEST = 2.0
@@ -38,7 +38,7 @@ _KM_PER_DEGREE = math.radians(1.0) * EARTH_RADIUS_KM
 
 
 def draw_results(payload: Mapping[str, Any], path: Path) -> list[str]:
-    """Draw what subscriptions hold.
+    """Draw results.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def draw_results(payload: Mapping[str, Any], path: Path) -> list[str]:
     Returns
     -------
     list of str
-        What is not in the picture, as it says itself.
+        Notes on what is not in the picture.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def draw_results(payload: Mapping[str, Any], path: Path) -> list[str]:
 
     drawn = [one for one in payload["subscriptions"] if _points(one) or one.get("region")]
     if not drawn:
-        raise ConfigError(f"--map {path}: no subscription that is shown holds a message; name others")
+        raise ConfigError(f"--map {path}: no subscription that is shown has a result; name others")
     glyphs = Glyphs()
     figure = Figure(figsize=(10, 6))
     axes = figure.subplots()
@@ -77,15 +77,15 @@ def draw_results(payload: Mapping[str, Any], path: Path) -> list[str]:
     far = 0
     for number, one in enumerate(drawn):
         colour = COLOURS[number % len(COLOURS)] if number < DISTINCT else _OTHER
-        mark = MARKS[number // len(COLOURS)] if number < DISTINCT else "."
+        symbol = SYMBOLS[number // len(COLOURS)] if number < DISTINCT else "."
         label = _label(one, glyphs) if number < DISTINCT else None
         if number == DISTINCT:
-            label = f"{len(drawn) - DISTINCT:,} more subscriptions, which share a colour"
-        points, without_line = _draw(axes, one, colour, mark, label)
+            label = f"{len(drawn) - DISTINCT:,} more subscriptions, in one colour"
+        points, without_line = _draw(axes, one, colour, symbol, label)
         seen += points
         far += without_line
     _frame(axes, seen)
-    title = glyphs.drawn(f"{Path(payload['run']).name}: what subscriptions hold ({payload['state']})")
+    title = glyphs.drawn(f"{Path(payload['run']).name}: results of subscriptions ({payload['state']})")
     axes.set_title(_no_mathematics(title), loc="left", fontsize=10, family=glyphs.families)
     notes = [*_left_out(payload, drawn), *glyphs.notes()]
     if far:
@@ -108,16 +108,16 @@ def draw_results(payload: Mapping[str, Any], path: Path) -> list[str]:
 
 
 def _draw(
-    axes: Any, one: Mapping[str, Any], colour: str, mark: str, label: str | None
+    axes: Any, one: Mapping[str, Any], colour: str, symbol: str, label: str | None
 ) -> tuple[list[tuple[float, float]], int]:
-    """One subscription: where it stands, what it holds, and lines between.
+    """Draw one subscription, its results, and lines between.
 
     Returns the points that must be in the picture, and how many of them are too far for a line.
     """
     points, seen, far = _points(one), [], 0
     if points:
         lon, lat = zip(*points, strict=True)
-        axes.scatter(lon, lat, s=22, color=colour, marker=mark, label=label, zorder=4, edgecolors="white", lw=0.4)
+        axes.scatter(lon, lat, s=22, color=colour, marker=symbol, label=label, zorder=4, edgecolors="white", lw=0.4)
         seen += points
     for west, south, east, north in _boxes(one.get("region")):
         corners = ((west, south), (east, south), (east, north), (west, north), (west, south))
@@ -136,7 +136,7 @@ def _draw(
 
 
 def _label(one: Mapping[str, Any], glyphs: Any) -> str:
-    """As the legend has it: what is from left to right in any case, then the words as far as there are glyphs."""
+    """Line of the legend: left-to-right parts first, then the words that have glyphs."""
     words = glyphs.words(map(shown, one["keywords"]))
     some = " ".join(words[:3]) + (" ..." if len(words) > 3 else "")
     points = len(_points(one))
@@ -147,19 +147,19 @@ def _label(one: Mapping[str, Any], glyphs: Any) -> str:
 
 
 def _no_mathematics(text: str) -> str:
-    """Matplotlib would take what is between dollar signs for it."""
+    """Escape dollar signs, which Matplotlib reads as mathematics."""
     return text.replace("$", r"\$")
 
 
 def _left_out(payload: Mapping[str, Any], drawn: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is not drawn, for the limits."""
+    """Notes on what the limits left out."""
     notes = []
-    points, held = sum(len(_points(one)) for one in drawn), sum(one["held"] for one in drawn)
-    if points < held:
-        notes.append(f"{points:,} of the {held:,} messages that they hold are drawn (--limit for more)")
+    points, total = sum(len(_points(one)) for one in drawn), sum(one["held"] for one in drawn)
+    if points < total:
+        notes.append(f"{points:,} of the {total:,} results are drawn (--limit for more)")
     shown_ones, holding = len(payload["subscriptions"]), payload["holding"]
     if holding is not None and holding > shown_ones:
-        notes.append(f"{shown_ones:,} of the {holding:,} subscriptions that hold something are drawn")
+        notes.append(f"{shown_ones:,} of the {holding:,} subscriptions with results are drawn")
     return notes
 
 

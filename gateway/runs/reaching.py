@@ -1,8 +1,8 @@
 """Which subscriptions a message would reach: `skyray match`.
 
-The message is cleaned and cut into words as the ETL does it, and held against every subscription by the oracle's rules.
-Whoever keeps the best messages of a window would hold it unless as many better ones are there, which only a run knows
-(`skyray explain`). Read on in `gateway.runs.match_rules`.
+The message is cleaned and tokenised as in the ETL, and matched with every subscription by the oracle's rules. A kind
+that keeps the k best messages would have it unless k better ones exist, which only a run knows (`skyray explain`). Read
+on in `gateway.runs.match_rules`.
 """
 
 from collections import Counter
@@ -30,13 +30,13 @@ from spouts.subscriptions import FILE_REASONS, load_changes, load_vocabulary
 def reach(
     subscriptions: Sequence[Path], etl: Path, text: str, place: str, world: str = "extent", kinds: Kinds = KINDS
 ) -> dict[str, Any]:
-    """Hold one message against all subscriptions of some files.
+    """Match one message with all subscriptions of some files.
 
     Parameters
     ----------
     subscriptions : sequence of Path
     etl : Path
-        Whose vocabulary and world are in force.
+        Output folder of the ETL: vocabulary and world.
     text : str
     place : str
         LON,LAT in degrees.
@@ -67,15 +67,15 @@ def reach(
     table = changes.table
     meets = np.isin(table.terms, list(message.weights))
     hits = np.concatenate([[0], np.cumsum(meets)])
-    met = hits[table.term_offsets[1:]] > hits[table.term_offsets[:-1]]
+    has_word = hits[table.term_offsets[1:]] > hits[table.term_offsets[:-1]]
     reasons: Counter[str] = Counter()
     reached = []
     names = changes.names.strings()
-    rows = np.flatnonzero(met)
+    rows = np.flatnonzero(has_word)
     for row, subscription in zip(rows.tolist(), subscriptions_of(table.take(rows)), strict=True):
-        # one that begins later is asked as if it were there
+        # as if it were active already
         verdict = judge(scene, subscription._replace(at=0), message)
-        if not verdict.held:
+        if not verdict.in_result:
             reasons[verdict.reason] += 1
             continue
         reached.append(
@@ -87,8 +87,8 @@ def reach(
                 "parts": verdict.parts,
             }
         )
-    if nobody := int((~met).sum()):
-        reasons["no_common_word"] += nobody
+    if without_words := int((~has_word).sum()):
+        reasons["no_common_word"] += without_words
     return {
         "words": [vocabulary.terms[term] for term in message.weights],
         "unknown": unknown,
@@ -106,7 +106,7 @@ def meaning_of(reason: str, kinds: Kinds = KINDS) -> str:
 
 
 def _message(text: str, place: str, vocabulary: Vocabulary, space: Space, kinds: Kinds) -> tuple[Message, list[str]]:
-    """The message as the engine would see it, and its words that the vocabulary lacks."""
+    """The message for the oracle, and its words that the vocabulary lacks."""
     lon, comma, lat = place.partition(",")
     if not comma:
         raise ConfigError(f"--at {place}: give LON,LAT in degrees, as 139.7,35.7")
@@ -136,7 +136,7 @@ def _message(text: str, place: str, vocabulary: Vocabulary, space: Space, kinds:
 
 
 def _decay(vocabulary: Vocabulary) -> DecayModel:
-    """Fading by the defaults of a run; as of the message's own time, so that no time adds to its score."""
+    """Default decay of a run, as of the message's own time, so that its age is 0."""
     counts = np.asarray(vocabulary.collection_count)
     fading = DecayParameters.of(HALF_LIFE_S, SMOOTHING, counts, vocabulary.total_tokens)
     collected: Mapping[int, int] = dict(enumerate(counts.tolist()))

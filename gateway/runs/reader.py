@@ -1,9 +1,8 @@
-"""What a run has told so far, whatever state it is in: updates, results, subscriptions and messages, read back.
+"""Reads the folder of a run in any state: updates, results, subscriptions and messages.
 
-A run that goes on has named some parts of `updates/`, which are whole and stay; one that has ended by itself or by
-Ctrl-C has `results.parquet` as well. Files are read in pieces, so that memory does not grow with them. Read on in
-`gateway.runs.showing`, which joins what is read here for people, and in `gateway.runs.message_rows`, which has the
-messages.
+A running run has published some parts of `updates/`, which are whole and final; a finished or interrupted one has
+`results.parquet` as well. Files are read in pieces, so that memory does not grow with them. Read on in
+`gateway.runs.showing`, which joins updates and results with messages, and in `gateway.runs.message_rows`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -67,23 +66,23 @@ class Subscriber(NamedTuple):
 
 
 class RunReader:
-    """A run folder, read.
+    """Reads a run folder.
 
     Parameters
     ----------
     folder : Path
     kinds : Kinds
-        Those that the run knew.
+        The kinds of the run.
 
     Attributes
     ----------
     state : str
-        `running`, `finished`, `interrupted` or `failed`, or that its process died, as it was when last looked at.
+        `running`, `finished`, `interrupted` or `failed`, or that its process died; as of the last look.
 
     Raises
     ------
     InputError
-        If the folder is no run's, or `run.json` does not say what a run says of itself.
+        If the folder is no run's, or `run.json` lacks a field.
     """
 
     def __init__(self, folder: Path, kinds: Kinds = KINDS):
@@ -102,18 +101,18 @@ class RunReader:
         """Degrees of longitude that the run takes for a distance of 1."""
         return 1.0 / float(self.space.project(np.float64(self.space.west + 1.0), np.float64(self.space.south))[0])  # type: ignore[arg-type]
 
-    def goes_on(self) -> bool:
-        """Whether somebody writes to the folder now; it is looked at anew."""
+    def is_running(self) -> bool:
+        """Whether a process writes to the folder now; updates `state`."""
         self.state = RunFolder(self.folder).state()
         return self.state == RUNNING
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """That of the messages."""
+        """Vocabulary of the messages."""
         return load_vocabulary(self.etl)
 
     def parts(self) -> list[Path]:
-        """The files of updates that have names, in order."""
+        """The published files of updates, in order."""
         directory = self.folder / "updates"
         if not directory.is_dir():
             return []
@@ -134,7 +133,7 @@ class RunReader:
                     yield piece
 
     def counts(self) -> pa.Table:
-        """How many updates each subscription has had: `subscription_id`, `change`, `count`, by id. O(updates)."""
+        """Number of updates of each subscription: `subscription_id`, `change`, `count`, by id. O(updates)."""
         counts = COUNT_SCHEMA.empty_table()
         for piece in self.pieces():
             ones = piece.select(["subscription_id", "change"]).append_column("count", pa.repeat(1, len(piece)))
@@ -144,15 +143,15 @@ class RunReader:
         return counts.sort_by("subscription_id")
 
     def holding(self, counts: pa.Table) -> list[str]:
-        """The subscriptions that hold anything, by id; `counts` are those of all updates. O(updates)."""
+        """Sorted ids of subscriptions with results; `counts` of all updates. O(updates)."""
         holding = set(counts.filter(pc.equal(counts["change"], CHANGES[MATCH]))["subscription_id"].to_pylist())
         for piece in self._standing():
             holding.update(pc.unique(piece["subscription_id"]).to_pylist())
         return sorted(holding)
 
     def results(self, ids: Collection[str] | None = None) -> pa.Table:
-        """What subscriptions hold: of those with standing results the messages that entered and stayed, best first;
-        of the others all that matched, as they came. O(updates).
+        """Results: of kinds with standing results the messages that entered and have not left, best first; of the
+        others all matches, in order. O(updates).
 
         Returns
         -------
@@ -166,13 +165,13 @@ class RunReader:
         """Standing results, in pieces."""
         path = self.folder / "results.parquet"
         if not path.exists():
-            yield _as_results(_still_held(self.pieces(ids)))
+            yield _as_results(_standing_of(self.pieces(ids)))
             return
         for piece in read_pieces(path, RESULT_SCHEMA, ["score", "text_score"]):
             yield piece if ids is None else piece.filter(pc.is_in(piece["subscription_id"], pa.array(list(ids))))
 
     def subscribers(self, ids: Collection[str]) -> tuple[dict[str, list[Subscriber]], dict[str, str]]:
-        """The subscriptions of these ids, several where one replaced another, and why others were refused.
+        """Subscriptions by id, several where one replaced another, and reasons of refused ones.
 
         O(rows of the files), 2 us a row of another id.
         """
@@ -194,7 +193,7 @@ class RunReader:
         return found, refused
 
     def free_columns(self, ids: Collection[str] | None = None) -> list[str]:
-        """Columns that owners of these subscriptions, or of all, have added to their rows. O(rows of the files)."""
+        """Free columns in the rows of these subscriptions, or of all. O(rows of the files)."""
         found: dict[str, None] = {}
         for path in self.files:
             for _, row in read_rows(path):
@@ -204,12 +203,12 @@ class RunReader:
         return [column for column in found if column not in SUBSCRIPTION_COLUMNS]
 
     def messages(self, seqs: Iterable[int]) -> dict[int, Row]:
-        """These messages, by seq. Reads the row groups in which any of them lies, unless they are still at hand."""
+        """These messages, by seq. Reads the row groups in which any of them lies, unless they are cached."""
         return self._message_rows.read(seqs)
 
 
 def subscriber(row: dict[str, Any], parsed: ParsedSubscription, kinds: Kinds) -> Subscriber:
-    """A row of a file with what was made of it."""
+    """A `Subscriber` of a row of a file and its parsed form."""
     kind = kinds[parsed.kind]
     point = kind.place == "point"
     return Subscriber(
@@ -235,22 +234,22 @@ def _as_results(updates: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=RESULT_SCHEMA)
 
 
-def _still_held(pieces: Iterable[pa.Table]) -> pa.Table:
+def _standing_of(pieces: Iterable[pa.Table]) -> pa.Table:
     """The updates that entered and have not left since, in their order.
 
-    O(updates log), and memory for what is held at a time: an update that left is forgotten, as if it had never come.
+    O(updates log); memory for the standing results only.
     """
-    held = UPDATE_SCHEMA.empty_table()
+    standing = UPDATE_SCHEMA.empty_table()
     for piece in pieces:
-        updates = pa.concat_tables([held, piece.filter(pc.not_equal(piece["change"], CHANGES[MATCH]))])
-        who = pc.dictionary_encode(updates["subscription_id"]).combine_chunks().indices.to_numpy()
+        updates = pa.concat_tables([standing, piece.filter(pc.not_equal(piece["change"], CHANGES[MATCH]))])
+        id_row = pc.dictionary_encode(updates["subscription_id"]).combine_chunks().indices.to_numpy()
         seq = updates["seq"].to_numpy()
         enters = pc.equal(updates["change"], CHANGES[ENTER]).to_numpy()
-        order = np.lexsort((seq, who))  # stable: of one message the last update comes last
+        order = np.lexsort((seq, id_row))  # stable: of one message the last update comes last
         last = np.ones(order.size, np.bool_)
-        last[:-1] = (who[order][1:] != who[order][:-1]) | (seq[order][1:] != seq[order][:-1])
-        held = updates.take(pa.array(np.sort(order[last & enters[order]])))
-    return held
+        last[:-1] = (id_row[order][1:] != id_row[order][:-1]) | (seq[order][1:] != seq[order][:-1])
+        standing = updates.take(pa.array(np.sort(order[last & enters[order]])))
+    return standing
 
 
 # ----------------------------------------------------------------------------------------------- files of a run
@@ -280,7 +279,7 @@ def read_pieces(
         with _batches(path, schema) as batches:
             for batch in batches:
                 piece = pa.Table.from_batches([batch])
-                piece.validate(full=True)  # or text that is not UTF-8 raises where it is looked at
+                piece.validate(full=True)  # else text that is not UTF-8 raises later
                 yield _whole(path, piece.cast(schema), nullable)
     except (OSError, KeyError, ValueError, pa.ArrowException) as error:
         raise broken_file(path, error) from error

@@ -1,9 +1,8 @@
-"""Who got what, for people: results and updates joined with words, texts and places.
+"""Results and updates joined with their subscriptions and messages, for `skyray show`.
 
-A result or an update names a subscription and a message; here stands what they said: which of the words were found, the
-text, where it lies, how far away, and the score. All of it comes row by row, so that a long list takes no more memory
-than a short one. Read on in `gateway.runs.reader`, which reads it all back, and in `gateway.shell.listing`, which
-prints it.
+A row of a result or an update gets the keywords found, text, place, distance and score. Rows are streamed, so that
+memory does not grow with the list. Read on in `gateway.runs.reader`, which reads run folders, and in
+`gateway.shell.listing`, which prints tables.
 """
 
 import csv
@@ -32,19 +31,19 @@ from matching.model import Int64
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
-#: Longest text of a short list, and longest id that is printed where `seq:N` will do.
+#: Longest text of a short list, and longest id that is not replaced by `seq:N`.
 LONGEST_TEXT, LONGEST_ID = 48, 36
 #: Decimals of degrees (about 1 km).
 PLACE_DECIMALS = 2
-#: Updates that are read at a time with the subscriptions they are of, the first time and then.
+#: Updates in a group of subscriptions, the first group and the others.
 FIRST_GROUP, GROUP = 2_000, 200_000
-#: Rows that get their texts at a time, the first time and then.
+#: Rows joined at a time, the first time and then.
 JOINED_FIRST, JOINED = 128, 4_096
-#: Subscriptions that are remembered while updates are read.
+#: Subscriptions cached while updates are read.
 KNOWN = 200_000
-#: Cells that a text gets at least where an update is on one line.
+#: Least cells of a text where an update is on one line.
 LEAST_FOLLOWED = 24
-#: Columns of CSV, beside those of the subscriptions' owners.
+#: Columns of CSV, besides free columns of subscriptions.
 _MESSAGE_COLUMNS = ("kind", "words", "distance_km", "text", "lon", "lat", "event_time")
 RESULT_COLUMNS = ("rank", "message_id", "seq", "score", "text_score", *_MESSAGE_COLUMNS)
 UPDATE_COLUMNS = ("as_of", "subscription_id", "message_id", "seq", "change", "score", *_MESSAGE_COLUMNS)
@@ -52,30 +51,30 @@ UPDATE_COLUMNS = ("as_of", "subscription_id", "message_id", "seq", "change", "sc
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def who_got_what(reading: RunReader, wanted: Sequence[str], limit: int) -> dict[str, Any]:
-    """What subscriptions hold, and how many updates they have had: `result_stream` in memory, for a few of them."""
-    payload = result_stream(reading, wanted, limit)
-    held = [one | {"results": list(one["results"])} for one in payload["subscriptions"]]
-    return payload | {"subscriptions": held}
+def who_got_what(reader: RunReader, wanted: Sequence[str], limit: int) -> dict[str, Any]:
+    """`result_stream` in memory, for a few subscriptions."""
+    payload = result_stream(reader, wanted, limit)
+    subscriptions = [one | {"results": list(one["results"])} for one in payload["subscriptions"]]
+    return payload | {"subscriptions": subscriptions}
 
 
-def result_stream(reading: RunReader, wanted: Sequence[str], limit: int) -> dict[str, Any]:
-    """What subscriptions hold, and how many updates they have had.
+def result_stream(reader: RunReader, wanted: Sequence[str], limit: int) -> dict[str, Any]:
+    """Results of subscriptions, and counts of their updates.
 
     Parameters
     ----------
-    reading : Reading
+    reader : RunReader
     wanted : sequence of str
-        Subscription ids; none: as many as `limit` of those that hold anything, spread over all of them.
+        Subscription ids; none: up to `limit` of those with results, evenly spaced.
     limit : int
         Results of each subscription at most, and, where none is named, subscriptions; 0 for all.
 
     Returns
     -------
     dict
-        `run`, `state`, `updates` (counts by change, of all), `holding` (how many subscriptions hold anything) and
-        `subscriptions`, an iterator: each with what its owner wrote, its counts of `updates`, how many `held` and its
-        `results`, an iterator that is to be read before the next subscription is.
+        `run`, `state`, `updates` (counts by change, of all), `holding` (number of subscriptions with results) and
+        `subscriptions`, an iterator: each with its columns, its counts of `updates`, the number `held` and its
+        `results`, an iterator that must be read before the next subscription.
 
     Raises
     ------
@@ -84,49 +83,49 @@ def result_stream(reading: RunReader, wanted: Sequence[str], limit: int) -> dict
 
     Notes
     -----
-    O(updates), a second for a million, before the first and again for each `GROUP` of them that is shown. Memory is for
-    the subscriptions that are shown, and for a group of updates.
+    O(updates), a second for a million, before the first and again for each `GROUP` of them that is shown. Memory for
+    the shown subscriptions and a group of updates.
     """
     ids = list(dict.fromkeys(map(str, wanted))) or None
     if ids:
-        known_subscribers(reading, ids)
-    counts = reading.counts()
-    holding = [] if ids else reading.holding(counts)
+        known_subscribers(reader, ids)
+    counts = reader.counts()
+    holding = [] if ids else reader.holding(counts)
     by_change = counts.group_by("change").aggregate([("count", "sum")]).to_pylist()
     return {
-        "run": str(reading.folder),
-        "state": reading.state,
+        "run": str(reader.folder),
+        "state": reader.state,
         "updates": {row["change"]: row["count_sum"] for row in sorted(by_change, key=lambda row: row["change"])},
         "holding": None if ids else len(holding),
-        "subscriptions": _holders(reading, ids or _spread(holding, limit), counts, limit),
+        "subscriptions": _holders(reader, ids or _spread(holding, limit), counts, limit),
     }
 
 
-def _holders(reading: RunReader, chosen: Sequence[str], counts: pa.Table, limit: int) -> Iterator[dict[str, Any]]:
-    """Subscriptions with what they hold, in this order."""
+def _holders(reader: RunReader, chosen: Sequence[str], counts: pa.Table, limit: int) -> Iterator[dict[str, Any]]:
+    """The chosen subscriptions with their results, in this order."""
     for group in _groups(chosen, counts):
-        known = known_subscribers(reading, group)
-        told: dict[str, dict[str, int]] = {}
+        known = known_subscribers(reader, group)
+        change_counts: dict[str, dict[str, int]] = {}
         for row in counts.filter(pc.is_in(counts["subscription_id"], pa.array(group))).to_pylist():
-            told.setdefault(row["subscription_id"], {})[row["change"]] = row["count"]
-        results = reading.results(group)
+            change_counts.setdefault(row["subscription_id"], {})[row["change"]] = row["count"]
+        results = reader.results(group)
         of_each = _rows_of_each(results, group)
         first = [each[: limit or None] for each in of_each]
-        joined = (row for row, _ in _joined(reading, results.take(pa.array(np.concatenate(first))), known))
-        for name, held, picked in zip(group, of_each, first, strict=True):
+        joined = (row for row, _ in _joined(reader, results.take(pa.array(np.concatenate(first))), known))
+        for name, rows_of_it, picked in zip(group, of_each, first, strict=True):
             rows = islice(joined, len(picked))
-            yield _described(known[name][-1]) | {"updates": told.get(name, {}), "held": len(held), "results": rows}
-            deque(rows, maxlen=0)  # those that were left are not the next one's
+            yield _described(known[name][-1]) | {"updates": change_counts.get(name, {}), "held": len(rows_of_it), "results": rows}
+            deque(rows, maxlen=0)  # skip rows that the caller has not read
 
 
 def _groups(chosen: Sequence[str], counts: pa.Table) -> Iterator[list[str]]:
-    """So many subscriptions at a time that their updates fit into memory; few at first, which are soon there."""
+    """Groups of subscriptions whose updates fit into memory; the first is small, to be shown soon."""
     summed = counts.group_by("subscription_id").aggregate([("count", "sum")])
     rows = dict(zip(summed["subscription_id"].to_pylist(), summed["count_sum"].to_pylist(), strict=True))
     group: list[str] = []
     size, most = 0, FIRST_GROUP
     for name in chosen:
-        more = rows.get(name, 0) + 10  # a subscription itself takes as much as some updates
+        more = rows.get(name, 0) + 10  # memory of a subscription, in updates
         if group and size + more > most:
             yield group
             group, size, most = [], 0, GROUP
@@ -137,7 +136,7 @@ def _groups(chosen: Sequence[str], counts: pa.Table) -> Iterator[list[str]]:
 
 
 def _rows_of_each(results: pa.Table, group: Sequence[str]) -> list[Int64]:
-    """Of each subscription its rows, best first; of what has no rank the latest comes first."""
+    """Row numbers of each subscription, best first; without ranks the latest first."""
     who = pc.index_in(results["subscription_id"], value_set=pa.array(group)).to_numpy()
     ranked = pc.is_valid(results["rank"]).to_numpy()
     order = np.argsort(who, kind="stable")
@@ -147,29 +146,29 @@ def _rows_of_each(results: pa.Table, group: Sequence[str]) -> list[Int64]:
 
 
 def update_stream(
-    reading: RunReader, wanted: Sequence[str], limit: int = 0, parts: Sequence[Any] | None = None
+    reader: RunReader, wanted: Sequence[str], limit: int = 0, parts: Sequence[Any] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Updates with what they are about, in the order of the files: the last `limit` of them, 0 for all.
+    """Joined updates in the order of the files: the last `limit` of them, 0 for all.
 
-    parts : sequence of path, optional    files of updates instead of all that have names
+    parts : sequence of path, optional    files of updates instead of all published ones
 
     Notes
     -----
-    Memory is for a piece of a file, and for the subscriptions that have updates, up to `KNOWN`.
+    Memory for a piece of a file, and for the subscriptions that have updates, up to `KNOWN`.
     """
-    pieces = reading.pieces([str(one) for one in wanted] or None, parts)
+    pieces = reader.pieces([str(one) for one in wanted] or None, parts)
     known: dict[str, list[Subscriber]] = {}
     for piece in _first_rows_apart(_last(pieces, limit) if limit else pieces):
         ids = set(pc.unique(piece["subscription_id"]).to_pylist())
         if len(known) > KNOWN:
             known.clear()
-        known |= known_subscribers(reading, sorted(ids - known.keys()))
-        for row, of in _joined(reading, piece, known):
+        known |= known_subscribers(reader, sorted(ids - known.keys()))
+        for row, of in _joined(reader, piece, known):
             yield row | {name: value for name, value in of.more.items() if name not in row}
 
 
 def _last(pieces: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
-    """The last rows of all."""
+    """The last `limit` rows."""
     kept: deque[pa.Table] = deque()
     rows = 0
     for piece in pieces:
@@ -182,7 +181,7 @@ def _last(pieces: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
 
 
 def _first_rows_apart(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows; what is about the first of them is soon there."""
+    """The same rows, with a small first piece that is shown soon."""
     for number, piece in enumerate(pieces):
         if number == 0:
             yield piece.slice(0, JOINED_FIRST)
@@ -191,38 +190,38 @@ def _first_rows_apart(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _joined(
-    reading: RunReader, table: pa.Table, known: Mapping[str, Sequence[Subscriber]]
+    reader: RunReader, table: pa.Table, known: Mapping[str, Sequence[Subscriber]]
 ) -> Iterator[tuple[dict[str, Any], Subscriber]]:
-    """`join`, some rows at a time, and the subscription beside the row."""
-    begin, many = 0, JOINED_FIRST
+    """`join` in pieces; yields each row and its subscription."""
+    begin, size = 0, JOINED_FIRST
     while begin < len(table):
-        for row in join(reading, table.slice(begin, many).to_pylist(), known):
+        for row in join(reader, table.slice(begin, size).to_pylist(), known):
             of = row.pop("subscription")
             yield row, of
-        begin, many = begin + many, JOINED
+        begin, size = begin + size, JOINED
 
 
-def known_subscribers(reading: RunReader, ids: Collection[str]) -> dict[str, list[Subscriber]]:
+def known_subscribers(reader: RunReader, ids: Collection[str]) -> dict[str, list[Subscriber]]:
     """The subscriptions of these ids. Raises ConfigError for one that the run does not have."""
-    found, refused = reading.subscribers(ids)
+    found, refused = reader.subscribers(ids)
     for name in ids:
         if name in found:
             continue
         if name in refused:
             raise ConfigError(f"subscription {name}: the run has rejected it ({refused[name]}); see rejected.jsonl")
-        near = difflib.get_close_matches(name, _all_ids(reading), n=1)
+        near = difflib.get_close_matches(name, _all_ids(reader), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise ConfigError(f"subscription {name}: is in none of the files of {reading.folder}{hint}")
+        raise ConfigError(f"subscription {name}: is in none of the files of {reader.folder}{hint}")
     return found
 
 
 def join(
-    reading: RunReader, rows: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[Subscriber]]
+    reader: RunReader, rows: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[Subscriber]]
 ) -> list[dict[str, Any]]:
     """Rows of results or updates with `words` found, `text`, `lon`, `lat`, `event_time`, `distance_km` (None for a
     region) and `subscription`."""
-    messages = reading.messages({row["seq"] for row in rows})
-    vocabulary = reading.vocabulary if rows else None
+    messages = reader.messages({row["seq"] for row in rows})
+    vocabulary = reader.vocabulary if rows else None
     joined = []
     for row in rows:
         subscription = _at(known[row["subscription_id"]], row.get("as_of"))
@@ -243,14 +242,14 @@ def join(
 # -------------------------------------------------------------------------------------------------- for people
 
 
-def result_lines(payload: Mapping[str, Any], reading: RunReader, width: int) -> Iterator[str]:
-    """`result_stream` as lines: of each subscription a heading and its results, then what the scores are."""
-    told = cell({change: f"{count:,}" for change, count in payload["updates"].items()}) or "nothing yet"
-    yield from wrap(f"{cell(payload['run'])}: {payload['state']}; updates: {told}", width, subsequent_indent="    ")
+def result_lines(payload: Mapping[str, Any], reader: RunReader, width: int) -> Iterator[str]:
+    """`result_stream` as lines: a heading and results for each subscription, then a legend of scores."""
+    counts = cell({change: f"{count:,}" for change, count in payload["updates"].items()}) or "nothing yet"
+    yield from wrap(f"{cell(payload['run'])}: {payload['state']}; updates: {counts}", width, subsequent_indent="    ")
     kinds: dict[str, None] = {}
-    example, many = None, 0
+    example, shown_count = None, 0
     for one in payload["subscriptions"]:
-        many += 1
+        shown_count += 1
         yield ""
         yield from (fitted(line, width) for line in _heading(one))
         rows = iter(one["results"])
@@ -260,15 +259,15 @@ def result_lines(payload: Mapping[str, Any], reading: RunReader, width: int) -> 
             continue
         kinds[one["kind"]] = None
         example = example or (one["subscription_id"], first["seq"])
-        kind = reading.kinds.named(one["kind"])
-        columns = _columns(reading, ranked=kind.standing, far=kind.place == "point")
+        kind = reader.kinds.named(one["kind"])
+        columns = _columns(reader, ranked=kind.standing, far=kind.place == "point")
         yield from _listing(columns, chain([first], rows), width)
-    yield from _footnotes(reading, kinds, example, width)
-    if payload["holding"] is not None and payload["holding"] > many:
-        yield f"{payload['holding']:,} subscriptions hold something; name some, or give --limit 0 for all"
+    yield from _footnotes(reader, kinds, example, width)
+    if payload["holding"] is not None and payload["holding"] > shown_count:
+        yield f"{payload['holding']:,} subscriptions have results; name some, or give --limit 0 for all"
 
 
-def update_lines(rows: Iterable[Mapping[str, Any]], reading: RunReader, width: int) -> Iterator[str]:
+def update_lines(rows: Iterable[Mapping[str, Any]], reader: RunReader, width: int) -> Iterator[str]:
     """`update_stream` as lines."""
     kinds: dict[str, None] = {}
     example = None
@@ -280,15 +279,15 @@ def update_lines(rows: Iterable[Mapping[str, Any]], reading: RunReader, width: i
             example = example or (row["subscription_id"], row["seq"])
             yield row
 
-    yield from _listing(_columns(reading, told=True), seen(), width)
+    yield from _listing(_columns(reader, updates=True), seen(), width)
     if example is None:
         yield "no updates yet"
-    yield from _footnotes(reading, kinds, example, width)
+    yield from _footnotes(reader, kinds, example, width)
 
 
-def update_line(row: Mapping[str, Any], reading: RunReader, width: int) -> str:
-    """An update for those who follow: one line, or two where it is too much for one."""
-    values = {column.heading: cell(column.value(row)) for column in _columns(reading, told=True)}
+def update_line(row: Mapping[str, Any], reader: RunReader, width: int) -> str:
+    """An update for --follow: one line, or two where it does not fit."""
+    values = {column.heading: cell(column.value(row)) for column in _columns(reader, updates=True)}
     begin = f"{values['as of']:>10} {values['change']:<5} {values['subscription']}  {values['message']}"
     figures = f"{values['time (UTC)']}  {values['km']} km  {values['score']}"
     texts = f"{values['place']}  {values['words found']}: {values['text']}"
@@ -297,16 +296,16 @@ def update_line(row: Mapping[str, Any], reading: RunReader, width: int) -> str:
     return "\n".join((fitted(begin, width), fitted(f"    {figures}  {texts}", width)))
 
 
-def legend(reading: RunReader, kinds: Iterable[str]) -> Iterator[str]:
+def legend(reader: RunReader, kinds: Iterable[str]) -> Iterator[str]:
     """What the scores of these kinds are."""
     for name in kinds:
-        kind = reading.kinds.named(name)
+        kind = reader.kinds.named(name)
         if not kind.standing:
             continue
         if kind.nearest:
             what = "the distance on the map of the run, in degrees; km is along the earth"
-        elif kind.fades and reading.fading is not None:
-            hours = math.log(2.0) / reading.fading.log_base_per_s / 3600
+        elif kind.fades and reader.fading is not None:
+            hours = math.log(2.0) / reader.fading.log_base_per_s / 3600
             what = f"0 to 1 when the message was published, and halved every {hours:,.4g} h since"
         elif kind.place == "region":
             what = "0 to 1, how near to the middle of the region; then 0 to 1, how alike the words"
@@ -315,20 +314,20 @@ def legend(reading: RunReader, kinds: Iterable[str]) -> Iterator[str]:
         yield f"score of {name}: {what}"
 
 
-def _footnotes(reading: RunReader, kinds: Iterable[str], example: tuple[str, int] | None, width: int) -> Iterator[str]:
+def _footnotes(reader: RunReader, kinds: Iterable[str], example: tuple[str, int] | None, width: int) -> Iterator[str]:
     if example is None:
         return
     yield ""
-    for line in legend(reading, kinds):
+    for line in legend(reader, kinds):
         yield from wrap(line, width, subsequent_indent="    ")
     name, seq = example
     dashes = "-- " if name.startswith("-") else ""
-    command = f"skyray explain {dashes}{shlex.quote(str(reading.folder))} {shlex.quote(name)} seq:{seq}"
+    command = f"skyray explain {dashes}{shlex.quote(str(reader.folder))} {shlex.quote(name)} seq:{seq}"
     yield f"why: {shown(command)}"
 
 
 def _heading(one: Mapping[str, Any]) -> Iterator[str]:
-    """What a subscription asks for, and what it has got."""
+    """The query of a subscription, and the size of its result."""
     yield f"{cell(one['subscription_id'])}: {one['kind']} of {cell(' '.join(one['keywords']))}"
     if one.get("lon") is not None:
         parts = [f"at {_place(one)}"]
@@ -337,13 +336,13 @@ def _heading(one: Mapping[str, Any]) -> Iterator[str]:
         parts = [f"in {west:.{PLACE_DECIMALS}f} to {east:.{PLACE_DECIMALS}f}, "
                  f"{south:.{PLACE_DECIMALS}f} to {north:.{PLACE_DECIMALS}f}"]  # fmt: skip
     parts += [f"{name} {one[name]:g}" for name in ("k", "alpha") if one.get(name) is not None]
-    parts += [f"holds {one['held']:,}", *(f"{change} {count:,}" for change, count in sorted(one["updates"].items()))]
+    parts += [f"results {one['held']:,}", *(f"{change} {count:,}" for change, count in sorted(one["updates"].items()))]
     parts += [f"{cell(name)} {cell(value)}" for name, value in one["more"].items()]
     yield f"    {', '.join(parts)}"
 
 
 class _Column(NamedTuple):
-    """A column of joined rows; `below`: which of them is the first to go to a second line, 0 for none that does."""
+    """A column of joined rows; the least `below` is the first to move to a second line, 0 never moves."""
 
     heading: str
     value: Callable[[Mapping[str, Any]], Any]
@@ -351,22 +350,22 @@ class _Column(NamedTuple):
     figure: bool = False
 
 
-def _columns(reading: RunReader, told: bool = False, ranked: bool = False, far: bool = False) -> list[_Column]:
+def _columns(reader: RunReader, updates: bool = False, ranked: bool = False, far: bool = False) -> list[_Column]:
     """The columns of updates, or of results with rank and distance where the kind has them."""
     columns: list[_Column] = []
-    if told:
+    if updates:
         columns.append(_Column("as of", lambda row: row["as_of"], 5, figure=True))
         columns.append(_Column("change", lambda row: row["change"]))
         columns.append(_Column("subscription", lambda row: fitted(shown(row["subscription_id"]), LONGEST_ID)))
     if ranked:
         columns.append(_Column("rank", lambda row: row["rank"], figure=True))
-    columns.append(_Column("seq", lambda row: str(row["seq"]), 6 if told else 0, figure=True))
-    columns.append(_Column("message", _message_name, 9 if told else 0))
+    columns.append(_Column("seq", lambda row: str(row["seq"]), 6 if updates else 0, figure=True))
+    columns.append(_Column("message", _message_name, 9 if updates else 0))
     columns.append(_Column("time (UTC)", _time, 4))
-    if told or far:
+    if updates or far:
         columns.append(_Column("km", lambda row: kilometres(row.get("distance_km")), 7, figure=True))
-    if told or ranked:
-        columns.append(_Column("score", lambda row: _score(row, reading), 8, figure=True))
+    if updates or ranked:
+        columns.append(_Column("score", lambda row: _score(row, reader), 8, figure=True))
     columns.append(_Column("place", _place, 3))
     columns.append(_Column("words found", lambda row: " ".join(row.get("words", ())), 2))
     columns.append(_Column("text", lambda row: " ".join(row.get("text", "").split()), 1))
@@ -400,13 +399,13 @@ def _place(row: Mapping[str, Any]) -> str:
     return f"{row['lon']:.{PLACE_DECIMALS}f} {row['lat']:.{PLACE_DECIMALS}f}"
 
 
-def _score(row: Mapping[str, Any], reading: RunReader) -> str:
+def _score(row: Mapping[str, Any], reader: RunReader) -> str:
     """The score of a joined row in the unit that `legend` names."""
-    score, kind, fading = row["score"], reading.kinds.named(row["kind"]), reading.fading
+    score, kind, fading = row["score"], reader.kinds.named(row["kind"]), reader.fading
     if score is None or math.isnan(score) or not kind.standing:
         return "-"
     if kind.nearest:
-        return f"{score * reading.unit_degrees:.3g}°"
+        return f"{score * reader.unit_degrees:.3g}°"
     if kind.fades and fading is not None and row.get("event_time") is not None:
         time = datetime.fromisoformat(row["event_time"])
         age_s = time.replace(tzinfo=time.tzinfo or UTC).timestamp() - fading.epoch_us / 1e6
@@ -425,12 +424,12 @@ def shortened(text: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def write_csv(rows: Iterable[Mapping[str, Any]], names: Sequence[str], header: bool = True) -> bool:
-    """Rows as CSV, one header before the first; whether there were any.
+    """Write rows as CSV after one header; returns whether there were any.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe before it.
+    A text that a spreadsheet would evaluate as a formula gets an apostrophe before it.
     """
     out = sys.stdout
-    # a terminal would obey what a file may hold
+    # a terminal would obey control characters
     made_safe = shown if out.isatty() else str
     writer = csv.writer(out, lineterminator="\n")
     begun = False
@@ -449,9 +448,9 @@ def flat_results(payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield {"subscription_id": one["subscription_id"], **one["more"], **row}
 
 
-def update_columns(reading: RunReader, wanted: Sequence[str]) -> list[str]:
+def update_columns(reader: RunReader, wanted: Sequence[str]) -> list[str]:
     """The columns of updates as CSV."""
-    return list(dict.fromkeys([*UPDATE_COLUMNS, *reading.free_columns(set(wanted) or None)]))
+    return list(dict.fromkeys([*UPDATE_COLUMNS, *reader.free_columns(set(wanted) or None)]))
 
 
 def _field(value: Any) -> Any:
@@ -466,26 +465,26 @@ def _unformed(value: Any) -> Any:
 
 
 def _described(subscription: Subscriber) -> dict[str, Any]:
-    told = subscription._asdict()
-    told["keywords"] = list(told.pop("words"))
-    return {name: value for name, value in told.items() if value is not None}
+    described = subscription._asdict()
+    described["keywords"] = list(described.pop("words"))
+    return {name: value for name, value in described.items() if value is not None}
 
 
 def _at(several: Sequence[Subscriber], as_of: int | None) -> Subscriber:
-    """Who had the id as of a message: the last to begin before it."""
+    """Of the subscriptions under one id, the one that was active as of a message."""
     begun = [one for one in several if as_of is None or one.at <= as_of]
     return begun[-1] if begun else several[0]
 
 
 def _spread(ids: Sequence[str], limit: int) -> list[str]:
-    """So many of them, evenly."""
+    """At most `limit` of the ids, evenly spaced; 0 for all."""
     if not limit or len(ids) <= limit:
         return list(ids)
     return [ids[int(row)] for row in np.linspace(0, len(ids) - 1, limit)]
 
 
-def _all_ids(reading: RunReader) -> list[str]:
+def _all_ids(reader: RunReader) -> list[str]:
     from spouts.lines import read_rows
 
-    rows = (row for path in reading.files for _, row in read_rows(path))
+    rows = (row for path in reader.files for _, row in read_rows(path))
     return [name for row in rows if isinstance(row, dict) and (name := identifier(row.get("subscription_id")))]

@@ -1,14 +1,14 @@
 """A finished run against the oracle: `skyray verify RUN_DIR`.
 
-What a run has delivered (its updates and its results at the end) is compared with what the bulk oracle
-(`matching.bulk_oracle`) or, for those who ask for it, the plain one (`matching.naive`) says it must be, over all its
-messages and all its boundaries, for all subscriptions or a sample of each kind. Then the updates are followed in the
-order of the files, as a subscriber would: right ones in a wrong order end wrong.
+The updates and final results of a run are compared with those of the bulk oracle (`matching.bulk_oracle`) or, with
+`--plain`, of the plain one (`matching.naive`), over all messages and boundaries, for all subscriptions or a sample of
+each kind. Then the updates are applied in the order of the files, as a subscriber would do: right updates in a wrong
+order end in a wrong result.
 
-A run folder holds `run.json` (where messages and subscriptions are, window, world, projection, batch, limit,
+A run folder has `run.json` (where messages and subscriptions are, window, world, projection, batch, limit,
 boundaries), `updates/*.parquet` or `updates/*.jsonl`, and `results.parquet`. Subscriptions that replaced each other
-share an external id, so ids are sampled and compared, not numbers. Read on in `gateway.runs.oracle_replay`, which asks
-the oracle, and in `gateway.runs.update_order`, which follows the order.
+share an external id, so ids are sampled and compared, not numbers. Read on in `gateway.runs.oracle_replay`, which runs
+the oracle, and in `gateway.runs.update_order`, which checks the order.
 """
 
 import os
@@ -28,7 +28,7 @@ from gateway.runs.oracle_replay import (
     Progress,
     Sample,
     Truth,
-    ask_oracle,
+    replay_oracle,
     choose,
     open_run,
     score_bits,
@@ -49,9 +49,9 @@ class VerifyReport:
     """The verdict: `exact` if every update and result row compared is the oracle's, and updates are in order.
 
     The counts are by kind: subscriptions compared, updates of the oracle, updates delivered, and of those missing or
-    extra. `vacuous` names the kinds with subscriptions but not one update of the oracle, of which a verdict says
-    little. `judge` is the oracle that said so. `faults` says in words what else is wrong; `examples` names the first
-    missing and extra events.
+    extra. `vacuous` names kinds with subscriptions for which the oracle has no update, so that a verdict says
+    little. `judge` is the oracle's name. `faults` has other errors in words; `examples` the first missing and extra
+    events.
     """
 
     exact: bool = False
@@ -76,10 +76,10 @@ class VerifyReport:
         return dict(vars(self))
 
     def render(self) -> Text:
-        """The verdict for people, a few lines; no text of an id is taken for markup."""
-        who = f"{sum(self.subscriptions.values()):,} {'sampled ' if self.sampled else ''}subscriptions"
+        """The verdict in a few lines; ids are escaped."""
+        compared = f"{sum(self.subscriptions.values()):,} {'sampled ' if self.sampled else ''}subscriptions"
         lines = [
-            f"{'exact' if self.exact else 'NOT EXACT'}: {who} over {self.messages:,} messages and "
+            f"{'exact' if self.exact else 'NOT EXACT'}: {compared} over {self.messages:,} messages and "
             f"{self.boundaries:,} boundaries, {sum(self.oracle_updates.values()):,} updates and "
             f"{self.oracle_results:,} results of the {self.judge}"
         ]
@@ -116,41 +116,41 @@ def verify_run(
     sample : int, optional
         Subscriptions of each kind to compare; None for all of them, as does `all`.
     seed : int
-        Which ones are drawn.
+        Of the sample.
     on_progress : callable, optional
         Called as `on_progress(messages=done, of=all, updates=so_far)`.
     kinds : Kinds
-        Those that the run knew; the oracle has to know them too.
+        The kinds of the run; the oracle must have them.
     plain : bool
-        Ask the oracle of plain Python (`matching.naive`) in place of the bulk oracle (`matching.bulk_oracle`).
+        Use the oracle in plain Python (`matching.naive`) instead of the bulk oracle (`matching.bulk_oracle`).
 
     Raises
     ------
     InputError
-        If the folder holds no finished run, or something in it or in its inputs cannot be read.
+        If the folder has no finished run, or a file of it or of its inputs cannot be read.
     ConfigError
         For a sample below one, or a run without the settings that the comparison needs.
 
     Notes
     -----
-    A few seconds for 500 subscriptions over 100,000 messages; holds all events compared in memory. In order are the
-    updates of an external id, in the order of the files and their rows, if they go boundary by boundary, leaves before
-    enters, those of a replaced subscription before its successor's, if nothing enters that is held and nothing leaves
-    that is not, and if what is held in the end is what `results.parquet` says.
+    A few seconds for 500 subscriptions over 100,000 messages; memory for all compared events. The updates of an
+    external id, by file and row, are in order if boundaries ascend, leaves come before enters and a replaced
+    subscription before its successor, no message enters twice or leaves without having entered, and the messages that
+    remain are those of `results.parquet`.
     """
     if sample is not None and sample < 1:
         raise ConfigError(f"sample {sample}: compare at least one subscription of each kind, or all")
     run = open_run(Path(run_dir), kinds)
     chosen = choose(run.changes, None if all else sample, seed)
-    truth = ask_oracle(run, chosen, on_progress, plain)
+    truth = replay_oracle(run, chosen, on_progress, plain)
     report = VerifyReport(
-        sampled=len(chosen.ids) < len(chosen.everyone),
+        sampled=len(chosen.ids) < len(chosen.all_ids),
         messages=truth.messages,
         boundaries=truth.boundaries,
         subscriptions=truth.subscriptions,
         oracle_updates=truth.updates,
         oracle_results=len(truth.results),
-        judge=truth.judge,
+        judge=truth.oracle,
         vacuous=[kind for kind, count in truth.updates.items() if not count],
     )
     _compare_updates(run, chosen, truth, report)
@@ -169,9 +169,9 @@ def _compare_updates(run: FinishedRun, chosen: Sample, truth: Truth, report: Ver
     parts = [np.zeros((0, 5), np.int64)]
     strangers = misnamed = beyond = 0
     for table in read_updates(run.folder):
-        strangers += len(table) - (pc.sum(pc.is_in(table["subscription_id"], chosen.everyone)).as_py() or 0)
+        strangers += len(table) - (pc.sum(pc.is_in(table["subscription_id"], chosen.all_ids)).as_py() or 0)
         table = table.filter(pc.is_in(table["subscription_id"], chosen.ids))
-        who = pc.index_in(table["subscription_id"], chosen.ids).to_numpy()
+        id_row = pc.index_in(table["subscription_id"], chosen.ids).to_numpy()
         seq = table["seq"].to_numpy()
         inside = (seq >= 0) & (seq < len(message_ids))
         beyond += int((~inside).sum())
@@ -181,7 +181,7 @@ def _compare_updates(run: FinishedRun, chosen: Sample, truth: Truth, report: Ver
         change = pc.index_in(table["change"].cast(pa.string()), pa.array(CHANGES)).fill_null(-1).to_numpy()
         score = table["score"].cast(pa.float64()).fill_null(np.nan).to_numpy()
         parts.append(
-            np.stack([table["as_of"].to_numpy(), who, seq, change, score_bits(score)], axis=1).astype(np.int64)
+            np.stack([table["as_of"].to_numpy(), id_row, seq, change, score_bits(score)], axis=1).astype(np.int64)
         )
     delivered = np.concatenate(parts)
     for count, what in (
@@ -194,7 +194,7 @@ def _compare_updates(run: FinishedRun, chosen: Sample, truth: Truth, report: Ver
     surplus, difference = _difference(delivered, truth.events)
     lost = difference < 0
     ends, table = run.ends(truth.messages), run.changes.table.take(chosen.numbers)
-    of_delivered, of_surplus = (table.kind[owners(rows, ends, chosen.who, table.at)] for rows in (delivered, surplus))
+    of_delivered, of_surplus = (table.kind[owners(rows, ends, chosen.id_row, table.at)] for rows in (delivered, surplus))
     for code, kind in enumerate(run.changes.kinds.names):
         if kind in report.subscriptions:
             of_kind = of_surplus == code
@@ -207,21 +207,21 @@ def _compare_updates(run: FinishedRun, chosen: Sample, truth: Truth, report: Ver
 
 
 def _compare_replay(run: FinishedRun, chosen: Sample, truth: Truth, delivered: Int64) -> list[str]:
-    """A subscriber who follows the delivered updates must not stumble, and end at what `results.parquet` says."""
+    """Apply the delivered updates in order; the outcome must be `results.parquet`. Returns faults in words."""
     registered_at = run.changes.table.at[chosen.numbers]
-    followed = follow(delivered, run.ends(truth.messages), chosen.who, registered_at)
+    followed = follow(delivered, run.ends(truth.messages), chosen.id_row, registered_at)
     faults = [
         f"{rows.shape[0]:,} {what}; the first: {_name(delivered[rows.min()].tolist(), chosen, truth.message_ids)}"
         for rows, what in followed.faults
     ]
     results = read_results(run.folder)
     results = results.filter(pc.is_in(results["subscription_id"], chosen.ids))
-    who = pc.index_in(results["subscription_id"], chosen.ids).to_numpy()
-    standing = np.stack([who, results["seq"].to_numpy()], axis=1).astype(np.int64)
-    rows, difference = _difference(standing, followed.held)
+    id_row = pc.index_in(results["subscription_id"], chosen.ids).to_numpy()
+    standing = np.stack([id_row, results["seq"].to_numpy()], axis=1).astype(np.int64)
+    rows, difference = _difference(standing, followed.standing)
     if rows.shape[0]:
         faults.append(
-            f"following the updates ends elsewhere than results.parquet: {int((difference < 0).sum()):,} messages only "
+            f"applying the updates gives other results than results.parquet: {int((difference < 0).sum()):,} messages only "
             f"by the updates, {int((difference > 0).sum()):,} only in the file"
         )
     return faults
@@ -231,11 +231,11 @@ def _compare_results(run: FinishedRun, chosen: Sample, truth: Truth, report: Ver
     """Compare `results.parquet` row by row: subscription, rank, message, score and text score."""
     results, message_ids = truth.results, truth.message_ids
     text = np.full(len(results), np.nan) if results.text_score is None else results.text_score
-    who = chosen.who[np.searchsorted(chosen.numbers, results.number)]
-    expected = np.stack([who, results.rank, results.seq, score_bits(results.score), score_bits(text)], axis=1)
+    id_row = chosen.id_row[np.searchsorted(chosen.numbers, results.number)]
+    expected = np.stack([id_row, results.rank, results.seq, score_bits(results.score), score_bits(text)], axis=1)
     expected = expected.astype(np.int64)
     table = read_results(run.folder)
-    strangers = len(table) - (pc.sum(pc.is_in(table["subscription_id"], chosen.everyone)).as_py() or 0)
+    strangers = len(table) - (pc.sum(pc.is_in(table["subscription_id"], chosen.all_ids)).as_py() or 0)
     if strangers:
         report.faults.append(f"{strangers:,} results of subscription ids that the subscription files do not have")
     table = table.filter(pc.is_in(table["subscription_id"], chosen.ids))
@@ -248,8 +248,8 @@ def _compare_results(run: FinishedRun, chosen: Sample, truth: Truth, report: Ver
     report.missing_results = int(-difference[difference < 0].sum())
     report.extra_results = int(difference[difference > 0].sum())
     for label, some in (("missing result", rows[difference < 0]), ("extra result", rows[difference > 0])):
-        for who, rank, seq, score, _ in some[:NAMED].tolist():
-            report.examples.append(f"{label}: {chosen.ids[who]} has {_message(seq, message_ids)} at rank {rank}, "
+        for id_row, rank, seq, score, _ in some[:NAMED].tolist():
+            report.examples.append(f"{label}: {chosen.ids[id_row]} has {_message(seq, message_ids)} at rank {rank}, "
                                    f"score {_score(score)}")  # fmt: skip
     inside = pc.and_(pc.greater_equal(table["seq"], 0), pc.less(table["seq"], len(message_ids)))
     table = table.filter(inside)
@@ -275,11 +275,11 @@ def _difference(found: Int64, expected: Int64) -> tuple[Int64, Int64]:
 
 
 def _name(row: list[int], chosen: Sample, message_ids: pa.ChunkedArray) -> str:
-    """An event as people read it."""
-    as_of, who, seq, change, score = row
+    """An event in words."""
+    as_of, id_row, seq, change, score = row
     word = CHANGES[change] if 0 <= change < len(CHANGES) else "unknown change"
-    told = f"as of {as_of}: {word} of {_message(seq, message_ids)} for {chosen.ids[who]}"
-    return told if change == MATCH else f"{told}, score {_score(score)}"
+    words = f"as of {as_of}: {word} of {_message(seq, message_ids)} for {chosen.ids[id_row]}"
+    return words if change == MATCH else f"{words}, score {_score(score)}"
 
 
 def _message(seq: int, message_ids: pa.ChunkedArray) -> str:

@@ -1,4 +1,4 @@
-"""`skyray demo`: the whole way of the data in a minute or two, on real places, checked at the end.
+"""`skyray demo`: the whole pipeline in a minute or two, on real places, verified at the end.
 
 Places -> ETL (Spark) -> subscriptions -> topology (Ray) -> a handful of updates to look at -> verification against
 the oracle. It does nothing that the other commands do not do; read on in `gateway.commands` for those.
@@ -20,7 +20,7 @@ from gateway.shell.progress import print_summary
 from gateway.shell.terminal import Terminal, table
 from matching.errors import ConfigError
 
-#: File that tells a demo's work folder from any other.
+#: File that identifies a demo's work folder.
 MARK = ".skyray-demo"
 SEED = 7
 #: Small enough that the window slides and results change, large enough for ten good answers.
@@ -158,14 +158,14 @@ def sample_updates(run_dir: Path, etl_dir: Path, files: Mapping[Path, str], coun
         step = max(1, rows.num_rows // CANDIDATES)
         candidates = rows.take(list(range(0, rows.num_rows, step))).to_pylist()
         messages = _messages(etl_dir, [row["seq"] for row in candidates])
-        told = [_tell(row, subscriptions[row["subscription_id"]], messages[row["seq"]]) for row in candidates]
-        told.sort(key=_dullness)  # stable: the earlier of equals first
-        chosen += sorted(_unlike(told, count), key=lambda row: row["as_of"])
+        described = [_describe(row, subscriptions[row["subscription_id"]], messages[row["seq"]]) for row in candidates]
+        described.sort(key=_dullness)  # stable: the earlier of equals first
+        chosen += sorted(_unlike(described, count), key=lambda row: row["as_of"])
     return chosen
 
 
 def _dullness(row: dict[str, Any]) -> tuple[int, float]:
-    """Sorts what tells people most to the front: whole words in common, another place than one's own, and near."""
+    """Sort key of the most telling rows: whole words in common, a place other than its own, and near."""
     words = sum(len(word) > 2 and word.isascii() for word in row["common"])
     distance = row["distance_km"]
     own_place = distance is not None and distance < 1
@@ -177,9 +177,9 @@ def _unlike(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     seen: set[str] = set()
     kept = []
     for row in rows:
-        marks = {row["text"], *row["common"]}
-        if not marks & seen and len(kept) < count:
-            seen |= marks
+        words_seen = {row["text"], *row["common"]}
+        if not words_seen & seen and len(kept) < count:
+            seen |= words_seen
             kept.append(row)
     return kept
 
@@ -202,7 +202,7 @@ def _messages(etl_dir: Path, seqs: Sequence[int]) -> dict[int, dict[str, Any]]:
     return {row["seq"]: row for row in table_.to_pylist()}
 
 
-def _tell(update: dict[str, Any], subscription: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+def _describe(update: dict[str, Any], subscription: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
     from matching.text import tokenise
 
     keywords = subscription["keywords"]

@@ -1,6 +1,6 @@
 """What this machine needs for Skyray, checked, with the remedy beside each fault.
 
-`skyray doctor` prints it; the demo asks the same before it starts. Thresholds are what the demo was seen to need.
+`skyray doctor` prints it; the demo checks the same first. Thresholds are what the demo was seen to need.
 """
 
 import importlib.metadata
@@ -122,7 +122,7 @@ def _java() -> Iterator[Finding]:
         return
     version = re.search(r'version "(?:1\.)?(\d+)[^"]*"', answer.stderr + answer.stdout)
     if version is None:
-        yield Finding("Java", "fail", f"{java} does not tell its version", remedy)
+        yield Finding("Java", "fail", f"{java} has no readable version", remedy)
     elif int(version[1]) < MIN_JAVA:
         yield Finding("Java", "fail", f"{java} is version {version[1]}", remedy)
     else:

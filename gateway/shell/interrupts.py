@@ -1,7 +1,7 @@
-"""Ctrl-C and a polite kill: a command unwinds, whatever it is doing, and is gone within seconds.
+"""SIGINT and SIGTERM: a command unwinds and ends within seconds.
 
-A signal raises KeyboardInterrupt in the main thread, so that everything held is given back on the way out; on that way
-further ones change nothing. What does not unwind in time is ended together with its children. Used by `gateway.cli`;
+A signal raises KeyboardInterrupt in the main thread, so that resources are released; further signals change nothing
+meanwhile. A command that does not unwind in time is killed with its children. Used by `gateway.cli`;
 read on in `gateway.shell.leftovers` for the children.
 """
 
@@ -21,7 +21,7 @@ from gateway.shell.terminal import fail
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: How long a command may take to unwind. Ray takes up to 5 s to end, Spark up to 10.
 PATIENCE_S = 15.0
-#: How long the main thread may be deep in a library that looks at no signal, where it cannot even begin to unwind.
+#: How long the main thread may stay in native code that checks no signal, before it begins to unwind.
 DEEP_S = 5.0
 #: How soon a signal comes again, in case what it raised was swallowed.
 _AGAIN_S = 0.25
@@ -50,9 +50,9 @@ class Interrupts:
         self._patience_s = patience_s
         self._heard_s = 0.0
         self._settled = False
-        self._lenient = False
+        self._draining = False
         self._first_s: dict[str, float] = {}
-        self._told = threading.Lock()
+        self._reported = threading.Lock()
         self._over = threading.Event()
         self._watcher: threading.Thread | None = None
         self._handlers: dict[int, Any] = {}
@@ -65,15 +65,15 @@ class Interrupts:
         self._main = threading.get_ident()
         # Python's handlers wait for the main thread, which may be deep in a library. What arrives at this pipe is seen
         # at once, also when Ray or Spark has put a handler of its own in place.
-        self._reading, self._writing = os.pipe()
-        os.set_blocking(self._writing, False)
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
         self._watcher = threading.Thread(target=self._watch, name="interrupts", daemon=True)
         self._watcher.start()
         self._hook, sys.unraisablehook = sys.unraisablehook, self._swallowed
-        self._wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        self._wakeup = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         for number in SIGNALS:
             before = signal.getsignal(number)
-            if before is not signal.SIG_IGN:  # which is what a shell asks for what it puts into the background
+            if before is not signal.SIG_IGN:  # a shell sets this for background jobs
                 self._handlers[number] = before
                 signal.signal(number, self._handle)
         return self
@@ -86,42 +86,42 @@ class Interrupts:
             signal.signal(number, before)
         signal.set_wakeup_fd(self._wakeup)
         sys.unraisablehook = self._hook
-        os.close(self._writing)  # which ends the watcher's reading
+        os.close(self._write_end)  # ends the watcher's read
         self._watcher.join()
-        os.close(self._reading)
+        os.close(self._read_end)
 
     def settle(self) -> None:
-        """From here on a signal is noted, but raises nothing."""
+        """From here on signals are recorded, but raise nothing."""
         self._settled = True
 
     @contextmanager
     def draining(self) -> Iterator[Callable[[], bool]]:
-        """A block that the first signal does not end: what it is asked then says so. A second one is as ever.
+        """A block that the first signal does not end; the yielded function returns True after it. A second one does.
 
-        It begins with the first question; before that nothing is running that could drain.
+        In force from the first call of that function: before it nothing is running that could drain.
         """
 
-        def asked() -> bool:
-            self._lenient = self._watcher is not None
+        def stop_requested() -> bool:
+            self._draining = self._watcher is not None
             return self.came is not None
 
         try:
-            yield asked
+            yield stop_requested
         finally:
-            self._lenient = False
+            self._draining = False
 
     def _is_first(self, hearer: str) -> bool:
-        """Whether the signal that came now is the first one, which is noted; one press may arrive twice.
+        """Whether the current signal is the first one, which is recorded; one key press may arrive twice.
 
-        Handler and watcher each have a time of their own: on a busy machine the main thread hears of the same signal
+        Handler and watcher each have a time of their own: on a busy machine the main thread gets the same signal
         much later.
         """
         now_s = time.monotonic()
         return now_s - self._first_s.setdefault(hearer, now_s) <= _ONE_PRESS_S
 
-    def tell(self, more: str = "") -> None:
+    def report(self, more: str = "") -> None:
         """Say once, on standard error, that the command was ended."""
-        if not self._told.acquire(blocking=False):
+        if not self._reported.acquire(blocking=False):
             return
         fail(("terminated" if self.came == signal.SIGTERM else "interrupted") + more)
 
@@ -131,24 +131,24 @@ class Interrupts:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.came = self.came or number
-        if self._lenient and self._is_first("handler"):
+        if self._draining and self._is_first("handler"):
             return
         self._heard_s = time.monotonic()
-        if not self._settled and not _unwinding() and not _giving_birth(frame):
+        if not self._settled and not _unwinding() and not _starting_process(frame):
             raise KeyboardInterrupt
 
     def _swallowed(self, what: "sys.UnraisableHookArgs") -> None:
-        """Python tells at length of what is raised where nobody can catch it; an interrupt comes again."""
+        """Hide an interrupt raised where it cannot be caught: it comes again."""
         if what.exc_type is not KeyboardInterrupt:
             self._hook(what)
 
     def _watch(self) -> None:
         """Wait for the first signal, then for the end."""
         while not self._over.is_set():
-            heard = os.read(self._reading, 1)
+            heard = os.read(self._read_end, 1)
             if heard and heard[0] in SIGNALS:
                 self.came = self.came or heard[0]
-                if self._lenient and self._is_first("watcher"):
+                if self._draining and self._is_first("watcher"):
                     continue
                 break
         began_s = self._heard_s = time.monotonic()
@@ -167,7 +167,7 @@ class Interrupts:
             end_children(self._earlier, patience_s=0.0)
             if sys.stderr.isatty():
                 sys.stderr.write("\x1b[?25h")  # a live display hides the cursor
-            self.tell(f"; what had not ended after {waited_s:.0f} s was killed")
+            self.report(f"; what had not ended after {waited_s:.0f} s was killed")
         finally:
             os._exit(exit_code(self.came))
 
@@ -178,18 +178,18 @@ _CURRENT: list[Interrupts] = []
 
 @contextmanager
 def draining() -> Iterator[Callable[[], bool]]:
-    """`Interrupts.draining` of the command that is running; without one nothing is ever asked for."""
+    """`Interrupts.draining` of the running command; always False without one."""
     if not _CURRENT:
         yield lambda: False
         return
-    with _CURRENT[-1].draining() as asked:
-        yield asked
+    with _CURRENT[-1].draining() as stop_requested:
+        yield stop_requested
 
 
-def tell(more: str) -> None:
-    """`Interrupts.tell` of the command that is running."""
+def report(more: str) -> None:
+    """`Interrupts.report` of the running command."""
     if _CURRENT:
-        _CURRENT[-1].tell(more)
+        _CURRENT[-1].report(more)
 
 
 def run_interruptible(command: Callable[[Interrupts], int]) -> int:
@@ -198,7 +198,7 @@ def run_interruptible(command: Callable[[Interrupts], int]) -> int:
     Parameters
     ----------
     command : callable
-        Gets the `Interrupts`, whose `came` tells whether an error is worth telling; returns its exit code.
+        Gets the `Interrupts`: an error after `came` is not worth reporting; returns its exit code.
 
     Returns
     -------
@@ -215,11 +215,11 @@ def run_interruptible(command: Callable[[Interrupts], int]) -> int:
             interrupts.settle()
             code = exit_code(interrupts.came)
         if interrupts.came is not None or code == exit_code(None):
-            interrupts.tell()
+            interrupts.report()
             interrupts.end_children()
             code = exit_code(interrupts.came)
         if interrupts.came is not None:
-            # An interpreter that takes its leave runs into what was interrupted half-built: Ray's parts in C++ crash.
+            # A normal exit would finalise half-built objects: Ray's C++ parts crash.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
@@ -232,15 +232,15 @@ def exit_code(number: int | None) -> int:
 
 
 def _unwinding() -> bool:
-    """Whether this thread is giving things back because of an interrupt."""
+    """Whether this thread is unwinding from an interrupt."""
     error = sys.exception()
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
 
 
-def _giving_birth(frame: FrameType | None) -> bool:
-    """Whether a process is being started: nobody could end it yet, and forking swallows what is raised."""
+def _starting_process(frame: FrameType | None) -> bool:
+    """Whether a process is being started: it could not be ended yet, and fork swallows exceptions."""
     while frame is not None and frame.f_code.co_name != "_execute_child":
         frame = frame.f_back
     return frame is not None

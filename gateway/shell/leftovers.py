@@ -1,7 +1,7 @@
 """Processes that a command has started: ended with it when it is interrupted.
 
-Ray and Spark end their own processes on the way out. An interrupt in the moment a process is born finds nobody who
-knows it yet, and a Java process may then wait for ever; this is the net below. Used by `gateway.shell.interrupts`.
+Ray and Spark end their own processes on the way out. An interrupt while a process starts leaves it without an
+owner, and a Java process may then wait for ever; these are ended here. Used by `gateway.shell.interrupts`.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ PATIENCE_S = 5.0
 
 
 def children() -> set[int]:
-    """Ids of the processes that this one has started and that still run; none where the system does not tell."""
+    """Ids of the processes that this one has started and that still run; none without /proc."""
     tasks = Path("/proc/self/task")
     try:
         return {int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()}

@@ -38,7 +38,7 @@ def listing(
     right : sequence of str
         Headings of figures.
     below : sequence of str
-        Headings of columns that go to a second line if there is no room on the first, in the order in which they do.
+        Headings of columns that go to a second line if they do not fit on the first, in the order in which they do.
     """
     coming = iter(rows)
     first = [[cell(value) for value in row] for row in islice(coming, SAMPLE)]

@@ -1,7 +1,7 @@
-"""Options of commands that are said where they are in force: fields of settings, parameters of functions, the kinds.
+"""Options of commands made of their definitions: fields of settings, parameters of functions, the kinds.
 
-To import what says them takes up to a second, so it is asked when the command itself is, and not when the command line
-starts. Used by `gateway.commands`; read on in `topology.settings` for what `skyray run` can be told.
+Importing the definitions takes up to a second, so it is done for the command that runs, and not when the command line
+starts. Used by `gateway.commands`; read on in `topology.settings` for the options of `skyray run`.
 """
 
 import re
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXIT_CODES = (
     "Exit codes: 0 done, 1 done but the answer is no, 2 wrong use or setting, 3 topology or its Ray failed, "
     "4 input missing, unreadable, or without one usable row, 5 damaged checkpoint, 6 output cannot be written (disk "
-    "full, read-only, no such folder), 7 overload, 8 shadowed package, 130 interrupted, 141 nobody reads on, 143 "
+    "full, read-only, no such folder), 7 overload, 8 shadowed package, 130 interrupted, 141 reader gone, 143 "
     "terminated."
 )
 
@@ -33,7 +33,7 @@ ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML settings
 
 #: Where options stand that belong to no group, in commands that have groups.
 OTHER = "Other"
-#: Choices longer than this are listed beside the option, where there is room, and not between its name and its help.
+#: Choices longer than this are listed beside the option, not between its name and its help.
 LONGEST_CHOICES = 16
 
 
@@ -43,9 +43,9 @@ def example(line: str) -> str:
 
 
 class Late(OptionInfo):
-    """What stands in a command's signature for options that are made when the command is asked for them.
+    """Placeholder in a command's signature for options that are made when the command runs.
 
-    The command gets a dict of those that were given, by name; the others have their defaults where they are said.
+    The command gets a dict of the given ones by name; defaults stay with the definitions.
     """
 
     def __init__(self, options: Callable[[], Iterable[Parameter]]):
@@ -54,7 +54,7 @@ class Late(OptionInfo):
 
 
 class Command(TyperCommand):
-    """A command with options that are said elsewhere (`Late`), and words in braces (`gateway.shell.per_kind`)."""
+    """A command with options defined elsewhere (`Late`), and words in braces (`gateway.shell.per_kind`)."""
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
@@ -66,7 +66,7 @@ class Command(TyperCommand):
     _stands_for: dict[str, str]
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The options as they are in force; the same objects whenever they are asked for."""
+        """The options; the same objects at every call."""
         if self._complete is None:
             complete, self._stands_for = [], {}
             for param in super().get_params(ctx):
@@ -102,7 +102,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A command that is but a name for others."""
+    """A command that only groups others."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its options."""
@@ -194,8 +194,8 @@ def _option(name: str, annotation: Any, default: Any, meaning: str, called: str,
     if shown is not None and len(shown) > LONGEST_CHOICES:
         text, shown = f"{text} One of {', '.join(shown[1:-1].split('|'))}.", "<NAME>"
     default = list(default) if isinstance(default, dict | tuple) else default
-    told = typer.Option(default, f"--{called.replace('_', '-')}", help=text, metavar=shown, rich_help_panel=group)
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=told, annotation=plain)
+    option = typer.Option(default, f"--{called.replace('_', '-')}", help=text, metavar=shown, rich_help_panel=group)
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=option, annotation=plain)
 
 
 def _plain(annotation: Any) -> tuple[Any, str | None]:

@@ -1,7 +1,7 @@
 """Which packages are ours, and whether Python really finds ours.
 
 The import packages have plain names (`topology`, `matching`) that other distributions use as well. Whichever comes
-first on the path wins without a word, so the command line asks at its start. `benchmarks` is not installed: it
+first on the path wins without a word, so the command line checks at its start. `benchmarks` is not installed: it
 works from a checkout only.
 """
 
@@ -20,7 +20,7 @@ PACKAGES = ("matching", "baselines", "distribution", "topology", "bolts", "spout
 
 
 def home() -> Path:
-    """The folder that holds all our packages: a checkout, or site-packages."""
+    """The folder of all our packages: a checkout, or site-packages."""
     return Path(__file__).resolve().parents[2]
 
 

@@ -1,4 +1,4 @@
-"""What the options of commands say of the kinds: words in help texts, and an option for each kind.
+"""Kinds in the options of commands: words in help texts, and an option for each kind.
 
 The table of kinds takes most of a second to import, so it is read for a help page, and not when the command line
 starts. Used by `gateway.shell.options`; read on in `matching.kinds`.
@@ -17,8 +17,8 @@ from matching.kind_table import Kinds
 def each_kind(kinds: Kinds) -> Iterator[Parameter]:
     """An option `--KIND` for each kind that runs: how many subscriptions a load test makes of it."""
     for kind in kinds.run:
-        told = typer.Option(kind.recipe.load, min=0, help=f"{kind.name.capitalize()} subscriptions.")
-        yield Parameter(kind.name, Parameter.KEYWORD_ONLY, default=told, annotation=int)
+        option = typer.Option(kind.recipe.load, min=0, help=f"{kind.name.capitalize()} subscriptions.")
+        yield Parameter(kind.name, Parameter.KEYWORD_ONLY, default=option, annotation=int)
 
 
 def worded(params: Sequence[Any], kinds: Kinds | None = None) -> list[Any]:

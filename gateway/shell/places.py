@@ -37,7 +37,7 @@ def places(min_population: int = 15000) -> Iterator[dict[str, Any]]:
     """Rows `id`, `text`, `lon`, `lat`, `time`, in ascending id.
 
     The text is the name, the country and the zone of time in plain words, then all other names of the place. The time
-    is made up: one place every `GAP_S` seconds, as if somebody were reading the list out.
+    is made up: one place every `GAP_S` seconds, in the order of the list.
 
     Raises
     ------

@@ -17,7 +17,7 @@ UNITS = (
     "tasks: count; in, out, queue: payloads between tasks; scanned: postings; verified, matched: pairs of message and "
     "subscription; busy: share of the time. k = 1,000, M = 1,000,000, and so on."
 )
-#: Seconds of the stream between two lines of a run that nobody watches.
+#: Seconds between two lines of a run without a terminal.
 EVERY_S = 5.0
 #: A thousand, a million and so on, as figures are shortened.
 _SCALES = ("", "k", "M", "G", "T", "P")
@@ -57,7 +57,7 @@ class ProgressDisplay:
 
 
 class Lines:
-    """Says what a run is at where nobody watches: plain lines, seldom enough for a log.
+    """Reports a run without a terminal: plain lines, seldom enough for a log.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Lines:
             self._terminal.line(f"run: waiting for {stage}")
 
     def warmed(self, warmed: Any) -> None:
-        """So many kernels are ready; nothing is said of what was in the cache."""
+        """Kernels that are ready, without those of the cache."""
         if warmed.compiled:
             self._terminal.line(f"run: {_kernels(warmed)}")
 
@@ -95,13 +95,13 @@ def _kernels(warmed: Any) -> str:
 
 @contextmanager
 def live_run(terminal: Terminal, batches: int | None) -> Iterator[Callable[[Any], None]]:
-    """Show snapshots while the block runs; yields the callback, which draws if somebody watches (`ProgressDisplay`,
+    """Show snapshots while the block runs; yields the callback, which draws on a terminal (`ProgressDisplay`,
     `Lines`).
 
     Parameters
     ----------
     terminal : Terminal
-        Decides whether there is somebody.
+        Decides whether to draw.
     batches : int, optional
         How many batches the stream has, if that is known: the bar's length.
     """
@@ -238,7 +238,7 @@ def _messages_per_s(rate: float | None) -> str:
 
 
 def _latency(figures: Mapping[str, Any]) -> str | None:
-    """From when a batch was published until its updates were told, where messages come at a rate."""
+    """Latency from publishing a batch to its updates, where messages come at a rate."""
     return None if figures["rate"] is None else ", ".join(_quantiles(figures["latency"])) or None
 
 

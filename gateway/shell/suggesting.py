@@ -1,4 +1,4 @@
-"""What somebody may have meant by a name that there is not. Used by `skyray` and `gateway.live.engine`."""
+"""Suggestions for unknown names. Used by `skyray` and `gateway.live.engine`."""
 
 import difflib
 from collections.abc import Iterable

@@ -1,10 +1,10 @@
-"""How commands talk: one JSON object for scripts, tables for people, progress drawn when somebody watches.
+"""Output of commands: one JSON object for scripts, tables for people, progress on a terminal.
 
 Standard output carries the answer and nothing else; progress and errors go to standard error. Colours follow
 `NO_COLOR`. Rich is imported when a person is there to see it, which keeps `skyray --help` quick.
 
-Ids, texts and names of files come from outside, and may hold what a terminal obeys or what makes a line look like
-another: `shown` makes such characters visible, here and nowhere else. Commands write through this module alone.
+Ids, texts and names of files come from outside, and may have control characters or direction marks:
+`shown` makes such characters visible, here and nowhere else. Commands write through this module alone.
 """
 
 import json
@@ -32,9 +32,9 @@ _OBEYED = re.compile(
 )
 #: Width of tables when the output is no terminal, so that lines are not folded in files and pipes.
 PIPED_WIDTH = 160
-#: For so long at most what is written line by line stays unseen.
+#: Longest time that written lines stay buffered.
 FLUSH_S = 0.1
-#: Seconds between two lines of progress where nobody watches.
+#: Seconds between two lines of progress without a terminal.
 LINE_S = 5.0
 
 
@@ -79,7 +79,7 @@ class Terminal:
         sys.stdout.flush()
 
     def note(self, text: str) -> None:
-        """A line about what goes on, for people who watch."""
+        """A line of progress, on a terminal."""
         if self.in_lines:
             self.line(text)
         elif self.watched:
@@ -152,7 +152,7 @@ def _lines(title: str, unit: str) -> Callable[..., None]:
 
 
 def _sentence(title: str, stage: Sequence[Any], figures: dict[str, Any]) -> str:
-    """What is going on, in one line."""
+    """The stage and its figures in one line."""
     words = [str(part) for part in stage if isinstance(part, str | int | float)]
     words += [f"{name.replace('_', ' ')} {value:,}" for name, value in figures.items()]
     return " ".join([f"{title}:", *words])
@@ -247,7 +247,7 @@ def writing_to(path: Path) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise  # nobody reads any more, which is no fault of the output's
+        raise  # the reader has closed the pipe: no fault of the output
     except OSError as error:
         where = error.filename or path
         raise DeliveryError(f"{where}: cannot be written ({error.strerror or error}); {remedy_of(error)}") from error

@@ -1,7 +1,7 @@
-"""Subscription files held against messages before any run: `skyray subscriptions check`.
+"""Checks subscription files against messages before a run: `skyray subscriptions check`.
 
-Every row gets the verdict of the gate that a run has (`matching.validate`), the words that no message has, and how many
-messages of the folder it would have met. Read on in `gateway.commands.subscriptions` for how it is shown.
+Every row gets the verdict of a run (`matching.validate`), its words that no message has, and the number of messages of
+the folder that it would match. Read on in `gateway.commands.subscriptions` for how it is shown.
 """
 
 import os
@@ -30,15 +30,15 @@ from spouts.subscriptions import FILE_REASONS, load_vocabulary
 
 #: How the expected matches are found, for people.
 ESTIMATE = (
-    "matches a day: messages of the folder that have the words (all of them, or any, as the kind asks) and lie in the "
+    "matches a day: messages of the folder that have the words (all or any of them, by the kind) and lie in the "
     "region, where there is one, over the days that its messages span, by the nine tenths in the middle, so that a few "
-    "absurd dates do not count; of kinds that keep the best ones it is how many would compete, so that fewer are told"
+    "absurd dates do not count; of kinds that keep the best ones it is how many compete; fewer are updates"
 )
 _US_PER_DAY = 86_400e6
 
 
 class _Stream(NamedTuple):
-    """What is counted: the messages of each term (`rows` cut at `offsets`), their boxes, the days they span."""
+    """Index of messages: those of each term (`rows` cut at `offsets`), their boxes, the days they span."""
 
     offsets: Int64
     rows: Int64
@@ -52,7 +52,7 @@ class _Stream(NamedTuple):
 def check_subscriptions(
     paths: Sequence[str | os.PathLike[str]], etl: Path, world: str = "extent", kinds: Kinds = KINDS
 ) -> dict[str, Any]:
-    """Judge every row of some files.
+    """Check every row of some files.
 
     Parameters
     ----------
@@ -89,10 +89,10 @@ def check_subscriptions(
     ids: Counter[str] = Counter()
     for path in paths:
         for line, row in read_rows(path):
-            told = _judge(row, vocabulary, space, stream, kinds)
-            reasons.update([told["reason"]] if told["verdict"] == "rejected" else [])
-            ids.update([told["subscription_id"]] if told["reason"] is None and "kind" in told else [])
-            rows.append({"file": os.fspath(path), "line": line, **told})
+            verdict = _verdict_of(row, vocabulary, space, stream, kinds)
+            reasons.update([verdict["reason"]] if verdict["verdict"] == "rejected" else [])
+            ids.update([verdict["subscription_id"]] if verdict["reason"] is None and "kind" in verdict else [])
+            rows.append({"file": os.fspath(path), "line": line, **verdict})
     rejected = sum(reasons.values())
     return {
         "rows": rows,
@@ -105,7 +105,7 @@ def check_subscriptions(
     }
 
 
-def _judge(
+def _verdict_of(
     row: dict[str, Any] | str, vocabulary: Vocabulary, space: Space, stream: _Stream, kinds: Kinds
 ) -> dict[str, Any]:
     if isinstance(row, str):
@@ -115,9 +115,9 @@ def _judge(
     row = {name: value for name, value in row.items() if name != "unsubscribe"}
     parsed = subscription_row(row, vocabulary, space, kinds)
     if isinstance(parsed, str):
-        told = _refused(parsed, kinds) | {"subscription_id": identifier(row.get("subscription_id")) or None}
+        verdict = _refused(parsed, kinds) | {"subscription_id": identifier(row.get("subscription_id")) or None}
         near = [f"{name} for {misspelt(name)}" for name in row if misspelt(name)]
-        return told | ({"what": f"{told['what']}: {', '.join(near)}"} if parsed == "unknown_column" else {})
+        return verdict | ({"what": f"{verdict['what']}: {', '.join(near)}"} if parsed == "unknown_column" else {})
     kind = kinds[parsed.kind]
     if not kind.runs:
         return _refused("kind_without_engine", kinds)
@@ -143,7 +143,7 @@ def _refused(reason: str, kinds: Kinds) -> dict[str, Any]:
 
 
 def _met(parsed: ParsedSubscription, kind: Kind, stream: _Stream) -> int:
-    """How many messages have its words and lie in its region."""
+    """Number of messages with its words in its region."""
     if parsed.terms[-1] == UNKNOWN_TERM:
         return 0
     lists = [stream.rows[stream.offsets[term] : stream.offsets[term + 1]] for term in parsed.terms]
@@ -199,7 +199,7 @@ _SIDES = (("west", "lon"), ("south", "lat"), ("east", "lon"), ("north", "lat"))
 
 
 def _side(batch: pa.RecordBatch, name: str, point: str) -> Float64:
-    """A side of the boxes of messages: where there is none it is the point."""
+    """A side of the boxes of messages; of points the point."""
     own = batch.column(point).to_numpy()
     if name not in batch.schema.names:
         return own

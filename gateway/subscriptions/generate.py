@@ -65,7 +65,7 @@ def generate_subscriptions(
     ] = None,
     until_share: Annotated[float, typer.Option(help="Share of subscriptions that end early.")] = 0.0,
     match: Annotated[
-        str | None, typer.Option(help="all or any of the keywords, for {match}; the other kinds ask for any.")
+        str | None, typer.Option(help="all or any of the keywords, for {match}; the other kinds take any.")
     ] = None,
     max_frequency: Annotated[
         float, typer.Option(help="Leave out words that more than this share of the messages have; 1 leaves none out.")
@@ -93,8 +93,8 @@ def generate_subscriptions(
     until_share : float
         Share of the subscriptions that end before a message drawn at random.
     match : str, optional
-        Of kinds that have it: "all" keywords must be there, as without it, or "any" one will do. The other kinds ask
-        for any by themselves and take neither. What is drawn is the same.
+        Of kinds that have it: "all" keywords must be there, as without it, or "any" one will do. The other kinds always
+        take any, and refuse this option. The drawn rows are the same.
     max_frequency : float
         Words that a larger share of the messages have are stop words, in (0, 1]: a message that has other words gives
         those alone, one that has none gives its rarest.
@@ -118,7 +118,7 @@ def generate_subscriptions(
 
     Notes
     -----
-    O(messages + count), a million in well under a minute; holds the terms of all messages in memory.
+    O(messages + count), a million in well under a minute; memory for the terms of all messages.
     """
     path = Path(out)
     if path.exists() and not (overwrite and path.is_file()):
@@ -176,7 +176,7 @@ def _check(
     match: str | None,
     max_frequency: float,
 ) -> Kind:
-    """The kind, with what is asked for instead of its recipe; ConfigError for anything that cannot be."""
+    """The kind with its recipe changed by the options. Raises ConfigError for an invalid one."""
     if name not in kinds:
         raise ConfigError(f"kind {name!r}: choose one of {', '.join(kinds.names)}")
     kind = kinds.named(name)
@@ -285,7 +285,7 @@ def _draw_place(rng: np.random.Generator, stream: _Stream, rows: Int64, kind: Ki
     south = np.maximum(lat - half_height, -90.0)
     north = np.minimum(lat + half_height, 90.0)
     west, east = lon - half_width, lon + half_width
-    if kind.wraps:  # may go on across the antimeridian, unless it would meet itself there
+    if kind.wraps:  # may cross the antimeridian, unless it would meet itself there
         crosses = 2 * half_width < 360.0
         west = np.where(crosses & (west < -180.0), west + 360.0, west)
         east = np.where(crosses & (east > 180.0), east - 360.0, east)

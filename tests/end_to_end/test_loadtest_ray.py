@@ -33,7 +33,7 @@ def test_cli_loadtest_by_keyword_makes_the_load_that_was_asked_for(ray_session, 
         + ["--query-bolts", "2", "--window", "count:500", "--out", str(report)]
     )
     assert code in (0, 1), "1 where this machine cannot keep the rate"
-    assert "rate asked for   500 messages/s" in capsys.readouterr().out
+    assert "rate set         500 messages/s" in capsys.readouterr().out
     told = json.loads(report.read_text())
     asked = {name: told["settings"][name] for name in ("boolean", "topk", "skyline", "router", "query_bolts")}
     assert asked == {"boolean": 60, "topk": 40, "skyline": 0, "router": "keyword", "query_bolts": 2}

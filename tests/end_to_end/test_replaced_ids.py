@@ -140,5 +140,5 @@ def test_replaced_ids_told_too_early_are_found_out(etl, router, broken, tmp_path
         assert not verdict.missing_results and not verdict.extra_results
     assert sum(not verdict.exact for verdict in verdicts) > len(SEEDS) / 2
     told = " ".join(fault for verdict in verdicts for fault in verdict.faults)
-    for fault in ("go back to a boundary", "behind those of the one that replaced it", "is held already"):
+    for fault in ("go back to a boundary", "behind those of the one that replaced it", "is in the result already"):
         assert fault in told

@@ -165,7 +165,7 @@ def test_engine_forgets_what_nobody_can_be_told_of(engine, monkeypatch):
     engine.publish([{"id": "near", "text": "ramen", "lon": 1, "lat": 2}])
     for _ in range(30):
         engine.publish([{"text": "ramen", "lon": 5, "lat": 5}] * 10)
-    assert len(engine._said) <= 60
+    assert len(engine._messages_by_seq) <= 60
     assert [row["message_id"] for row in engine.results("n")] == ["near"], "what is held is remembered"
 
 

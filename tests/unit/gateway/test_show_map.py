@@ -133,7 +133,7 @@ def test_map_gives_each_of_many_its_own_mark_and_says_who_shares_one(tmp_path):
     _, texts = draw(tmp_path, *(subscription(f"s{number}") for number in range(DISTINCT)))
     assert not any("share" in text for text in texts)
     _, texts = draw(tmp_path, *(subscription(f"s{number}") for number in range(DISTINCT + 3)))
-    assert "3 more subscriptions, which share a colour" in texts
+    assert "3 more subscriptions, in one colour" in texts
     assert sum(text.startswith("topk s") for text in texts) == DISTINCT
 
 
@@ -163,7 +163,7 @@ def test_map_says_how_many_of_the_messages_are_drawn(run, tmp_path, capsys):
         assert cli.main([*arguments, "--limit", "2"]) == 0
         answer = json.loads(capsys.readouterr().out)
         held = answer["subscriptions"][0]["held"]
-        note = f"2 of the {held} messages that they hold are drawn (--limit for more)"
+        note = f"2 of the {held} results are drawn (--limit for more)"
         assert answer["not_drawn"] == [note] and note in path.read_text()
         assert f"boolean place (2 of {held}): w11" in path.read_text()
         assert cli.main([*arguments, "--limit", "0"]) == 0
@@ -173,7 +173,7 @@ def test_map_says_how_many_of_the_messages_are_drawn(run, tmp_path, capsys):
 
 def test_map_says_how_many_of_the_subscriptions_are_drawn(tmp_path):
     notes, _ = draw(tmp_path, subscription("a"), holding=957)
-    assert notes == ["1 of the 957 subscriptions that hold something are drawn"]
+    assert notes == ["1 of the 957 subscriptions with results are drawn"]
 
 
 def test_map_draws_no_line_across_an_ocean(tmp_path):

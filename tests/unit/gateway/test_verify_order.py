@@ -18,7 +18,13 @@ from topology import running
 from topology.settings import RunConfig
 
 ENDS = np.array([9, 19, 29, 39])
-BACK, BEHIND, MIXED, TWICE, NOT_HELD = "go back", "behind those", "leave after", "held already", "not held"
+BACK, BEHIND, MIXED, TWICE, NOT_HELD = (
+    "go back",
+    "behind those",
+    "leave after",
+    "in the result already",
+    "not in the result",
+)
 
 
 def table_of(rows) -> np.ndarray:
@@ -229,7 +235,7 @@ def test_verify_one_leave_told_after_the_enter_of_the_successor_is_found_out(fin
     rows.insert(again[0], rows.pop(place))
     report = verify_with(finished, tmp_path / "run", rows)
     assert [fault.split(";")[0] for fault in report.faults[-2:]] == [
-        "1 updates enter a message that is held already",
-        "1 updates leave a message that is not held",
+        "1 updates enter a message that is in the result already",
+        "1 updates leave a message that is not in the result",
     ]
     assert not any((*report.missing.values(), *report.extra.values()))
