@@ -1,1 +1,1 @@
-"""The commands, a file each: what it is asked, then what it does. `gateway.cli` puts them together."""
+"""The commands, a file each: its options, then what it does. `gateway.cli` puts them together."""

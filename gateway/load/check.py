@@ -24,7 +24,7 @@ from matching.window import Boundary, stream_time
 from spouts.cutting import Cutter, join_names, read_all
 from spouts.paced import GeneratedSubscriptions, PacedSpout
 
-#: Messages that are checked: at least so many, and at least so many batches.
+#: Least messages, and least batches, that are checked.
 _MESSAGES, _BATCHES = 4_000, 4
 #: Sampled subscriptions of each kind: evenly spaced, and with the most updates.
 _SAMPLE = (400, 400)

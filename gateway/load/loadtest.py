@@ -18,7 +18,7 @@ import typer
 
 from distribution.placement.costs import SampleCosts
 from distribution.routers import PLACING, ROUTERS, placeable, router_named
-from gateway.shell.terminal import writing_to
+from gateway.shell.terminal import whole_file
 from matching.errors import ConfigError
 from matching.half_life import HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
@@ -29,7 +29,6 @@ from matching.window import Window
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
-from topology.core.checkpoint.storage import LocalDisk, written
 from topology.core.checkpoint.store import CheckpointStore
 from topology.core.metrics import RunReport
 from topology.running import shared_by_default
@@ -306,5 +305,5 @@ def _in_words(check: dict[str, Any]) -> str:
 
 def write_report(report: dict[str, Any], out: Path) -> None:
     """Write the report as JSON, atomically. Raises DeliveryError if it cannot be written."""
-    with writing_to(out), written(LocalDisk(out.parent), out.name, f".{out.name}.tmp") as file:
+    with whole_file(out) as file:
         file.write(json.dumps(report, indent=1).encode())

@@ -112,9 +112,9 @@ def _holders(reader: RunReader, chosen: Sequence[str], counts: pa.Table, limit: 
         of_each = _rows_of_each(results, group)
         first = [each[: limit or None] for each in of_each]
         joined = (row for row, _ in _joined(reader, results.take(pa.array(np.concatenate(first))), known))
-        for name, rows_of_it, picked in zip(group, of_each, first, strict=True):
+        for name, standing, picked in zip(group, of_each, first, strict=True):
             rows = islice(joined, len(picked))
-            yield _described(known[name][-1]) | {"updates": change_counts.get(name, {}), "held": len(rows_of_it), "results": rows}
+            yield _described(known[name][-1]) | {"updates": change_counts.get(name, {}), "held": len(standing), "results": rows}
             deque(rows, maxlen=0)  # skip rows that the caller has not read
 
 
@@ -137,10 +137,10 @@ def _groups(chosen: Sequence[str], counts: pa.Table) -> Iterator[list[str]]:
 
 def _rows_of_each(results: pa.Table, group: Sequence[str]) -> list[Int64]:
     """Row numbers of each subscription, best first; without ranks the latest first."""
-    who = pc.index_in(results["subscription_id"], value_set=pa.array(group)).to_numpy()
+    id_row = pc.index_in(results["subscription_id"], value_set=pa.array(group)).to_numpy()
     ranked = pc.is_valid(results["rank"]).to_numpy()
-    order = np.argsort(who, kind="stable")
-    bounds = np.searchsorted(who[order], np.arange(len(group) + 1))
+    order = np.argsort(id_row, kind="stable")
+    bounds = np.searchsorted(id_row[order], np.arange(len(group) + 1))
     each = [order[begin:end] for begin, end in pairwise(bounds)]
     return [rows if rows.size == 0 or ranked[rows[0]] else rows[::-1] for rows in each]
 

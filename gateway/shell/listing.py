@@ -77,7 +77,7 @@ def cells(text: str) -> int:
 
 
 def fitted(text: str, width: int) -> str:
-    """The beginning of a text that takes so many cells at most."""
+    """The beginning of a text, at most this many cells."""
     from rich.cells import set_cell_size
 
     return text if cells(text) <= width else set_cell_size(text, max(0, width - 1)).rstrip() + "…"

@@ -1,6 +1,6 @@
 """What a person sees of a running topology: a table of components that is drawn again and again, and its summary.
 
-The executors call back with a snapshot a few times a second. Without a person who watches nothing is drawn; then plain
+The executors call back with a snapshot a few times a second. Without a terminal nothing is drawn; then plain
 lines say how far the compiler is, which takes minutes the first time. Read on in `topology.core.metrics`, where the
 figures come from.
 """

@@ -39,9 +39,9 @@ def nothing_usable(report: Mapping[str, Any]) -> str | None:
         return (
             f"all {of_subscriptions['rejected']:,} subscriptions were rejected ({reasons}); see {folder}/rejected.jsonl"
         )
-    aside = {name: of_messages.get(name, 0) for name in ("outside_world", "ahead")}
-    if of_messages.get("messages") and sum(aside.values()) >= of_messages["messages"]:
-        reasons = cell({name: count for name, count in aside.items() if count})
+    set_aside = {name: of_messages.get(name, 0) for name in ("outside_world", "ahead")}
+    if of_messages.get("messages") and sum(set_aside.values()) >= of_messages["messages"]:
+        reasons = cell({name: count for name, count in set_aside.items() if count})
         return (
             f"all {of_messages['messages']:,} messages were set aside ({reasons}); look at --world, --max-ahead and "
             "the times of the messages"

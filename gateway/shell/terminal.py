@@ -9,14 +9,15 @@ Ids, texts and names of files come from outside, and may have control characters
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import EACCES, ENOENT, ENOTDIR, EPERM, EROFS
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from matching.errors import DeliveryError
 
@@ -195,7 +196,7 @@ def json_pieces(payload: Any) -> Iterator[str]:
 
 
 def flushed(items: Iterable[Item]) -> Iterator[Item]:
-    """Things that are written to standard output one by one, which is flushed often enough for those who watch."""
+    """Things that are written to standard output one by one, which is flushed often enough for a terminal."""
     due = 0.0
     for item in items:
         yield item
@@ -251,6 +252,21 @@ def writing_to(path: Path) -> Iterator[None]:
     except OSError as error:
         where = error.filename or path
         raise DeliveryError(f"{where}: cannot be written ({error.strerror or error}); {remedy_of(error)}") from error
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that gets its name when the block has ended well. Raises DeliveryError if it cannot be written."""
+    partial = path.with_name(f".{path.name}.tmp")
+    try:
+        with partial.open("wb") as file:
+            yield file
+        os.replace(partial, path)
+    except OSError as error:
+        raise DeliveryError(f"{path}: cannot be written ({error.strerror or error}); {remedy_of(error)}") from error
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def remedy_of(error: OSError) -> str:

@@ -9,7 +9,6 @@ What comes out is read by `spouts.subscriptions`; a run of it is checked by `gat
 """
 
 import os
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -20,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from gateway.shell.terminal import remedy_of
-from matching.errors import ConfigError, DeliveryError, InputError
+from gateway.shell.terminal import whole_file
+from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds, Recipe
 from matching.kinds import KINDS
 from matching.model import Float64, Int32, Int64, take_ragged
@@ -131,35 +130,26 @@ def generate_subscriptions(
     rng = np.random.default_rng([seed, made.code])  # files of several kinds with one seed are not copies of each other
     encoder = msgspec.json.Encoder()
     keywords = ending = 0
-    partial = path.with_name(f".{path.name}.tmp")
-    try:
-        with partial.open("wb") as file:
-            for start in range(0, count, CHUNK):
-                size = min(CHUNK, count - start)
-                rows = rng.integers(0, stream.lon.shape[0], size)
-                offsets, terms = _draw_keywords(rng, stream, rows, made.recipe, max_frequency)
-                columns: dict[str, list] = {
-                    "subscription_id": [f"{kind}-{seed}-{number}" for number in range(start, start + size)],
-                    "kind": [kind] * size,
-                    "keywords": _words(stream.words, offsets, terms),
-                }
-                columns |= _draw_place(rng, stream, rows, made)
-                columns |= _draw_taste(rng, size, made)
-                if match is not None:
-                    columns["match"] = [match] * size
-                ends = rng.random(size) < until_share
-                until = rng.integers(1, stream.messages + 1, size)
-                columns["until"] = [end if has else None for end, has in zip(until.tolist(), ends, strict=True)]
-                file.write(encoder.encode_lines(_rows(columns)))
-                keywords += terms.shape[0]
-                ending += int(ends.sum())
-        os.replace(partial, path)
-    except OSError as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise DeliveryError(
-            f"{path}: subscriptions cannot be written ({error.strerror}); {remedy_of(error)}"
-        ) from error
+    with whole_file(path) as file:
+        for start in range(0, count, CHUNK):
+            size = min(CHUNK, count - start)
+            rows = rng.integers(0, stream.lon.shape[0], size)
+            offsets, terms = _draw_keywords(rng, stream, rows, made.recipe, max_frequency)
+            columns: dict[str, list] = {
+                "subscription_id": [f"{kind}-{seed}-{number}" for number in range(start, start + size)],
+                "kind": [kind] * size,
+                "keywords": _words(stream.words, offsets, terms),
+            }
+            columns |= _draw_place(rng, stream, rows, made)
+            columns |= _draw_taste(rng, size, made)
+            if match is not None:
+                columns["match"] = [match] * size
+            ends = rng.random(size) < until_share
+            until = rng.integers(1, stream.messages + 1, size)
+            columns["until"] = [end if has else None for end, has in zip(until.tolist(), ends, strict=True)]
+            file.write(encoder.encode_lines(_rows(columns)))
+            keywords += terms.shape[0]
+            ending += int(ends.sum())
     return {"kind": kind, "count": count, "seed": seed, "out": str(path), "keywords": keywords, "ending": ending}
 
 

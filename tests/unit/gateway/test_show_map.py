@@ -13,7 +13,7 @@ from matplotlib.font_manager import fontManager
 
 from gateway import cli
 from gateway.runs.glyphs import Glyphs
-from gateway.runs.picture import COLOURS, DISTINCT, LONGEST_LINE_KM, MARKS, _draw, _frame, draw_results
+from gateway.runs.picture import COLOURS, DISTINCT, LONGEST_LINE_KM, SYMBOLS, _draw, _frame, draw_results
 from gateway.runs.reader import RunReader
 from gateway.runs.showing import who_got_what
 from tests.support.small_runs import small_run
@@ -129,7 +129,7 @@ def test_glyphs_take_fonts_only_where_they_have_to(usual_fonts, tmp_path):
 
 
 def test_map_gives_each_of_many_its_own_mark_and_says_who_shares_one(tmp_path):
-    assert len({*COLOURS}) * len({*MARKS}) == DISTINCT >= 20
+    assert len({*COLOURS}) * len({*SYMBOLS}) == DISTINCT >= 20
     _, texts = draw(tmp_path, *(subscription(f"s{number}") for number in range(DISTINCT)))
     assert not any("share" in text for text in texts)
     _, texts = draw(tmp_path, *(subscription(f"s{number}") for number in range(DISTINCT + 3)))
