@@ -112,7 +112,7 @@ def _follow(reader: Any, wanted: list[str], limit: int, csv: bool, json: bool) -
     width = console().width
     names = update_columns(reader, wanted) if csv else []
     while True:
-        running = reader.running()  # before listing the parts: if it has ended, they are all
+        running = reader.is_running()  # before listing the parts: if it has ended, they are all
         parts = [path for path in reader.parts() if path not in seen]
         seen.update(parts)
         rows = update_stream(reader, wanted, 0 if begun else limit, parts)
