@@ -146,7 +146,7 @@ def test_engine_a_subscription_that_a_run_would_reject_is_refused(engine, change
 
 def test_engine_who_is_not_subscribed_cannot_leave_or_ask(engine):
     for ask in (engine.unsubscribe, engine.results):
-        with pytest.raises(InputError, match="nobody"):
+        with pytest.raises(InputError, match="is not active"):
             ask("s1")
 
 
@@ -256,7 +256,7 @@ def test_engine_explains_by_id_or_number_what_it_keeps(engine):
         with pytest.raises(InputError, match="was not published") as refused:
             engine.explain("s1", message)
         assert refused.value.reason_code == "unknown_message"
-    with pytest.raises(InputError, match="nobody"):
+    with pytest.raises(InputError, match="is not active"):
         engine.explain("s2", "twice")
 
 
