@@ -79,7 +79,7 @@ def disagreements(recipe, seed):
                 pair = (subscription.number, message.seq)
                 reasons[verdict.reason] += 1
                 held = pair in (matched if subscription.kind == BOOLEAN else results)
-                if verdict.held != held:
+                if verdict.in_result != held:
                     wrong.append((subscription, message, verdict))
                 elif held and pair in results:
                     row = results[pair]

@@ -40,7 +40,7 @@ def stumbles(rows, who=(0, 1), at=(0, 0)) -> dict[str, list[int]]:
 
 
 def held(rows) -> set[tuple[int, int]]:
-    return set(map(tuple, follow(table_of(rows), ENDS, np.arange(3), np.zeros(3, np.int64)).held.tolist()))
+    return set(map(tuple, follow(table_of(rows), ENDS, np.arange(3), np.zeros(3, np.int64)).standing.tolist()))
 
 
 def test_follow_updates_in_order_ends_at_what_is_held():
