@@ -176,7 +176,7 @@ class EverybodySpout(Spout):
 
 
 class ClockedQueryBolt(QueryBolt):
-    """A query bolt that says what its rooms did since they were restored, and its processor time at each batch."""
+    """A query bolt that says what its operators did since they were restored, and its processor time at each batch."""
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
@@ -184,7 +184,7 @@ class ClockedQueryBolt(QueryBolt):
 
     def restore(self, saved: Saved) -> None:
         super().restore(saved)
-        self.watches = [Stopwatch(room) for room in self.rooms.values()]
+        self.watches = [Stopwatch(operator) for operator in self.operators.values()]
 
     def _process(self, changes: ChangeList, part: Part) -> None:
         self.cpu_s.append(process_time())

@@ -27,10 +27,11 @@ LONGEST = 48
 
 #: The options in groups, as the help shows them.
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Input": ("input_format", "csv_delimiter", "time_format", "require_time", "world"),
+    "Input": ("input_format", "encoding", "csv_delimiter", "time_format", "require_time", "world"),
     "Columns": (
         *("text_column", "lat_column", "lon_column", "time_column", "id_column"),
         *("west_column", "south_column", "east_column", "north_column", "object_id_column", "op_column"),
+        "geometry",
     ),
     "Words": ("stem_language", "fold_accents", "stop_share"),
     "Output": ("out", "rows_per_file", "overwrite"),

@@ -107,8 +107,8 @@ def meaning_of(reason: str, kinds: Kinds = KINDS) -> str:
 
 def _message(text: str, place: str, vocabulary: Vocabulary, space: Space, kinds: Kinds) -> tuple[Message, list[str]]:
     """The message for the oracle, and its words that the vocabulary lacks."""
-    lon, comma, lat = place.partition(",")
-    if not comma:
+    lon, _, lat = place.partition(",")
+    if place.count(",") != 1:  # decimal commas are read elsewhere: "1,2,3" would be a place
         raise ConfigError(f"--at {place}: give LON,LAT in degrees, as 139.7,35.7")
     parsed = message_row(RawMessage(text=text, lon=lon, lat=lat), space)
     if isinstance(parsed, str):

@@ -72,7 +72,7 @@ class Watched(RefillCoordinator):
         self.seen = Seen()
 
     def install(self, request, body):
-        as_of, closed = self._blocks[request].as_of.number, self.closed.number
+        as_of, closed = self._refills[request].as_of.number, self.closed.number
         ended = sum(int(np.isin(self.slots_of(request), news.leaving).sum()) for news in self._deferred)
         installed = super().install(request, body)
         if installed is None:

@@ -16,7 +16,7 @@ BROKEN = """
 from time import sleep as _sleep
 
 
-class Alone(Alone):
+class LocalEngine(LocalEngine):
     def process(self, boundary, *args):
         step, lost = super().process(boundary, *args), 0
         if self.room.engine.name == "inverted_list":
@@ -33,7 +33,7 @@ def broken_copy(folder):
         ignored = shutil.ignore_patterns("__pycache__", "results")
         shutil.copytree(against.ROOT / package, folder / package, ignore=ignored)
     shutil.copy(against.ROOT / "pyproject.toml", folder)
-    with (folder / "matching" / "alone.py").open("a") as file:
+    with (folder / "matching" / "local_engine.py").open("a") as file:
         file.write(BROKEN)
     return folder
 

@@ -104,6 +104,7 @@ def test_message_row_good_row_is_parsed():
         "ramen bar",
         "m1",
         0,
+        False,
     )
     assert len(row.content) == 16
 
