@@ -20,9 +20,9 @@ _CLOCKED = (
     ("index", "room.engine.subscriptions", ("match", "match_at", "withdraw", "remove")),
     ("kept", "room.buffers", ("close", "offer", "expire", "due", "results", "raise_threshold", "clear")),
     ("kept", "room.engine", ("apply", "forget")),
-    ("updates", "room", ("_tell",)),
+    ("updates", "room", ("_difference",)),
     ("updates", "room.standing", ("tell",)),
-    ("refills", "room", ("_pend", "answer")),
+    ("refills", "room", ("_request", "answer")),
     ("refills", "share", ("answer",)),
     ("window", "share", ("store", "load")),
 )

@@ -62,16 +62,16 @@ def check(lists, subscriptions):
     for term in range(len(v.start)):
         places = np.arange(v.start[term], v.start[term] + v.count[term])
         live = places[v.slot[places] >= 0]
-        assert v.count[term] <= v.room[term] and v.holes[term] == len(places) - len(live)
+        assert v.count[term] <= v.capacity[term] and v.holes[term] == len(places) - len(live)
         posted += len(live)
         for place in live:
             slot, at = v.slot[place], c.term_start[v.slot[place]] + v.ordinal[place]
             assert c.terms[at] == term and c.position[at] == place
             assert (v.x[place], v.y[place]) == (np.float32(c.x[slot]), np.float32(c.y[slot]))
         if v.first_summary[term] < 0:
-            assert v.room[term] <= BLOCK
+            assert v.capacity[term] <= BLOCK
             continue
-        groups = v.first_summary[term] + -(-int(v.room[term]) // BLOCK)
+        groups = v.first_summary[term] + -(-int(v.capacity[term]) // BLOCK)
         for block in range(-(-len(places) // BLOCK)):
             under = places[block * BLOCK : (block + 1) * BLOCK]
             under = under[v.slot[under] >= 0]
