@@ -280,5 +280,5 @@ def test_window_asked_too_far_back_raises():
         while asks:
             asks = room.answer(asks[0].request, share.answer(asks[0].question)).asks + asks[1:]
     assert first is not None
-    with pytest.raises(EngineError, match="are known"):
+    with pytest.raises(EngineError, match="are stored"):
         share.answer(first)
