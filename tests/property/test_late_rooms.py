@@ -149,7 +149,7 @@ class Run:
             for task in range(tasks)
         ]
         for room in self.rooms:
-            room.pending = watch(room, room.pending.resuming)
+            room.refills = watch(room, room.refills.resuming)
         self.kind = kind
         self.shares = [kind.window()(SPACE, kept_boundaries=len(batches)) for _ in range(_SHARES)]
         self.router = Router(tasks) if routed else None
@@ -198,7 +198,7 @@ class Run:
     def seen(self) -> Seen:
         total = Seen()
         for room in self.rooms:
-            total = total.plus(room.pending.seen)
+            total = total.plus(room.refills.seen)
         return total
 
     def _store(self, share: Any) -> None:
@@ -297,7 +297,7 @@ def check(run: Run, recipe: Recipe) -> int:
     rows = sorted(row[:4] for room in run.rooms for row in rows_of(room.results()))
     assert rows == [tuple(row[:4]) for row in without_text(results)]
     for room in run.rooms:
-        pending = room.pending
+        pending = room.refills
         assert room.watermark == len(run.batches) - 1
         assert not pending and not pending.waits.any() and not pending._deferred and not pending._early
     return sum(told.values())
