@@ -48,7 +48,7 @@ STEPS = (
     ((*PLACED, *FORM, "--out", "etl"), 2, "already in use; .*--overwrite"),
     ((*MADE, "topkk", "--messages", "etl", "--out", "topk.jsonl"), 2, "choose one of boolean, topk"),
     ((*MADE, "topk", "--messages", "shops.csv", "--out", "topk.jsonl"), 4, "give what `skyray etl` wrote"),
-    ((*MADE, "topk", "--messages", "etl", "--out", "no/topk.jsonl"), 6, "choose another place"),
+    ((*MADE, "topk", "--messages", "etl", "--out", "no/topk.jsonl"), 6, "make its folder first"),
     ((*MADE, "topk", "--messages", "etl", "--out", "topk.jsonl"), 0, "10 topk subscriptions"),
     ((*RUN, "etl", "--window", "20000", "--out", "run"), 2, "count:20000 or time:3600"),
     ((*RUN, "etl", "--router", "hash", "--out", "run"), 2, "'hashing', 'location'"),

@@ -294,7 +294,7 @@ def test_room_keeps_no_result_of_who_is_at_home_elsewhere(kind):
     rng = np.random.default_rng(9)
     room = kind.make_operator(OperatorContext(SPACE, WINDOW, task=0, tasks=2, fading=FADING))
     if kind.place == "point" and not kind.replicas:  # each is matched at its home, and nowhere else
-        with pytest.raises(EngineError, match="whose home is another task"):
+        with pytest.raises(EngineError, match="must be assigned to its home task"):
             room.match(turn_of(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, np.arange(10)), home=1))
         return
     for number in range(3):
