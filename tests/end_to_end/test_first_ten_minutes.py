@@ -50,7 +50,7 @@ STEPS = (
     ((*MADE, "topk", "--messages", "shops.csv", "--out", "topk.jsonl"), 4, "give what `skyray etl` wrote"),
     ((*MADE, "topk", "--messages", "etl", "--out", "no/topk.jsonl"), 6, "make its folder first"),
     ((*MADE, "topk", "--messages", "etl", "--out", "topk.jsonl"), 0, "10 topk subscriptions"),
-    ((*RUN, "etl", "--window", "20000", "--out", "run"), 2, "count:20000 or time:3600"),
+    ((*RUN, "etl", "--window", "20000", "--out", "run"), 2, "count:20000, time:3600 or time:1h"),
     ((*RUN, "etl", "--router", "hash", "--out", "run"), 2, "'hashing', 'location'"),
     ((*RUN, "raw", "--out", "run"), 4, "give an output folder of `skyray etl`|give a directory"),
     (("run", "--messages", "etl", "--subscriptions", "min.jsonl", "--out", "run"), 4, "min.jsonl does not exist: name"),
