@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from baselines.kinds import WITH_BASELINES
 from benchmarks import cases, topology_cost
 from benchmarks.cases import make_case
 from benchmarks.routers import routed, routers_of, simulated
@@ -15,14 +16,13 @@ from distribution.placed import SopRouter
 from distribution.routers import PLACING
 from distribution.signatures import claims as claims_module
 from distribution.signatures import signature as signature_module
-from matching.kinds import KINDS
 from topology.wiring import credits_for
 
 WIDE = pytest.mark.wide
 
 
 def small(kind: str, subscriptions: int = 60, engine: str | None = None):
-    case = make_case(KINDS.named(kind), subscriptions, 400, 600, 4, 3, history=2_000)
+    case = make_case(WITH_BASELINES.named(kind), subscriptions, 400, 600, 4, 3, history=2_000)
     return stream_of(case, 100, engine)
 
 
