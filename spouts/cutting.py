@@ -22,7 +22,7 @@ from matching.errors import ConfigError, InputError, TopologyError
 from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, join_messages
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.cuts import Cuts, Logged, Steps, read_ends
-from spouts.quarantine import NOBODY, Quarantine, without_terms
+from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, without_terms
 from spouts.versions import Objects, Versions
 from topology.core.api.component import Context, Saved, Spout, Tick
 
@@ -267,7 +267,7 @@ class MessageSpout(Spout):
         receiver: str = "distribution",
         poll_s: float = 0.2,
         rate: float | None = None,
-        aside: Quarantine = NOBODY,
+        aside: Quarantine = EMPTY_QUARANTINE,
     ):
         self.aside = aside
         self.cutter = Cutter(window, batch, limit)

@@ -27,7 +27,7 @@ from spouts.cuts import Cuts
 from spouts.cutting import Batch, MessageSpout, Rows, Source
 from spouts.log import LogReader, Record
 from spouts.parsed import message_batch, messages_of, objects_of, vector_of
-from spouts.quarantine import NOBODY, Quarantine, matching_nothing
+from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, matching_nothing
 from spouts.subscriptions import load_vocabulary
 from topology.core.api.component import Context, Saved, Spout, Tick
 
@@ -137,7 +137,7 @@ class LoggedMessages(MessageSpout):
         vocabulary: str | os.PathLike[str],
         window: Window,
         space: Space,
-        aside: Quarantine = NOBODY,
+        aside: Quarantine = EMPTY_QUARANTINE,
     ):
         super().__init__(window, Cuts(_MOST), poll_s=IDLE_S, aside=aside)
         self.log = os.fspath(log)
@@ -229,7 +229,7 @@ class LoggedSubscriptions(Spout):
         vocabulary: str | os.PathLike[str],
         space: Space,
         kinds: Kinds = KINDS,
-        aside: Quarantine = NOBODY,
+        aside: Quarantine = EMPTY_QUARANTINE,
     ):
         self.aside = aside
         self.log = os.fspath(log)

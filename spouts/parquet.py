@@ -25,7 +25,7 @@ from matching.window import Window
 from spouts.columns import OBJECT_COLUMNS, REMEDY, Columns, damaged, first_line, has_column, null_times
 from spouts.cuts import Cuts
 from spouts.cutting import Batch, Cutter, MessageSpout, Rows, Source, read_all
-from spouts.quarantine import NOBODY, Quarantine
+from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
 from spouts.versions import object_columns
 from topology.core.api.component import Context, Saved
 
@@ -243,7 +243,7 @@ class ParquetSpout(MessageSpout):
         asked: Collection[str] = (),
         max_ahead_s: float | None = None,
         rate: float | None = None,
-        aside: Quarantine = NOBODY,
+        aside: Quarantine = EMPTY_QUARANTINE,
     ):
         super().__init__(window, batch, limit, receiver, poll_s, rate, aside)
         self.directory = str(directory)

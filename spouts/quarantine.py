@@ -33,7 +33,7 @@ class Quarantine(NamedTuple):
         return Quarantine((*self.messages, *messages), (*self.subscriptions, *subscriptions))
 
 
-NOBODY = Quarantine()
+EMPTY_QUARANTINE = Quarantine()
 
 
 def drop_terms(offsets: Int64, keep: Any, *columns: Any) -> tuple[Int64, tuple[Any, ...]]:

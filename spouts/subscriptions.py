@@ -32,7 +32,7 @@ from matching.validate import ParsedSubscription, build_table, subscription_row
 from spouts.cutting import cut_names
 from spouts.lines import read_rows
 from spouts.parquet import read_manifest
-from spouts.quarantine import NOBODY, Quarantine, matching_nothing
+from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, matching_nothing
 from topology.core.api.component import Context, Saved, Spout, Tick
 
 #: End of a subscription that never ends.
@@ -147,7 +147,7 @@ def load_changes(
     space: Space,
     rejects: str | os.PathLike[str] | None = None,
     kinds: Kinds = KINDS,
-    aside: Quarantine = NOBODY,
+    aside: Quarantine = EMPTY_QUARANTINE,
 ) -> Changes:
     """Read subscription files, in the given order.
 
@@ -237,7 +237,7 @@ class SubscriptionSpout(Spout):
         space: Space,
         rejects: str | os.PathLike[str] | None = None,
         kinds: Kinds = KINDS,
-        aside: Quarantine = NOBODY,
+        aside: Quarantine = EMPTY_QUARANTINE,
     ):
         self.aside = aside
         self.paths = [os.fspath(path) for path in paths]

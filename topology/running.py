@@ -16,7 +16,7 @@ from typing import Any
 
 from matching.errors import CheckpointError, ConfigError, EngineError, InputError, TopologyError
 from spouts.parquet import read_manifest
-from spouts.quarantine import NOBODY, Quarantine
+from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints, complete
@@ -152,7 +152,7 @@ def _run_locked(
         store, manifest, incarnation, aside, name = _prepare_resume(config, folder, sums)
         plan = build_plan(config, aside)
     else:
-        manifest, incarnation, aside, name = None, 0, NOBODY, uuid.uuid4().hex
+        manifest, incarnation, aside, name = None, 0, EMPTY_QUARANTINE, uuid.uuid4().hex
         store = CheckpointStore(_checkpoint_folder(config, name))
     values = began_with(config) | {"began": now_text(), "process": os.getpid(), "run": name}
     poisons: list[Poison] = []

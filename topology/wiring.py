@@ -42,7 +42,7 @@ from spouts.cuts import Cuts, read_ends
 from spouts.live import LoggedMessages, LoggedSubscriptions
 from spouts.parquet import ParquetSpout, read_manifest, read_points, read_span
 from spouts.placing import PlacingSpout, read_first
-from spouts.quarantine import NOBODY, Quarantine
+from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
 from spouts.scan import first_that, named_in
 from spouts.subscriptions import SubscriptionSpout, load_vocabulary
 from topology.core.api.builder import TopologyBuilder
@@ -315,7 +315,7 @@ def check_rebalance(config: RunConfig, router: Router) -> None:
             raise ConfigError(f"--rebalance: {why}, or leave --rebalance out")
 
 
-def build_plan(config: RunConfig, quarantine: Quarantine = NOBODY, kinds: Kinds = KINDS) -> Plan:
+def build_plan(config: RunConfig, quarantine: Quarantine = EMPTY_QUARANTINE, kinds: Kinds = KINDS) -> Plan:
     """The topology of a run, without quarantined rows; reads the manifest, the vocabulary and a sample of the messages.
 
     Where the router places by keyword, subscriptions are checked for some that it cannot place.
@@ -348,7 +348,9 @@ def build_plan(config: RunConfig, quarantine: Quarantine = NOBODY, kinds: Kinds 
     return _wired(config, messages, subscriptions, router, space, vocabulary, kinds, credits, asking=asking)
 
 
-def build_live_plan(config: RunConfig, log: str, listener: str | None, quarantine: Quarantine = NOBODY) -> Plan:
+def build_live_plan(
+    config: RunConfig, log: str, listener: str | None, quarantine: Quarantine = EMPTY_QUARANTINE
+) -> Plan:
     """The topology over a write-ahead log, which publishes updates at once.
 
     Parameters

@@ -26,7 +26,7 @@ from matching.bulk_oracle import NEVER
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
-from spouts.quarantine import NOBODY, Quarantine, without_terms
+from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, without_terms
 from spouts.columns import AHEAD
 from spouts.cuts import read_ends
 from spouts.parquet import list_message_files, read_manifest, read_messages
@@ -60,7 +60,7 @@ class FinishedRun(NamedTuple):
     decay: DecayModel | None
     columns: tuple[str, ...] = ()  # of messages, that the kinds of the run need
     latest_us: int | None = None
-    quarantine: Quarantine = NOBODY
+    quarantine: Quarantine = EMPTY_QUARANTINE
 
 
 class Sample(NamedTuple):

@@ -10,7 +10,7 @@ from gateway.runs.verify import verify_run
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import ConfigError
 from matching.kinds import KINDS
-from spouts.quarantine import NOBODY
+from spouts.quarantine import EMPTY_QUARANTINE
 from tests.support.beside import BOX
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream, counted, digest_of_run
@@ -142,7 +142,7 @@ def test_live_run_that_ended_before_all_was_matched_goes_on_by_itself(given, tmp
 
 @pytest.mark.parametrize("what", [{"seqs": [303, 310]}, {"numbers": [4]}], ids=str)
 def test_live_stream_on_which_a_component_fails_goes_on_without_the_row_at_fault(given, tmp_path, monkeypatch, what):
-    def build(config, log, listener, aside=NOBODY):
+    def build(config, log, listener, aside=EMPTY_QUARANTINE):
         return poisoned(build_live_plan(config, log, listener, aside), **what)
 
     etl, lines = given

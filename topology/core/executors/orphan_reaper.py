@@ -24,9 +24,9 @@ KILLED_S, LOOK_AGAIN_S = 5.0, 0.5
 
 @contextmanager
 def outliving_ray() -> Iterator[None]:
-    """A block in which Ray is imported: this process then goes on when its raylet dies, also as a child of process 1.
+    """A block in which Ray is imported: this process then outlives its raylet, also as a child of process 1.
 
-    Ray takes whoever's parent is process 1, as in many containers, and knows of no raylet that it depends on, for a
+    Ray takes a process whose parent is process 1, as in many containers, and knows of no raylet that it depends on, for a
     worker whose raylet has died, and ends it at once. It reads the variable when it is imported; workers have theirs.
     """
     ours = _RAYLET not in os.environ
