@@ -26,8 +26,8 @@ KILLED_S, LOOK_AGAIN_S = 5.0, 0.5
 def outliving_ray() -> Iterator[None]:
     """A block in which Ray is imported: this process then outlives its raylet, also as a child of process 1.
 
-    Ray takes a process whose parent is process 1, as in many containers, and knows of no raylet that it depends on, for a
-    worker whose raylet has died, and ends it at once. It reads the variable when it is imported; workers have theirs.
+    Ray takes a process whose parent is process 1, as in many containers, and that depends on no raylet it knows of, for
+    a worker whose raylet has died, and ends it at once. It reads the variable when it is imported; workers have theirs.
     """
     ours = _RAYLET not in os.environ
     os.environ.setdefault(_RAYLET, str(os.getpid()))
