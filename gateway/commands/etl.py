@@ -25,6 +25,9 @@ CALLED = {"input_format": "format", "csv_delimiter": "delimiter", "stem_language
 #: Longest value that is shown whole.
 LONGEST = 48
 
+#: A stage has to take so many seconds for its rows a second to mean anything.
+RATED_S = 1.0
+
 #: The options in groups, as the help shows them.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Input": ("input_format", "encoding", "csv_delimiter", "time_format", "require_time", "world"),
@@ -93,7 +96,7 @@ def run_etl_shown(terminal: Terminal, options: Mapping[str, Any]) -> dict[str, A
             stage = f"{progress.stage} ({progress.number} of {progress.of})"
             if progress.seconds is None:
                 show(stage)
-            elif progress.rows:
+            elif progress.rows and progress.seconds >= RATED_S:
                 show(f"{stage}: {progress.rows:,} rows, {_rate(progress.rows, progress.seconds)}")
 
         return run_etl(EtlOptions(**options), on_progress=on_progress)
