@@ -149,7 +149,7 @@ class BatchSpout(Spout):
         self.sent_s.append(self.context.now())
         self.cpu_s.append(process_time())
         boundary = self.stream.boundaries[number]
-        self.context.emit("batches", StreamBatch(boundary, self.sent_s[-1], *self.batches[number]), to=0)
+        self.context.emit("batches", StreamBatch(boundary, *self.batches[number], published_s=self.sent_s[-1]), to=0)
         return Tick(number, boundary.first_seq, boundary.last_seq)
 
     def report(self) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def plan_of(stream: Stream, router: Router, out: str, sink: str = "count") -> Pl
     engines = {kind: stream.engine} if stream.engine else {}
     plan = wiring.wire(
         BatchSpout(spouts), EverybodySpout(spouts), router, WORLD, case.window, delivery, credits=stream.credits,
-        kinds=WITH_BASELINES, engines=engines, asking=(kind,), fading=case.fading,
+        kinds=WITH_BASELINES, engines=engines, used_kinds=(kind,), fading=case.fading,
     )  # fmt: skip
     clocked = dumps(ClockedQueryBolt(router, WORLD, case.window, engines, kinds=WITH_BASELINES, fading=case.fading))
     parts = [replace(part, template=clocked) if part.name == "query" else part for part in plan.components]

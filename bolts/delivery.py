@@ -75,7 +75,7 @@ class DeliveryBolt(Bolt):
         if these are few.
     query : str
         Name of the component whose tasks close batches.
-    lasting : sequence of int
+    cumulative : sequence of int
         Codes of the cumulative kinds, whose results may keep messages that have left the window.
     listener : str, optional
         Path of a socket to publish updates to as soon as they are out (`bolts.publishing`).
@@ -95,7 +95,7 @@ class DeliveryBolt(Bolt):
         sink: str = "parquet",
         file_rows: int | None = PART_ROWS,
         query: str = "query",
-        lasting: Sequence[int] = (),
+        cumulative: Sequence[int] = (),
         listener: str | None = None,
         steady_from: int = 0,
     ):
@@ -109,7 +109,7 @@ class DeliveryBolt(Bolt):
         self.sink_name = sink
         self.file_rows = file_rows
         self.query = query
-        self.lasting = tuple(lasting)
+        self.cumulative = tuple(cumulative)
         self.listener = listener
         self.steady_from = steady_from
         self.sink: Sink | None = None
@@ -124,7 +124,7 @@ class DeliveryBolt(Bolt):
         self.inputs = self._inputs(0)
         self.subscriptions = IdColumn("subscription", self.sink_name != "count" or self.listener is not None)
         self.messages = IdColumn("message", self.sink_name != "count")
-        self.retained = RetainedMessages(self.lasting)
+        self.retained = RetainedMessages(self.cumulative)
         self.replacements = ReplacementOrder()
         self.digest = Digest()
         self.counts = np.zeros(len(CHANGES), np.int64)

@@ -89,7 +89,7 @@ class DistributionBolt(Bolt):
         self.context.emit("ids", MessageIds(boundary, batch.published_s, batch.names))
         ended = batch.ended if self.table.needs_ended else NO_MESSAGES
         if self.table.sends_all:
-            part = Part(boundary, batch.published_s, messages, ended)
+            part = Part(boundary, messages, ended)
             self.context.emit("whole", part)
             self._count(slice(None), part, self.query_tasks)
         else:
@@ -98,18 +98,18 @@ class DistributionBolt(Bolt):
             filtered = self.table.withheld(messages, sent) if self.table.loses else [_NO_ROWS] * self.query_tasks
             for task, (rows, gone, lost) in enumerate(zip(sent, ends, filtered, strict=True)):
                 columns = _rows_of(messages, rows), _rows_of(ended, gone)
-                part = Part(boundary, batch.published_s, *columns, messages.take(lost) if lost.size else NO_MESSAGES)
+                part = Part(boundary, *columns, messages.take(lost) if lost.size else NO_MESSAGES)
                 self.context.emit("parts", part, to=task)
                 self._count(task, part, 1)
         self.messages += len(messages)
         # Tuple tasks get the ends of their messages even before the first window query that needs them.
         if self.tuple_tasks == 1:
-            self.context.emit("window", Part(boundary, batch.published_s, messages, batch.ended), to=0)
+            self.context.emit("window", Part(boundary, messages, batch.ended), to=0)
             return
         for task in range(self.tuple_tasks):
             mine = (np.flatnonzero(rows.seq % self.tuple_tasks == task) for rows in (messages, batch.ended))
             columns = (each.take(rows) for each, rows in zip((messages, batch.ended), mine, strict=True))
-            self.context.emit("window", Part(boundary, batch.published_s, *columns), to=task)
+            self.context.emit("window", Part(boundary, *columns), to=task)
 
     def _count(self, tasks: int | slice, part: Part, receivers: int) -> None:
         self.sent[tasks] += len(part.messages)

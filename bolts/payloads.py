@@ -66,10 +66,10 @@ class StreamBatch(NamedTuple):
     """
 
     boundary: Boundary
-    published_s: float
     messages: MessageBatch
     names: Names  # message ids, one for each seq of the batch
     ended: MessageBatch = NO_MESSAGES
+    published_s: float = 0.0
 
 
 class Part(NamedTuple):
@@ -80,7 +80,6 @@ class Part(NamedTuple):
     """
 
     boundary: Boundary
-    published_s: float
     messages: MessageBatch
     ended: MessageBatch = NO_MESSAGES
     withheld: MessageBatch = NO_MESSAGES

@@ -34,7 +34,7 @@ class TupleBolt(Bolt):
         batches behind, no batch is published more than 2 C after one that may still be queried.
     window_indexes : mapping of kind to name, optional
         See `matching.kind_table.Kind.windows`; kinds left out get their default.
-    asking : collection of str, optional
+    used_kinds : collection of str, optional
         Names of the kinds that may send window queries; all by default.
     kinds : Kinds
     """
@@ -44,13 +44,13 @@ class TupleBolt(Bolt):
         space: Space,
         kept_boundaries: int,
         window_indexes: Mapping[str, str] | None = None,
-        asking: Collection[str] | None = None,
+        used_kinds: Collection[str] | None = None,
         kinds: Kinds = KINDS,
     ):
         self.space = space
         self.kept_boundaries = kept_boundaries
         self.window_indexes = dict(window_indexes or {})
-        self.asking = kinds.names if asking is None else tuple(asking)
+        self.used_kinds = kinds.names if used_kinds is None else tuple(used_kinds)
         self.kinds = kinds
 
     def prepare(self, context: Context) -> None:
@@ -59,7 +59,7 @@ class TupleBolt(Bolt):
         self.indexes: dict[int, WindowIndex] = {
             kind.code: kind.window(self.window_indexes.get(kind.name))(self.space, self.kept_boundaries)
             for kind in self.kinds.run
-            if kind.windowed and kind.name in self.asking
+            if kind.windowed and kind.name in self.used_kinds
         }
         self.inputs = InOrder({"window": 1}, name=f"tuples:{context.task}")
         self.aggregation_tasks = context.size_of("aggregation")
@@ -115,7 +115,7 @@ class TupleBolt(Bolt):
             if index is None:
                 raise EngineError(
                     f"tuples:{self.context.task}: a subscription of kind {self.kinds[request.kind].name} queries a "
-                    "window that is not stored; name its kind in `asking`"
+                    "window that is not stored; name its kind in `used_kinds`"
                 )
             if max(query.up_to, query.as_of.number) > index.stored_through:
                 still_waiting.append(request)

@@ -43,7 +43,7 @@ class Columns:
         As in `spouts.parquet.ParquetSource`.
     objects : bool
         Read which objects messages are about, where a file says so.
-    asked : collection of str
+    kind_columns : collection of str
         Columns that the kinds require (`Kind.columns`).
     latest_us, timed
         See `spouts.parquet.ParquetSource`.
@@ -56,7 +56,7 @@ class Columns:
         window: Window,
         space: Space,
         objects: bool,
-        asked: Collection[str] = (),
+        kind_columns: Collection[str] = (),
         latest_us: int | None = None,
         timed: bool = False,
         untimed: bool = False,
@@ -64,8 +64,8 @@ class Columns:
         self.window = window
         self.space = space
         self._objects = objects
-        self._counts = "counts" in asked
-        self._own_times = "event_time_us" in asked
+        self._counts = "counts" in kind_columns
+        self._own_times = "event_time_us" in kind_columns
         self._stream_times = timed or window.kind == "time"
         self._times = self._own_times or self._stream_times
         self._untimed = untimed

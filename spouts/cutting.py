@@ -44,14 +44,6 @@ class Rows(NamedTuple):
     ahead: NDArray[np.bool_] | None = None
 
 
-class Batch(NamedTuple):
-    """One numbered batch as cut from the stream: unpacks as `boundary, messages, names`."""
-
-    boundary: Boundary
-    messages: MessageBatch
-    names: Names
-
-
 class Source(Protocol):
     """Where messages come from."""
 
@@ -179,7 +171,7 @@ class Cutter:
             self._waiting.append(rows)
             self._waiting_rows += len(rows.messages)
 
-    def cut(self) -> Batch | None:
+    def cut(self) -> StreamBatch | None:
         """Cut the next batch, shorter if not `full`; None if nothing was fed. Copies only a batch that spans several
         pieces of the source."""
         wanted = min(self._wanted(), self._waiting_rows)
@@ -224,7 +216,7 @@ class Cutter:
         self.outside_world = int(state["outside_world"])
         self.ahead = int(state["ahead"])
 
-    def cut_empty(self) -> Batch:
+    def cut_empty(self) -> StreamBatch:
         """A batch without messages, for an idle live stream."""
         return self._number(NO_MESSAGES, Names.of(()))
 
@@ -232,13 +224,13 @@ class Cutter:
         wanted = min(self.batch, self._steps.before(self.next_seq))
         return wanted if self.limit is None else max(0, min(wanted, self.limit - self.next_seq))
 
-    def _number(self, messages: MessageBatch, names: Names) -> Batch:
+    def _number(self, messages: MessageBatch, names: Names) -> StreamBatch:
         first_seq = self.next_seq
         self.next_seq += len(messages)
         floor = self.window.floor(self.next_seq - 1, self._stream_time_us)
         boundary = Boundary(self.number, first_seq, self.next_seq - 1, floor)
         self.number += 1
-        return Batch(boundary, messages, names)
+        return StreamBatch(boundary, messages, names)
 
 
 class MessageSpout(Spout):
@@ -255,7 +247,7 @@ class MessageSpout(Spout):
         the task's answer to heartbeats.
     rate : float, optional
         Messages a second at most; unlimited if None.
-    aside : Quarantine
+    quarantine : Quarantine
         Messages that lose their terms.
     """
 
@@ -267,9 +259,9 @@ class MessageSpout(Spout):
         receiver: str = "distribution",
         poll_s: float = 0.2,
         rate: float | None = None,
-        aside: Quarantine = EMPTY_QUARANTINE,
+        quarantine: Quarantine = EMPTY_QUARANTINE,
     ):
-        self.aside = aside
+        self.quarantine = quarantine
         self.cutter = Cutter(window, batch, limit)
         self.receiver = receiver
         self.poll_s = poll_s
@@ -299,8 +291,8 @@ class MessageSpout(Spout):
                 f"{self._context.component}: batch {boundary.number} is next, but batch {number} was requested"
             )
         ended = self._versions.pop_ended(boundary)
-        messages = without_terms(batch.messages, self.aside.messages)
-        payload = StreamBatch(boundary, self._context.now(), messages, batch.names, ended)
+        messages = without_terms(batch.messages, self.quarantine.messages)
+        payload = StreamBatch(boundary, messages, batch.names, ended, self._context.now())
         self._context.emit("batches", payload, to=number % self._receivers)
         self._context.count("messages", len(batch.messages))
         return Tick(number, boundary.first_seq, boundary.last_seq)
@@ -375,7 +367,7 @@ class MessageSpout(Spout):
         self._due_s = max(self._due_s, now_s) + self.cutter.batch / self.rate
         return True
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> StreamBatch | None:
         assert self._source is not None, "open() comes first"
         waited = False
         while not self.cutter.full:
@@ -399,7 +391,7 @@ class MessageSpout(Spout):
         self.cutter.feed(rows if not old else cut_rows(rows, min(old, len(rows.messages)), len(rows.messages)))
 
 
-def read_all(source: Source, cutter: Cutter) -> Iterator[Batch]:
+def read_all(source: Source, cutter: Cutter) -> Iterator[StreamBatch]:
     """Iterate over the batches of a finite source, as a spout would cut them; closes the source."""
     try:
         while True:

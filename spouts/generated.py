@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bolts.payloads import StreamBatch
 from matching.errors import ConfigError
 from matching.model import NO_COUNTS, NO_TIMES, WEIGHT, Float64, Int32, Int64, MessageBatch, Names
 from matching.space import Space
 from matching.window import Window
-from spouts.cutting import Batch, Cutter, MessageSpout, Rows, Source, read_all
+from spouts.cutting import Cutter, MessageSpout, Rows, Source, read_all
 
 #: Messages made at a time: another number gives other messages.
 _PIECE_ROWS = 16_384
@@ -65,9 +66,9 @@ class Recipe:
 
 
 class GeneratedSource(Source):
-    """Messages of a recipe in a world box; never ends. `asked`: columns that the kinds require (`Kind.columns`)."""
+    """Messages of a recipe in a world box; never ends. `kind_columns`: columns that the kinds require (`Kind.columns`)."""
 
-    def __init__(self, recipe: Recipe, window: Window, space: Space, asked: Collection[str] = ()):
+    def __init__(self, recipe: Recipe, window: Window, space: Space, kind_columns: Collection[str] = ()):
         if recipe.vocabulary < 1 or recipe.clusters < 1 or not recipe.mean_terms > 0 or recipe.gap_us < 0:
             raise ConfigError(f"{recipe}: needs terms, clusters and words, and time that does not run backwards")
         if not 0 <= recipe.strays <= 1 or not recipe.spread >= 0:
@@ -75,7 +76,7 @@ class GeneratedSource(Source):
         self.recipe = recipe
         self.window = window
         self.space = space
-        self.asked = tuple(asked)
+        self.kind_columns = tuple(kind_columns)
         self._piece = 0
         self._cumulative = np.cumsum(recipe.term_shares())
         self._idf = recipe.idf()
@@ -96,8 +97,8 @@ class GeneratedSource(Source):
         times = self.recipe.start_us + seq * self.recipe.gap_us
         messages = MessageBatch(
             seq, x, y, lon, lat, lon, lat, self.window.lives(seq, times), offsets, terms, weights,
-            counts if "counts" in self.asked else NO_COUNTS,
-            times if "event_time_us" in self.asked else NO_TIMES,
+            counts if "counts" in self.kind_columns else NO_COUNTS,
+            times if "event_time_us" in self.kind_columns else NO_TIMES,
         )  # fmt: skip
         return Rows(messages, _number_names(seq), times if self.window.kind == "time" else None)
 
@@ -148,22 +149,27 @@ class GeneratedSpout(MessageSpout):
         batch: int,
         limit: int | None = None,
         receiver: str = "distribution",
-        asked: Collection[str] = (),
+        kind_columns: Collection[str] = (),
     ):
         super().__init__(window, batch, limit, receiver)
         self.recipe = recipe
         self.space = space
-        self.asked = tuple(asked)
+        self.kind_columns = tuple(kind_columns)
 
     def open_source(self) -> GeneratedSource:
-        return GeneratedSource(self.recipe, self.cutter.window, self.space, self.asked)
+        return GeneratedSource(self.recipe, self.cutter.window, self.space, self.kind_columns)
 
 
 def generate_messages(
-    recipe: Recipe, window: Window, space: Space, batch: int, limit: int | None = None, asked: Collection[str] = ()
-) -> Iterator[Batch]:
-    """Iterate over `(Boundary, MessageBatch, Names)` exactly as a run with these settings sees them."""
-    return read_all(GeneratedSource(recipe, window, space, asked), Cutter(window, batch, limit))
+    recipe: Recipe,
+    window: Window,
+    space: Space,
+    batch: int,
+    limit: int | None = None,
+    kind_columns: Collection[str] = (),
+) -> Iterator[StreamBatch]:
+    """Iterate over batches exactly as a run with these settings sees them."""
+    return read_all(GeneratedSource(recipe, window, space, kind_columns), Cutter(window, batch, limit))
 
 
 def _number_names(seq: Int64) -> Names:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bolts.payloads import StreamBatch
 from matching.errors import CheckpointError
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -24,7 +25,7 @@ from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, decode_object, subscription_row
 from matching.window import Window
 from spouts.cuts import Cuts
-from spouts.cutting import Batch, MessageSpout, Rows, Source
+from spouts.cutting import MessageSpout, Rows, Source
 from spouts.log import LogReader, Record
 from spouts.parsed import message_batch, messages_of, objects_of, vector_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, matching_nothing
@@ -126,7 +127,7 @@ class LoggedMessages(MessageSpout):
         Output folder of the ETL.
     window, space
         As in `spouts.parquet.ParquetSource`.
-    aside : Quarantine
+    quarantine : Quarantine
     """
 
     patient = True
@@ -137,9 +138,9 @@ class LoggedMessages(MessageSpout):
         vocabulary: str | os.PathLike[str],
         window: Window,
         space: Space,
-        aside: Quarantine = EMPTY_QUARANTINE,
+        quarantine: Quarantine = EMPTY_QUARANTINE,
     ):
-        super().__init__(window, Cuts(_MOST), poll_s=IDLE_S, aside=aside)
+        super().__init__(window, Cuts(_MOST), poll_s=IDLE_S, quarantine=quarantine)
         self.log = os.fspath(log)
         self.vocabulary = os.fspath(vocabulary)
         self.space = space
@@ -181,7 +182,7 @@ class LoggedMessages(MessageSpout):
         self._places.append(self._log_source.last)
         super()._feed(rows, first_seq)
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> StreamBatch | None:
         until_s = self._context.now() + self.poll_s
         while (rows := self._log_source.read()) is None:
             if not 0.0 < until_s - self._context.now() <= self.poll_s:
@@ -229,9 +230,9 @@ class LoggedSubscriptions(Spout):
         vocabulary: str | os.PathLike[str],
         space: Space,
         kinds: Kinds = KINDS,
-        aside: Quarantine = EMPTY_QUARANTINE,
+        quarantine: Quarantine = EMPTY_QUARANTINE,
     ):
-        self.aside = aside
+        self.quarantine = quarantine
         self.log = os.fspath(log)
         self.vocabulary = os.fspath(vocabulary)
         self.space = space
@@ -368,7 +369,7 @@ class LoggedSubscriptions(Spout):
         if added:
             numbers = [one.known.number for one in added]
             table = build_table([one.parsed for one in added], numbers, [one.at for one in added])
-            table = matching_nothing(table, self.aside.subscriptions, self.kinds)
+            table = matching_nothing(table, self.quarantine.subscriptions, self.kinds)
         gone = Removals(
             np.array([known.number for known, _ in removed], np.int64),
             np.array([known.kind for known, _ in removed], np.int8),

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from bolts.payloads import StreamBatch
 from matching.errors import ConfigError
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -34,7 +33,7 @@ class PacedSpout(GeneratedSpout):
 
     Parameters
     ----------
-    recipe, window, space, batch, limit, asked
+    recipe, window, space, batch, limit, kind_columns
         As in `GeneratedSpout`; `limit` is needed, since the stream must end.
     rate : float
         Messages a second.
@@ -60,7 +59,7 @@ class PacedSpout(GeneratedSpout):
         batch: int,
         limit: int,
         rate: float,
-        asked: Collection[str] = (),
+        kind_columns: Collection[str] = (),
         linger_s: float | None = None,
         watched: range = range(0),
     ):
@@ -68,7 +67,7 @@ class PacedSpout(GeneratedSpout):
             raise ConfigError(f"rate {rate}: a paced stream needs a positive rate")
         if linger_s is not None and linger_s < 0:
             raise ConfigError(f"linger time {linger_s} s: cannot be negative")
-        super().__init__(recipe, window, space, batch, limit, asked=asked)
+        super().__init__(recipe, window, space, batch, limit, kind_columns=kind_columns)
         self.rate = rate
         self.linger_s = linger_s
         self.watched = watched
@@ -92,8 +91,7 @@ class PacedSpout(GeneratedSpout):
             self._ends.append(last)
         self._ended_s = self._context.now()
         self._latest_start_s = max(self._latest_start_s, self._ended_s - due_s)
-        published_s = self._start_s + first / self.rate
-        payload = StreamBatch(batch.boundary, published_s, batch.messages, batch.names)
+        payload = batch._replace(published_s=self._start_s + first / self.rate)
         self._context.emit("batches", payload, to=number % self._receivers)
         self._context.count("messages", len(batch.messages))
         return Tick(number, first, last)

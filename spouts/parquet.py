@@ -19,12 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bolts.payloads import StreamBatch
 from matching.errors import InputError
 from matching.space import Space
 from matching.window import Window
 from spouts.columns import OBJECT_COLUMNS, REMEDY, Columns, damaged, first_line, has_column, null_times
 from spouts.cuts import Cuts
-from spouts.cutting import Batch, Cutter, MessageSpout, Rows, Source, read_all
+from spouts.cutting import Cutter, MessageSpout, Rows, Source, read_all
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
 from spouts.versions import object_columns
 from topology.core.api.component import Context, Saved
@@ -49,7 +50,7 @@ class ParquetSource(Source):
         The ETL still writes the directory: files appear by rename in the order of their names, `manifest.json` last.
     objects : bool
         Read the objects of messages (`object_id`, `op`), unless `has_objects` excludes replaced or deleted ones.
-    asked : collection of str
+    kind_columns : collection of str
         Columns that the kinds require (`Kind.columns`).
     latest_us : int, optional
         Where times matter, messages with a later event time keep their seq and lose their terms, so that they match
@@ -73,7 +74,7 @@ class ParquetSource(Source):
         space: Space,
         follow: bool = False,
         objects: bool = False,
-        asked: Collection[str] = (),
+        kind_columns: Collection[str] = (),
         latest_us: int | None = None,
         timed: bool = False,
     ):
@@ -93,12 +94,12 @@ class ParquetSource(Source):
         elif not self.directory.is_dir():
             raise InputError("missing_file", f"{self.directory}: no such directory; give the ETL's output directory")
         live = is_live(directory)
-        needed = timed or window.kind == "time" or "event_time_us" in asked
+        needed = timed or window.kind == "time" or "event_time_us" in kind_columns
         if needed and not follow and not live and (nulls := count_null_times(directory)):
             raise null_times(self.directory, nulls, window)
         objects = objects and has_objects(directory)
         latest_us = None if live else latest_us
-        self._columns = Columns(window, space, objects, asked, latest_us, timed, untimed=live)
+        self._columns = Columns(window, space, objects, kind_columns, latest_us, timed, untimed=live)
 
     def read(self) -> Rows | None:
         """The next row group; a thread prefetches the one after it (Arrow releases the GIL)."""
@@ -240,16 +241,16 @@ class ParquetSpout(MessageSpout):
         follow: bool = False,
         receiver: str = "distribution",
         poll_s: float = 0.2,
-        asked: Collection[str] = (),
+        kind_columns: Collection[str] = (),
         max_ahead_s: float | None = None,
         rate: float | None = None,
-        aside: Quarantine = EMPTY_QUARANTINE,
+        quarantine: Quarantine = EMPTY_QUARANTINE,
     ):
-        super().__init__(window, batch, limit, receiver, poll_s, rate, aside)
+        super().__init__(window, batch, limit, receiver, poll_s, rate, quarantine)
         self.directory = str(directory)
         self.space = space
         self.follow = follow
-        self.asked = tuple(asked)
+        self.kind_columns = tuple(kind_columns)
         self.max_ahead_s = max_ahead_s
         self.timed = isinstance(batch, Cuts) and batch.step_us > 0
         self.latest_us: int | None = None
@@ -267,7 +268,7 @@ class ParquetSpout(MessageSpout):
             self.space,
             self.follow,
             objects=True,
-            asked=self.asked,
+            kind_columns=self.kind_columns,
             latest_us=self.latest_us,
             timed=self.timed,
         )
@@ -285,7 +286,7 @@ class ParquetSpout(MessageSpout):
 
     def report(self) -> dict[str, Any]:
         """The counts, the columns that kinds require, and `latest_us`."""
-        return super().report() | {"asked": list(self.asked), "latest_us": self.latest_us}
+        return super().report() | {"asked": list(self.kind_columns), "latest_us": self.latest_us}
 
 
 def read_messages(
@@ -294,10 +295,10 @@ def read_messages(
     space: Space,
     batch: int,
     limit: int | None = None,
-    asked: Collection[str] = (),
+    kind_columns: Collection[str] = (),
     latest_us: int | None = None,
-) -> Iterator[Batch]:
-    """Iterate over `(Boundary, MessageBatch, Names)` exactly as a run with these settings sees them.
+) -> Iterator[StreamBatch]:
+    """Iterate over batches exactly as a run with these settings sees them.
 
     Raises
     ------
@@ -308,7 +309,7 @@ def read_messages(
     -----
     Memory for about two row groups.
     """
-    source = ParquetSource(directory, window, space, asked=asked, latest_us=latest_us)
+    source = ParquetSource(directory, window, space, kind_columns=kind_columns, latest_us=latest_us)
     return read_all(source, Cutter(window, batch, limit))
 
 
@@ -341,6 +342,12 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
             "run the ETL again",
         )
     return manifest
+
+
+def world_of(directory: str | os.PathLike[str], world: str, projection: str = "plate-carree") -> Space:
+    """The box of a run (`Space.parse`) over an ETL directory, whose extent its manifest has. Raises ConfigError."""
+    extent = (read_manifest(directory) or {}).get("extent")
+    return Space.parse(world, tuple(extent) if extent else None, projection)
 
 
 def is_live(directory: str | os.PathLike[str]) -> bool:

@@ -147,7 +147,7 @@ def load_changes(
     space: Space,
     rejects: str | os.PathLike[str] | None = None,
     kinds: Kinds = KINDS,
-    aside: Quarantine = EMPTY_QUARANTINE,
+    quarantine: Quarantine = EMPTY_QUARANTINE,
 ) -> Changes:
     """Read subscription files, in the given order.
 
@@ -164,7 +164,7 @@ def load_changes(
         are any; an older file of that name is deleted.
     kinds : Kinds
         Rows of a kind without an operator are refused.
-    aside : Quarantine
+    quarantine : Quarantine
         Subscriptions that match nothing.
 
     Raises
@@ -179,7 +179,7 @@ def load_changes(
     About 30 us and 150 bytes a row.
     """
     with _Rejects(rejects, kinds) as refused:
-        loader = _Loader(vocabulary, space, refused, kinds, aside)
+        loader = _Loader(vocabulary, space, refused, kinds, quarantine)
         for path in paths:
             for line, row in read_rows(path):
                 loader.add_row(os.fspath(path), line, row)
@@ -237,9 +237,9 @@ class SubscriptionSpout(Spout):
         space: Space,
         rejects: str | os.PathLike[str] | None = None,
         kinds: Kinds = KINDS,
-        aside: Quarantine = EMPTY_QUARANTINE,
+        quarantine: Quarantine = EMPTY_QUARANTINE,
     ):
-        self.aside = aside
+        self.quarantine = quarantine
         self.paths = [os.fspath(path) for path in paths]
         self.vocabulary: Vocabulary | None = vocabulary
         self.space = space
@@ -251,7 +251,7 @@ class SubscriptionSpout(Spout):
         """Load all files. Raises InputError if one cannot be read."""
         assert self.vocabulary is not None
         self._context = context
-        self.changes = load_changes(self.paths, self.vocabulary, self.space, self.rejects, self.kinds, self.aside)
+        self.changes = load_changes(self.paths, self.vocabulary, self.space, self.rejects, self.kinds, self.quarantine)
         self.vocabulary = None  # only rows needed it
         context.count("rejected", self.changes.counts["rejected"])
 
@@ -320,8 +320,8 @@ class SubscriptionSpout(Spout):
 class _Loader:
     """Converts rows to columns, chunk by chunk."""
 
-    def __init__(self, vocabulary: Vocabulary, space: Space, rejects: "_Rejects", kinds: Kinds, aside: Quarantine):
-        self.aside = aside
+    def __init__(self, vocabulary: Vocabulary, space: Space, rejects: "_Rejects", kinds: Kinds, quarantine: Quarantine):
+        self.quarantine = quarantine
         self.vocabulary = vocabulary
         self.space = space
         self.rejects = rejects
@@ -376,7 +376,7 @@ class _Loader:
         }
         names = Names.of([self.ids[row] for row in order.tolist()])
         follows = number[before[order]]
-        made = matching_nothing(SubscriptionTable(**columns), self.aside.subscriptions, self.kinds)
+        made = matching_nothing(SubscriptionTable(**columns), self.quarantine.subscriptions, self.kinds)
         return Changes(made, names, end[order], follows, counts, self.rejects.counts, self.kinds)
 
     def _add_subscription(self, parsed: ParsedSubscription) -> None:

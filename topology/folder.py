@@ -43,7 +43,7 @@ class RunFolder:
         self._lock: Any = None
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Lock the folder for the block. Raises ConfigError if another process has the lock.
 
         A folder that the block has made and left empty is removed.
@@ -65,9 +65,9 @@ class RunFolder:
         """The open lock file, locked by this process."""
         while True:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = open(self.path / _LOCK, "a+")  # noqa: SIM115 - closed by `held`
+            lock = open(self.path / _LOCK, "a+")  # noqa: SIM115 - closed by `locked`
             try:
-                if not _locked(lock):
+                if not _try_lock(lock):
                     lock.seek(0)
                     who = lock.read().strip()
                     raise ConfigError(
@@ -176,7 +176,7 @@ class RunFolder:
         os.replace(partial, self.path / REPORT)
 
 
-def _locked(lock: Any) -> bool:
+def _try_lock(lock: Any) -> bool:
     """Take the lock, if no process writes to the folder."""
     for wait_s in (0.01, 0.05, 0.0):
         try:

@@ -123,7 +123,7 @@ def _run(
     if not resume:
         check_out(config.out, config.overwrite)
     folder = RunFolder(config.out.absolute())
-    with folder.held():
+    with folder.locked():
         if resume:
             return _run_locked(config, plan, folder, on_progress, stop, True, lambda: None)
         replaced = _replaced(config, folder)

@@ -70,7 +70,7 @@ def wire(
     engines: Mapping[str, str] | None = None,
     window_indexes: Mapping[str, str] | None = None,
     options: Mapping[str, str] | None = None,
-    asking: Collection[str] | None = None,
+    used_kinds: Collection[str] | None = None,
     fading: DecayParameters | None = None,
     distribution_bolts: int = 1,
     tuple_bolts: int = 1,
@@ -87,7 +87,7 @@ def wire(
         Other kinds use their defaults.
     options : mapping
         See `matching.operator.OperatorContext.options`.
-    asking : collection of str
+    used_kinds : collection of str
         Kinds that have subscriptions, for which the tuple bolts index messages; all by default.
     fading : DecayParameters
         How scores fade, for kinds that do; needed where there may be subscriptions of one.
@@ -114,7 +114,7 @@ def wire(
     builder.spout("subscriptions", PlacingSpout(subscriptions, router, kinds) if placed else subscriptions)
     builder.bolt("distribution", DistributionBolt(router, kinds), tasks=distribution_bolts)
     builder.bolt("query", QueryBolt(router, space, window, engines, options, kinds, fading), tasks=router.tasks)
-    builder.bolt("tuples", TupleBolt(space, 2 * credits + 2, window_indexes, asking, kinds), tasks=tuple_bolts)
+    builder.bolt("tuples", TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds), tasks=tuple_bolts)
     builder.bolt("aggregation", AggregationBolt(kinds), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery)
     builder.edge("messages", "batches", "distribution", DIRECT)
@@ -335,17 +335,17 @@ def build_plan(config: RunConfig, quarantine: Quarantine = EMPTY_QUARANTINE, kin
     # tasks may run in processes that were started in another folder, on Ray that was there before
     source, out = config.messages.absolute(), config.out.absolute()
     files = [path.absolute() for path in config.subscriptions]
-    asking = named_in(kinds.names, config.subscriptions)
-    required = sorted({column for name in asking for column in kinds.named(name).columns})
+    used_kinds = named_in(kinds.names, config.subscriptions)
+    required = sorted({column for name in used_kinds for column in kinds.named(name).columns})
     messages = ParquetSpout(
-        source, window, space, cuts, config.limit, config.follow, asked=required, max_ahead_s=config.max_ahead,
-        rate=config.rate, aside=quarantine,
+        source, window, space, cuts, config.limit, config.follow, kind_columns=required, max_ahead_s=config.max_ahead,
+        rate=config.rate, quarantine=quarantine,
     )  # fmt: skip
     subscriptions = SubscriptionSpout(
-        files, vocabulary, space, rejects=out / "rejected.jsonl", kinds=kinds, aside=quarantine
+        files, vocabulary, space, rejects=out / "rejected.jsonl", kinds=kinds, quarantine=quarantine
     )
     credits = credits_of(config, cuts)
-    return _wired(config, messages, subscriptions, router, space, vocabulary, kinds, credits, asking=asking)
+    return _wired(config, messages, subscriptions, router, space, vocabulary, kinds, credits, used_kinds=used_kinds)
 
 
 def build_live_plan(
@@ -374,7 +374,7 @@ def build_live_plan(
     check_rebalance(config, router)
     words = str(config.messages.absolute())
     messages = LoggedMessages(log, words, window, space, quarantine)
-    subscriptions = LoggedSubscriptions(log, words, space, aside=quarantine)
+    subscriptions = LoggedSubscriptions(log, words, space, quarantine=quarantine)
     credits = config.credits or LIVE_CREDITS
     return _wired(config, messages, subscriptions, router, space, vocabulary, KINDS, credits, listener=listener)
 
@@ -388,14 +388,14 @@ def _wired(
     vocabulary: Vocabulary,
     kinds: Kinds,
     credits: int,
-    asking: Collection[str] | None = None,
+    used_kinds: Collection[str] | None = None,
     listener: str | None = None,
 ) -> Plan:
     window = Window.parse(config.window)
     cumulative = tuple(kind.code for kind in kinds if kind.lasting)
     rows = None if config.checkpoint_every else PART_ROWS
     out = str(config.out.absolute())
-    delivery = DeliveryBolt(out, window, credits, config.sink, file_rows=rows, lasting=cumulative, listener=listener)
+    delivery = DeliveryBolt(out, window, credits, config.sink, file_rows=rows, cumulative=cumulative, listener=listener)
     return wire(
         messages,
         subscriptions,
@@ -407,7 +407,7 @@ def _wired(
         window_indexes=config.window_index,
         options={"threshold_rule": config.threshold_rule},
         kinds=kinds,
-        asking=asking,
+        used_kinds=used_kinds,
         fading=fading_of(config, vocabulary),
         distribution_bolts=config.distribution_bolts,
         tuple_bolts=config.tuple_bolts,

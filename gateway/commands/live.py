@@ -150,7 +150,7 @@ def live(
         )
         durable = None if out is None else _durable(write)
         wal = WriteAheadLog(folder, settings_of(config, mapping.named), durable, admission.window)
-        stack.enter_context(wal.run.held())
+        stack.enter_context(wal.run.locked())
         stack.callback(wal.close)
         earlier = wal.begin()
         in_flight = InFlight(config.credits or LIVE_CREDITS)

@@ -96,7 +96,7 @@ class WriteAheadLog:
         return self.ends[-1] + 1 if self.ends else 0
 
     def begin(self) -> dict[str, Any]:
-        """Open the folder, which `run.held()` has locked; returns `run.json` if there is a stream to resume, else {}.
+        """Open the folder, which `run.locked()` has locked; returns `run.json` if there is a stream to resume, else {}.
 
         Raises
         ------

@@ -216,7 +216,7 @@ def load_plan(
     def costs() -> SampleCosts:
         return SampleCosts(space, sample())
 
-    lasting, sink = tuple(kind.code for kind in kinds if kind.lasting), "count" if out is None else "parquet"
+    cumulative, sink = tuple(kind.code for kind in kinds if kind.lasting), "count" if out is None else "parquet"
     _check_placeable(router, counts, kinds)
     return wire(
         messages,
@@ -224,7 +224,7 @@ def load_plan(
         router_named(router, query_bolts, space, load, kinds=kinds, costs=costs),
         space,
         span,
-        DeliveryBolt(out or os.devnull, span, credits, sink=sink, lasting=lasting, steady_from=pace.warming),
+        DeliveryBolt(out or os.devnull, span, credits, sink=sink, cumulative=cumulative, steady_from=pace.warming),
         kinds=kinds,
         fading=fading,
         credits=credits,

@@ -201,7 +201,7 @@ def _scene(run: FinishedRun, number: int, seq: int, last_seq: int) -> tuple[Scen
     parts: list[MessageBatch] = []
     target: list[MessageBatch] = []
     clock = NO_FLOOR
-    for _, batch, _ in read_messages(run.etl, run.window, run.space, CHUNK, None, columns, run.latest_us):
+    for _, batch, *_ in read_messages(run.etl, run.window, run.space, CHUNK, None, columns, run.latest_us):
         messages = without_terms(batch, run.quarantine.messages)
         if messages.seq[0] <= seq <= messages.seq[-1]:
             target.append(messages.take(np.array([seq - int(messages.seq[0])])))

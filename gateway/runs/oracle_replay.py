@@ -119,7 +119,7 @@ def open_run(folder: Path, kinds: Kinds = KINDS, ended: bool = True) -> Finished
             "broken_file", f"{folder / REPORT}: lacks what a run says of itself ({error!r}); run again"
         ) from error
     quarantine = facts.set_aside()
-    changes = load_changes(facts.subscriptions, vocabulary, space, kinds=kinds, aside=quarantine)
+    changes = load_changes(facts.subscriptions, vocabulary, space, kinds=kinds, quarantine=quarantine)
     columns = tuple(facts.asked)
     return FinishedRun(
         folder, facts.etl, space, window, facts.limit, ends, vocabulary, changes, decay, columns, facts.latest_us, quarantine
@@ -252,7 +252,7 @@ def _boundaries(
     ends = run.ends(_messages_of(run))
     number, first, clock = 0, 0, NO_FLOOR
     pending: MessageBatch = empty(MessageBatch)
-    for _, messages, ids in read_messages(run.etl, run.window, run.space, CHUNK, run.limit, columns, run.latest_us):
+    for _, messages, ids, *_ in read_messages(run.etl, run.window, run.space, CHUNK, run.limit, columns, run.latest_us):
         pending = concatenate([pending, without_terms(messages, run.quarantine.messages)])
         names.append(pa.array(ids.strings(), pa.string()))
         start = first

@@ -50,7 +50,7 @@ class RecordingContext:
 
 def make(tmp_path, query_tasks=1, window=WINDOW, slack=2, **options):
     context = RecordingContext(query_tasks)
-    bolt = DeliveryBolt(str(tmp_path / "run"), window, slack, **{"lasting": (KNN,), **options})
+    bolt = DeliveryBolt(str(tmp_path / "run"), window, slack, **{"cumulative": (KNN,), **options})
     bolt.prepare(context)
     return bolt, context
 

@@ -118,7 +118,7 @@ class SkylineMessages(Spout):
             return None
         boundary, messages, ended = self.turns[number]
         names = Names.of([f"m{seq}" for seq in range(boundary.first_seq, boundary.last_seq + 1)])
-        batch = StreamBatch(boundary, self.context.now(), messages, names, ended)
+        batch = StreamBatch(boundary, messages, names, ended, self.context.now())
         self.context.emit("batches", batch, to=number % self.context.size_of("distribution"))
         return Tick(number, boundary.first_seq, boundary.last_seq)
 

@@ -218,7 +218,7 @@ class WorldMessages(Spout):
             return None
         boundary, messages = self.batches[number]
         names = Names.of([f"m{seq}" for seq in range(boundary.first_seq, boundary.last_seq + 1)])
-        batch = StreamBatch(boundary, self.context.now(), messages, names)
+        batch = StreamBatch(boundary, messages, names, published_s=self.context.now())
         self.context.emit("batches", batch, to=number % self.context.size_of("distribution"))
         return Tick(number, boundary.first_seq, boundary.last_seq)
 

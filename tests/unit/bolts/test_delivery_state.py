@@ -82,7 +82,7 @@ TOLD, STANDING = script()
 
 def make(folder, tasks, sink="parquet"):
     context = RecordingContext(tasks)
-    bolt = DeliveryBolt(str(folder), WINDOW, 2, sink=sink, lasting=(KNN,))
+    bolt = DeliveryBolt(str(folder), WINDOW, 2, sink=sink, cumulative=(KNN,))
     bolt.prepare(context)
     return bolt, context
 
@@ -215,8 +215,8 @@ def test_delivery_that_wrote_nothing_goes_on_writing_nothing_and_else_is_refused
 
 
 def test_delivery_lasting_kinds_are_those_that_it_is_told(tmp_path):
-    for lasting, kept in (((TOPK,), True), ((BOOLEAN,), False)):
-        bolt = DeliveryBolt(str(tmp_path / str(kept)), Window("count", 10), 2, lasting=lasting)
+    for cumulative, kept in (((TOPK,), True), ((BOOLEAN,), False)):
+        bolt = DeliveryBolt(str(tmp_path / str(kept)), Window("count", 10), 2, cumulative=cumulative)
         bolt.prepare(RecordingContext())
         run_batch(bolt, 0, (2, 0, 1, ENTER, 0.5), added=(0,), kind=TOPK)
         for number in range(1, 8):

@@ -146,7 +146,7 @@ def answers_of(restored_as: int | None) -> list:
             mine, ended = (
                 each.take(np.flatnonzero(each.seq % len(bolts) == task)) for each in (turn.messages, turn.ended)
             )
-            bolt.execute(Delivery("window", "distribution", 0, Part(turn.boundary, 0.0, mine, ended)))
+            bolt.execute(Delivery("window", "distribution", 0, Part(turn.boundary, mine, ended)))
     merged = []
     for kind, rows in ((SKYLINE, everything), (TOPK, best)):
         question = WindowQuery(as_of, as_of.number, rows)
@@ -166,15 +166,15 @@ def test_tuple_bolts_restored_answer_every_kind_as_before(tasks):
     assert np.isin(skylines.seq, best.seq).all() and best.seq.size > 3 * skylines.seq.size
 
 
-def tuple_bolt(context: Recorder, asking=None) -> TupleBolt:
-    bolt = TupleBolt(SPACE, 4, asking=asking)
+def tuple_bolt(context: Recorder, used_kinds=None) -> TupleBolt:
+    bolt = TupleBolt(SPACE, 4, used_kinds=used_kinds)
     bolt.prepare(context)  # type: ignore[arg-type]
     return bolt
 
 
 def test_tuple_bolt_without_a_window_for_skylines_says_so():
-    bolt = tuple_bolt(Recorder(0, 1), asking=("topk",))
+    bolt = tuple_bolt(Recorder(0, 1), used_kinds=("topk",))
     rows = SkylineQueries(np.zeros((1, 4)), np.array([0, 1]), np.zeros(1, np.int32))
     ask = Addressed(SKYLINE, 0, 0, WindowQuery(Boundary(0, 0, 0, 0), 0, rows))
-    with pytest.raises(EngineError, match="kind skyline queries .* `asking`"):
+    with pytest.raises(EngineError, match="kind skyline queries .* `used_kinds`"):
         bolt.execute(Delivery("ask", "query", 0, ask))

@@ -17,7 +17,7 @@ from tests.support.message_files import COUNT, EARTH, START, RecordingContext, m
 def rows_of(batches) -> list[tuple]:
     """What every message of some batches looks like, however they were cut."""
     rows = []
-    for boundary, messages, names in batches:
+    for boundary, messages, names, *_ in batches:
         assert len(messages) == boundary.last_seq - boundary.first_seq + 1
         for i, name in enumerate(names.strings()):
             cut = slice(*messages.term_offsets[i : i + 2])
@@ -50,7 +50,7 @@ def test_spout_parquet_every_batch_size_gives_the_same_messages(tmp_path, batch)
 
 def test_spout_parquet_batch_within_a_row_group_is_views_and_points_share_sides(tmp_path):
     write(tmp_path, [message(seq) for seq in range(20)], row_group_size=20)
-    for _, messages, names in read_messages(tmp_path, COUNT, EARTH, 5):
+    for _, messages, names, *_ in read_messages(tmp_path, COUNT, EARTH, 5):
         assert messages.east is messages.west and messages.north is messages.south
         assert messages.seq.base is not None and not messages.seq.flags.owndata
         assert not messages.weights.flags.owndata and not names.data.flags.owndata

@@ -11,7 +11,7 @@ from topology.folder import DIED, FINISHED, RUNNING, RunFolder, checksum, refuse
 def begin(out, overwrite=False, fails="", write=("run.json",)):
     """A run that writes these files, and fails before it has opened, after, or not."""
     folder = RunFolder(out)
-    with folder.held(), folder.beginning(overwrite) as note_opened:
+    with folder.locked(), folder.beginning(overwrite) as note_opened:
         for name in write:
             (out / name).parent.mkdir(exist_ok=True)
             (out / name).write_text("new")
@@ -83,7 +83,7 @@ def test_run_folder_with_what_no_run_wrote_is_never_replaced(tmp_path):
 
 def test_run_folder_of_a_process_that_died_says_so(tmp_path):
     folder = RunFolder(tmp_path)
-    with folder.held():
+    with folder.locked():
         folder.write_report(RUNNING, {})
         assert RunFolder(tmp_path).state() == RUNNING
     assert RunFolder(tmp_path).state() == DIED
@@ -94,9 +94,9 @@ def test_run_folder_of_a_process_that_died_says_so(tmp_path):
 def test_run_folder_is_held_by_one_process_at_a_time(tmp_path):
     folder = RunFolder(tmp_path / "out")
     refused = pytest.raises(ConfigError, match=f"another run writes there .process {os.getpid()}.")
-    with folder.held(), refused, folder.held():
+    with folder.locked(), refused, folder.locked():
         pass
-    with RunFolder(tmp_path / "out").held():
+    with RunFolder(tmp_path / "out").locked():
         assert RunFolder(tmp_path / "out").path.is_dir()
     assert not (tmp_path / "out").exists(), "nothing was written there"
 
