@@ -22,7 +22,7 @@ from matching.errors import ConfigError, DeliveryError, EngineError, InputError,
 
 if TYPE_CHECKING:
     from gateway.live.engine import Engine
-    from gateway.runs.opened import Run
+    from gateway.runs.reader import Run
 
 __all__ = [
     "ConfigError",
@@ -108,8 +108,8 @@ def run(
 
 
 def open(folder: str | os.PathLike[str]) -> "Run":
-    """A run in any state: its `report`, `updates()`, `results()` and `explain()`; see `gateway.runs.opened.Run`."""
-    from gateway.runs.opened import Run
+    """A run in any state: its `report`, `updates()`, `results()` and `explain()`; see `gateway.runs.reader.Run`."""
+    from gateway.runs.reader import Run
 
     return Run(folder)
 
@@ -126,7 +126,7 @@ def __getattr__(name: str) -> Any:
 
         return Engine
     if name == "Run":
-        from gateway.runs.opened import Run
+        from gateway.runs.reader import Run
 
         return Run
     raise AttributeError(f"module 'skyray' has no attribute {name!r}")

@@ -51,37 +51,37 @@ def show(
     updates/ as soon as a checkpoint covers them. Rows are printed as they are read. With --follow, --json
     prints one object a line.
     """
-    from gateway.runs.reader import RunReader
+    from gateway.runs.reader import Run
 
     if csv and json:
         raise ConfigError("--csv and --json exclude each other; drop one")
     if picture is not None and (updates or follow):
         raise ConfigError("--map draws results; leave --updates and --follow out")
-    reader, wanted, terminal = RunReader(run_dir), subscriptions or [], Terminal(json)
+    run, wanted, terminal = Run(run_dir), subscriptions or [], Terminal(json)
     if follow:
-        return _follow(reader, wanted, 20 if limit is None else limit, csv, json)
+        return _follow(run, wanted, 20 if limit is None else limit, csv, json)
     if updates:
-        return _updates(terminal, reader, wanted, 20 if limit is None else limit, csv)
-    return _results(terminal, reader, wanted, 10 if limit is None else limit, csv, picture)
+        return _updates(terminal, run, wanted, 20 if limit is None else limit, csv)
+    return _results(terminal, run, wanted, 10 if limit is None else limit, csv, picture)
 
 
-def _results(terminal: Terminal, reader: Any, wanted: list[str], limit: int, csv: bool, picture: Path | None) -> int:
+def _results(terminal: Terminal, run: Any, wanted: list[str], limit: int, csv: bool, picture: Path | None) -> int:
     from gateway.runs.showing import RESULT_COLUMNS, flat_results, result_lines, result_stream, who_got_what, write_csv
 
     if picture is None:
-        payload = result_stream(reader, wanted, limit)
+        payload = result_stream(run, wanted, limit)
     else:
         from gateway.runs.picture import draw_results
 
-        payload = who_got_what(reader, wanted, limit)
+        payload = who_got_what(run, wanted, limit)
         payload |= {"map": picture, "not_drawn": draw_results(payload, picture)}
     if csv:
-        free = reader.free_columns(set(wanted) or None)
+        free = run.free_columns(set(wanted) or None)
         write_csv(flat_results(payload), ["subscription_id", *dict.fromkeys([*free, *RESULT_COLUMNS])])
         return 0
 
     def lines(width: int) -> Iterator[str]:
-        yield from result_lines(payload, reader, width)
+        yield from result_lines(payload, run, width)
         if picture is not None:
             yield f"drawn: {cell(picture)}"
             yield from payload["not_drawn"]
@@ -90,44 +90,44 @@ def _results(terminal: Terminal, reader: Any, wanted: list[str], limit: int, csv
     return 0
 
 
-def _updates(terminal: Terminal, reader: Any, wanted: list[str], limit: int, csv: bool) -> int:
-    from gateway.runs.showing import known_subscribers, update_columns, update_lines, update_stream, write_csv
+def _updates(terminal: Terminal, run: Any, wanted: list[str], limit: int, csv: bool) -> int:
+    from gateway.runs.showing import update_columns, update_lines, update_stream, write_csv
 
-    known_subscribers(reader, wanted)
-    rows = update_stream(reader, wanted, limit)
+    run.known(wanted)
+    rows = update_stream(run, wanted, limit)
     if csv:
-        write_csv(rows, update_columns(reader, wanted))
+        write_csv(rows, update_columns(run, wanted))
     else:
-        payload = {"run": str(reader.folder), "state": reader.state, "updates": rows}
-        terminal.stream(payload, lambda width: update_lines(rows, reader, width))
+        payload = {"run": str(run.folder), "state": run.state, "updates": rows}
+        terminal.stream(payload, lambda width: update_lines(rows, run, width))
     return 0
 
 
-def _follow(reader: Any, wanted: list[str], limit: int, csv: bool, json: bool) -> int:
+def _follow(run: Any, wanted: list[str], limit: int, csv: bool, json: bool) -> int:
     from gateway.runs.showing import update_columns, update_line, update_stream, write_csv
     from topology.folder import DIED
 
     seen: set[Path] = set()
     begun = False
     width = console().width
-    names = update_columns(reader, wanted) if csv else []
+    names = update_columns(run, wanted) if csv else []
     while True:
-        running = reader.is_running()  # before listing the parts: if it has ended, they are all
-        parts = [path for path in reader.parts() if path not in seen]
+        running = run.is_running()  # before listing the parts: if it has ended, they are all
+        parts = [path for path in run.parts() if path not in seen]
         seen.update(parts)
-        rows = update_stream(reader, wanted, 0 if begun else limit, parts)
+        rows = update_stream(run, wanted, 0 if begun else limit, parts)
         if csv:
             begun = write_csv(rows, names, header=not begun) or begun
         else:
             for row in flushed(rows):
-                sys.stdout.write((as_json(row) if json else update_line(row, reader, width)) + "\n")
+                sys.stdout.write((as_json(row) if json else update_line(row, run, width)) + "\n")
                 begun = True
         if not running:
-            if reader.state == DIED:
+            if run.state == DIED:
                 raise TopologyError(
-                    f"{reader.folder}: {DIED}: no more updates come; resume with skyray run --resume {reader.folder}"
+                    f"{run.folder}: {DIED}: no more updates come; resume with skyray run --resume {run.folder}"
                 )
             if not json and not csv:
-                console(errors=True).print(f"{cell(reader.folder)}: {reader.state}")
+                console(errors=True).print(f"{cell(run.folder)}: {run.state}")
             return 0
         time.sleep(POLL_S)

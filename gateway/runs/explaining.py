@@ -14,9 +14,9 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from gateway.runs.match_rules import REASONS, Scene, Verdict, judge
-from gateway.runs.reader import RunReader, Row, Subscriber, broken_file
-from gateway.runs.oracle_replay import CHUNK, FinishedRun, MessageExtras, open_run, relevant_rows
-from gateway.runs.showing import known_subscribers
+from gateway.runs.message_rows import Row, broken_file
+from gateway.runs.oracle_replay import CHUNK, MessageExtras, boundary_ends, relevant_rows
+from gateway.runs.reader import Run, Subscriber
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
@@ -25,7 +25,7 @@ from matching.naive import Message, Subscription, messages_of, subscriptions_of
 from matching.text import Vocabulary
 from matching.window import NO_FLOOR, stream_time
 from spouts.quarantine import without_terms
-from spouts.parquet import is_live, list_message_files, read_manifest, read_messages
+from spouts.parquet import is_live, list_message_files, read_messages
 from spouts.subscriptions import NEVER
 
 #: Rivals that are listed.
@@ -72,21 +72,20 @@ def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = 
     -----
     Reads the stream once: a second for a million messages, and 10 us for each message that shares a keyword.
     """
-    reader = RunReader(folder, kinds)
-    owner = known_subscribers(reader, [subscription_id])[subscription_id][-1]
-    run = open_run(folder, kinds, ended=False)
-    last_seq = _last_seq(reader, run)
-    seq = find_message(reader.etl, message_id)
+    run = Run(folder, kinds)
+    owner = run.known([subscription_id])[subscription_id][-1]
+    last_seq = _last_seq(run)
+    seq = find_message(run.etl, message_id)
     number = _last_number(run, subscription_id)
     scene, subscription, message = _scene(run, number, seq, last_seq)
     verdict = judge(scene, subscription, message)
-    quarantine = _quarantine_reason(run, number, seq, reader.messages([seq])[seq])
+    quarantine = _quarantine_reason(run, number, seq, run.messages([seq])[seq])
     if quarantine:
         verdict.in_result, verdict.reason = False, quarantine
-    messages_by_seq = reader.messages([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
+    messages_by_seq = run.messages([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
     kind = run.changes.kinds[subscription.kind]
     answer = answer_of(verdict, scene, kind, run.vocabulary, owner, seq, messages_by_seq)
-    return answer | {"told": _updates_of_pair(reader, subscription_id, seq)}
+    return answer | {"told": _updates_of_pair(run, subscription_id, seq)}
 
 
 def answer_of(
@@ -164,33 +163,25 @@ def find_message(etl: Path, message_id: str) -> int:
     )
 
 
-def _last_seq(reader: RunReader, run: FinishedRun) -> int:
+def _last_seq(run: Run) -> int:
     """The last boundary whose updates are all published."""
-    kept = (read_manifest(run.etl) or {}).get("kept")
-    if not isinstance(kept, int):
-        raise InputError("missing_file", f"{run.etl}: has no manifest.json that says how many messages there are")
-    ends = run.ends(min(kept, run.limit or kept))
-    if "digest" in reader.facts:
+    ends = boundary_ends(run, run.message_count())
+    if "digest" in run.report:
         return int(ends[-1]) if ends.size else -1
-    last_as_of = max(
-        (int(pc.max(reader.updates(parts=[path])["as_of"]).as_py() or 0) for path in reader.parts()), default=-1
-    )
-    before = ends[ends <= last_as_of]
+    before = ends[ends <= max((pc.max(piece["as_of"]).as_py() for piece in run.pieces()), default=-1)]
     if not before.size:
-        raise InputError(
-            "no_run", f"{reader.folder}: this run is {reader.state} and has no updates so far; try again later"
-        )
+        raise InputError("no_run", f"{run.folder}: this run is {run.state} and has no updates so far; try again later")
     return int(before[-1])
 
 
-def _last_number(run: FinishedRun, subscription_id: str) -> int:
+def _last_number(run: Run, subscription_id: str) -> int:
     numbers = [number for number, name in enumerate(run.changes.names.strings()) if name == subscription_id]
     if not numbers:
         raise ConfigError(f"subscription {subscription_id}: was replaced or ended before it took effect")
     return numbers[-1]
 
 
-def _scene(run: FinishedRun, number: int, seq: int, last_seq: int) -> tuple[Scene, Subscription, Message]:
+def _scene(run: Run, number: int, seq: int, last_seq: int) -> tuple[Scene, Subscription, Message]:
     """The scene of a subscription, the subscription, and the message."""
     table = run.changes.table.take(np.array([number]))
     subscription = next(subscriptions_of(table))
@@ -201,8 +192,8 @@ def _scene(run: FinishedRun, number: int, seq: int, last_seq: int) -> tuple[Scen
     parts: list[MessageBatch] = []
     target: list[MessageBatch] = []
     clock = NO_FLOOR
-    for _, batch, *_ in read_messages(run.etl, run.window, run.space, CHUNK, None, columns, run.latest_us):
-        messages = without_terms(batch, run.quarantine.messages)
+    for batch in read_messages(run.etl, run.window, run.space, CHUNK, None, columns, run.latest_us):
+        messages = without_terms(batch.messages, run.quarantine.messages)
         if messages.seq[0] <= seq <= messages.seq[-1]:
             target.append(messages.take(np.array([seq - int(messages.seq[0])])))
         inside = messages.take(np.flatnonzero(messages.seq <= last_seq))
@@ -233,7 +224,7 @@ def _scene(run: FinishedRun, number: int, seq: int, last_seq: int) -> tuple[Scen
     return scene, subscription, message
 
 
-def _quarantine_reason(run: FinishedRun, number: int, seq: int, row: Row) -> str:
+def _quarantine_reason(run: Run, number: int, seq: int, row: Row) -> str:
     """Why subscription or message was left out of the run; "" if neither was."""
     if any(first <= number <= last for first, last in run.quarantine.subscriptions):
         return "subscription_aside"
@@ -247,8 +238,8 @@ def _quarantine_reason(run: FinishedRun, number: int, seq: int, row: Row) -> str
     return ""
 
 
-def _updates_of_pair(reader: RunReader, subscription_id: str, seq: int) -> list[dict[str, Any]]:
-    updates = reader.updates([subscription_id])
+def _updates_of_pair(run: Run, subscription_id: str, seq: int) -> list[dict[str, Any]]:
+    updates = run.updates(subscription_id)
     rows = updates.filter(pc.equal(updates["seq"], seq)).to_pylist()
     return [{name: row[name] for name in ("as_of", "change", "score")} for row in rows]
 

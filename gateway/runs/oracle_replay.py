@@ -14,24 +14,20 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from gateway.runs.facts import read_facts
 from gateway.runs.oracles import BulkRun, PlainRun
-from gateway.runs.reader import broken_file, read_table
+from gateway.runs.reader import Run, broken_file, read_table
 from matching.errors import ConfigError, InputError
-from matching.kind_table import Kind, Kinds
-from matching.kinds import KINDS
+from matching.kind_table import Kind
 from matching.model import Int64, MessageBatch, ResultBatch, UpdateBatch, concatenate, empty
-from matching.naive import DecayModel, Extras
+from matching.naive import Extras
 from matching.bulk_oracle import NEVER
-from matching.space import Space
-from matching.text import Vocabulary
-from matching.window import NO_FLOOR, Boundary, Window, stream_time
-from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, without_terms
+from matching.window import NO_FLOOR, Boundary, stream_time
+from spouts.quarantine import without_terms
 from spouts.columns import AHEAD
 from spouts.cuts import read_ends
-from spouts.parquet import list_message_files, read_manifest, read_messages
-from spouts.subscriptions import Changes, load_changes, load_vocabulary
-from topology.folder import FINISHED, REPORT, RunFolder
+from spouts.parquet import list_message_files, read_messages
+from spouts.subscriptions import Changes
+from topology.folder import REPORT
 
 #: Messages of a batch at most, where only time ends it.
 _MOST_AT_ONCE = 1_000_000
@@ -44,23 +40,6 @@ AS_OF, ID_ROW, SEQ, CHANGE, SCORE = range(5)
 Progress = Callable[..., None]
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
-
-
-class FinishedRun(NamedTuple):
-    """Settings of a run, from `run.json`, and its inputs."""
-
-    folder: Path
-    etl: Path
-    space: Space
-    window: Window
-    limit: int | None
-    ends: Callable[[int], Int64]  # number of messages -> last seq of each boundary
-    vocabulary: Vocabulary
-    changes: Changes
-    decay: DecayModel | None
-    columns: tuple[str, ...] = ()  # of messages, that the kinds of the run need
-    latest_us: int | None = None
-    quarantine: Quarantine = EMPTY_QUARANTINE
 
 
 class Sample(NamedTuple):
@@ -88,55 +67,36 @@ class Truth(NamedTuple):
 # -------------------------------------------------------------------------------------------------- what was run
 
 
-def open_run(folder: Path, kinds: Kinds = KINDS, ended: bool = True) -> FinishedRun:
-    """Read `run.json` and load what it names.
-
-    Parameters
-    ----------
-    folder : Path
-    kinds : Kinds
-        The kinds of the run.
-    ended : bool
-        Refuse a run without results.
-    """
-    facts, _ = read_facts(folder)
-    if ended and facts.state != FINISHED and facts.digest is None:
+def require_results(run: Run) -> None:
+    """Refuse a run without results. Raises InputError."""
+    if not run.has_results:
         raise InputError(
             "no_run",
-            f"{folder}: this run is {RunFolder(folder).state()} and has no results to compare; let it end, or "
-            f"resume it: skyray run --resume {folder}",
+            f"{run.folder}: this run is {run.state} and has no results to compare; let it end, or "
+            f"resume it: skyray run --resume {run.folder}",
         )
-    space, window, vocabulary = facts.space(), facts.span(), load_vocabulary(facts.etl)
-    decay = None
-    if facts.fading is not None:
-        counts = dict(enumerate(np.asarray(vocabulary.collection_count).tolist()))
-        rates = facts.fading.log_base_per_s, facts.fading.smoothing
-        decay = DecayModel(*rates, counts, vocabulary.total_tokens, facts.fading.epoch_us)
+
+
+def boundary_ends(run: Run, messages: int) -> Int64:
+    """Last seq of each boundary of a stream of so many messages: by size, by stream time, or as the run has logged them.
+
+    Raises InputError if `run.json` does not say.
+    """
+    cuts: dict[str, Any] = run.boundaries
     try:
-        ends = _ends(folder, facts.etl, facts.boundaries, facts.latest_us)
+        if "batch" in cuts:
+            size, step_us = int(cuts["batch"]), int(cuts.get("time_us", 0))
+            if size < 0 or step_us < 0 or not size + step_us:
+                raise ValueError(f"batches of {size} messages and {step_us} us")
+            if step_us:
+                return _ends_by_time(run.etl, messages, size or _MOST_AT_ONCE, step_us, run.latest_us)
+            return np.minimum(np.arange(size, messages + size, size), messages) - 1
+        last = read_ends(run.folder / str(cuts.get("logged", "boundaries.parquet")))
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
-            "broken_file", f"{folder / REPORT}: lacks what a run says of itself ({error!r}); run again"
+            "broken_file", f"{run.folder / REPORT}: lacks what a run says of itself ({error!r}); run again"
         ) from error
-    quarantine = facts.set_aside()
-    changes = load_changes(facts.subscriptions, vocabulary, space, kinds=kinds, quarantine=quarantine)
-    columns = tuple(facts.asked)
-    return FinishedRun(
-        folder, facts.etl, space, window, facts.limit, ends, vocabulary, changes, decay, columns, facts.latest_us, quarantine
-    )
-
-
-def _ends(folder: Path, etl: Path, cuts: dict[str, Any], latest_us: int | None) -> Callable[[int], Int64]:
-    """Last seqs of batches: by size, by stream time, or as the run has logged them."""
-    if "batch" in cuts:
-        size, step_us = int(cuts["batch"]), int(cuts.get("time_us", 0))
-        if size < 0 or step_us < 0 or not size + step_us:
-            raise ValueError(f"batches of {size} messages and {step_us} us")
-        if step_us:
-            return lambda messages: _ends_by_time(etl, messages, size or _MOST_AT_ONCE, step_us, latest_us)
-        return lambda messages: np.minimum(np.arange(size, messages + size, size), messages) - 1
-    last = read_ends(folder / str(cuts.get("logged", "boundaries.parquet")))
-    return lambda messages: np.minimum(last[: np.searchsorted(last, messages - 1) + 1], messages - 1)
+    return np.minimum(last[: np.searchsorted(last, messages - 1) + 1], messages - 1)
 
 
 def _ends_by_time(etl: Path, messages: int, size: int, step_us: int, latest_us: int | None) -> Int64:
@@ -179,7 +139,7 @@ def choose(changes: Changes, sample: int | None, seed: int) -> Sample:
 # ------------------------------------------------------------------------------------------------ what must be
 
 
-def replay_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None, plain: bool = False) -> Truth:
+def replay_oracle(run: Run, chosen: Sample, on_progress: Progress | None, plain: bool = False) -> Truth:
     """Feed the whole stream and the changes of the sample to the bulk oracle, or to the plain one.
 
     O(eligible pairs of the sample).
@@ -193,7 +153,7 @@ def replay_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None
     relevant = np.zeros(len(run.vocabulary) + 1, bool)
     known = table.terms[table.terms < len(run.vocabulary)]
     relevant[known] = True
-    kept = _messages_of(run)
+    kept = run.message_count()
     end, max_distance = run.changes.end[chosen.numbers], run.space.max_distance
     if plain:
         oracle = PlainRun(table, end, run.window, max_distance, run.decay, extras.of)
@@ -229,12 +189,6 @@ def replay_oracle(run: FinishedRun, chosen: Sample, on_progress: Progress | None
     )
 
 
-def _messages_of(run: FinishedRun) -> int:
-    """Number of messages of the run."""
-    kept = int((read_manifest(run.etl) or {})["kept"])
-    return min(kept, run.limit or kept)
-
-
 def _alive_to(extras: "MessageExtras", messages: int) -> Int64 | None:
     """By seq, the message that ends each one; None if no message ends."""
     ends = extras.ends(messages - 1)
@@ -246,15 +200,15 @@ def _alive_to(extras: "MessageExtras", messages: int) -> Int64 | None:
 
 
 def _boundaries(
-    run: FinishedRun, names: list[pa.Array], columns: Collection[str]
+    run: Run, names: list[pa.Array], columns: Collection[str]
 ) -> Iterator[tuple[Boundary, MessageBatch]]:
     """The batches of the run, cut here; appends message ids to `names`."""
-    ends = run.ends(_messages_of(run))
+    ends = boundary_ends(run, run.message_count())
     number, first, clock = 0, 0, NO_FLOOR
     pending: MessageBatch = empty(MessageBatch)
-    for _, messages, ids, *_ in read_messages(run.etl, run.window, run.space, CHUNK, run.limit, columns, run.latest_us):
-        pending = concatenate([pending, without_terms(messages, run.quarantine.messages)])
-        names.append(pa.array(ids.strings(), pa.string()))
+    for cut in read_messages(run.etl, run.window, run.space, CHUNK, run.limit, columns, run.latest_us):
+        pending = concatenate([pending, without_terms(cut.messages, run.quarantine.messages)])
+        names.append(pa.array(cut.names.strings(), pa.string()))
         start = first
         while number < ends.shape[0] and ends[number] <= pending.seq[-1]:
             last = int(ends[number])

@@ -23,7 +23,7 @@ from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import RawMessage, message_row
 from matching.window import NO_FLOOR
-from spouts.parquet import read_manifest
+from spouts.parquet import world_of
 from spouts.subscriptions import FILE_REASONS, load_changes, load_vocabulary
 
 
@@ -59,8 +59,7 @@ def reach(
     30 us a row of the files, 10 us a subscription with a word of the message.
     """
     vocabulary = load_vocabulary(etl)
-    extent = (read_manifest(etl) or {}).get("extent")
-    space = Space.parse(world, tuple(extent) if extent else None)
+    space = world_of(etl, world)
     message, unknown = _message(text, place, vocabulary, space, kinds)
     changes = load_changes(subscriptions, vocabulary, space, kinds=kinds)
     scene = Scene([message], 0, NO_FLOOR, None, {}, space.max_distance, _decay(vocabulary))

@@ -1,16 +1,20 @@
-"""Reads the folder of a run in any state: updates, results, subscriptions and messages.
+"""Reads the folder of a run in any state: facts, updates, results, subscriptions and messages.
 
 A running run has published some parts of `updates/`, which are whole and final; a finished or interrupted one has
-`results.parquet` as well. Files are read in pieces, so that memory does not grow with them. Read on in
-`gateway.runs.showing`, which joins updates and results with messages, and in `gateway.runs.message_rows`.
+`results.parquet` as well. Updates and results are read in pieces, so that memory does not grow with them.
+`topology.folder` writes the folder. Read on in `gateway.runs.showing`, which lists what is read, and in
+`gateway.runs.message_rows`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import difflib
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
@@ -19,23 +23,63 @@ import pyarrow.parquet as pq
 
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
 from gateway.runs.distance import distance_km
-from gateway.runs.facts import read_facts
 from gateway.runs.message_rows import MessageRows, Row, broken_file
-from matching.errors import InputError
+from matching.errors import ConfigError, InputError
+from matching.fields import identifier
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import CHANGES, ENTER, MATCH
+from matching.naive import DecayModel
 from matching.text import Vocabulary
 from matching.validate import SUBSCRIPTION_COLUMNS, ParsedSubscription, subscription_row
+from matching.window import Window
 from spouts.lines import read_rows
-from spouts.subscriptions import load_vocabulary
-from topology.folder import RUNNING, RunFolder
+from spouts.parquet import read_manifest, world_of
+from spouts.quarantine import Quarantine
+from spouts.subscriptions import Changes, load_changes, load_vocabulary
+from topology.folder import FINISHED, REPORT, RUNNING, RunFolder
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
 COUNT_SCHEMA = pa.schema([("subscription_id", pa.string()), ("change", pa.string()), ("count", pa.int64())])
 #: Updates that are read at a time.
 PIECE = 65_536
+#: Columns joined to updates and results for the Python API.
+_MESSAGE_COLUMNS = {
+    "kind": pa.string(),
+    "words": pa.list_(pa.string()),
+    "text": pa.string(),
+    "lon": pa.float64(),
+    "lat": pa.float64(),
+    "event_time": pa.string(),
+    "distance_km": pa.float64(),
+}
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_Finite = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
+
+
+class _Fading(msgspec.Struct):
+    log_base_per_s: _Finite
+    smoothing: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+    epoch_us: int = 0
+
+
+class _Facts(msgspec.Struct):
+    """The fields of `run.json` that are needed; `topology.summary` writes it."""
+
+    messages: str
+    subscriptions: list[str]
+    window: str
+    world: str
+    projection: str
+    boundaries: dict[str, _Count | str | None]
+    state: str = FINISHED
+    digest: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = None
+    latest_us: Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)] | None = None
+    asked: list[str] = []
+    fading: _Fading | None = None
+    aside: dict[str, list[tuple[_Count, _Count]]] = {}
 
 
 class Subscriber(NamedTuple):
@@ -65,65 +109,133 @@ class Subscriber(NamedTuple):
         return None if self.lon is None or self.lat is None else distance_km(self.lon, self.lat, lon, lat)
 
 
-class RunReader:
-    """Reads a run folder.
+class Run:
+    """A run folder, in any state.
 
     Parameters
     ----------
-    folder : Path
+    folder : path
     kinds : Kinds
         The kinds of the run.
 
     Attributes
     ----------
+    report : dict
+        `run.json`: state, settings, counts, digest, figures.
     state : str
         `running`, `finished`, `interrupted` or `failed`, or that its process died; as of the last look.
+    etl : Path
+        Folder of the messages.
+    files : list of Path
+        Of subscriptions.
+    space, window, fading, quarantine
+    limit, latest_us : int or None
+        As the spout had them.
+    columns : tuple of str
+        Of messages, that the kinds of the run need.
+    boundaries : dict
+        How the stream was cut (`spouts.cuts.Cuts.as_json`).
+    has_results : bool
+        Whether it has ended, or drained on an interrupt.
 
     Raises
     ------
     InputError
-        If the folder is no run's, or `run.json` lacks a field.
+        If the folder is no run's, or `run.json` is damaged or lacks a field.
     """
 
-    def __init__(self, folder: Path, kinds: Kinds = KINDS):
-        self.folder = folder
+    def __init__(self, folder: str | os.PathLike[str], kinds: Kinds = KINDS):
+        self.folder = Path(folder)
         self.kinds = kinds
-        facts, self.facts = read_facts(folder)
-        self.state = RunFolder(folder).state()
-        self.etl = facts.etl
+        self.report: dict[str, Any] = RunFolder(self.folder).report()
+        try:
+            facts = msgspec.convert(self.report, _Facts)
+            self.etl = Path(facts.messages)
+            self.space = world_of(self.etl, facts.world, facts.projection)
+            self.window = Window.parse(facts.window)
+        except (msgspec.ValidationError, ConfigError, TypeError, ValueError) as error:
+            raise InputError(
+                "broken_file", f"{self.folder / REPORT}: lacks what a run says of itself ({error}); run again"
+            ) from error
+        self.state = RunFolder(self.folder).state()
+        self.has_results = facts.state == FINISHED or facts.digest is not None
         self.files = [Path(path) for path in facts.subscriptions]
-        self.space = facts.space()
-        self.fading = facts.fading
+        self.fading, self.boundaries = facts.fading, facts.boundaries
+        self.limit, self.latest_us, self.columns = facts.limit, facts.latest_us, tuple(facts.asked)
+        self.quarantine = Quarantine.of(facts.aside)
         self._message_rows = MessageRows(self.etl)
 
-    @property
-    def unit_degrees(self) -> float:
-        """Degrees of longitude that the run takes for a distance of 1."""
-        return 1.0 / float(self.space.project(np.float64(self.space.west + 1.0), np.float64(self.space.south))[0])  # type: ignore[arg-type]
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r}, {self.state})"
 
     def is_running(self) -> bool:
         """Whether a process writes to the folder now; updates `state`."""
         self.state = RunFolder(self.folder).state()
         return self.state == RUNNING
 
-    @cached_property
-    def vocabulary(self) -> Vocabulary:
-        """Vocabulary of the messages."""
-        return load_vocabulary(self.etl)
+    # --------------------------------------------------------------------------------------------- for the Python API
+
+    def updates(self, *subscription_ids: str, with_messages: bool = False) -> pa.Table:
+        """Updates of these subscriptions, or of all, in the order of the files. O(updates).
+
+        Parameters
+        ----------
+        *subscription_ids : str
+        with_messages : bool
+            With `kind`, `words` found, `text`, `lon`, `lat`, `event_time` and `distance_km` (null for a region).
+
+        Returns
+        -------
+        pyarrow.Table
+            `as_of`, `subscription_id`, `message_id`, `seq`, `change`, `score`; `to_pandas()` makes a data frame.
+
+        Raises
+        ------
+        ConfigError
+            With messages, for a subscription that the run does not have.
+        """
+        table = pa.concat_tables([UPDATE_SCHEMA.empty_table(), *self.pieces(subscription_ids or None)])
+        return self._with_messages(table) if with_messages else table
+
+    def results(self, *subscription_ids: str) -> pa.Table:
+        """Results of these subscriptions, or of all, best first.
+
+        Returns
+        -------
+        pyarrow.Table
+            `subscription_id`, `rank` (null while the run is running, and for matches), `message_id`, `seq`, `score`,
+            `text_score`, and of the message `kind`, `words` found, `text`, `lon`, `lat`, `event_time`, `distance_km`.
+
+        Raises
+        ------
+        ConfigError
+            For a subscription that the run does not have.
+        """
+        self.known(subscription_ids)
+        return self._with_messages(self.result_rows(subscription_ids or None))
+
+    def explain(self, subscription_id: str, message_id: str) -> dict[str, Any]:
+        """Why a message is in a subscription's result, or is not: see `gateway.runs.explaining.explain`."""
+        from gateway.runs.explaining import explain
+
+        return explain(self.folder, subscription_id, message_id)
+
+    def _with_messages(self, table: pa.Table) -> pa.Table:
+        known = self.known(sorted(set(table["subscription_id"].to_pylist())))
+        rows = self.join(table.to_pylist(), known)
+        for name, column_type in _MESSAGE_COLUMNS.items():
+            table = table.append_column(name, pa.array([row.get(name) for row in rows], column_type))
+        return table
+
+    # ------------------------------------------------------------------------------------------------- updates, results
 
     def parts(self) -> list[Path]:
         """The published files of updates, in order."""
-        directory = self.folder / "updates"
-        if not directory.is_dir():
-            return []
-        return sorted(path for path in directory.iterdir() if not path.name.startswith("."))
-
-    def updates(self, ids: Collection[str] | None = None, parts: Sequence[Path] | None = None) -> pa.Table:
-        """Updates in the order of the files, of these subscriptions or of all. O(updates)."""
-        return pa.concat_tables([UPDATE_SCHEMA.empty_table(), *self.pieces(ids, parts)])
+        return _parts(self.folder)
 
     def pieces(self, ids: Collection[str] | None = None, parts: Sequence[Path] | None = None) -> Iterator[pa.Table]:
-        """The same, `PIECE` rows of a file at a time; pieces without such updates are left out."""
+        """Updates in the order of the files, of these subscriptions or of all, `PIECE` rows of a file at a time; pieces
+        without such updates are left out."""
         wanted = None if ids is None else pa.array(list(ids), pa.string())
         for path in self.parts() if parts is None else parts:
             for piece in read_pieces(path):
@@ -142,14 +254,14 @@ class RunReader:
             counts = summed.rename_columns({"count_sum": "count"}).select(COUNT_SCHEMA.names)
         return counts.sort_by("subscription_id")
 
-    def holding(self, counts: pa.Table) -> list[str]:
+    def ids_with_results(self, counts: pa.Table) -> list[str]:
         """Sorted ids of subscriptions with results; `counts` of all updates. O(updates)."""
-        holding = set(counts.filter(pc.equal(counts["change"], CHANGES[MATCH]))["subscription_id"].to_pylist())
+        ids = set(counts.filter(pc.equal(counts["change"], CHANGES[MATCH]))["subscription_id"].to_pylist())
         for piece in self._standing():
-            holding.update(pc.unique(piece["subscription_id"]).to_pylist())
-        return sorted(holding)
+            ids.update(pc.unique(piece["subscription_id"]).to_pylist())
+        return sorted(ids)
 
-    def results(self, ids: Collection[str] | None = None) -> pa.Table:
+    def result_rows(self, ids: Collection[str] | None = None) -> pa.Table:
         """Results: of kinds with standing results the messages that entered and have not left, best first; of the
         others all matches, in order. O(updates).
 
@@ -170,6 +282,18 @@ class RunReader:
         for piece in read_pieces(path, RESULT_SCHEMA, ["score", "text_score"]):
             yield piece if ids is None else piece.filter(pc.is_in(piece["subscription_id"], pa.array(list(ids))))
 
+    # -------------------------------------------------------------------------------------------------- subscriptions
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """Vocabulary of the messages."""
+        return load_vocabulary(self.etl)
+
+    @cached_property
+    def changes(self) -> Changes:
+        """The subscriptions as the run numbered them."""
+        return load_changes(self.files, self.vocabulary, self.space, kinds=self.kinds, quarantine=self.quarantine)
+
     def subscribers(self, ids: Collection[str]) -> tuple[dict[str, list[Subscriber]], dict[str, str]]:
         """Subscriptions by id, several where one replaced another, and reasons of refused ones.
 
@@ -178,33 +302,97 @@ class RunReader:
         found: dict[str, list[Subscriber]] = {}
         refused: dict[str, str] = {}
         wanted = set(ids)
-        for path in self.files:
-            for _, row in read_rows(path):
-                name = str(row.get("subscription_id")) if isinstance(row, dict) else None
-                if name not in wanted or not isinstance(row, dict):
-                    continue
-                parsed = subscription_row(row, self.vocabulary, self.space, self.kinds)
-                if isinstance(parsed, str):
-                    refused[name] = parsed
-                else:
-                    found.setdefault(name, []).append(subscriber(row, parsed, self.kinds))
+        for row in self._rows():
+            name = str(row.get("subscription_id"))
+            if name not in wanted:
+                continue
+            parsed = subscription_row(row, self.vocabulary, self.space, self.kinds)
+            if isinstance(parsed, str):
+                refused[name] = parsed
+            else:
+                found.setdefault(name, []).append(subscriber(row, parsed, self.kinds))
         for each in found.values():
             each.sort(key=lambda one: one.at)
         return found, refused
 
+    def known(self, ids: Collection[str]) -> dict[str, list[Subscriber]]:
+        """The subscriptions of these ids. Raises ConfigError for one that the run does not have."""
+        found, refused = self.subscribers(ids)
+        for name in ids:
+            if name in found:
+                continue
+            if name in refused:
+                raise ConfigError(f"subscription {name}: the run has rejected it ({refused[name]}); see rejected.jsonl")
+            all_ids = filter(None, (identifier(row.get("subscription_id")) for row in self._rows()))
+            near = difflib.get_close_matches(name, list(all_ids), n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"subscription {name}: is in none of the files of {self.folder}{hint}")
+        return found
+
     def free_columns(self, ids: Collection[str] | None = None) -> list[str]:
         """Free columns in the rows of these subscriptions, or of all. O(rows of the files)."""
         found: dict[str, None] = {}
-        for path in self.files:
-            for _, row in read_rows(path):
-                name = row.get("subscription_id") if isinstance(row, dict) else None
-                if name is not None and isinstance(row, dict) and (ids is None or str(name) in ids):
-                    found |= {column: None for column, value in row.items() if value is not None}
+        for row in self._rows():
+            name = row.get("subscription_id")
+            if name is not None and (ids is None or str(name) in ids):
+                found |= {column: None for column, value in row.items() if value is not None}
         return [column for column in found if column not in SUBSCRIPTION_COLUMNS]
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        return (row for path in self.files for _, row in read_rows(path) if isinstance(row, dict))
+
+    # ------------------------------------------------------------------------------------------------------- messages
+
+    def message_count(self) -> int:
+        """Number of messages of the run. Raises InputError without a manifest."""
+        kept = (read_manifest(self.etl) or {}).get("kept")
+        if not isinstance(kept, int):
+            raise InputError("missing_file", f"{self.etl}: has no manifest.json that says how many messages there are")
+        return min(kept, self.limit or kept)
 
     def messages(self, seqs: Iterable[int]) -> dict[int, Row]:
         """These messages, by seq. Reads the row groups in which any of them lies, unless they are cached."""
         return self._message_rows.read(seqs)
+
+    def join(
+        self, rows: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[Subscriber]]
+    ) -> list[dict[str, Any]]:
+        """Rows of results or updates with `words` found, `text`, `lon`, `lat`, `event_time`, `distance_km` (None for a
+        region) and `subscription`."""
+        messages = self.messages({row["seq"] for row in rows})
+        joined = []
+        for row in rows:
+            subscription = _active_at(known[row["subscription_id"]], row.get("as_of"))
+            message = messages.get(row["seq"])
+            more: dict[str, Any] = {"kind": subscription.kind, "subscription": subscription}
+            if message is not None:
+                there = [word for word in subscription.words if self.vocabulary.id_of(word) in message.terms]
+                far = subscription.kilometres(message.lon, message.lat)
+                time = None if message.event_time is None else message.event_time.isoformat()
+                more |= {"words": there, "distance_km": far, "text": message.text}
+                more |= {"lon": message.lon, "lat": message.lat, "event_time": time}
+            joined.append({**row, **more})
+        return joined
+
+    @property
+    def unit_degrees(self) -> float:
+        """Degrees of longitude that the run takes for a distance of 1."""
+        return 1.0 / float(self.space.project(np.float64(self.space.west + 1.0), np.float64(self.space.south))[0])  # type: ignore[arg-type]
+
+    @cached_property
+    def decay(self) -> DecayModel | None:
+        """How scores fade, for the oracle; None if the run does not say."""
+        if self.fading is None:
+            return None
+        counts = dict(enumerate(np.asarray(self.vocabulary.collection_count).tolist()))
+        rates = self.fading.log_base_per_s, self.fading.smoothing
+        return DecayModel(*rates, counts, self.vocabulary.total_tokens, self.fading.epoch_us)
+
+
+def _active_at(several: Sequence[Subscriber], as_of: int | None) -> Subscriber:
+    """Of the subscriptions under one id, the one that was active as of a message."""
+    begun = [one for one in several if as_of is None or one.at <= as_of]
+    return begun[-1] if begun else several[0]
 
 
 def subscriber(row: dict[str, Any], parsed: ParsedSubscription, kinds: Kinds) -> Subscriber:
@@ -255,18 +443,9 @@ def _standing_of(pieces: Iterable[pa.Table]) -> pa.Table:
 # ----------------------------------------------------------------------------------------------- files of a run
 
 
-def read_part(path: Path) -> pa.Table:
-    """A file of updates. Raises InputError if it is not what a run writes."""
-    if path.suffix != ".jsonl":
-        return _whole(path, read_table(path, UPDATE_SCHEMA.names), ["score"])
-    if not path.stat().st_size:
-        return UPDATE_SCHEMA.empty_table()
-    try:
-        options = pj.ParseOptions(explicit_schema=UPDATE_SCHEMA, unexpected_field_behavior="error")
-        table = pj.read_json(path, parse_options=options)
-    except (OSError, pa.ArrowException) as error:
-        raise broken_file(path, error) from error
-    return _whole(path, table, ["score"])
+def _parts(folder: Path) -> list[Path]:
+    directory = folder / "updates"
+    return sorted(path for path in directory.glob("*") if not path.name.startswith("."))
 
 
 def read_pieces(
@@ -297,18 +476,17 @@ def _batches(path: Path, schema: pa.Schema) -> Iterator[Iterable[pa.RecordBatch]
 
 
 def read_updates(folder: Path) -> Iterator[pa.Table]:
-    """The delivered updates, file by file. Raises InputError if there is no folder of them."""
-    directory = folder / "updates"
-    if not directory.is_dir():
-        raise InputError("missing_file", f"{directory}: is not there; run with a sink that keeps updates")
-    for path in sorted(path for path in directory.iterdir() if not path.name.startswith(".")):
-        yield read_part(path)
+    """The delivered updates, `PIECE` rows of a file at a time. Raises InputError if there is no folder of them."""
+    if not (folder / "updates").is_dir():
+        raise InputError("missing_file", f"{folder / 'updates'}: is not there; run with a sink that keeps updates")
+    for path in _parts(folder):
+        yield from read_pieces(path)
 
 
 def read_results(folder: Path) -> pa.Table:
     """`results.parquet`. Raises InputError if it is not what a run writes."""
-    path = folder / "results.parquet"
-    return _whole(path, read_table(path, RESULT_SCHEMA.names), ["score", "text_score"])
+    pieces = read_pieces(folder / "results.parquet", RESULT_SCHEMA, ["score", "text_score"])
+    return pa.concat_tables([RESULT_SCHEMA.empty_table(), *pieces])
 
 
 def read_table(path: Path, columns: list[str]) -> pa.Table:

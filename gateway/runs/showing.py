@@ -6,12 +6,11 @@ memory does not grow with the list. Read on in `gateway.runs.reader`, which read
 """
 
 import csv
-import difflib
 import math
 import shlex
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice, pairwise
 from textwrap import wrap
@@ -21,12 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from gateway.runs.distance import distance_km, kilometres
+from gateway.runs.distance import kilometres
 from gateway.shell.listing import cells, fitted, listing
-from gateway.runs.reader import RunReader, Subscriber
+from gateway.runs.reader import Run, Subscriber
 from gateway.shell.terminal import cell, flushed, plain, shown
-from matching.errors import ConfigError
-from matching.fields import identifier
 from matching.model import Int64
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
@@ -51,19 +48,19 @@ UPDATE_COLUMNS = ("as_of", "subscription_id", "message_id", "seq", "change", "sc
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def who_got_what(reader: RunReader, wanted: Sequence[str], limit: int) -> dict[str, Any]:
+def who_got_what(run: Run, wanted: Sequence[str], limit: int) -> dict[str, Any]:
     """`result_stream` in memory, for a few subscriptions."""
-    payload = result_stream(reader, wanted, limit)
+    payload = result_stream(run, wanted, limit)
     subscriptions = [one | {"results": list(one["results"])} for one in payload["subscriptions"]]
     return payload | {"subscriptions": subscriptions}
 
 
-def result_stream(reader: RunReader, wanted: Sequence[str], limit: int) -> dict[str, Any]:
+def result_stream(run: Run, wanted: Sequence[str], limit: int) -> dict[str, Any]:
     """Results of subscriptions, and counts of their updates.
 
     Parameters
     ----------
-    reader : RunReader
+    run : Run
     wanted : sequence of str
         Subscription ids; none: up to `limit` of those with results, evenly spaced.
     limit : int
@@ -88,30 +85,30 @@ def result_stream(reader: RunReader, wanted: Sequence[str], limit: int) -> dict[
     """
     ids = list(dict.fromkeys(map(str, wanted))) or None
     if ids:
-        known_subscribers(reader, ids)
-    counts = reader.counts()
-    holding = [] if ids else reader.holding(counts)
+        run.known(ids)
+    counts = run.counts()
+    holding = [] if ids else run.ids_with_results(counts)
     by_change = counts.group_by("change").aggregate([("count", "sum")]).to_pylist()
     return {
-        "run": str(reader.folder),
-        "state": reader.state,
+        "run": str(run.folder),
+        "state": run.state,
         "updates": {row["change"]: row["count_sum"] for row in sorted(by_change, key=lambda row: row["change"])},
         "holding": None if ids else len(holding),
-        "subscriptions": _holders(reader, ids or _spread(holding, limit), counts, limit),
+        "subscriptions": _holders(run, ids or _spread(holding, limit), counts, limit),
     }
 
 
-def _holders(reader: RunReader, chosen: Sequence[str], counts: pa.Table, limit: int) -> Iterator[dict[str, Any]]:
+def _holders(run: Run, chosen: Sequence[str], counts: pa.Table, limit: int) -> Iterator[dict[str, Any]]:
     """The chosen subscriptions with their results, in this order."""
     for group in _groups(chosen, counts):
-        known = known_subscribers(reader, group)
+        known = run.known(group)
         change_counts: dict[str, dict[str, int]] = {}
         for row in counts.filter(pc.is_in(counts["subscription_id"], pa.array(group))).to_pylist():
             change_counts.setdefault(row["subscription_id"], {})[row["change"]] = row["count"]
-        results = reader.results(group)
+        results = run.result_rows(group)
         of_each = _rows_of_each(results, group)
         first = [each[: limit or None] for each in of_each]
-        joined = (row for row, _ in _joined(reader, results.take(pa.array(np.concatenate(first))), known))
+        joined = (row for row, _ in _joined(run, results.take(pa.array(np.concatenate(first))), known))
         for name, standing, picked in zip(group, of_each, first, strict=True):
             rows = islice(joined, len(picked))
             yield _described(known[name][-1]) | {"updates": change_counts.get(name, {}), "held": len(standing), "results": rows}
@@ -146,7 +143,7 @@ def _rows_of_each(results: pa.Table, group: Sequence[str]) -> list[Int64]:
 
 
 def update_stream(
-    reader: RunReader, wanted: Sequence[str], limit: int = 0, parts: Sequence[Any] | None = None
+    run: Run, wanted: Sequence[str], limit: int = 0, parts: Sequence[Any] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Joined updates in the order of the files: the last `limit` of them, 0 for all.
 
@@ -156,14 +153,14 @@ def update_stream(
     -----
     Memory for a piece of a file, and for the subscriptions that have updates, up to `KNOWN`.
     """
-    pieces = reader.pieces([str(one) for one in wanted] or None, parts)
+    pieces = run.pieces([str(one) for one in wanted] or None, parts)
     known: dict[str, list[Subscriber]] = {}
     for piece in _first_rows_apart(_last(pieces, limit) if limit else pieces):
         ids = set(pc.unique(piece["subscription_id"]).to_pylist())
         if len(known) > KNOWN:
             known.clear()
-        known |= known_subscribers(reader, sorted(ids - known.keys()))
-        for row, of in _joined(reader, piece, known):
+        known |= run.known(sorted(ids - known.keys()))
+        for row, of in _joined(run, piece, known):
             yield row | {name: value for name, value in of.more.items() if name not in row}
 
 
@@ -190,59 +187,21 @@ def _first_rows_apart(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _joined(
-    reader: RunReader, table: pa.Table, known: Mapping[str, Sequence[Subscriber]]
+    run: Run, table: pa.Table, known: Mapping[str, Sequence[Subscriber]]
 ) -> Iterator[tuple[dict[str, Any], Subscriber]]:
-    """`join` in pieces; yields each row and its subscription."""
+    """`Run.join` in pieces; yields each row and its subscription."""
     begin, size = 0, JOINED_FIRST
     while begin < len(table):
-        for row in join(reader, table.slice(begin, size).to_pylist(), known):
+        for row in run.join(table.slice(begin, size).to_pylist(), known):
             of = row.pop("subscription")
             yield row, of
         begin, size = begin + size, JOINED
 
 
-def known_subscribers(reader: RunReader, ids: Collection[str]) -> dict[str, list[Subscriber]]:
-    """The subscriptions of these ids. Raises ConfigError for one that the run does not have."""
-    found, refused = reader.subscribers(ids)
-    for name in ids:
-        if name in found:
-            continue
-        if name in refused:
-            raise ConfigError(f"subscription {name}: the run has rejected it ({refused[name]}); see rejected.jsonl")
-        near = difflib.get_close_matches(name, _all_ids(reader), n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ConfigError(f"subscription {name}: is in none of the files of {reader.folder}{hint}")
-    return found
-
-
-def join(
-    reader: RunReader, rows: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[Subscriber]]
-) -> list[dict[str, Any]]:
-    """Rows of results or updates with `words` found, `text`, `lon`, `lat`, `event_time`, `distance_km` (None for a
-    region) and `subscription`."""
-    messages = reader.messages({row["seq"] for row in rows})
-    vocabulary = reader.vocabulary if rows else None
-    joined = []
-    for row in rows:
-        subscription = _at(known[row["subscription_id"]], row.get("as_of"))
-        message = messages.get(row["seq"])
-        more: dict[str, Any] = {"kind": subscription.kind, "subscription": subscription}
-        if message is not None and vocabulary is not None:
-            there = [word for word in subscription.words if vocabulary.id_of(word) in message.terms]
-            far = None
-            if subscription.lon is not None and subscription.lat is not None:
-                far = distance_km(subscription.lon, subscription.lat, message.lon, message.lat)
-            time = None if message.event_time is None else message.event_time.isoformat()
-            more |= {"words": there, "distance_km": far, "text": message.text}
-            more |= {"lon": message.lon, "lat": message.lat, "event_time": time}
-        joined.append({**row, **more})
-    return joined
-
-
 # -------------------------------------------------------------------------------------------------- for people
 
 
-def result_lines(payload: Mapping[str, Any], reader: RunReader, width: int) -> Iterator[str]:
+def result_lines(payload: Mapping[str, Any], run: Run, width: int) -> Iterator[str]:
     """`result_stream` as lines: a heading and results for each subscription, then a legend of scores."""
     counts = cell({change: f"{count:,}" for change, count in payload["updates"].items()}) or "nothing yet"
     yield from wrap(f"{cell(payload['run'])}: {payload['state']}; updates: {counts}", width, subsequent_indent="    ")
@@ -259,15 +218,15 @@ def result_lines(payload: Mapping[str, Any], reader: RunReader, width: int) -> I
             continue
         kinds[one["kind"]] = None
         example = example or (one["subscription_id"], first["seq"])
-        kind = reader.kinds.named(one["kind"])
-        columns = _columns(reader, ranked=kind.standing, far=kind.place == "point")
+        kind = run.kinds.named(one["kind"])
+        columns = _columns(run, ranked=kind.standing, far=kind.place == "point")
         yield from _listing(columns, chain([first], rows), width)
-    yield from _footnotes(reader, kinds, example, width)
+    yield from _footnotes(run, kinds, example, width)
     if payload["holding"] is not None and payload["holding"] > shown_count:
         yield f"{payload['holding']:,} subscriptions have results; name some, or give --limit 0 for all"
 
 
-def update_lines(rows: Iterable[Mapping[str, Any]], reader: RunReader, width: int) -> Iterator[str]:
+def update_lines(rows: Iterable[Mapping[str, Any]], run: Run, width: int) -> Iterator[str]:
     """`update_stream` as lines."""
     kinds: dict[str, None] = {}
     example = None
@@ -279,15 +238,15 @@ def update_lines(rows: Iterable[Mapping[str, Any]], reader: RunReader, width: in
             example = example or (row["subscription_id"], row["seq"])
             yield row
 
-    yield from _listing(_columns(reader, updates=True), seen(), width)
+    yield from _listing(_columns(run, updates=True), seen(), width)
     if example is None:
         yield "no updates yet"
-    yield from _footnotes(reader, kinds, example, width)
+    yield from _footnotes(run, kinds, example, width)
 
 
-def update_line(row: Mapping[str, Any], reader: RunReader, width: int) -> str:
+def update_line(row: Mapping[str, Any], run: Run, width: int) -> str:
     """An update for --follow: one line, or two where it does not fit."""
-    values = {column.heading: cell(column.value(row)) for column in _columns(reader, updates=True)}
+    values = {column.heading: cell(column.value(row)) for column in _columns(run, updates=True)}
     begin = f"{values['as of']:>10} {values['change']:<5} {values['subscription']}  {values['message']}"
     figures = f"{values['time (UTC)']}  {values['km']} km  {values['score']}"
     texts = f"{values['place']}  {values['words found']}: {values['text']}"
@@ -296,16 +255,16 @@ def update_line(row: Mapping[str, Any], reader: RunReader, width: int) -> str:
     return "\n".join((fitted(begin, width), fitted(f"    {figures}  {texts}", width)))
 
 
-def legend(reader: RunReader, kinds: Iterable[str]) -> Iterator[str]:
+def legend(run: Run, kinds: Iterable[str]) -> Iterator[str]:
     """What the scores of these kinds are."""
     for name in kinds:
-        kind = reader.kinds.named(name)
+        kind = run.kinds.named(name)
         if not kind.standing:
             continue
         if kind.nearest:
             what = "the distance on the map of the run, in degrees; km is along the earth"
-        elif kind.fades and reader.fading is not None:
-            hours = math.log(2.0) / reader.fading.log_base_per_s / 3600
+        elif kind.fades and run.fading is not None:
+            hours = math.log(2.0) / run.fading.log_base_per_s / 3600
             what = f"0 to 1 when the message was published, and halved every {hours:,.4g} h since"
         elif kind.place == "region":
             what = "0 to 1, how near to the middle of the region; then 0 to 1, how alike the words"
@@ -314,15 +273,15 @@ def legend(reader: RunReader, kinds: Iterable[str]) -> Iterator[str]:
         yield f"score of {name}: {what}"
 
 
-def _footnotes(reader: RunReader, kinds: Iterable[str], example: tuple[str, int] | None, width: int) -> Iterator[str]:
+def _footnotes(run: Run, kinds: Iterable[str], example: tuple[str, int] | None, width: int) -> Iterator[str]:
     if example is None:
         return
     yield ""
-    for line in legend(reader, kinds):
+    for line in legend(run, kinds):
         yield from wrap(line, width, subsequent_indent="    ")
     name, seq = example
     dashes = "-- " if name.startswith("-") else ""
-    command = f"skyray explain {dashes}{shlex.quote(str(reader.folder))} {shlex.quote(name)} seq:{seq}"
+    command = f"skyray explain {dashes}{shlex.quote(str(run.folder))} {shlex.quote(name)} seq:{seq}"
     yield f"why: {shown(command)}"
 
 
@@ -350,7 +309,7 @@ class _Column(NamedTuple):
     figure: bool = False
 
 
-def _columns(reader: RunReader, updates: bool = False, ranked: bool = False, far: bool = False) -> list[_Column]:
+def _columns(run: Run, updates: bool = False, ranked: bool = False, far: bool = False) -> list[_Column]:
     """The columns of updates, or of results with rank and distance where the kind has them."""
     columns: list[_Column] = []
     if updates:
@@ -365,7 +324,7 @@ def _columns(reader: RunReader, updates: bool = False, ranked: bool = False, far
     if updates or far:
         columns.append(_Column("km", lambda row: kilometres(row.get("distance_km")), 7, figure=True))
     if updates or ranked:
-        columns.append(_Column("score", lambda row: _score(row, reader), 8, figure=True))
+        columns.append(_Column("score", lambda row: _score(row, run), 8, figure=True))
     columns.append(_Column("place", _place, 3))
     columns.append(_Column("words found", lambda row: " ".join(row.get("words", ())), 2))
     columns.append(_Column("text", lambda row: " ".join(row.get("text", "").split()), 1))
@@ -399,13 +358,13 @@ def _place(row: Mapping[str, Any]) -> str:
     return f"{row['lon']:.{PLACE_DECIMALS}f} {row['lat']:.{PLACE_DECIMALS}f}"
 
 
-def _score(row: Mapping[str, Any], reader: RunReader) -> str:
+def _score(row: Mapping[str, Any], run: Run) -> str:
     """The score of a joined row in the unit that `legend` names."""
-    score, kind, fading = row["score"], reader.kinds.named(row["kind"]), reader.fading
+    score, kind, fading = row["score"], run.kinds.named(row["kind"]), run.fading
     if score is None or math.isnan(score) or not kind.standing:
         return "-"
     if kind.nearest:
-        return f"{score * reader.unit_degrees:.3g}°"
+        return f"{score * run.unit_degrees:.3g}°"
     if kind.fades and fading is not None and row.get("event_time") is not None:
         time = datetime.fromisoformat(row["event_time"])
         age_s = time.replace(tzinfo=time.tzinfo or UTC).timestamp() - fading.epoch_us / 1e6
@@ -448,9 +407,9 @@ def flat_results(payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield {"subscription_id": one["subscription_id"], **one["more"], **row}
 
 
-def update_columns(reader: RunReader, wanted: Sequence[str]) -> list[str]:
+def update_columns(run: Run, wanted: Sequence[str]) -> list[str]:
     """The columns of updates as CSV."""
-    return list(dict.fromkeys([*UPDATE_COLUMNS, *reader.free_columns(set(wanted) or None)]))
+    return list(dict.fromkeys([*UPDATE_COLUMNS, *run.free_columns(set(wanted) or None)]))
 
 
 def _field(value: Any) -> Any:
@@ -470,21 +429,8 @@ def _described(subscription: Subscriber) -> dict[str, Any]:
     return {name: value for name, value in described.items() if value is not None}
 
 
-def _at(several: Sequence[Subscriber], as_of: int | None) -> Subscriber:
-    """Of the subscriptions under one id, the one that was active as of a message."""
-    begun = [one for one in several if as_of is None or one.at <= as_of]
-    return begun[-1] if begun else several[0]
-
-
 def _spread(ids: Sequence[str], limit: int) -> list[str]:
     """At most `limit` of the ids, evenly spaced; 0 for all."""
     if not limit or len(ids) <= limit:
         return list(ids)
     return [ids[int(row)] for row in np.linspace(0, len(ids) - 1, limit)]
-
-
-def _all_ids(reader: RunReader) -> list[str]:
-    from spouts.lines import read_rows
-
-    rows = (row for path in reader.files for _, row in read_rows(path))
-    return [name for row in rows if isinstance(row, dict) and (name := identifier(row.get("subscription_id")))]

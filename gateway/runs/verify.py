@@ -13,7 +13,6 @@ the oracle, and in `gateway.runs.update_order`, which checks the order.
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,16 +20,16 @@ import pyarrow as pa
 import pyarrow.compute
 from rich.text import Text
 
-from gateway.runs.reader import read_results, read_updates
+from gateway.runs.reader import Run, read_results, read_updates
 from gateway.runs.update_order import follow, owners
 from gateway.runs.oracle_replay import (
-    FinishedRun,
     Progress,
     Sample,
     Truth,
     replay_oracle,
+    boundary_ends,
     choose,
-    open_run,
+    require_results,
     score_bits,
 )
 from gateway.shell.terminal import shown
@@ -140,7 +139,8 @@ def verify_run(
     """
     if sample is not None and sample < 1:
         raise ConfigError(f"sample {sample}: compare at least one subscription of each kind, or all")
-    run = open_run(Path(run_dir), kinds)
+    run = Run(run_dir, kinds)
+    require_results(run)
     chosen = choose(run.changes, None if all else sample, seed)
     truth = replay_oracle(run, chosen, on_progress, plain)
     report = VerifyReport(
@@ -163,7 +163,7 @@ def verify_run(
 # --------------------------------------------------------------------------------------------- what was delivered
 
 
-def _compare_updates(run: FinishedRun, chosen: Sample, truth: Truth, report: VerifyReport) -> None:
+def _compare_updates(run: Run, chosen: Sample, truth: Truth, report: VerifyReport) -> None:
     """Compare as multisets of (as_of, subscription, message, change, score); message ids by seq."""
     message_ids = truth.message_ids
     parts = [np.zeros((0, 5), np.int64)]
@@ -193,7 +193,7 @@ def _compare_updates(run: FinishedRun, chosen: Sample, truth: Truth, report: Ver
             report.faults.append(f"{count:,} {what}")
     surplus, difference = _difference(delivered, truth.events)
     lost = difference < 0
-    ends, table = run.ends(truth.messages), run.changes.table.take(chosen.numbers)
+    ends, table = boundary_ends(run, truth.messages), run.changes.table.take(chosen.numbers)
     of_delivered, of_surplus = (table.kind[owners(rows, ends, chosen.id_row, table.at)] for rows in (delivered, surplus))
     for code, kind in enumerate(run.changes.kinds.names):
         if kind in report.subscriptions:
@@ -206,10 +206,10 @@ def _compare_updates(run: FinishedRun, chosen: Sample, truth: Truth, report: Ver
     report.faults += _compare_replay(run, chosen, truth, delivered)
 
 
-def _compare_replay(run: FinishedRun, chosen: Sample, truth: Truth, delivered: Int64) -> list[str]:
+def _compare_replay(run: Run, chosen: Sample, truth: Truth, delivered: Int64) -> list[str]:
     """Apply the delivered updates in order; the outcome must be `results.parquet`. Returns faults in words."""
     registered_at = run.changes.table.at[chosen.numbers]
-    followed = follow(delivered, run.ends(truth.messages), chosen.id_row, registered_at)
+    followed = follow(delivered, boundary_ends(run, truth.messages), chosen.id_row, registered_at)
     faults = [
         f"{rows.shape[0]:,} {what}; the first: {_name(delivered[rows.min()].tolist(), chosen, truth.message_ids)}"
         for rows, what in followed.faults
@@ -227,7 +227,7 @@ def _compare_replay(run: FinishedRun, chosen: Sample, truth: Truth, delivered: I
     return faults
 
 
-def _compare_results(run: FinishedRun, chosen: Sample, truth: Truth, report: VerifyReport) -> None:
+def _compare_results(run: Run, chosen: Sample, truth: Truth, report: VerifyReport) -> None:
     """Compare `results.parquet` row by row: subscription, rank, message, score and text score."""
     results, message_ids = truth.results, truth.message_ids
     text = np.full(len(results), np.nan) if results.text_score is None else results.text_score

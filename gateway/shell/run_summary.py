@@ -51,10 +51,10 @@ def nothing_usable(report: Mapping[str, Any]) -> str | None:
 
 def _some_results(folder: Path) -> list[list[Any]]:
     """Subscription, words, text and place of a few results of different subscriptions."""
-    from gateway.runs.reader import RunReader
+    from gateway.runs.reader import Run
     from gateway.runs.showing import flat_results, shortened, who_got_what
 
-    payload = who_got_what(RunReader(folder), [], SHOWN)
+    payload = who_got_what(Run(folder), [], SHOWN)
     firsts = [one | {"results": one["results"][:1]} for one in payload["subscriptions"]]
     return [
         [row["subscription_id"], " ".join(row["words"]), shortened(row["text"]), f"{row['lon']:.2f} {row['lat']:.2f}"]

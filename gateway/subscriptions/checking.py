@@ -25,7 +25,7 @@ from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, misspelt, subscription_row
 from spark_etl.span import span_us
 from spouts.lines import read_rows
-from spouts.parquet import list_message_files, read_manifest
+from spouts.parquet import list_message_files, world_of
 from spouts.subscriptions import FILE_REASONS, load_vocabulary
 
 #: How the expected matches are found, for people.
@@ -81,8 +81,7 @@ def check_subscriptions(
     Holds 8 bytes a term of all messages; 20 us a row, and 1 ns for each message of each of its words.
     """
     vocabulary = load_vocabulary(etl)
-    extent = (read_manifest(etl) or {}).get("extent")
-    space = Space.parse(world, tuple(extent) if extent else None)
+    space = world_of(etl, world)
     stream = _read(etl, len(vocabulary))
     rows: list[dict[str, Any]] = []
     reasons: Counter[str] = Counter()
