@@ -9,7 +9,7 @@ from typing import Any
 import ijson
 
 from matching.reasons import MAX_LINE_BYTES
-from spark_etl.unpacking import Unpacked
+from matching.unpacking import Unpacked
 
 #: Raised for a file that is no document, or a truncated one.
 DOCUMENT_ERRORS = (ijson.JSONError,)

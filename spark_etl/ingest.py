@@ -19,13 +19,14 @@ import pyarrow.parquet as pq
 
 from matching.errors import InputError
 from matching.reasons import MAX_LINE_BYTES
+from matching.unpacking import UNPACKING_ERRORS, Unpacked
 from matching.validate import MESSAGE_ROLES, RawMessage
 from spark_etl.documents import DOCUMENT_ERRORS, objects_of
 from spark_etl.geometry import placed
 from spark_etl.options import EtlOptions
 from spark_etl.paths import ObjectDecoder, picker
 from spark_etl.sources import Source
-from spark_etl.unpacking import UNPACKING_ERRORS, Unpacked, open_unpacked
+from spark_etl.unpacking import open_unpacked
 
 #: Bytes (rows for tables) of a block, the unit in which a file is split among tasks.
 BLOCK_BYTES = 2**20

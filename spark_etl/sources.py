@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from matching.errors import ConfigError, InputError
+from matching.unpacking import UNPACKING_ERRORS, compression_of
 from spark_etl.options import EtlOptions
-from spark_etl.unpacking import UNPACKING_ERRORS, open_unpacked
+from spark_etl.unpacking import open_unpacked
 
 _SUFFIXES = {
     ".jsonl": "jsonl",
@@ -73,7 +74,7 @@ def find_sources(options: EtlOptions) -> list[Source]:
             raise InputError(
                 "broken_file", f"{path}: cannot be opened ({error.strerror}); check its permissions"
             ) from None
-        compression = "gzip" if start[:3] == b"\x1f\x8b\x08" else "zstd" if start[:4] == b"\x28\xb5\x2f\xfd" else ""
+        compression = compression_of(start[:4])
         file_format = _format_of(path, start, compression) if options.input_format == "auto" else options.input_format
         if (
             file_format == "jsonl"

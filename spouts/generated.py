@@ -66,7 +66,7 @@ class Recipe:
 
 
 class GeneratedSource(Source):
-    """Messages of a recipe in a world box; never ends. `kind_columns`: columns that the kinds require (`Kind.columns`)."""
+    """Messages of a recipe in a world box, without end; `kind_columns` as in `spouts.parquet.ParquetSource`."""
 
     def __init__(self, recipe: Recipe, window: Window, space: Space, kind_columns: Collection[str] = ()):
         if recipe.vocabulary < 1 or recipe.clusters < 1 or not recipe.mean_terms > 0 or recipe.gap_us < 0:

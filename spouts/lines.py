@@ -7,27 +7,23 @@ memory. Rows are decoded here and checked in `matching.validate`; next: `spouts.
 
 import contextlib
 import csv
-import gzip
 import itertools
 import os
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zstandard
 
 from matching.errors import InputError
 from matching.fields import encodes
 from matching.reasons import MAX_LINE_BYTES
+from matching.unpacking import UNPACKING_ERRORS, compression_of, unpacked
 from matching.validate import decode_object
 
 _BLOCK_BYTES = 1 << 20
-#: zstd packs up to 16,000 times, and one call unpacks all it is given.
-_PIECE_BYTES = 1 << 12
 _PARQUET_ROWS = 10_000
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEADER = re.compile(rb"(?:^|[,;\t])\s*\"?(?:subscription_id|unsubscribe)\"?\s*(?:[,;\t]|\r?$)")
@@ -52,7 +48,7 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any
             if start == b"PAR1":
                 yield from _table_rows(path)
                 return
-            lines = read_lines(unpacked(file))
+            lines = read_lines(unpacked_blocks(file))
             first = next(lines, b"")
             first = first and first.removeprefix(_BYTE_ORDER_MARK)
             if first and _HEADER.search(first):
@@ -63,7 +59,7 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any
                     yield number, "line_too_long"
                 elif line and not line.isspace():
                     yield number, decode_object(line)
-    except (OSError, EOFError, zlib.error) as error:
+    except UNPACKING_ERRORS as error:
         reason = getattr(error, "strerror", None) or str(error)
         code = "missing_file" if isinstance(error, FileNotFoundError) else "broken_file"
         raise InputError(
@@ -91,46 +87,12 @@ def read_lines(blocks: Iterator[bytes]) -> Iterator[bytes | None]:
         yield rest
 
 
-def unpacked(file: BinaryIO) -> Iterator[bytes]:
-    """Blocks of a file, decompressed if it is gzip or zstd.
-
-    Raises
-    ------
-    OSError, EOFError, zlib.error
-        If it is damaged.
-    """
+def unpacked_blocks(file: BinaryIO) -> Iterator[bytes]:
+    """Blocks of a file, unpacked if it is gzip or zstd. Raises one of `UNPACKING_ERRORS`, after what could be read."""
     start = file.read(4)
     file.seek(0)
-    if start[:2] == b"\x1f\x8b":
-        with gzip.open(file, "rb") as unpacked:
-            while block := unpacked.read(_BLOCK_BYTES):
-                yield block
-    elif start == b"\x28\xb5\x2f\xfd":
-        yield from _unpack_zstd(file)
-    else:
-        while block := file.read(_BLOCK_BYTES):
-            yield block
-
-
-def _unpack_zstd(file: BinaryIO) -> Iterator[bytes]:
-    """Decompress frame after frame, in pieces so small that the output of each is bounded."""
-    frame = zstandard.ZstdDecompressor().decompressobj()
-    begun = False
-    try:
-        while piece := file.read(_PIECE_BYTES):
-            while piece:
-                begun = True
-                if block := frame.decompress(piece):
-                    yield block
-                piece = b""
-                if frame.eof:
-                    piece = frame.unused_data
-                    frame = zstandard.ZstdDecompressor().decompressobj()
-                    begun = False
-    except zstandard.ZstdError as error:
-        raise OSError(str(error)) from error
-    if begun:
-        raise EOFError("the compressed file ends inside a frame")
+    plain = unpacked(file, compression_of(start))
+    return iter(lambda: plain.read(_BLOCK_BYTES), b"")
 
 
 def _csv_rows(header: bytes, lines: Iterator[bytes | None]) -> Iterator[tuple[int, dict[str, Any] | str]]:

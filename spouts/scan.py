@@ -1,11 +1,10 @@
-"""Scan of subscription files before a run starts: which kinds occur, and which rows the router cannot place.
+"""Scan of subscription files before a run starts: which kinds occur, and which row the router cannot place.
 
-So a run builds no window index for a kind that does not occur, and refuses rows before any task starts. Used by
-`topology.wiring`; next: `spouts.subscriptions`, which reads the rows.
+So a run builds no window index for a kind that does not occur, and refuses rows before any task starts; each file is
+read once. Used by `topology.wiring`; next: `spouts.subscriptions`, which loads the rows.
 """
 
 import os
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +17,12 @@ from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.space import Space
 from matching.text import Vocabulary
+from matching.unpacking import UNPACKING_ERRORS
 from matching.validate import subscription_row
-from spouts.lines import read_rows, unpacked
+from spouts.lines import read_rows, unpacked_blocks
 
 
-class SubscriptionScan(NamedTuple):
+class FoundRow(NamedTuple):
     """A subscription in a file: its id, the file, its line or row (from 1), and the finding."""
 
     subscription_id: str
@@ -31,14 +31,15 @@ class SubscriptionScan(NamedTuple):
     finding: str
 
 
-def first_that(
+def scan_rows(
     finds: Callable[[Mapping[str, Any]], str | None],
     paths: Iterable[str | os.PathLike[str]],
     vocabulary: Vocabulary,
     space: Space,
     kinds: Kinds = KINDS,
-) -> SubscriptionScan | None:
-    """The first row that `finds` returns a finding for and that a run would accept; None if there is none.
+) -> tuple[FoundRow | None, tuple[str, ...]]:
+    """The first row that `finds` returns a finding for and that a run would accept, None if there is none; and the
+    kinds of all rows, up to that one.
 
     O(bytes), about 1 us a row: only rows with a finding get the whole check of a subscription.
 
@@ -47,38 +48,48 @@ def first_that(
     InputError
         If a file is missing or cannot be read to its end.
     """
-    for path in map(Path, paths):
-        for line, row in read_rows(path):
-            if isinstance(row, dict) and (finding := finds(row)) is not None:
-                parsed = subscription_row(row, vocabulary, space, kinds)
-                if not isinstance(parsed, str) and kinds[parsed.kind].runs:
-                    return SubscriptionScan(parsed.subscription_id, path, line, finding)
-    return None
-
-
-def named_in(kinds: Iterable[str], paths: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """Those of these kinds that a row of the files may be of: some may be wrong, none is missing. O(bytes), some GB/s.
-
-    A file that is missing or damaged may have all of them: others refuse it.
-    """
-    wanted = list(kinds)
     found: set[str] = set()
     for path in map(Path, paths):
+        for line, row in read_rows(path):
+            if not isinstance(row, dict):
+                continue
+            found.add(str(row.get("kind")))
+            if (finding := finds(row)) is not None:
+                parsed = subscription_row(row, vocabulary, space, kinds)
+                if not isinstance(parsed, str) and kinds[parsed.kind].runs:
+                    return FoundRow(parsed.subscription_id, path, line, finding), _in_order(found, kinds.names)
+    return None, _in_order(found, kinds.names)
+
+
+def scan_kinds(kinds: Iterable[str], paths: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """Those of these kinds that a row of the files may be of: some may be wrong, none is missing. O(bytes), some GB/s.
+
+    A file that is missing or damaged may have all of them: the loader refuses it.
+    """
+    wanted, found = list(kinds), set[str]()
+    for path in map(Path, paths):
         if len(found) < len(wanted):
-            found |= _named_in(wanted, path)
-    return tuple(kind for kind in wanted if kind in found)
+            found |= _kinds_of(wanted, path)
+    return _in_order(found, wanted)
 
 
-def _named_in(kinds: list[str], path: Path) -> set[str]:
+def _in_order(found: set[str], kinds: Iterable[str]) -> tuple[str, ...]:
+    return tuple(kind for kind in kinds if kind in found)
+
+
+def _kinds_of(kinds: list[str], path: Path) -> set[str]:
+    found: set[str] = set()
     try:
         with path.open("rb") as file:
             if file.read(4) == b"PAR1":
-                return _kinds_of_table(kinds, path)
+                with pq.ParquetFile(path) as table:
+                    for batch in table.iter_batches(1 << 16, columns=["kind"], use_threads=False):
+                        found |= set(pc.call_function("unique", [batch.column("kind")]).to_pylist())
+                return found
             file.seek(0)
             # a keyword may be the word itself, and JSON may spell any letter as \\u followed by four digits
-            found: set[str] = set()
             rest, longest = b"", max(map(len, kinds))
-            for block in unpacked(file):
+            for block in unpacked_blocks(file):
                 text = rest + block
                 if b"\\u00" in text:
                     return set(kinds)
@@ -87,16 +98,5 @@ def _named_in(kinds: list[str], path: Path) -> set[str]:
                     break
                 rest = text[-longest:]
             return found
-    except (OSError, EOFError, zlib.error):
+    except (*UNPACKING_ERRORS, pa.ArrowException, KeyError, UnicodeDecodeError):
         return set(kinds)
-
-
-def _kinds_of_table(kinds: list[str], path: Path) -> set[str]:
-    found: set[str] = set()
-    try:
-        with pq.ParquetFile(path) as table:
-            for batch in table.iter_batches(1 << 16, columns=["kind"], use_threads=False):
-                found |= set(pc.call_function("unique", [batch.column("kind")]).to_pylist())
-    except (pa.ArrowException, KeyError, UnicodeDecodeError):
-        return set(kinds)
-    return found & set(kinds)

@@ -150,7 +150,8 @@ def _run_locked(
     sums = InputSums(input_files(config.messages, config.subscriptions))
     if resume:
         store, manifest, incarnation, aside, name = _prepare_resume(config, folder, sums)
-        plan = build_plan(config, aside)
+        if aside != EMPTY_QUARANTINE:
+            plan = build_plan(config, aside)
     else:
         manifest, incarnation, aside, name = None, 0, EMPTY_QUARANTINE, uuid.uuid4().hex
         store = CheckpointStore(_checkpoint_folder(config, name))

@@ -40,10 +40,10 @@ from matching.warmup import Part, Warmed, in_turn, parts
 from matching.window import Window
 from spouts.cuts import Cuts, read_ends
 from spouts.live import LoggedMessages, LoggedSubscriptions
-from spouts.parquet import ParquetSpout, read_manifest, read_points, read_span
+from spouts.parquet import ParquetSpout, read_manifest, read_points, read_span, world_of
 from spouts.placing import PlacingSpout, read_first
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
-from spouts.scan import first_that, named_in
+from spouts.scan import scan_kinds, scan_rows
 from spouts.subscriptions import SubscriptionSpout, load_vocabulary
 from topology.core.api.builder import TopologyBuilder
 from topology.core.api.component import Bolt, Spout
@@ -174,13 +174,11 @@ def space_of(config: RunConfig) -> Space:
     InputError
         If the folder of the messages has no manifest.
     """
-    manifest = read_manifest(config.messages)
-    if manifest is None:
+    if read_manifest(config.messages) is None:
         raise InputError(
             "no_manifest", f"{config.messages} has no manifest.json: give an output folder of `skyray etl`"
         )
-    extent = manifest.get("extent")
-    return Space.parse(config.world, tuple(extent) if extent else None, config.projection)
+    return world_of(config.messages, config.world, config.projection)
 
 
 def router_of(
@@ -225,24 +223,28 @@ def fading_of(config: RunConfig, vocabulary: Vocabulary) -> DecayParameters:
     return DecayParameters.of(config.decay_half_life, config.decay_smoothing, counts, tokens)
 
 
-def check_placeable(config: RunConfig, vocabulary: Vocabulary, space: Space, kinds: Kinds = KINDS) -> None:
-    """Refuse files with subscriptions that the router cannot place, before anything starts. O(bytes of the files).
+def scan_subscriptions(
+    config: RunConfig, vocabulary: Vocabulary, space: Space, kinds: Kinds = KINDS
+) -> tuple[str, ...]:
+    """The kinds of the files' subscriptions, before anything starts; a kind may be named that has none. O(bytes).
 
     Raises
     ------
     ConfigError
-        With the router, the first such subscription, its file and line, and the remedy.
+        With the router, the first subscription that it cannot place, its file and line, and the remedy.
     InputError
         If a file is missing or cannot be read to its end.
     """
     if not any(placeable(config.router, kinds, kind.name, True) for kind in kinds.run):
-        return  # there is nothing to look for
-    refused = first_that(unplaceable(config.router, kinds), config.subscriptions, vocabulary, space, kinds)
+        return scan_kinds(kinds.names, config.subscriptions)  # the router places all
+    why = unplaceable(config.router, kinds)
+    refused, used_kinds = scan_rows(why, config.subscriptions, vocabulary, space, kinds)
     if refused is not None:
         raise ConfigError(
             f"subscription {refused.subscription_id!r} ({refused.path}, line {refused.line}) {refused.finding}; use "
             "--router hashing or location, or leave such subscriptions out of the files"
         )
+    return used_kinds
 
 
 def check_boundaries(config: RunConfig, cuts: Cuts) -> None:
@@ -329,13 +331,12 @@ def build_plan(config: RunConfig, quarantine: Quarantine = EMPTY_QUARANTINE, kin
     cuts = Cuts.parse(config.batch, window)
     check_boundaries(config, cuts)
     vocabulary: Vocabulary = load_vocabulary(config.messages)
-    check_placeable(config, vocabulary, space, kinds)
+    used_kinds = scan_subscriptions(config, vocabulary, space, kinds)
     router = router_of(config, space, vocabulary=vocabulary, kinds=kinds)
     check_rebalance(config, router)
     # tasks may run in processes that were started in another folder, on Ray that was there before
     source, out = config.messages.absolute(), config.out.absolute()
     files = [path.absolute() for path in config.subscriptions]
-    used_kinds = named_in(kinds.names, config.subscriptions)
     required = sorted({column for name in used_kinds for column in kinds.named(name).columns})
     messages = ParquetSpout(
         source, window, space, cuts, config.limit, config.follow, kind_columns=required, max_ahead_s=config.max_ahead,
