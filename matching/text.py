@@ -18,7 +18,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import regex
@@ -279,6 +279,11 @@ class Vocabulary:
         self._ids = {term: term_id for term_id, term in enumerate(self.terms)}
         if not len(self._ids) == len(self.document_frequency) == len(self.collection_count) == len(self.idf):
             raise ConfigError("vocabulary: columns of different length or a term that occurs twice; run the ETL again")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a stemmer cannot be pickled: it is made again
+        statistics = self.document_frequency, self.collection_count, self.idf, self.messages, self.total_tokens
+        return Vocabulary, (self.terms, *statistics, self.stop_terms, self.stem_language, self.folds_accents)
 
     @classmethod
     def of_counts(

@@ -11,7 +11,7 @@ Next: `spouts.parquet` and `spouts.generated` (sources), `spouts.versions` (mess
 import threading
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -234,14 +234,13 @@ class Cutter:
 
 
 class MessageSpout(Spout):
-    """The clock of a topology: numbers messages and batches and emits them on the stream "batches".
+    """The clock of a topology: numbers messages and batches and emits them on the stream "batches"; batch b goes to
+    distribution task b mod tasks.
 
     Parameters
     ----------
     window, batch, limit
         As in `Cutter`.
-    receiver : str
-        The component that gets the batches; batch b goes to its task b mod tasks.
     poll_s : float
         Longest wait for a live source before an empty batch is emitted. A longer wait inside the spout would delay
         the task's answer to heartbeats.
@@ -256,14 +255,12 @@ class MessageSpout(Spout):
         window: Window,
         batch: int | Cuts,
         limit: int | None = None,
-        receiver: str = "distribution",
         poll_s: float = 0.2,
         rate: float | None = None,
         quarantine: Quarantine = EMPTY_QUARANTINE,
     ):
         self.quarantine = quarantine
         self.cutter = Cutter(window, batch, limit)
-        self.receiver = receiver
         self.poll_s = poll_s
         self.rate = rate
         self._due_s = 0.0
@@ -277,7 +274,7 @@ class MessageSpout(Spout):
     def open(self, context: Context) -> None:
         """Open the source. Raises InputError if it cannot be read."""
         self._context = context
-        self._receivers = context.size_of(self.receiver)
+        self._receivers = context.size_of("distribution")
         self._source = self.open_source()
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
@@ -391,7 +388,7 @@ class MessageSpout(Spout):
         self.cutter.feed(rows if not old else cut_rows(rows, min(old, len(rows.messages)), len(rows.messages)))
 
 
-def read_all(source: Source, cutter: Cutter) -> Iterator[StreamBatch]:
+def read_all(source: Source, cutter: Cutter) -> Generator[StreamBatch]:
     """Iterate over the batches of a finite source, as a spout would cut them; closes the source."""
     try:
         while True:

@@ -4,17 +4,16 @@ Terms follow Zipf's law, points lie in clusters with some strays, and message n 
 batches. Next: `spouts.cutting`, which cuts them.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
-from bolts.payloads import StreamBatch
 from matching.errors import ConfigError
 from matching.model import NO_COUNTS, NO_TIMES, WEIGHT, Float64, Int32, Int64, MessageBatch, Names
 from matching.space import Space
 from matching.window import Window
-from spouts.cutting import Cutter, MessageSpout, Rows, Source, read_all
+from spouts.cutting import Rows, Source
 
 #: Messages made at a time: another number gives other messages.
 _PIECE_ROWS = 16_384
@@ -136,40 +135,6 @@ class GeneratedSource(Source):
         raw = self._idf[terms] * counts
         norms = np.sqrt(np.bincount(rows, weights=raw * raw, minlength=_PIECE_ROWS))
         return offsets, terms.astype(np.int32), (raw / norms[rows]).astype(WEIGHT), counts.astype(np.int32)
-
-
-class GeneratedSpout(MessageSpout):
-    """Clock spout over a `GeneratedSource`; without a limit it never ends."""
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        window: Window,
-        space: Space,
-        batch: int,
-        limit: int | None = None,
-        receiver: str = "distribution",
-        kind_columns: Collection[str] = (),
-    ):
-        super().__init__(window, batch, limit, receiver)
-        self.recipe = recipe
-        self.space = space
-        self.kind_columns = tuple(kind_columns)
-
-    def open_source(self) -> GeneratedSource:
-        return GeneratedSource(self.recipe, self.cutter.window, self.space, self.kind_columns)
-
-
-def generate_messages(
-    recipe: Recipe,
-    window: Window,
-    space: Space,
-    batch: int,
-    limit: int | None = None,
-    kind_columns: Collection[str] = (),
-) -> Iterator[StreamBatch]:
-    """Iterate over batches exactly as a run with these settings sees them."""
-    return read_all(GeneratedSource(recipe, window, space, kind_columns), Cutter(window, batch, limit))
 
 
 def _number_names(seq: Int64) -> Names:

@@ -19,7 +19,8 @@ from matching.kinds import KINDS
 from matching.model import KEYWORDS_BY_KIND, ChangeList, Float64, Names, Removals, SubscriptionTable, empty
 from matching.space import Space
 from matching.window import Window
-from spouts.generated import GeneratedSource, GeneratedSpout, Recipe
+from spouts.cutting import MessageSpout
+from spouts.generated import GeneratedSource, Recipe
 from topology.core.api.component import Context, Saved, Spout, Tick
 
 #: Longest wait, so that the task still answers heartbeats.
@@ -28,13 +29,15 @@ _LONGEST_WAIT_S = 0.2
 _SMALLEST = 0.01
 
 
-class PacedSpout(GeneratedSpout):
+class PacedSpout(MessageSpout):
     """Clock spout that publishes generated messages on a schedule.
 
     Parameters
     ----------
-    recipe, window, space, batch, limit, kind_columns
-        As in `GeneratedSpout`; `limit` is needed, since the stream must end.
+    recipe, space, kind_columns
+        As in `GeneratedSource`.
+    window, batch, limit
+        As in `MessageSpout`; `limit` is needed, since the stream must end.
     rate : float
         Messages a second.
     linger_s : float, optional
@@ -67,8 +70,10 @@ class PacedSpout(GeneratedSpout):
             raise ConfigError(f"rate {rate}: a paced stream needs a positive rate")
         if linger_s is not None and linger_s < 0:
             raise ConfigError(f"linger time {linger_s} s: cannot be negative")
-        super().__init__(recipe, window, space, batch, limit, kind_columns=kind_columns)
-        self.rate = rate
+        super().__init__(window, batch, limit, rate=rate)
+        self.recipe = recipe
+        self.space = space
+        self.kind_columns = tuple(kind_columns)
         self.linger_s = linger_s
         self.watched = watched
         self._ends: list[int] = []
@@ -76,6 +81,9 @@ class PacedSpout(GeneratedSpout):
         self._start_s: float | None = None
         self._latest_start_s = 0.0
         self._ended_s = 0.0
+
+    def open_source(self) -> GeneratedSource:
+        return GeneratedSource(self.recipe, self.cutter.window, self.space, self.kind_columns)
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
         """Wait until the batch is due, then emit it; a late batch at once."""

@@ -239,14 +239,13 @@ class ParquetSpout(MessageSpout):
         batch: int | Cuts,
         limit: int | None = None,
         follow: bool = False,
-        receiver: str = "distribution",
         poll_s: float = 0.2,
         kind_columns: Collection[str] = (),
         max_ahead_s: float | None = None,
         rate: float | None = None,
         quarantine: Quarantine = EMPTY_QUARANTINE,
     ):
-        super().__init__(window, batch, limit, receiver, poll_s, rate, quarantine)
+        super().__init__(window, batch, limit, poll_s, rate, quarantine)
         self.directory = str(directory)
         self.space = space
         self.follow = follow

@@ -6,6 +6,7 @@ the placement beside the inner spout's state. Used by `topology.wiring`; next: `
 """
 
 import os
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ import numpy as np
 from distribution.placed import PlacedRouter, Placer
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import NO_MESSAGES, MessageBatch, concatenate, join_messages
+from matching.model import NO_MESSAGES, MessageBatch, concatenate
 from matching.space import Space
 from matching.window import Window
+from spouts.cutting import Cutter, read_all
 from spouts.parquet import ParquetSource
 from topology.core.api.component import Context, Saved, Spout, Tick
 
@@ -92,12 +94,7 @@ def read_first(directory: str | os.PathLike[str], space: Space, count: int, foll
     InputError
         As `ParquetSource`.
     """
-    source = ParquetSource(directory, Window("count", 1), space, follow)
-    parts, rows = [NO_MESSAGES], 0
-    try:
-        while rows < count and (read := source.read()) is not None:
-            parts.append(read.messages)
-            rows += len(read.messages)
-    finally:
-        source.close()
-    return join_messages(parts).take(np.arange(min(rows, count)))
+    window = Window("count", 1)
+    source = ParquetSource(directory, window, space, follow)
+    with closing(read_all(source, Cutter(window, count, count))) as batches:
+        return next((batch.messages for batch in batches), NO_MESSAGES)

@@ -293,29 +293,6 @@ class SubscriptionSpout(Spout):
         """Counts of the loader, and under `not_reached` the changes beyond the end of the stream."""
         return self.changes.report() if self.changes is not None else {}
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A vocabulary that stems has a function that cannot be pickled: send its columns instead.
-        state = dict(self.__dict__)
-        words = self.vocabulary
-        if words is not None:
-            state["vocabulary"] = {
-                "terms": words.terms,
-                "document_frequency": words.document_frequency,
-                "collection_count": words.collection_count,
-                "idf": words.idf,
-                "messages": words.messages,
-                "total_tokens": words.total_tokens,
-                "stop_terms": words.stop_terms,
-                "stem_language": words.stem_language,
-                "folds_accents": words.folds_accents,
-            }
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        words = state.pop("vocabulary")
-        vars(self).update(state)
-        self.vocabulary = Vocabulary(**words) if words is not None else None
-
 
 class _Loader:
     """Converts rows to columns, chunk by chunk."""

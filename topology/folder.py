@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -207,22 +207,15 @@ def check_out(out: Path, overwrite: bool) -> None:
         raise ConfigError(f"output folder {out} holds something that is no run of skyray: remove it yourself")
 
 
-class InputSums:
-    """Checksums of all input files of a run, computed by a thread: 5 GB/s where they are in memory.
+def checksums(files: Sequence[Path]) -> "Future[dict[str, str]]":
+    """Checksums of all input files of a run by path, computed by a thread: 5 GB/s where they are in memory.
 
-    Parameters
-    ----------
-    files : sequence of Path
+    Its result raises InputError if a file cannot be read.
     """
-
-    def __init__(self, files: Sequence[Path]):
-        self._threads = ThreadPoolExecutor(1, "checksums")
-        self._sums = self._threads.submit(lambda: {str(path): checksum(path) for path in files})
-        self._threads.shutdown(wait=False)
-
-    def get(self) -> dict[str, str]:
-        """By path; waits for them. Raises InputError if a file cannot be read."""
-        return self._sums.result()
+    thread = ThreadPoolExecutor(1, "checksums")
+    sums = thread.submit(lambda: {str(path): checksum(path) for path in files})
+    thread.shutdown(wait=False)
+    return sums
 
 
 def input_files(messages: Path, subscriptions: Sequence[Path]) -> list[Path]:

@@ -10,6 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,9 @@ from topology.folder import (
     FINISHED,
     INTERRUPTED,
     RUNNING,
-    InputSums,
     RunFolder,
     check_out,
+    checksums,
     input_files,
     now_text,
     refuse_changed,
@@ -147,7 +148,7 @@ def _run_locked(
     on_opened: Callable[[], None],
 ) -> dict[str, Any]:
     began = time.perf_counter()  # how long people wait; no result depends on it
-    sums = InputSums(input_files(config.messages, config.subscriptions))
+    sums = checksums(input_files(config.messages, config.subscriptions))
     if resume:
         store, manifest, incarnation, aside, name = _prepare_resume(config, folder, sums)
         if aside != EMPTY_QUARANTINE:
@@ -294,7 +295,11 @@ def note_rejects(folder: RunFolder, poisons: Sequence[Poison]) -> None:
 
 
 def _checkpoints(
-    config: RunConfig, store: CheckpointStore, folder: RunFolder, sums: InputSums, values: Mapping[str, Any]
+    config: RunConfig,
+    store: CheckpointStore,
+    folder: RunFolder,
+    sums: Future,
+    values: Mapping[str, Any],
 ) -> Checkpoints | None:
     if not config.checkpoint_every:
         return None
@@ -303,7 +308,7 @@ def _checkpoints(
         store=store,
         cadence=Cadence(seconds=config.checkpoint_every),
         root=str(folder.path),
-        facts=lambda: {"settings": config.as_json(), "inputs": sums.get(), "aside": aside, "run": name},
+        facts=lambda: {"settings": config.as_json(), "inputs": sums.result(), "aside": aside, "run": name},
         incarnation=values["incarnation"],
         restarts=config.restarts,
     )
@@ -349,7 +354,7 @@ def _clear(store: CheckpointStore) -> None:
 
 
 def _prepare_resume(
-    config: RunConfig, folder: RunFolder, sums: InputSums
+    config: RunConfig, folder: RunFolder, sums: Future
 ) -> tuple[CheckpointStore, Manifest | None, int, Quarantine, str]:
     """The run's checkpoints, the one to resume from (None: the start of the stream), the next incarnation, the
     quarantine, and the run's name.
@@ -383,7 +388,7 @@ def _prepare_resume(
             )
         folder.empty()
         return store, None, incarnation, aside, name
-    refuse_changed(manifest.facts["inputs"], sums.get(), config.follow)
+    refuse_changed(manifest.facts["inputs"], sums.result(), config.follow)
     go_back(folder, store)
     (folder.path / "results.parquet").unlink(missing_ok=True)
     return store, manifest, incarnation, aside, name

@@ -86,7 +86,7 @@ def test_cutter_ends_batches_where_the_definition_does(tmp_path, cuts, late_s):
 def test_run_with_batches_by_time_is_exact(tmp_path, window, batch):
     """Of five kinds; the verifier finds the boundaries by itself."""
     work = make_work(tmp_path / "work", 600, 15, window=window, batch=batch)
-    report = verify_run(tmp_path / "work" / "quiet", all=True)
+    report = verify_run(tmp_path / "work" / "quiet")
     assert report.exact and sum(report.oracle_updates.values()) > 1_000, report.render()
     assert report.boundaries > 10
     given = {"messages": work.etl, "subscriptions": work.files, "out": tmp_path / "again", "executor": "local"}

@@ -9,7 +9,8 @@ from matching.errors import ConfigError
 from matching.model import concatenate
 from matching.space import Space
 from matching.window import Window
-from spouts.generated import GeneratedSource, GeneratedSpout, Recipe, generate_messages
+from spouts.generated import GeneratedSource, Recipe
+from tests.support.generated import GeneratedSpout, generate_messages
 
 SPACE = Space(-10.0, 40.0, 10.0, 50.0)
 COUNT = Window("count", 1000)

@@ -10,9 +10,10 @@ from matching.errors import InputError
 from matching.model import concatenate
 from matching.space import Space
 from matching.window import NO_FLOOR, Window
-from spouts.generated import Recipe, generate_messages
+from spouts.generated import Recipe
 from spouts.parquet import ParquetSpout, read_messages
 from tests.support.etl_folder import SCHEMA
+from tests.support.generated import generate_messages
 from tests.support.message_files import COUNT, EARTH, START, RecordingContext, message, write
 from tests.support.saving import through_frames
 

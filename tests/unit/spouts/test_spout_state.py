@@ -8,10 +8,11 @@ import pytest
 
 from matching.errors import CheckpointError, InputError
 from matching.window import Window
-from spouts.generated import GeneratedSpout, Recipe
+from spouts.generated import Recipe
 from spouts.paced import GeneratedSubscriptions, PacedSpout
 from spouts.parquet import ParquetSpout
 from spouts.subscriptions import SubscriptionSpout
+from tests.support.generated import GeneratedSpout
 from tests.support.message_files import COUNT, EARTH, RecordingContext, message, write, write_manifest
 from tests.support.saving import through_frames
 from tests.support.subscription_rows import WORDS, boolean, gone, topk
