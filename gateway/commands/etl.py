@@ -16,14 +16,11 @@ import typer
 from msgspec.json import decode
 
 from gateway.shell.options import Command, Json, Late, example, of_signature
-from gateway.shell.terminal import Terminal, cell, table
+from gateway.shell.terminal import Terminal, cell, shortened, table
 from matching.reasons import REASONS
 
 #: Options that are not called as their field is; that a field is a column's name goes without saying.
 CALLED = {"input_format": "format", "csv_delimiter": "delimiter", "stem_language": "stem"}
-
-#: Longest value that is shown whole.
-LONGEST = 48
 
 #: A stage has to take so many seconds for its rows a second to mean anything.
 RATED_S = 1.0
@@ -114,18 +111,20 @@ def try_shown(terminal: Terminal, options: Mapping[str, Any], rows: int) -> int:
 
 def print_trial(out: Any, found: Mapping[str, Any]) -> None:
     """What `spark_etl.trial.try_rows` gives, for people."""
-    seen = [(one["name"], one["rows"], _short(one["example"]), one["taken_for"] or "") for one in found["columns_seen"]]
+    seen = [
+        (one["name"], one["rows"], shortened(one["example"]), one["taken_for"] or "") for one in found["columns_seen"]
+    ]
     out.print(table(("column", "rows", "such as", "taken for"), seen, right=(1,), title="Columns"))
     _print_columns(out, found["columns"], found["columns_found"], {one["name"] for one in found["columns_seen"]})
     _print_counts(out, found)
     rejects = [
-        (one["reason"], _meaning(one), f"{one['file']}:{one['line']}", _short(one["row"]))
+        (one["reason"], _meaning(one), f"{one['file']}:{one['line']}", shortened(one["row"]))
         for one in found["rejected_examples"]
     ]
     if rejects:
         out.print(table(("reason", "meaning", "where", "row"), rejects, title="Rejected, for example"))
     cleaned = [
-        (one["message_id"], one["event_time"], f"{one['lon']:g}, {one['lat']:g}", _short(one["text"]), one["terms"])
+        (one["message_id"], one["event_time"], f"{one['lon']:g}, {one['lat']:g}", shortened(one["text"]), one["terms"])
         for one in found["cleaned"]
     ]
     out.print(table(("id", "time", "lon, lat", "text", "terms"), cleaned, title="Cleaned, for example"))
@@ -181,8 +180,3 @@ def _meaning(rejected: Mapping[str, Any]) -> str:
 
 def _rate(rows: int, seconds: float) -> str:
     return f"{rows / max(seconds, 0.001):,.0f} rows/s"
-
-
-def _short(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

@@ -6,6 +6,7 @@ progress display in `gateway/shell/progress.py`.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -108,21 +109,14 @@ def batches_of(config: "RunConfig") -> int | None:
     """How many batches the stream has, None while the ETL still writes, or where time ends them."""
     from matching.window import Window
     from spouts.cuts import Cuts
+    from spouts.parquet import read_manifest
 
-    kept = kept_messages(config.messages)
-    if kept is None or config.follow:
+    kept = None
+    with suppress(InputError):
+        kept = (read_manifest(config.messages) or {}).get("kept")
+    if not isinstance(kept, int) or config.follow:
         return None
     cuts = Cuts.parse(config.batch, Window.parse(config.window))
     if cuts.step_us or cuts.log:
         return None
     return -(-min(kept, config.limit or kept) // cuts.messages)
-
-
-def kept_messages(etl_dir: Path) -> int | None:
-    """Number of messages of an ETL folder by its manifest; None without a readable one."""
-    import msgspec
-
-    try:
-        return int(msgspec.json.decode((etl_dir / "manifest.json").read_bytes())["kept"])
-    except (OSError, KeyError, TypeError, msgspec.DecodeError):
-        return None

@@ -66,14 +66,14 @@ def show(
 
 
 def _results(terminal: Terminal, run: Any, wanted: list[str], limit: int, csv: bool, picture: Path | None) -> int:
-    from gateway.runs.showing import RESULT_COLUMNS, flat_results, result_lines, result_stream, who_got_what, write_csv
+    from gateway.runs.showing import RESULT_COLUMNS, flat_results, result_lines, result_lists, result_stream, write_csv
 
     if picture is None:
         payload = result_stream(run, wanted, limit)
     else:
         from gateway.runs.picture import draw_results
 
-        payload = who_got_what(run, wanted, limit)
+        payload = result_lists(run, wanted, limit)
         payload |= {"map": picture, "not_drawn": draw_results(payload, picture)}
     if csv:
         free = run.free_columns(set(wanted) or None)

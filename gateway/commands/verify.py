@@ -51,4 +51,4 @@ def verify_shown(terminal: Terminal, run_dir: Path, sample: int | None, seed: in
         def on_progress(messages: int, of: int, updates: int) -> None:
             show(messages, of, updates=updates)
 
-        return verify_run(run_dir, sample=sample, all=sample is None, seed=seed, on_progress=on_progress, plain=plain)
+        return verify_run(run_dir, sample=sample, seed=seed, on_progress=on_progress, plain=plain)

@@ -43,7 +43,7 @@ def draw_results(payload: Mapping[str, Any], path: Path) -> list[str]:
     Parameters
     ----------
     payload : mapping
-        Of `gateway.runs.showing.who_got_what`.
+        Of `gateway.runs.showing.result_lists`.
     path : Path
         Ends in .png, .svg or .pdf.
 

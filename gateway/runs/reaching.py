@@ -17,12 +17,13 @@ from matching.errors import ConfigError
 from matching.half_life import EPOCH_US, HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.naive import DecayModel, Message, subscriptions_of
+from matching.naive import DecayModel, Extras, Message, messages_of, subscriptions_of
 from matching.reasons import explain as what_is
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import RawMessage, message_row
-from matching.window import NO_FLOOR
+from matching.window import NO_FLOOR, Window
+from spouts.parsed import message_batch
 from spouts.parquet import world_of
 from spouts.subscriptions import FILE_REASONS, load_changes, load_vocabulary
 
@@ -112,26 +113,11 @@ def _message(text: str, place: str, vocabulary: Vocabulary, space: Space, kinds:
     parsed = message_row(RawMessage(text=text, lon=lon, lat=lat), space)
     if isinstance(parsed, str):
         raise ConfigError(f"this message would be rejected as {parsed}: {what_is(parsed, kinds)}")
+    parsed = parsed._replace(event_time_us=EPOCH_US)
     counts = vocabulary.count_terms(parsed.text)
-    vector = vocabulary.unit_vector(counts)
-    x, y = space.project(np.float64(parsed.lon), np.float64(parsed.lat))  # type: ignore[arg-type]
-    terms = vector.terms.tolist()
-    message = Message(
-        0,
-        float(x),
-        float(y),
-        parsed.lon,
-        parsed.lat,
-        parsed.lon,
-        parsed.lat,
-        0,
-        dict(zip(terms, vector.weights.tolist(), strict=True)),
-        dict(zip(terms, vector.counts.tolist(), strict=True)),
-        EPOCH_US,
-        parsed.object_id,
-        0,
-    )
-    return message, [word for word in counts if vocabulary.id_of(word) is None]
+    batch = message_batch([parsed], [vocabulary.unit_vector(counts)], 0, space, Window("count", 1))
+    extras = Extras([EPOCH_US], batch.counts.tolist())
+    return next(messages_of(batch, extras)), [word for word in counts if vocabulary.id_of(word) is None]
 
 
 def _decay(vocabulary: Vocabulary) -> DecayModel:

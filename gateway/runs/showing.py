@@ -28,8 +28,8 @@ from matching.model import Int64
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
-#: Longest text of a short list, and longest id that is not replaced by `seq:N`.
-LONGEST_TEXT, LONGEST_ID = 48, 36
+#: Longest id that is not replaced by `seq:N`.
+LONGEST_ID = 36
 #: Decimals of degrees (about 1 km).
 PLACE_DECIMALS = 2
 #: Updates in a group of subscriptions, the first group and the others.
@@ -48,7 +48,7 @@ UPDATE_COLUMNS = ("as_of", "subscription_id", "message_id", "seq", "change", "sc
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def who_got_what(run: Run, wanted: Sequence[str], limit: int) -> dict[str, Any]:
+def result_lists(run: Run, wanted: Sequence[str], limit: int) -> dict[str, Any]:
     """`result_stream` in memory, for a few subscriptions."""
     payload = result_stream(run, wanted, limit)
     subscriptions = [one | {"results": list(one["results"])} for one in payload["subscriptions"]]
@@ -371,12 +371,6 @@ def _score(row: Mapping[str, Any], run: Run) -> str:
         return f"{math.exp(min(0.0, score - age_s * fading.log_base_per_s)):.3g}"
     both = [score] if row.get("text_score") is None else [score, row["text_score"]]
     return ", ".join(f"{one:.3g}" for one in both)
-
-
-def shortened(text: str, longest: int = LONGEST_TEXT) -> str:
-    """The beginning of a text, on one line."""
-    text = " ".join(text.split())
-    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 # ------------------------------------------------------------------------------------------------ for machines

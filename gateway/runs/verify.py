@@ -100,7 +100,6 @@ class VerifyReport:
 def verify_run(
     run_dir: str | os.PathLike[str],
     sample: int | None = None,
-    all: bool = False,
     seed: int = 0,
     on_progress: Progress | None = None,
     kinds: Kinds = KINDS,
@@ -113,7 +112,7 @@ def verify_run(
     run_dir : path
         The `--out` of a finished `skyray run`.
     sample : int, optional
-        Subscriptions of each kind to compare; None for all of them, as does `all`.
+        Subscriptions of each kind to compare; None for all of them.
     seed : int
         Of the sample.
     on_progress : callable, optional
@@ -141,7 +140,7 @@ def verify_run(
         raise ConfigError(f"sample {sample}: compare at least one subscription of each kind, or all")
     run = Run(run_dir, kinds)
     require_results(run)
-    chosen = choose(run.changes, None if all else sample, seed)
+    chosen = choose(run.changes, sample, seed)
     truth = replay_oracle(run, chosen, on_progress, plain)
     report = VerifyReport(
         sampled=len(chosen.ids) < len(chosen.all_ids),

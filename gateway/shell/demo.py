@@ -17,7 +17,7 @@ from gateway.commands.verify import verify_shown
 from gateway.runs.distance import distance_km
 from gateway.shell.places import check_places, write_places
 from gateway.shell.progress import print_summary
-from gateway.shell.terminal import Terminal, table
+from gateway.shell.terminal import Terminal, shortened, table
 from matching.errors import ConfigError
 
 #: File that identifies a demo's work folder.
@@ -230,7 +230,7 @@ def _print(out: Any, payload: dict[str, Any], verdict: Any) -> None:
         (
             row["kind"],
             f"{' '.join(row['common'])} ({len(row['common'])} of {len(row['keywords'])})",
-            _shorten(row["text"]),
+            shortened(row["text"], LONGEST_TEXT),
             "in region" if row["distance_km"] is None else f"{row['distance_km']:,.0f}",
             row["score"],
         )
@@ -241,7 +241,3 @@ def _print(out: Any, payload: dict[str, Any], verdict: Any) -> None:
     out.print(verdict.render(), markup=False)
     spent = ", ".join(f"{name} {value:.0f} s" for name, value in payload["seconds"].items())
     out.print(f"{sum(payload['seconds'].values()):.0f} s in all: {spent}; everything is in {payload['out']}")
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"

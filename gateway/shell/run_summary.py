@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.shell.progress import headline, print_summary
-from gateway.shell.terminal import cell, table
+from gateway.shell.terminal import cell, shortened, table
 
 #: How many results end a run.
 SHOWN = 5
@@ -52,9 +52,9 @@ def nothing_usable(report: Mapping[str, Any]) -> str | None:
 def _some_results(folder: Path) -> list[list[Any]]:
     """Subscription, words, text and place of a few results of different subscriptions."""
     from gateway.runs.reader import Run
-    from gateway.runs.showing import flat_results, shortened, who_got_what
+    from gateway.runs.showing import flat_results, result_lists
 
-    payload = who_got_what(Run(folder), [], SHOWN)
+    payload = result_lists(Run(folder), [], SHOWN)
     firsts = [one | {"results": one["results"][:1]} for one in payload["subscriptions"]]
     return [
         [row["subscription_id"], " ".join(row["words"]), shortened(row["text"]), f"{row['lon']:.2f} {row['lat']:.2f}"]

@@ -312,6 +312,12 @@ def cell(value: Any) -> str:
     return shown(_worded(value))
 
 
+def shortened(value: Any, longest: int = 48) -> str:
+    """The beginning of a value, on one line."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 def _worded(value: Any) -> str:
     if value is None:
         return "-"

@@ -154,7 +154,7 @@ def test_doors_tell_the_same_of_any_stream(words, tmp_path, seed, window):
     assert report["digest"] == digest and delivered(again) == delivered(live)
     assert report["spouts"]["messages"]["ahead"] == stream.gate.set_aside["ahead"]
     for folder in (live, again):
-        verdict = verify_run(folder, all=True)
+        verdict = verify_run(folder)
         assert verdict.exact, verdict.render()
         assert sum(verdict.delivered_updates.values()) == sum(expected.values())
 
@@ -188,7 +188,7 @@ def test_doors_etl_and_run_tell_what_live_does(tmp_path):
         report = by_run(etl, live, window, run)
         assert delivered(run, "message_id") == delivered(live, "message_id")
         assert report["spouts"]["messages"]["ahead"] == stream.gate.set_aside["ahead"] > 0
-        assert verify_run(run, all=True).exact and verify_run(live, all=True).exact
+        assert verify_run(run).exact and verify_run(live).exact
 
 
 @pytest.mark.ray
@@ -210,7 +210,7 @@ def test_live_decides_once_who_is_dated_too_far_ahead(words, tmp_path):
     second = Stream(words, tmp_path / "live", window="time:1500", now=lambda: NOW_S + 1e9)
     digest = second.finish(second.match())
     assert counted(second.told) == by_oracle(batches, "time:1500", words)
-    assert verify_run(tmp_path / "live", all=True).exact
+    assert verify_run(tmp_path / "live").exact
     assert digest_of_run(tmp_path / "live", tmp_path / "again", world=BOX, max_ahead=0.0) == digest
 
 
@@ -222,7 +222,7 @@ def test_live_message_id_that_comes_twice_is_one_rule_at_every_door(words, tmp_p
     take_all(stream, [Batch([{"subscribe": skyline}], [first, second, first])])
     digest = stream.finish(stream.match())
     assert [(row["change"], row["message_id"], row["seq"]) for row in stream.told] == [("enter", "A", 2)]
-    verdict = verify_run(tmp_path / "out", all=True)
+    verdict = verify_run(tmp_path / "out")
     assert verdict.exact, verdict.render()
     assert digest_of_run(tmp_path / "out", tmp_path / "again") == digest
 

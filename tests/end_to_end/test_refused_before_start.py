@@ -85,7 +85,7 @@ def test_word_skyline_and_rows_set_aside_are_no_reason_to_refuse(etl, tmp_path, 
     assert run(etl, [write(tmp_path / "rows.jsonl", rows)], tmp_path / "out", router, "local") == 0
     spout = json.loads(capsys.readouterr().out)["spouts"]["subscriptions"]
     assert (spout["accepted"], spout["rejected"]) == (3, 3)
-    assert verify_run(tmp_path / "out", all=True).exact
+    assert verify_run(tmp_path / "out").exact
 
 
 @pytest.mark.parametrize("router", ["hashing", "location"])
@@ -93,7 +93,7 @@ def test_other_routers_place_what_these_refuse(etl, tmp_path, monkeypatch, route
     monkeypatch.chdir(tmp_path)
     files = [write(tmp_path / "rows.jsonl", [TOPK, ALL, ANY, SKYLINE])]
     assert run(etl, files, tmp_path / "out", router, "local") == 0
-    assert verify_run(tmp_path / "out", all=True).exact
+    assert verify_run(tmp_path / "out").exact
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_window_indexes_of_several_kinds_are_taken_and_the_run_is_exact(etl, tmp
     assert run(etl, files, tmp_path / "out", "hashing", "local", more) == 0
     settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
     assert settings["window_index"] == {"topk": "il_quadtree", "skyline": "inverted"}
-    assert verify_run(tmp_path / "out", all=True).exact
+    assert verify_run(tmp_path / "out").exact
 
 
 def shown(capsys, *arguments):

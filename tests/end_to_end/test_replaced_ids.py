@@ -77,7 +77,7 @@ def execute(etl: Path, router: str, seed: int, folder: Path) -> tuple[dict, Veri
         query_bolts=4,
         tuple_bolts=2,
     )
-    return running.run(config), verify_run(config.out, all=True)
+    return running.run(config), verify_run(config.out)
 
 
 @pytest.mark.parametrize("router", KINDS)

@@ -63,7 +63,7 @@ def test_poisoned_messages_are_set_aside_and_all_else_is_exact(work, tmp_path, m
     assert Quarantine.of(report["aside"]) == Quarantine(tuple((seq, seq) for seq in seqs))
     rejects = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
     assert [row["seq"] for row in rejects] == seqs and all("this row is poison" in row["what"] for row in rejects)
-    verdict = verify_run(tmp_path / "out", all=True)
+    verdict = verify_run(tmp_path / "out")
     assert verdict.exact and sum(verdict.oracle_updates.values()) > 1_000, verdict.render()
     assert report["digest"] != work.digest, "setting them aside changed nothing"
 
@@ -72,7 +72,7 @@ def test_poisoned_subscription_is_set_aside_and_all_else_is_exact(work, tmp_path
     poison(monkeypatch, numbers=[7])
     report = run(config_of(work, tmp_path / "out"))
     assert report["aside"] == {"messages": [], "subscriptions": [[7, 7]]}
-    verdict = verify_run(tmp_path / "out", all=True)
+    verdict = verify_run(tmp_path / "out")
     assert verdict.exact and sum(verdict.oracle_updates.values()) > 1_000, verdict.render()
 
 
@@ -122,4 +122,4 @@ def test_run_gone_on_with_leaves_aside_whoever_was_set_aside(work, tmp_path, mon
     assert 160 < report["limit"] < 600
     report = run(config_of(work, tmp_path / "out"), resume=True)
     assert report["state"] == "finished" and report["aside"]["messages"] == [[seq, seq]]
-    assert verify_run(tmp_path / "out", all=True).exact
+    assert verify_run(tmp_path / "out").exact

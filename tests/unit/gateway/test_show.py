@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gateway import cli
-from gateway.runs.showing import shortened
+from gateway.shell.terminal import shortened
 from matching.errors import TopologyError
 from spouts.subscriptions import load_vocabulary
 from tests.support.small_runs import small_run

@@ -152,7 +152,7 @@ def test_quiet_stream_tells_what_the_oracle_does_and_a_run_over_its_folder_the_s
     assert len(stream.journal.marks) > 20 and story.left > 5, "the clock must have had something to do"
     digest = stream.finish(stream.match())
     assert counted(stream.told) == story.expected
-    verdict = verify_run(tmp_path / "out", all=True)
+    verdict = verify_run(tmp_path / "out")
     assert verdict.exact and sum(verdict.delivered_updates.values()) == sum(story.expected.values()), verdict
     assert digest_of_run(tmp_path / "out", tmp_path / "run") == digest
     boundaries = pq.read_table(tmp_path / "out" / "boundaries.parquet").to_pylist()
@@ -185,7 +185,7 @@ def test_quiet_stream_that_is_gone_on_with_takes_marks_from_the_log(words, tmp_p
         report = stream.match()
     digest = stream.finish(report)
     assert story.left > 3
-    assert verify_run(out, all=True).exact
+    assert verify_run(out).exact
     assert digest_of_run(out, tmp_path / "run") == digest
     assert sum(story.expected.values()) == sum(report["delivery"]["updates"].values())
 
@@ -225,6 +225,6 @@ def test_command_lets_what_has_expired_leave_while_nothing_comes(words, tmp_path
     assert changes == Counter(
         (change, name, f"m{number}") for change in ("enter", "leave") for name in ("s1", "s2") for number in range(2)
     )
-    verdict = verify_run(out, all=True)
+    verdict = verify_run(out)
     assert verdict.exact and sum(verdict.delivered_updates.values()) == 8, verdict
     assert read_status(out)["messages"] == 2

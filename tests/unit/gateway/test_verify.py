@@ -91,7 +91,7 @@ def change_results(folder: Path, change) -> None:
 
 
 def test_verify_whole_run_is_exact_and_not_vacuous(finished):
-    report = verify_run(finished, all=True)
+    report = verify_run(finished)
     assert report.exact, report.render()
     assert (report.messages, report.boundaries) == (MESSAGES, -(-MESSAGES // BATCH))
     assert report.oracle_updates == report.delivered_updates

@@ -167,7 +167,7 @@ def verify_with(finished: Path, place: Path, rows: list[dict], files: int = 1) -
     for part in range(files):
         table = pa.Table.from_pylist(rows[part * size : part * size + size], UPDATE_SCHEMA)
         pq.write_table(table, place / "updates" / f"part-{part:05d}.parquet")
-    return verify_run(place, all=True)
+    return verify_run(place)
 
 
 def updates_of(finished: Path) -> list[dict]:
