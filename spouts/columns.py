@@ -31,6 +31,15 @@ OBJECT_COLUMNS = ("object_id", "op")
 #: Marks messages that a live stream quarantined for their date.
 AHEAD = "ahead"
 _TIME = pa.timestamp("us", "UTC")
+#: Columns of message files, as readers of single columns get them.
+TYPES = {
+    **_REQUIRED,
+    **dict.fromkeys(SIDES, pa.float64()),
+    "event_time": _TIME,
+    "object_id": pa.string(),
+    "op": pa.int64(),
+    AHEAD: pa.bool_(),
+}
 REMEDY = "run the ETL again, or restore the file"
 
 

@@ -9,7 +9,7 @@ Next: `spouts.cutting` (how rows become batches), then `bolts.distribution` (whi
 import itertools
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from bolts.payloads import StreamBatch
 from matching.errors import InputError
 from matching.space import Space
 from matching.window import Window
-from spouts.columns import OBJECT_COLUMNS, REMEDY, Columns, damaged, first_line, has_column, null_times
+from spouts.columns import OBJECT_COLUMNS, REMEDY, TYPES, Columns, damaged, first_line, has_column, null_times
 from spouts.cuts import Cuts
 from spouts.cutting import Cutter, MessageSpout, Rows, Source, read_all
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
@@ -316,6 +316,28 @@ def list_message_files(directory: str | os.PathLike[str]) -> list[Path]:
     """The message files of an ETL directory in the order of seq, which is the order of their names."""
     # A name with a leading dot or underscore is that of an unfinished file.
     return sorted(path for path in Path(directory, "messages").glob("*.parquet") if path.name[0] not in "._")
+
+
+def read_columns(
+    directory: str | os.PathLike[str], columns: Sequence[str], where_present: Collection[str] = (), rows: int = 1 << 16
+) -> Iterator[pa.RecordBatch]:
+    """Columns of an ETL directory's messages, in batches; those of `where_present` if a file has them.
+
+    Raises InputError if a file cannot be read, or lacks one of `columns`.
+    """
+    for path in list_message_files(directory):
+        try:
+            with pq.ParquetFile(path) as file:
+                present = file.schema_arrow.names
+                if missing := [name for name in columns if name not in present]:
+                    raise damaged(path, f"column {missing[0]!r} is missing")
+                wanted = [*columns, *(name for name in where_present if name in present)]
+                schema = pa.schema([(name, TYPES[name]) for name in wanted])
+                for batch in file.iter_batches(rows, columns=wanted, use_threads=False):
+                    batch.validate(full=True)  # or text that is not UTF-8 raises where it is looked at
+                    yield batch.select(wanted).cast(schema)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise damaged(path, f"cannot be read as Parquet ({first_line(error)})") from error
 
 
 def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:

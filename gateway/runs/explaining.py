@@ -5,16 +5,16 @@ with keywords, ids and texts. Read on there for the rules.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
-import pyarrow.parquet as pq
 
 from gateway.runs.match_rules import REASONS, Scene, Verdict, judge
-from gateway.runs.message_rows import Row, broken_file
+from gateway.runs.message_rows import Row
 from gateway.runs.oracle_replay import CHUNK, MessageExtras, boundary_ends, relevant_rows
 from gateway.runs.reader import Run, Subscriber
 from matching.errors import ConfigError, InputError
@@ -25,7 +25,7 @@ from matching.naive import Message, Subscription, messages_of, subscriptions_of
 from matching.text import Vocabulary
 from matching.window import NO_FLOOR, stream_time
 from spouts.quarantine import without_terms
-from spouts.parquet import is_live, list_message_files, read_messages
+from spouts.parquet import is_live, read_columns, read_messages
 from spouts.subscriptions import NEVER
 
 #: Rivals that are listed.
@@ -143,16 +143,12 @@ def find_message(etl: Path, message_id: str) -> int:
     first, found = 0, None
     named = message_id.removeprefix("seq:")
     by_seq = int(named) if message_id.startswith("seq:") and named.isdecimal() and len(named) < 19 else None
-    for path in list_message_files(etl):
-        try:
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(CHUNK, columns=["message_id"], use_threads=False):
-                    places = pc.indices_nonzero(pc.equal(batch.column(0).cast(pa.string()), message_id))
-                    if len(places):
-                        found = first + places[-1].as_py()
-                    first += len(batch)
-        except (OSError, KeyError, pa.ArrowException, UnicodeEncodeError) as error:
-            raise broken_file(path, error) from error
+    for batch in read_columns(etl, ["message_id"], rows=CHUNK):
+        with suppress(UnicodeEncodeError):  # no message has such an id
+            places = pc.indices_nonzero(pc.equal(batch.column(0), message_id))
+            if len(places):
+                found = first + places[-1].as_py()
+        first += len(batch)
     if found is not None:
         return found
     if by_seq is not None and by_seq < first:

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from gateway.runs.oracles import BulkRun, PlainRun
-from gateway.runs.reader import Run, broken_file, read_table
+from gateway.runs.reader import Run
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind
 from matching.model import Int64, MessageBatch, ResultBatch, UpdateBatch, concatenate, empty
@@ -25,7 +24,7 @@ from matching.window import NO_FLOOR, Boundary, stream_time
 from spouts.quarantine import without_terms
 from spouts.columns import AHEAD
 from spouts.cuts import read_ends
-from spouts.parquet import list_message_files, read_messages
+from spouts.parquet import read_columns, read_messages
 from spouts.subscriptions import Changes
 from topology.folder import REPORT
 
@@ -102,11 +101,10 @@ def boundary_ends(run: Run, messages: int) -> Int64:
 def _ends_by_time(etl: Path, messages: int, size: int, step_us: int, latest_us: int | None) -> Int64:
     """Last seqs of batches that end after `size` messages or before the first one of a later multiple of `step_us`."""
     times: list[int | None] = []
-    for path in list_message_files(etl):
-        live = AHEAD in pq.read_schema(path).names
-        table = read_table(path, ["event_time", *([AHEAD] if live else [])])
-        column = table.column("event_time").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-        times += (pc.if_else(table[AHEAD], None, column) if live else column).to_pylist()
+    for batch in read_columns(etl, ["event_time"], [AHEAD]):
+        column = batch.column("event_time").cast(pa.int64())
+        live = AHEAD in batch.schema.names
+        times += (pc.if_else(batch.column(AHEAD), None, column) if live else column).to_pylist()
     ends, first, latest = [], 0, None
     for seq, time_us in enumerate(times[:messages]):
         if latest_us is not None and time_us is not None and time_us > latest_us:
@@ -275,13 +273,8 @@ def score_bits(score: NDArray[np.float64]) -> Int64:
 def _read_objects(etl: Path) -> tuple[list[str], list[int]]:
     """`object_id` and `op` of all messages; the message id and 0 by default."""
     objects, deletes = [], []
-    for path in list_message_files(etl):
-        try:
-            present = pq.read_schema(path).names
-        except (OSError, pa.ArrowException) as error:
-            raise broken_file(path, error) from error
-        names = ["message_id", *(name for name in ("object_id", "op") if name in present)]
-        for row in read_table(path, names).to_pylist():
+    for batch in read_columns(etl, ["message_id"], ("object_id", "op")):
+        for row in batch.to_pylist():
             objects.append(row["message_id"] if row.get("object_id") is None else row["object_id"])
             deletes.append(row.get("op") or 0)
     return objects, deletes

@@ -489,16 +489,6 @@ def read_results(folder: Path) -> pa.Table:
     return pa.concat_tables([RESULT_SCHEMA.empty_table(), *pieces])
 
 
-def read_table(path: Path, columns: list[str]) -> pa.Table:
-    """Columns of a Parquet file. Raises InputError if it cannot be read or lacks one."""
-    try:
-        table = pq.read_table(path, columns=columns)
-        table.validate(full=True)  # or text that is not UTF-8 raises where it is looked at
-        return table
-    except (OSError, KeyError, pa.ArrowException) as error:
-        raise broken_file(path, error) from error
-
-
 def _whole(path: Path, table: pa.Table, nullable: Collection[str]) -> pa.Table:
     """The table, if nothing is null that must not be."""
     for name in table.column_names:

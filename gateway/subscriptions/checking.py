@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from gateway.runs.reader import broken_file, subscriber
+from gateway.runs.reader import subscriber
 from matching.fields import identifier
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
@@ -25,7 +24,7 @@ from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, misspelt, subscription_row
 from spark_etl.span import span_us
 from spouts.lines import read_rows
-from spouts.parquet import list_message_files, world_of
+from spouts.parquet import read_columns, world_of
 from spouts.subscriptions import FILE_REASONS, load_vocabulary
 
 #: How the expected matches are found, for people.
@@ -165,25 +164,16 @@ def _met(parsed: ParsedSubscription, kind: Kind, stream: _Stream) -> int:
 def _read(etl: Path, terms: int) -> _Stream:
     """The messages by term."""
     flat, owner, boxes, times, first = [], [], [], [], 0
-    for path in list_message_files(etl):
-        try:
-            with pq.ParquetFile(path) as file:
-                present = set(file.schema_arrow.names)
-                wanted = ["lon", "lat", "terms", *({"west", "south", "east", "north", "event_time"} & present)]
-                for batch in file.iter_batches(1 << 16, columns=wanted, use_threads=False):
-                    lists: Any = batch.column("terms")
-                    lengths = lists.value_lengths().fill_null(0).to_numpy()
-                    flat.append(lists.flatten().to_numpy())
-                    owner.append(first + np.repeat(np.arange(len(batch)), lengths))
-                    boxes.append(np.stack([_side(batch, *each) for each in _SIDES]))
-                    if "event_time" in present:
-                        moments = (
-                            batch.column("event_time").drop_null().cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-                        )
-                        times += [moments.to_numpy()] if len(moments) else []
-                    first += len(batch)
-        except (OSError, KeyError, pa.ArrowException) as error:
-            raise broken_file(path, error) from error
+    for batch in read_columns(etl, ["lon", "lat", "terms"], ("west", "south", "east", "north", "event_time")):
+        lists: Any = batch.column("terms")
+        lengths = lists.value_lengths().fill_null(0).to_numpy()
+        flat.append(lists.flatten().to_numpy())
+        owner.append(first + np.repeat(np.arange(len(batch)), lengths))
+        boxes.append(np.stack([_side(batch, *each) for each in _SIDES]))
+        if "event_time" in batch.schema.names:
+            moments = batch.column("event_time").drop_null().cast(pa.int64())
+            times += [moments.to_numpy()] if len(moments) else []
+        first += len(batch)
     all_terms = np.concatenate([np.zeros(0, np.int32), *flat])
     order = np.argsort(all_terms, kind="stable")
     rows = np.concatenate([np.zeros(0, np.int64), *owner])[order]

@@ -25,7 +25,7 @@ from matching.kind_table import Kind, Kinds, Recipe
 from matching.kinds import KINDS
 from matching.model import Float64, Int32, Int64, take_ragged
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
-from spouts.parquet import list_message_files
+from spouts.parquet import list_message_files, read_columns
 
 #: Subscriptions made at a time. Part of the recipe: another number draws other subscriptions from the same seed.
 CHUNK = 50_000
@@ -196,8 +196,7 @@ def _check(
 
 def _read(directory: Path) -> _Stream:
     """Places and terms of all messages that have terms, and the vocabulary."""
-    files = list_message_files(directory)
-    if not files:
+    if not list_message_files(directory):
         raise InputError("missing_file", f"{directory}: has no messages/*.parquet; give what `skyray etl` wrote")
     path = directory / "vocabulary.parquet"
     try:
@@ -205,19 +204,18 @@ def _read(directory: Path) -> _Stream:
         vocabulary.validate(full=True)
         words = vocabulary.column("term").to_pylist()
         frequency = vocabulary.column("document_frequency").to_numpy().astype(np.int64)
-        tables = []
-        for path in files:
-            tables.append(pq.read_table(path, columns=["lon", "lat", "terms"]))
-        table = pa.concat_tables(tables)
-        lists = table.column("terms").combine_chunks()
-        counts = lists.value_lengths().fill_null(0).to_numpy().astype(np.int64)
-        terms = lists.flatten().to_numpy().astype(np.int32)
-        lon, lat = table.column("lon").to_numpy(), table.column("lat").to_numpy()
     except (OSError, KeyError, pa.ArrowException) as error:
         reason = (str(error).splitlines() or ["damaged"])[0]
         raise InputError("broken_file", f"{path}: cannot be read ({reason}); run the ETL again") from error
+    table = pa.Table.from_batches(read_columns(directory, ["lon", "lat", "terms"]))
+    lists = table.column("terms").combine_chunks()
+    counts = lists.value_lengths().fill_null(0).to_numpy().astype(np.int64)
+    terms = lists.flatten().to_numpy()
+    lon, lat = table.column("lon").to_numpy(), table.column("lat").to_numpy()
     if terms.size and not (terms.min() >= 0 and terms.max() < len(words)):
-        raise InputError("broken_file", f"{path}: names terms that vocabulary.parquet lacks; run the ETL again")
+        raise InputError(
+            "broken_file", f"{directory}: has messages with terms that vocabulary.parquet lacks; run the ETL again"
+        )
     full = counts > 0
     if not full.any():
         raise InputError("no_terms", f"{directory}: no message has a term to make subscriptions from")
