@@ -65,7 +65,6 @@ class Cuts(NamedTuple):
         )
 
     def as_json(self) -> Mapping[str, int | str]:
-        """For `run.json`."""
         if self.log:
             return {"logged": self.log}
         return {"batch": self.messages} | ({"time_us": self.step_us} if self.step_us else {})

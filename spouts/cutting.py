@@ -66,9 +66,7 @@ class Source(Protocol):
         """Whether there will be no more rows."""
         ...
 
-    def close(self) -> None:
-        """Release resources."""
-        ...
+    def close(self) -> None: ...
 
 
 def cut_names(names: Names, first: int, last: int) -> Names:
@@ -164,7 +162,6 @@ class Cutter:
         return self._waiting_rows >= self._wanted()
 
     def feed(self, rows: Rows) -> None:
-        """Take the next rows of the stream."""
         if len(rows.messages):
             if rows.event_time_us is not None:
                 self._steps.feed(self.next_seq + self._waiting_rows, rows.event_time_us)

@@ -102,7 +102,6 @@ class GeneratedSource(Source):
         return Rows(messages, _number_names(seq), times if self.window.kind == "time" else None)
 
     def skip_to(self, seq: int) -> None:
-        """See `Source.skip_to`. O(1)."""
         self._piece = seq // _PIECE_ROWS
 
     @property

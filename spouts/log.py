@@ -46,7 +46,6 @@ class Record(NamedTuple):
         return len(self.lines) - len(self.changes)
 
     def message_lines(self) -> list[bytes]:
-        """The messages."""
         changes = frozenset(self.changes)
         return [line for place, line in enumerate(self.lines) if place not in changes]
 
@@ -175,7 +174,6 @@ class LogReader:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -109,7 +109,6 @@ class PacedSpout(MessageSpout):
         return self._start_s is not None and self._due_at(self.cutter.next_seq) <= self._context.now()
 
     def _due_at(self, first: int) -> float:
-        """When the batch from message `first` on is due."""
         start_s, rate = self._start_s or 0.0, self.rate
         size = min(self._largest, (self.cutter.limit or first) - first)
         due_s = start_s + (first + size) / rate

@@ -60,7 +60,6 @@ def vector_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> TermVector:
 
 
 def objects_of(parsed: Sequence[ParsedMessage]) -> Objects:
-    """Objects of messages."""
     return Objects([one.object_id for one in parsed], np.array([one.op == 1 for one in parsed], np.bool_))
 
 

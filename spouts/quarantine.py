@@ -25,11 +25,9 @@ class Quarantine(NamedTuple):
         return cls(*(tuple((int(first), int(last)) for first, last in ranges.get(name, ())) for name in cls._fields))
 
     def as_json(self) -> dict[str, list[list[int]]]:
-        """JSON-ready."""
         return {name: [list(each) for each in ranges] for name, ranges in self._asdict().items()}
 
     def with_more(self, messages: Sequence[tuple[int, int]] = (), subscriptions: Sequence[tuple[int, int]] = ()) -> Any:
-        """With these ranges added."""
         return Quarantine((*self.messages, *messages), (*self.subscriptions, *subscriptions))
 
 

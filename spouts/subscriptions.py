@@ -120,11 +120,9 @@ class Changes:
         return self._added_sent, self._removed_sent
 
     def resume_after(self, added: int, removed: int) -> None:
-        """Set the numbers of `emitted`."""
         self._added_sent, self._removed_sent = added, removed
 
     def not_reached(self) -> dict[str, int]:
-        """Number of changes that were not emitted."""
         return {
             "added": len(self.table) - self._added_sent,
             "removed": self.removed.number.shape[0] - self._removed_sent,
@@ -451,7 +449,6 @@ class _Rejects:
                 self._file.close()
 
     def add(self, path: str, line: int, reason: str, row: Mapping[str, Any] | None) -> None:
-        """Refuse a row."""
         self.counts[reason] += 1
         if self.path is None:
             return

@@ -89,7 +89,6 @@ class Versions:
 
     @property
     def retained(self) -> int:
-        """Number of retained messages and objects."""
         return sum(len(piece.messages) for piece in self._pieces) + len(self._current)
 
     def _contents(self, seqs: Int64, floor: int) -> MessageBatch:

@@ -166,7 +166,6 @@ def _execute(
     on_progress: Callable[[Any], None] | None,
     checkpoints: Checkpoints | None,
 ) -> RunReport:
-    """Run a plan as `skyray run` does."""
     if executor == Executor.local:
         from topology.core.executors.local import run_local
 

@@ -254,7 +254,6 @@ class MessageExtras:
         return ends
 
     def of(self, messages: MessageBatch) -> Extras:
-        """The extras of some messages."""
         objects = ops = None
         if self.object_id is not None and self.op is not None:
             objects = [self.object_id[seq] for seq in messages.seq.tolist()]

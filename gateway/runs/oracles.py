@@ -67,7 +67,6 @@ class PlainRun:
         return empty(UpdateBatch)
 
     def results(self) -> ResultBatch:
-        """Results at the last boundary."""
         return _columns(ResultBatch, self._oracle.results())
 
 
@@ -128,7 +127,6 @@ class BulkRun:
         return updates
 
     def results(self) -> ResultBatch:
-        """Results at the last boundary."""
         return self._oracle.results()
 
 

@@ -286,7 +286,6 @@ class Run:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """Vocabulary of the messages."""
         return load_vocabulary(self.etl)
 
     @cached_property

@@ -165,7 +165,6 @@ def update_stream(
 
 
 def _last(pieces: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
-    """The last `limit` rows."""
     kept: deque[pa.Table] = deque()
     rows = 0
     for piece in pieces:
@@ -402,7 +401,6 @@ def flat_results(payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def update_columns(run: Run, wanted: Sequence[str]) -> list[str]:
-    """The columns of updates as CSV."""
     return list(dict.fromkeys([*UPDATE_COLUMNS, *run.free_columns(set(wanted) or None)]))
 
 

@@ -274,7 +274,6 @@ def _difference(found: Int64, expected: Int64) -> tuple[Int64, Int64]:
 
 
 def _name(row: list[int], chosen: Sample, message_ids: pa.ChunkedArray) -> str:
-    """An event in words."""
     as_of, id_row, seq, change, score = row
     word = CHANGES[change] if 0 <= change < len(CHANGES) else "unknown change"
     words = f"as of {as_of}: {word} of {_message(seq, message_ids)} for {chosen.ids[id_row]}"

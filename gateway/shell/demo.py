@@ -9,16 +9,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.commands.etl import run_etl_shown
 from gateway.commands.run import run_shown
 from gateway.commands.verify import verify_shown
-from gateway.runs.distance import distance_km
 from gateway.shell.places import check_places, write_places
 from gateway.shell.progress import print_summary
 from gateway.shell.terminal import Terminal, shortened, table
 from matching.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gateway.runs.reader import Run
 
 #: File that identifies a demo's work folder.
 MARK = ".skyray-demo"
@@ -39,6 +41,7 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
     ConfigError
         If the machine lacks something, with the remedy; before any work is done.
     """
+    from gateway.runs.reader import Run
     from matching.kinds import KINDS
     from topology.settings import RunConfig
 
@@ -65,8 +68,7 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
     )
     with _timed(terminal, seconds, "run", "matching on Ray"):
         report = run_shown(terminal, config)
-    shown = {files[kind.name]: kind.recipe.shown for kind in KINDS.run}
-    examples = sample_updates(run_dir, etl_dir, shown, SHOWN)
+    examples = sample_updates(Run(run_dir), SHOWN)
     with _timed(terminal, seconds, "verify", f"checking {sample:,} subscriptions of each kind against the oracle"):
         verdict = verify_shown(terminal, run_dir, min(sample, per_kind), SEED)
     payload = {
@@ -122,16 +124,10 @@ def _timed(terminal: Terminal, seconds: dict[str, float], name: str, title: str)
     seconds[name] = time.monotonic() - began
 
 
-def sample_updates(run_dir: Path, etl_dir: Path, files: Mapping[Path, str], count: int) -> list[dict[str, Any]]:
-    """A few updates of each kind that show something: several words in common, spread over the run.
+def sample_updates(run: "Run", count: int) -> list[dict[str, Any]]:
+    """`count` updates of each kind that show something: several words in common, spread over the run.
 
-    Parameters
-    ----------
-    run_dir, etl_dir : path
-    files : mapping of path to str
-        The subscriptions of each kind, and which change of theirs is shown.
-    count : int
-        How many of each kind.
+    Of each kind the change that its recipe names is shown.
 
     Returns
     -------
@@ -141,27 +137,28 @@ def sample_updates(run_dir: Path, etl_dir: Path, files: Mapping[Path, str], coun
 
     Notes
     -----
-    Reads the updates once and the texts of a few hundred messages: O(updates), a second for a million.
+    Reads the updates once and some hundred messages of each kind: O(updates), a second for a million.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.dataset as ds
 
-    updates = ds.dataset(run_dir / "updates", format="parquet").to_table()
+    updates, ids = run.updates(), pa.array(run.changes.names.strings(), pa.string())
     chosen: list[dict[str, Any]] = []
-    for file, change in files.items():
-        subscriptions = _subscriptions(file)
-        mine = pc.field("subscription_id").isin(pa.array(list(subscriptions)))
-        rows = updates.filter((pc.field("change").cast(pa.string()) == change) & mine)
-        if rows.num_rows == 0:
-            continue
-        step = max(1, rows.num_rows // CANDIDATES)
-        candidates = rows.take(list(range(0, rows.num_rows, step))).to_pylist()
-        messages = _messages(etl_dir, [row["seq"] for row in candidates])
-        described = [_describe(row, subscriptions[row["subscription_id"]], messages[row["seq"]]) for row in candidates]
+    for kind in run.kinds.run:
+        mine = pc.field("subscription_id").isin(ids.filter(pa.array(run.changes.table.kind == kind.code)))
+        rows = updates.filter((pc.field("change") == kind.recipe.shown) & mine)
+        candidates = rows.take(list(range(0, len(rows), max(1, len(rows) // CANDIDATES)))).to_pylist()
+        known = run.known({row["subscription_id"] for row in candidates})
+        described = [_described(row) for row in run.join(candidates, known)]
         described.sort(key=_dullness)  # stable: the earlier of equals first
         chosen += sorted(_unlike(described, count), key=lambda row: row["as_of"])
     return chosen
+
+
+def _described(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("kind", "change", "as_of", "subscription_id", "text", "distance_km", "score")
+    keywords = list(row["subscription"].words)
+    return {name: row[name] for name in names} | {"keywords": keywords, "common": row["words"]}
 
 
 def _dullness(row: dict[str, Any]) -> tuple[int, float]:
@@ -182,46 +179,6 @@ def _unlike(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
             seen |= words_seen
             kept.append(row)
     return kept
-
-
-def _subscriptions(file: Path) -> dict[str, dict[str, Any]]:
-    import msgspec
-
-    rows = (msgspec.json.decode(line) for line in file.read_bytes().splitlines())
-    return {row["subscription_id"]: row for row in rows}
-
-
-def _messages(etl_dir: Path, seqs: Sequence[int]) -> dict[int, dict[str, Any]]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.dataset as ds
-
-    wanted = pc.field("seq").isin(pa.array(sorted(set(seqs)), pa.int64()))
-    columns = ["seq", "lon", "lat", "text"]
-    table_ = ds.dataset(etl_dir / "messages", format="parquet").to_table(columns=columns, filter=wanted)
-    return {row["seq"]: row for row in table_.to_pylist()}
-
-
-def _describe(update: dict[str, Any], subscription: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
-    from matching.text import tokenise
-
-    keywords = subscription["keywords"]
-    words = [keywords] if isinstance(keywords, str) else list(keywords)
-    there = set(tokenise(message["text"]))
-    distance = None
-    if "region" not in subscription:
-        distance = distance_km(subscription["lon"], subscription["lat"], message["lon"], message["lat"])
-    return {
-        "kind": subscription["kind"],
-        "change": update["change"],
-        "as_of": update["as_of"],
-        "subscription_id": update["subscription_id"],
-        "keywords": words,
-        "text": message["text"],
-        "common": [word for word in words if there.issuperset(tokenise(word))],
-        "distance_km": distance,
-        "score": update["score"],
-    }
 
 
 def _print(out: Any, payload: dict[str, Any], verdict: Any) -> None:

@@ -126,7 +126,6 @@ class Interrupts:
         fail(("terminated" if self.came == signal.SIGTERM else "interrupted") + more)
 
     def end_children(self) -> None:
-        """End what the block has started and left behind."""
         end_children(self._earlier)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -91,7 +91,6 @@ class Command(TyperCommand):
         return super().shell_complete(ctx, incomplete)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         given: dict[str, dict[str, Any]] = {name: {} for name in self._stands_for.values()}
         for name, stand_in in self._stands_for.items():
             value, source = ctx.params.pop(name), ctx.get_parameter_source(name)
@@ -105,7 +104,6 @@ class Group(TyperGroup):
     """A command that only groups others."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Its options."""
         return _with_flags(super().get_params(ctx))
 
 

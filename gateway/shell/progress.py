@@ -48,7 +48,6 @@ class ProgressDisplay:
         self._progress.update(self._task, description=_kernels(warmed))
 
     def __call__(self, snapshot: Any) -> None:
-        """The run as it is now."""
         from rich.console import Group
 
         in_flight = f"{snapshot.in_flight} in flight"
@@ -82,7 +81,6 @@ class Lines:
             self._terminal.line(f"run: {_kernels(warmed)}")
 
     def __call__(self, snapshot: Any) -> None:
-        """The run as it is now."""
         if self._terminal.in_lines and snapshot.elapsed_s >= self._next_s:
             self._next_s = snapshot.elapsed_s + EVERY_S
             self._terminal.line(f"run: {snapshot.acknowledged:,}{self._of} batches done")

@@ -162,7 +162,6 @@ def _met(parsed: ParsedSubscription, kind: Kind, stream: _Stream) -> int:
 
 
 def _read(etl: Path, terms: int) -> _Stream:
-    """The messages by term."""
     flat, owner, boxes, times, first = [], [], [], [], 0
     for batch in read_columns(etl, ["lon", "lat", "terms"], ("west", "south", "east", "north", "event_time")):
         lists: Any = batch.column("terms")

@@ -5,19 +5,18 @@ import json
 import math
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
 from gateway.runs.distance import distance_km
+from gateway.runs.reader import Run
 from gateway.shell.demo import _clear, _dullness, _unlike, sample_updates
 from gateway.shell.places import places, write_places
 from gateway.shell.progress import component_table, headline, print_summary
 from gateway.shell.terminal import Terminal, cell, plain, table
 from matching.errors import ConfigError
 from matching.kinds import KINDS
-from matching.model import CHANGES
+from tests.support.small_runs import small_run
 
 
 def printed(renderable):
@@ -146,29 +145,14 @@ def test_component_table_says_what_its_figures_count():
 
 
 def test_sample_updates_shows_the_change_that_each_kind_is_shown_by(tmp_path):
-    """Recipes say which: a kind without results has but matches, the others tell more by what enters."""
-    messages = [{"seq": n, "lon": 0.0, "lat": 0.0, "text": f"soup number {n}"} for n in range(6)]
-    (tmp_path / "etl" / "messages").mkdir(parents=True)
-    (tmp_path / "run" / "updates").mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(messages), tmp_path / "etl" / "messages" / "part.parquet")
-    files, updates = {}, []
-    for kind in KINDS.run:
-        place = {"lon": 1.0, "lat": 0.0} if kind.place == "point" else {"region": [0, 0, 1, 1]}
-        row = {"subscription_id": kind.name, "kind": kind.name, "keywords": ["soup", "noodles"], **place}
-        files[tmp_path / f"{kind.name}.jsonl"] = kind.recipe.shown
-        (tmp_path / f"{kind.name}.jsonl").write_text(json.dumps(row) + "\n")
-        told = {"as_of": 9, "subscription_id": kind.name, "score": 0.5}
-        updates += [{**told, "seq": n, "change": change} for n, change in enumerate(CHANGES)]
-    pq.write_table(pa.Table.from_pylist(updates), tmp_path / "run" / "updates" / "part.parquet")
-    shown = sample_updates(tmp_path / "run", tmp_path / "etl", files, 4)
-    assert [(row["kind"], row["change"], row["common"]) for row in shown] == [
-        ("boolean", "match", ["soup"]),
-        ("topk", "enter", ["soup"]),
-        ("decay", "enter", ["soup"]),
-        ("knn", "enter", ["soup"]),
-        ("skyline", "enter", ["soup"]),
-    ]
-    assert [row["distance_km"] is None for row in shown] == [True, False, False, False, True]
+    """Recipes say which: a kind without results has but matches, the others say more by what enters."""
+    shown = sample_updates(Run(small_run(tmp_path)), 2)
+    assert list(dict.fromkeys(row["kind"] for row in shown)) == list(KINDS.names)
+    assert {(row["kind"], row["change"]) for row in shown} == {(kind.name, kind.recipe.shown) for kind in KINDS.run}
+    for row in shown:
+        words = row["text"].split()
+        assert row["common"] == [word for word in row["keywords"] if word in words] != []
+        assert (row["distance_km"] is None) == (KINDS.named(row["kind"]).place == "region")
 
 
 def test_clear_folder_of_somebody_else_is_refused_and_kept(tmp_path):
