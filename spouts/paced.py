@@ -70,7 +70,8 @@ class PacedSpout(MessageSpout):
             raise ConfigError(f"rate {rate}: a paced stream needs a positive rate")
         if linger_s is not None and linger_s < 0:
             raise ConfigError(f"linger time {linger_s} s: cannot be negative")
-        super().__init__(window, batch, limit, rate=rate)
+        super().__init__(window, batch, limit)
+        self.rate = rate
         self.recipe = recipe
         self.space = space
         self.kind_columns = tuple(kind_columns)

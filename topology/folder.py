@@ -18,6 +18,7 @@ from typing import Any
 import xxhash
 
 from matching.errors import ConfigError, InputError
+from topology.core.checkpoint.storage import LocalDisk, written
 
 RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
 #: State of a run that `run.json` calls running, although no process has the lock.
@@ -168,12 +169,8 @@ class RunFolder:
 
     def write_report(self, state: str, values: Mapping[str, Any]) -> None:
         """Write `run.json`, wholly or not at all."""
-        partial = self.path / f".{REPORT}.tmp"
-        with open(partial, "w") as file:
-            json.dump({"state": state, **values}, file, indent=1, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, self.path / REPORT)
+        with written(LocalDisk(self.path), REPORT, f".{REPORT}.tmp") as file:
+            file.write(json.dumps({"state": state, **values}, indent=1, sort_keys=True).encode())
 
 
 def _try_lock(lock: Any) -> bool:

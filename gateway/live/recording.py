@@ -90,7 +90,7 @@ def _write(folder: Path, name: str, table: pa.Table) -> None:
 
 
 def _facts(wal: WriteAheadLog, admission: Admission, messages: int) -> dict[str, Any]:
-    """The fields of `run.json` (`gateway.runs.facts`) in which a live stream differs from a run over files."""
+    """The fields of `run.json` (`gateway.runs.reader`) in which a live stream differs from a run over files."""
     folder, space = wal.folder, admission.space
     return {
         "live": wal.settings,

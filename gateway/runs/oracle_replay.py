@@ -66,16 +66,6 @@ class Truth(NamedTuple):
 # -------------------------------------------------------------------------------------------------- what was run
 
 
-def require_results(run: Run) -> None:
-    """Refuse a run without results. Raises InputError."""
-    if not run.has_results:
-        raise InputError(
-            "no_run",
-            f"{run.folder}: this run is {run.state} and has no results to compare; let it end, or "
-            f"resume it: skyray run --resume {run.folder}",
-        )
-
-
 def boundary_ends(run: Run, messages: int) -> Int64:
     """Last seq of each boundary of a stream of so many messages: by size, by stream time, or as the run has logged them.
 

@@ -293,10 +293,10 @@ class Run:
         """The subscriptions as the run numbered them."""
         return load_changes(self.files, self.vocabulary, self.space, kinds=self.kinds, quarantine=self.quarantine)
 
-    def subscribers(self, ids: Collection[str]) -> tuple[dict[str, list[Subscriber]], dict[str, str]]:
-        """Subscriptions by id, several where one replaced another, and reasons of refused ones.
+    def known(self, ids: Collection[str]) -> dict[str, list[Subscriber]]:
+        """The subscriptions of these ids, several where one replaced another, in order of `at`.
 
-        O(rows of the files), 2 us a row of another id.
+        O(rows of the files), 2 us a row of another id. Raises ConfigError for an id that the run does not have.
         """
         found: dict[str, list[Subscriber]] = {}
         refused: dict[str, str] = {}
@@ -310,15 +310,9 @@ class Run:
                 refused[name] = parsed
             else:
                 found.setdefault(name, []).append(subscriber(row, parsed, self.kinds))
-        for each in found.values():
-            each.sort(key=lambda one: one.at)
-        return found, refused
-
-    def known(self, ids: Collection[str]) -> dict[str, list[Subscriber]]:
-        """The subscriptions of these ids. Raises ConfigError for one that the run does not have."""
-        found, refused = self.subscribers(ids)
         for name in ids:
             if name in found:
+                found[name].sort(key=lambda one: one.at)
                 continue
             if name in refused:
                 raise ConfigError(f"subscription {name}: the run has rejected it ({refused[name]}); see rejected.jsonl")

@@ -29,11 +29,10 @@ from gateway.runs.oracle_replay import (
     replay_oracle,
     boundary_ends,
     choose,
-    require_results,
     score_bits,
 )
 from gateway.shell.terminal import shown
-from matching.errors import ConfigError
+from matching.errors import ConfigError, InputError
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import CHANGES, MATCH, Int64
@@ -139,7 +138,12 @@ def verify_run(
     if sample is not None and sample < 1:
         raise ConfigError(f"sample {sample}: compare at least one subscription of each kind, or all")
     run = Run(run_dir, kinds)
-    require_results(run)
+    if not run.has_results:
+        raise InputError(
+            "no_run",
+            f"{run.folder}: this run is {run.state} and has no results to compare; let it end, or "
+            f"resume it: skyray run --resume {run.folder}",
+        )
     chosen = choose(run.changes, sample, seed)
     truth = replay_oracle(run, chosen, on_progress, plain)
     report = VerifyReport(
