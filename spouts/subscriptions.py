@@ -108,7 +108,7 @@ class Changes:
         self._added_sent, self._removed_sent = added.stop, removed.stop
         return ChangeList(
             batch,
-            self.table.take(np.arange(added.start, added.stop)),
+            self.table if added == slice(0, len(self)) else self.table.take(np.arange(added.start, added.stop)),
             cut_names(self.names, added.start, added.stop),
             Removals(self.removed.number[removed], self.removed.kind[removed], self.removed.at[removed]),
             self.follows[added],
@@ -339,7 +339,9 @@ class _Loader:
         order = order[lives[order]]
         number = np.full(rows + 1, -1, np.int64)  # by row; the last entry means no row
         number[order] = np.arange(order.shape[0])
-        table = concatenate(self.tables).take(order) if self.tables else empty(SubscriptionTable)
+        table = concatenate(self.tables) if self.tables else empty(SubscriptionTable)
+        if not np.array_equal(order, np.arange(rows)):
+            table = table.take(order)
         columns: Any = table._asdict() | {"number": np.arange(order.shape[0], dtype=np.int64)}
         counts = {
             "accepted": rows,
