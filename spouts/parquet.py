@@ -192,17 +192,14 @@ class ParquetSource(Source):
             self._file.close()
         self._path = self._files[self._opened]
         self._opened += 1
-        self._file = self._open_file(self._path)
+        try:
+            self._file = pq.ParquetFile(self._path)
+        except (OSError, pa.ArrowException) as error:
+            raise damaged(self._path, f"cannot be opened as Parquet ({first_line(error)})") from error
         self._wanted = self._columns.of_file(self._path, self._file.schema_arrow)
         metadata = self._file.metadata
         self._groups = iter([i for i in range(metadata.num_row_groups) if metadata.row_group(i).num_rows])
         return True
-
-    def _open_file(self, path: Path) -> pq.ParquetFile:
-        try:
-            return pq.ParquetFile(path)
-        except (OSError, pa.ArrowException) as error:
-            raise damaged(path, f"cannot be opened as Parquet ({first_line(error)})") from error
 
     def _require_all(self, manifest: dict[str, Any] | None) -> None:
         expected = manifest.get("kept") if manifest else None

@@ -114,7 +114,15 @@ def load_test(
             if checkpoint_every:
                 store = CheckpointStore(os.path.join(folder, "checkpoints"))
                 saved = Checkpoints(store, Cadence(checkpoint_every), folder)
-            report = _execute(plan, executor, address, on_progress, saved)
+            if executor == Executor.local:
+                from topology.core.executors.local import run_local
+
+                report = run_local(plan, on_progress=on_progress, checkpoints=saved)
+            else:
+                from topology.core.executors.ray import run_ray
+
+                together = shared_by_default(plan, address)
+                report = run_ray(plan, address=address, on_progress=on_progress, together=together, checkpoints=saved)
             ends = report.components["messages"].tasks[0].figures.pop("ends")  # for the check only
             if not compared:
                 return report, None
@@ -157,23 +165,6 @@ def load_test(
         },
         "topology": report.as_dict(),
     }  # fmt: skip
-
-
-def _execute(
-    plan: Plan,
-    executor: Executor,
-    address: str | None,
-    on_progress: Callable[[Any], None] | None,
-    checkpoints: Checkpoints | None,
-) -> RunReport:
-    if executor == Executor.local:
-        from topology.core.executors.local import run_local
-
-        return run_local(plan, on_progress=on_progress, checkpoints=checkpoints)
-    from topology.core.executors.ray import run_ray
-
-    together = shared_by_default(plan, address)
-    return run_ray(plan, address=address, on_progress=on_progress, together=together, checkpoints=checkpoints)
 
 
 class Pace(NamedTuple):

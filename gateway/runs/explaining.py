@@ -107,7 +107,7 @@ def answer_of(
         "reason": verdict.reason,
         "as_of": scene.last_seq,
         "subscription": {**owner._asdict(), "words": list(owner.words)},
-        "message": {**row._asdict(), "seq": seq, "event_time": _iso(row.event_time)},
+        "message": {**row._asdict(), "seq": seq, "event_time": None if row.event_time is None else row.event_time.isoformat()},
         "words": found,
         "missing": missing,
         "unknown": unknown,
@@ -237,10 +237,6 @@ def _updates_of_pair(run: Run, subscription_id: str, seq: int) -> list[dict[str,
     updates = run.updates(subscription_id)
     rows = updates.filter(pc.equal(updates["seq"], seq)).to_pylist()
     return [{name: row[name] for name in ("as_of", "change", "score")} for row in rows]
-
-
-def _iso(time: Any) -> str | None:
-    return None if time is None else time.isoformat()
 
 
 # ------------------------------------------------------------------------------------------------------ in words

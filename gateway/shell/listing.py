@@ -45,10 +45,11 @@ def listing(
     if not first:
         return
     widths = [max(cells(text) for text in column) for column in zip(headings, *first, strict=True)]
+    least = [*widths[:-1], min(widths[-1], LEAST_TEXT)]
     above = list(range(len(headings)))
     under: list[int] = []
     for name in below:
-        if sum(_least(widths, at, len(headings)) + GAP for at in above) - GAP <= width:
+        if sum(least[at] + GAP for at in above) - GAP <= width:
             break
         above.remove(headings.index(name))
         under.append(headings.index(name))
@@ -81,11 +82,6 @@ def fitted(text: str, width: int) -> str:
     from rich.cells import set_cell_size
 
     return text if cells(text) <= width else set_cell_size(text, max(0, width - 1)).rstrip() + "…"
-
-
-def _least(widths: Sequence[int], at: int, columns: int) -> int:
-    """The least that a column takes on the first line."""
-    return min(widths[at], LEAST_TEXT) if at == columns - 1 else widths[at]
 
 
 def _padded(text: str, width: int, right: bool) -> str:

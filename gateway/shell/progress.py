@@ -237,9 +237,8 @@ def _messages_per_s(rate: float | None) -> str:
 
 def _latency(figures: Mapping[str, Any]) -> str | None:
     """Latency from publishing a batch to its updates, where messages come at a rate."""
-    return None if figures["rate"] is None else ", ".join(_quantiles(figures["latency"])) or None
-
-
-def _quantiles(latency: Mapping[str, Any]) -> list[str]:
-    named = (("p50", "p50_s"), ("p99", "p99_s"), ("longest", "max_s"))
-    return [f"{label} {1000 * latency[key]:,.0f} ms" for label, key in named if latency.get(key) is not None]
+    if figures["rate"] is None:
+        return None
+    latency, named = figures["latency"], (("p50", "p50_s"), ("p99", "p99_s"), ("longest", "max_s"))
+    known = [f"{label} {1000 * latency[key]:,.0f} ms" for label, key in named if latency.get(key) is not None]
+    return ", ".join(known) or None
