@@ -123,14 +123,9 @@ class LogReader:
 
         O(1), a few microseconds.
         """
-        size = os.fstat(self._file.fileno()).st_size
-        self._file.seek(self.offset)
-        try:
-            head = _HEAD.decode(self._file.readline())
-        except (msgspec.MsgspecError, ValueError):
-            head = None
+        head = self._head()
         end = 0 if head is None else self._file.tell() + head.bytes
-        if head is not None and end < size:
+        if head is not None and end < os.fstat(self._file.fileno()).st_size:
             self.offset = end
             return Record(head.last_seq, head.line, head.changes, [], head.time_us, head.mark)
         return self.read()
@@ -146,14 +141,9 @@ class LogReader:
         size = os.fstat(self._file.fileno()).st_size
         if size <= self.offset:
             return None
-        self._file.seek(self.offset)
-        try:
-            head = _HEAD.decode(self._file.readline())
-            data = self._file.read(head.bytes)
-            sound = len(data) == head.bytes and xxhash.xxh3_64_hexdigest(data) == head.xxh3
-        except (msgspec.MsgspecError, ValueError):
-            sound = False
-        if not sound:
+        head = self._head()
+        data = b"" if head is None else self._file.read(head.bytes)
+        if head is None or len(data) != head.bytes or xxhash.xxh3_64_hexdigest(data) != head.xxh3:
             if self._file.tell() < size:
                 raise CheckpointError(
                     f"{self.path}: is damaged at byte {self.offset:,}, and {size - self.offset:,} bytes follow; bring "
@@ -163,6 +153,13 @@ class LogReader:
         self.offset = self._file.tell()
         lines = data.split(b"\n")[:-1]
         return Record(head.last_seq, head.line, head.changes, lines, head.time_us, head.mark, head.ahead)
+
+    def _head(self) -> _Head | None:
+        self._file.seek(self.offset)
+        try:
+            return _HEAD.decode(self._file.readline())
+        except (msgspec.MsgspecError, ValueError):
+            return None
 
     @property
     def more(self) -> bool:

@@ -25,7 +25,7 @@ from matching.fields import encodes, identifier, whole_number
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import UNKNOWN_TERM, ChangeList, Int64, Names, Removals, SubscriptionTable, concatenate, empty
-from matching.reasons import REASONS, explain
+from matching.reasons import explain
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, subscription_row
@@ -137,6 +137,11 @@ class Changes:
             "by_kind": dict(zip(self.kinds.names, of_each, strict=True)),
             "not_reached": self.not_reached(),
         }
+
+
+def meaning_of(reason: str, kinds: Kinds) -> str:
+    """Why a run refuses a row, for people."""
+    return FILE_REASONS[reason] if reason in FILE_REASONS else explain(reason, kinds)
 
 
 def load_changes(
@@ -454,8 +459,7 @@ class _Rejects:
         self.counts[reason] += 1
         if self.path is None:
             return
-        what = explain(reason, self.kinds) if reason in REASONS else FILE_REASONS[reason]
-        entry = {"file": path, "line": line, "reason": reason, "what": what}
+        entry = {"file": path, "line": line, "reason": reason, "what": meaning_of(reason, self.kinds)}
         if row is not None:
             entry["row"] = repr(row)[:MAX_QUOTED_CHARACTERS].encode("utf-8", "replace").decode()
         with self._writing():

@@ -33,7 +33,7 @@ def match(
     Kinds that keep the k best messages would have it unless better ones exist: for a run, skyray explain says whether
     they do.
     """
-    from gateway.runs.reaching import meaning_of, reach
+    from gateway.runs.reaching import reach, why_not
 
     terminal = Terminal(json)
     answer = reach(subscriptions, messages, text, at, world)
@@ -50,7 +50,7 @@ def match(
         write_lines(listing(("subscription", "kind", "score", "words found"), rows, out.width, right=("score",)))
         for title, counts in (("not reached", answer["not_reached"]), ("rejected rows", answer["rejected"])):
             if counts:
-                why = [[count, reason, meaning_of(reason)] for reason, count in counts.items()]
+                why = [[count, reason, why_not(reason)] for reason, count in counts.items()]
                 out.print(table((title, "reason", "what it means"), why, right=(0,)))
 
     terminal.answer(answer, render)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from matching.errors import InputError
-from spouts.columns import AHEAD
+from spouts.columns import AHEAD, first_line
 from spouts.parquet import list_message_files
 
 _COLUMNS = ("message_id", "lon", "lat", "event_time", "text", "terms", AHEAD)
@@ -94,8 +94,7 @@ class MessageRows:
 
 def broken_file(path: Path, error: Exception) -> InputError:
     """The error for a file that cannot be read."""
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return InputError("broken_file", f"{path}: cannot be read ({reason}); run again")
+    return InputError("broken_file", f"{path}: cannot be read ({first_line(error)}); run again")
 
 
 def _list_groups(etl: Path) -> list[_Group]:

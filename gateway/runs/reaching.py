@@ -18,14 +18,13 @@ from matching.half_life import EPOCH_US, HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.naive import DecayModel, Extras, Message, messages_of, subscriptions_of
-from matching.reasons import explain as what_is
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import RawMessage, message_row
 from matching.window import NO_FLOOR, Window
 from spouts.parsed import message_batch
 from spouts.parquet import world_of
-from spouts.subscriptions import FILE_REASONS, load_changes, load_vocabulary
+from spouts.subscriptions import load_changes, load_vocabulary, meaning_of
 
 
 def reach(
@@ -99,10 +98,9 @@ def reach(
     }
 
 
-def meaning_of(reason: str, kinds: Kinds = KINDS) -> str:
+def why_not(reason: str, kinds: Kinds = KINDS) -> str:
     """What a reason of `reach` means, for people."""
-    known = REASONS | FILE_REASONS
-    return known[reason] if reason in known else what_is(reason, kinds)
+    return REASONS[reason] if reason in REASONS else meaning_of(reason, kinds)
 
 
 def _message(text: str, place: str, vocabulary: Vocabulary, space: Space, kinds: Kinds) -> tuple[Message, list[str]]:
@@ -112,7 +110,7 @@ def _message(text: str, place: str, vocabulary: Vocabulary, space: Space, kinds:
         raise ConfigError(f"--at {place}: give LON,LAT in degrees, as 139.7,35.7")
     parsed = message_row(RawMessage(text=text, lon=lon, lat=lat), space)
     if isinstance(parsed, str):
-        raise ConfigError(f"this message would be rejected as {parsed}: {what_is(parsed, kinds)}")
+        raise ConfigError(f"this message would be rejected as {parsed}: {meaning_of(parsed, kinds)}")
     parsed = parsed._replace(event_time_us=EPOCH_US)
     counts = vocabulary.count_terms(parsed.text)
     batch = message_batch([parsed], [vocabulary.unit_vector(counts)], 0, space, Window("count", 1))

@@ -18,14 +18,13 @@ from matching.fields import identifier
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, UNKNOWN_TERM, Float64, Int64
-from matching.reasons import explain as what_is
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, misspelt, subscription_row
 from spark_etl.span import span_us
 from spouts.lines import read_rows
 from spouts.parquet import read_columns, world_of
-from spouts.subscriptions import FILE_REASONS, load_vocabulary
+from spouts.subscriptions import load_vocabulary, meaning_of
 
 #: How the expected matches are found, for people.
 ESTIMATE = (
@@ -136,8 +135,7 @@ def _verdict_of(
 
 
 def _refused(reason: str, kinds: Kinds) -> dict[str, Any]:
-    what = FILE_REASONS[reason] if reason in FILE_REASONS else what_is(reason, kinds)
-    return {"verdict": "rejected", "reason": reason, "what": what}
+    return {"verdict": "rejected", "reason": reason, "what": meaning_of(reason, kinds)}
 
 
 def _met(parsed: ParsedSubscription, kind: Kind, stream: _Stream) -> int:

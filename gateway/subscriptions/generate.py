@@ -16,7 +16,6 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import typer
 
 from gateway.shell.terminal import whole_file
@@ -25,7 +24,9 @@ from matching.kind_table import Kind, Kinds, Recipe
 from matching.kinds import KINDS
 from matching.model import Float64, Int32, Int64, take_ragged
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
+from matching.text import Vocabulary
 from spouts.parquet import list_message_files, read_columns
+from spouts.subscriptions import load_vocabulary
 
 #: Subscriptions made at a time. Part of the recipe: another number draws other subscriptions from the same seed.
 CHUNK = 50_000
@@ -44,8 +45,7 @@ class _Stream(NamedTuple):
     lat: Float64
     offsets: Int64
     terms: Int32
-    words: list[str]
-    frequency: Int64
+    vocabulary: Vocabulary
     messages: int
 
 
@@ -138,7 +138,7 @@ def generate_subscriptions(
             columns: dict[str, list] = {
                 "subscription_id": [f"{kind}-{seed}-{number}" for number in range(start, start + size)],
                 "kind": [kind] * size,
-                "keywords": _words(stream.words, offsets, terms),
+                "keywords": _words(stream.vocabulary.terms, offsets, terms),
             }
             columns |= _draw_place(rng, stream, rows, made)
             columns |= _draw_taste(rng, size, made)
@@ -198,21 +198,13 @@ def _read(directory: Path) -> _Stream:
     """Places and terms of all messages that have terms, and the vocabulary."""
     if not list_message_files(directory):
         raise InputError("missing_file", f"{directory}: has no messages/*.parquet; give what `skyray etl` wrote")
-    path = directory / "vocabulary.parquet"
-    try:
-        vocabulary = pq.read_table(path, columns=["term", "document_frequency"])
-        vocabulary.validate(full=True)
-        words = vocabulary.column("term").to_pylist()
-        frequency = vocabulary.column("document_frequency").to_numpy().astype(np.int64)
-    except (OSError, KeyError, pa.ArrowException) as error:
-        reason = (str(error).splitlines() or ["damaged"])[0]
-        raise InputError("broken_file", f"{path}: cannot be read ({reason}); run the ETL again") from error
+    vocabulary = load_vocabulary(directory)
     table = pa.Table.from_batches(read_columns(directory, ["lon", "lat", "terms"]))
     lists = table.column("terms").combine_chunks()
     counts = lists.value_lengths().fill_null(0).to_numpy().astype(np.int64)
     terms = lists.flatten().to_numpy()
     lon, lat = table.column("lon").to_numpy(), table.column("lat").to_numpy()
-    if terms.size and not (terms.min() >= 0 and terms.max() < len(words)):
+    if terms.size and not (terms.min() >= 0 and terms.max() < len(vocabulary)):
         raise InputError(
             "broken_file", f"{directory}: has messages with terms that vocabulary.parquet lacks; run the ETL again"
         )
@@ -221,7 +213,7 @@ def _read(directory: Path) -> _Stream:
         raise InputError("no_terms", f"{directory}: no message has a term to make subscriptions from")
     # Messages without terms own none of the flat terms, so leaving them out moves nothing.
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[full])])
-    return _Stream(lon[full], lat[full], offsets, terms, words, frequency, counts.shape[0])
+    return _Stream(lon[full], lat[full], offsets, terms, vocabulary, counts.shape[0])
 
 
 def _draw_keywords(
@@ -236,9 +228,10 @@ def _draw_keywords(
     offsets, picked = take_ragged(stream.offsets, rows)
     terms = stream.terms[picked]
     key = rng.exponential(size=terms.shape[0])
+    frequency = stream.vocabulary.document_frequency[terms]
     if recipe.frequent:
-        key /= np.maximum(stream.frequency[terms], 1)
-    stops = stream.frequency[terms] > max_frequency * stream.messages
+        key /= np.maximum(frequency, 1)
+    stops = frequency > max_frequency * stream.messages
     key[stops] = np.inf
     lengths = np.diff(offsets)
     owner = np.repeat(np.arange(rows.shape[0]), lengths)
