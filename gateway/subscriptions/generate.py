@@ -123,9 +123,31 @@ def generate_subscriptions(
     if path.exists() and not (overwrite and path.is_file()):
         remedy = "name another, or add --overwrite to replace it" if path.is_file() else "it is no file; name another"
         raise ConfigError(f"output file {path} is in use: {remedy}")
-    made = _check(
-        kinds, kind, count, seed, k, min_keywords, max_keywords, region_share, until_share, match, max_frequency
-    )
+    if kind not in kinds:
+        raise ConfigError(f"kind {kind!r}: choose one of {', '.join(kinds.names)}")
+    made = kinds.named(kind)
+    fewest, most = made.recipe.keywords
+    fewest, most = fewest if min_keywords is None else min_keywords, most if max_keywords is None else max_keywords
+    if count < 1 or seed < 0:
+        raise ConfigError(f"count {count}, seed {seed}: need at least one subscription and a seed of 0 or more")
+    if not 1 <= fewest <= most <= MAX_SUBSCRIPTION_TERMS:
+        raise ConfigError(f"keywords from {fewest} to {most}: need 1 <= fewest <= most <= {MAX_SUBSCRIPTION_TERMS}")
+    if k is not None and ("k" not in made.fields or not 1 <= k <= MAX_K):
+        having = ", ".join(one.name for one in kinds if "k" in one.fields)
+        raise ConfigError(f"k {k}: must be from 1 to {MAX_K:,}, and only {having} have it")
+    if region_share is not None and (made.place != "region" or not 0.0 < region_share <= 1.0):
+        having = " and ".join(one.name for one in kinds if one.place == "region")
+        raise ConfigError(f"region share {region_share}: must lie in (0, 1], and only {having} have regions")
+    if not 0.0 <= until_share <= 1.0:
+        raise ConfigError(f"until share {until_share}: must lie between 0 and 1")
+    if match is not None and ("match" not in made.fields or match not in MATCHES):
+        having = " and ".join(one.name for one in kinds if "match" in one.fields)
+        raise ConfigError(f"match {match!r}: must be {' or '.join(MATCHES)}, and only {having} subscriptions have it")
+    if not 0.0 < max_frequency <= 1.0:
+        raise ConfigError(f"max frequency {max_frequency}: must be above 0 and at most 1, which leaves no word out")
+    k_range = made.recipe.k if k is None else (k, k)
+    recipe = replace(made.recipe, keywords=(fewest, most), k=k_range, side=region_share or made.recipe.side)
+    made = replace(made, recipe=recipe)
     stream = _read(Path(etl_dir))
     rng = np.random.default_rng([seed, made.code])  # files of several kinds with one seed are not copies of each other
     encoder = msgspec.json.Encoder()
@@ -151,47 +173,6 @@ def generate_subscriptions(
             keywords += terms.shape[0]
             ending += int(ends.sum())
     return {"kind": kind, "count": count, "seed": seed, "out": str(path), "keywords": keywords, "ending": ending}
-
-
-def _check(
-    kinds: Kinds,
-    name: str,
-    count: int,
-    seed: int,
-    k: int | None,
-    min_keywords: int | None,
-    max_keywords: int | None,
-    region_share: float | None,
-    until_share: float,
-    match: str | None,
-    max_frequency: float,
-) -> Kind:
-    """The kind with its recipe changed by the options. Raises ConfigError for an invalid one."""
-    if name not in kinds:
-        raise ConfigError(f"kind {name!r}: choose one of {', '.join(kinds.names)}")
-    kind = kinds.named(name)
-    fewest, most = kind.recipe.keywords
-    fewest, most = fewest if min_keywords is None else min_keywords, most if max_keywords is None else max_keywords
-    if count < 1 or seed < 0:
-        raise ConfigError(f"count {count}, seed {seed}: need at least one subscription and a seed of 0 or more")
-    if not 1 <= fewest <= most <= MAX_SUBSCRIPTION_TERMS:
-        raise ConfigError(f"keywords from {fewest} to {most}: need 1 <= fewest <= most <= {MAX_SUBSCRIPTION_TERMS}")
-    if k is not None and ("k" not in kind.fields or not 1 <= k <= MAX_K):
-        having = ", ".join(one.name for one in kinds if "k" in one.fields)
-        raise ConfigError(f"k {k}: must be from 1 to {MAX_K:,}, and only {having} have it")
-    if region_share is not None and (kind.place != "region" or not 0.0 < region_share <= 1.0):
-        having = " and ".join(one.name for one in kinds if one.place == "region")
-        raise ConfigError(f"region share {region_share}: must lie in (0, 1], and only {having} have regions")
-    if not 0.0 <= until_share <= 1.0:
-        raise ConfigError(f"until share {until_share}: must lie between 0 and 1")
-    if match is not None and ("match" not in kind.fields or match not in MATCHES):
-        having = " and ".join(one.name for one in kinds if "match" in one.fields)
-        raise ConfigError(f"match {match!r}: must be {' or '.join(MATCHES)}, and only {having} subscriptions have it")
-    if not 0.0 < max_frequency <= 1.0:
-        raise ConfigError(f"max frequency {max_frequency}: must be above 0 and at most 1, which leaves no word out")
-    k_range = kind.recipe.k if k is None else (k, k)
-    recipe = replace(kind.recipe, keywords=(fewest, most), k=k_range, side=region_share or kind.recipe.side)
-    return replace(kind, recipe=recipe)
 
 
 def _read(directory: Path) -> _Stream:
