@@ -49,7 +49,9 @@ def test_unit_vectors_have_the_bits_of_the_oracle():
     lon, lat = random.uniform(-180, 180, 50_000), random.uniform(-90, 90, 50_000)
     lon[:9], lat[:9] = [-180, -135, -90, -45, 0, 45, 90, 135, 180], [-90, -67.5, -45, -1e-300, 0, 5e-324, 45, 67.5, 90]
     vectors = sphere.unit_vectors(lon, lat)
-    assert vectors.tolist() == [list(naive_shapes.unit_vector(*place)) for place in zip(lon.tolist(), lat.tolist())]
+    assert vectors.tolist() == [
+        list(naive_shapes.unit_vector(*place)) for place in zip(lon.tolist(), lat.tolist(), strict=True)
+    ]
     assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max() < 4e-16
 
 
@@ -177,7 +179,12 @@ def test_chord_bounds_hold_and_are_reached(box):
     lon = (west + np.linspace(0, width, 181) + 180) % 360 - 180
     lon[-1], lat = east, np.linspace(south, north, 181)
     grid = sphere.unit_vectors(np.repeat(lon, 181), np.tile(lat, 181))
-    for place in [*zip(random.uniform(-180, 180, 60), random.uniform(-90, 90, 60)), (west, north), (0, 90), (180, 0)]:
+    for place in [
+        *zip(random.uniform(-180, 180, 60), random.uniform(-90, 90, 60), strict=True),
+        (west, north),
+        (0, 90),
+        (180, 0),
+    ]:
         lower, upper = sphere.chord_bounds(*map(float, place), *box)
         squared = ((grid - np.array(sphere.unit_vector(*map(float, place)))) ** 2).sum(axis=1)
         assert lower <= squared.min() and squared.max() <= upper
