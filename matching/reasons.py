@@ -15,16 +15,23 @@ MAX_LINE_BYTES = 16 * 2**20
 MAX_K = 10_000
 #: Most terms of one subscription.
 MAX_SUBSCRIPTION_TERMS = 256
+#: Most corners of one polygon, those that close its rings not counted.
+MAX_CORNERS = 10_000
+#: No two places on the earth are farther apart.
+MAX_RADIUS_M = 20_015_115
 
 #: Reason code -> what it means. Codes are stable. Words in braces are filled in by `explain`.
 REASONS = {
     "bad_alpha": "alpha must be a number from 0 to 1 ({alpha_needed} one)",
+    "bad_circle": "circle must have lon, lat and radius_m, and nothing else",
     "bad_csv": "the row has not as many fields as the header, or its quotes do not close",
     "bad_geometry": "the geometry is neither a point nor a rectangle along the axes, in degrees, or is no WKT or WKB",
     "bad_id": f"an id must be text or a whole number, of at most {MAX_ID_CHARACTERS} characters",
     "bad_k": f"k must be a whole number from 1 to {MAX_K:,} ({{k_needed}} one)",
     "bad_match": "match is neither all nor any, or is any, which {match_taken}",
     "bad_op": "op must be publish (0) or delete (1)",
+    "bad_polygon": "polygon must be a GeoJSON geometry, Polygon or MultiPolygon, whose rings end where they begin",
+    "bad_radius": f"radius_m must be a number of metres above 0, at most {MAX_RADIUS_M:,} (half around the earth)",
     "bad_rectangle": "west, south, east, north must be given together, with west <= east and south <= north",
     "bad_region": "region must be [west, south, east, north] in degrees, south <= north{extent_needed}",
     "bad_span": "at and until must be whole numbers >= 0, and until greater than at",
@@ -38,7 +45,10 @@ REASONS = {
     "duplicate_id": "an earlier message has the same id and other content",
     "empty_line": "the line is empty",
     "empty_text": "the text is missing or blank",
+    "invalid_polygon": "rings of the polygon cross each other or themselves, overlap, or enclose nothing",
     "line_too_long": f"the line is longer than {MAX_LINE_BYTES:,} bytes",
+    "long_edge": "an edge of the polygon is longer than 180 degrees: to cross the antimeridian write longitudes beyond "
+    "180 (190 for -170), otherwise put a corner between",
     "missing_coordinate": "longitude or latitude is missing",
     "missing_id": "subscription_id is missing",
     "missing_time": "the time is missing, where one is required",
@@ -50,6 +60,7 @@ REASONS = {
     "outside_world": "the point lies outside the world box",
     "stop_term": "a keyword is a stop term that was removed from the messages, so all keywords can never be found",
     "text_too_long": f"the text is longer than {MAX_TEXT_CHARACTERS:,} characters",
+    "too_many_corners": f"the polygon has more than {MAX_CORNERS:,} corners",
     "too_many_keywords": f"the keywords give more than {MAX_SUBSCRIPTION_TERMS} terms",
     "unknown_column": "a column's name is nearly one that subscriptions have; check the spelling, or name it otherwise",
     "unknown_kind": "kind must be one of {kinds}",
