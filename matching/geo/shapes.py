@@ -63,8 +63,7 @@ def read_circle(value: Any) -> Circle | Refusal:
     """A circle, from a mapping of `lon`, `lat` (degrees) and `radius_m`. Never raises."""
     if not isinstance(value, Mapping):
         return Refusal("bad_circle")
-    if value.keys() != _CIRCLE:
-        odd = sorted(map(str, value.keys() ^ _CIRCLE))
+    if odd := sorted(map(str, _CIRCLE.symmetric_difference(value))):
         return Refusal("bad_circle", f"{'missing' if odd[0] in _CIRCLE else 'unknown'}: {odd[0]:.40}")
     lon = coordinate(value["lon"], 180.0)
     if isinstance(lon, str):

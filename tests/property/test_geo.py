@@ -98,12 +98,12 @@ def test_circles_kernel_and_oracle_agree_at_every_radius():
 @settings(max_examples=500, deadline=None)
 @given(PLACE, st.lists(PLACE, min_size=8, max_size=8), RADIUS)
 def test_box_of_a_circle_contains_what_lies_within(centre, places, radius_m):
-    box = sphere.ball_box(*centre, radius_m)
+    box = sphere.ball_box(centre[0], centre[1], radius_m)
     vectors = sphere.unit_vectors(*np.array(places).T)
     middle = np.array(sphere.unit_vector(*centre))
     reached = sphere.distances_m(vectors, middle).tolist()
     for (lon, lat), metres in zip(places, reached, strict=True):
-        boxes = [sphere.ball_box(*centre, metres), *([box] if metres <= radius_m else [])]
+        boxes = [sphere.ball_box(centre[0], centre[1], metres), *([box] if metres <= radius_m else [])]
         for west, south, east, north in boxes:
             across = west <= lon <= east if west <= east else lon >= west or lon <= east
             assert across and south <= lat <= north
@@ -118,7 +118,7 @@ def test_bounds_of_a_box_hold_for_every_place_in_it(place, corners, across, up, 
     lon = west + across * width
     lon, lat = (lon - 360 if lon > 180 else min(lon, 180.0)), min(max(south + up * (north - south), south), north)
     squared = sphere.chord_squared(*sphere.unit_vector(*place), *sphere.unit_vector(lon, lat))
-    lower, upper = sphere.chord_bounds(*place, west, south, east, north)
+    lower, upper = sphere.chord_bounds(place[0], place[1], west, south, east, north)
     assert lower <= squared <= upper
     centre_lon, centre_lat, radius_m = sphere.covering_ball(west, south, east, north)
     vector, centre = sphere.unit_vector(lon, lat), sphere.unit_vector(centre_lon, centre_lat)

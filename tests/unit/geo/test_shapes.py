@@ -157,10 +157,12 @@ def test_read_polygon_of_the_most_corners_is_read():
 def test_read_polygon_beyond_180_lies_on_both_sides(turn):
     ring = [[170 + turn, 0], [190 + turn, 0], [190 + turn, 10], [170 + turn, 10], [170 + turn, 0]]
     hole = [[178 + turn, 4], [186 + turn, 4], [186 + turn, 6], [178 + turn, 6], [178 + turn, 4]]
-    polygon = read(geometry(ring, hole))
+    beyond = [[183 + turn, 1], [185 + turn, 1], [185 + turn, 2], [183 + turn, 2], [183 + turn, 1]]
+    polygon = read(geometry(ring, hole, beyond))
     assert polygon.region == (170.0, 0.0, -170.0, 10.0)
     points = [(175, 5), (180, 2), (-180, 2), (-171, 5), (-169.9, 5), (169.9, 5), (0, 5), (180, 10), (-170, 0)]
     assert covered(polygon, *points) == [True, True, True, True, False, False, False, True, True]
+    assert covered(polygon, (-176, 1.5), (-177, 1.5), (-174, 1.5)) == [False, True, True]
     assert covered(polygon, (179, 5), (180, 5), (-180, 5), (-175, 5), (178, 5), (-174, 6)) == [False] * 4 + [True] * 2
 
 
