@@ -90,8 +90,8 @@ def read_polygon(value: Any) -> Polygon | Refusal:
 
     Notes
     -----
-    O(n log n) for n corners; about 100 us for few, 30 ms for `MAX_CORNERS`. Never raises for a value that JSON can
-    have.
+    O(n log n) for n corners; about 30 us for few, 100 us if they are cut, 6 ms for `MAX_CORNERS`. Never raises for a
+    value that JSON can have.
     """
     parts = _parts_of(value)
     if isinstance(parts, Refusal):
