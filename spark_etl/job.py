@@ -371,7 +371,7 @@ def _nothing_usable(cleaned: DataFrame, sources: list[Source], reasons: Mapping[
 
 def _versions() -> dict[str, str]:
     """Versions that the bytes of the output may depend on."""
-    packages = ("numpy", "pyarrow", "pyspark", "regex", "snowballstemmer")
+    packages = ("numpy", "pyarrow", "pyspark", "regex", "PyStemmer")
     return {name: version(name) for name in packages} | {"unicode": unicodedata.unidata_version}
 
 

@@ -1,10 +1,12 @@
 """The tokeniser and the vocabulary on hand-made texts."""
 
+import importlib
 import math
 import time
 
 import numpy as np
 import pytest
+import Stemmer
 
 from matching.errors import ConfigError
 from matching.text import (
@@ -101,6 +103,34 @@ def test_stemmer_english_leaves_tags_alone():
 def test_stemmer_unknown_language_names_choices():
     with pytest.raises(ConfigError, match="klingon.*english"):
         stemmer("klingon")
+
+
+#: Beginnings and endings of words in several scripts; what a stemmer cuts depends on both.
+BEGINNINGS = """
+    ab ber con dis fer ge hoch kant lauf mang ner quer run schön trad ur vol wąż été οικο город при मित كتب գիրք மரம்
+    שרײב
+"""
+ENDINGS = """
+    a al aient ally ando ation ational ción e ed edly eerd en er est eux heit ia ies iez ing ically iveness kkaan lar
+    ler ment ness ous s ses sskij taan tion ung ών ους ами ость ить ों ات ون 's ություն եր हरू लाई கள் ின் ן ער acht annaí
+"""
+
+
+def generated_words():
+    """Every beginning with none, one or two of the endings: 80,000 words."""
+    endings = ["", *ENDINGS.split()]
+    return [start + middle + end for start in BEGINNINGS.split() for middle in endings for end in endings]
+
+
+@pytest.mark.parametrize("language", sorted(Stemmer.algorithms()))
+def test_stemmer_generated_words_have_the_stems_of_pure_python(language):
+    module = importlib.import_module(f"snowballstemmer.{language}_stemmer")
+    name = "".join(part.title() for part in language.split("_"))
+    stem, pure = stemmer(language), getattr(module, f"{name}Stemmer")().stemWord
+    words = generated_words()[:: 1 if language == "english" else 19]
+    stems = [stem(word) for word in words]
+    assert [(word, ours, pure(word)) for word, ours in zip(words, stems, strict=True) if ours != pure(word)] == []
+    assert sum(ours != word for word, ours in zip(words, stems, strict=True)) > 0
 
 
 def small_vocabulary(**options):
