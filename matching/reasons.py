@@ -24,6 +24,7 @@ MAX_RADIUS_M = 20_015_115
 REASONS = {
     "bad_alpha": "alpha must be a number from 0 to 1 ({alpha_needed} one)",
     "bad_circle": "circle must have lon, lat and radius_m, and nothing else",
+    "bad_attribute": "an attribute's value is a list, has another type than the schema says, or is no finite number",
     "bad_csv": "the row has not as many fields as the header, or its quotes do not close",
     "bad_geometry": "the geometry is neither a point nor a rectangle along the axes, in degrees, or is no WKT or WKB",
     "bad_id": f"an id must be text or a whole number, of at most {MAX_ID_CHARACTERS} characters",
@@ -37,6 +38,7 @@ REASONS = {
     "bad_span": "at and until must be whole numbers >= 0, and until greater than at",
     "bad_time": "the time has none of the forms that are read",
     "bad_utf8": "the text is not valid UTF-8, or has half a surrogate pair",
+    "bad_where": "where must be an object of attributes, with a value, a list, or lt, lte, gt, gte, not, exists",
     "broken_file": "the file cannot be read to its end",
     "coordinate_not_finite": "a coordinate is NaN or infinite",
     "coordinate_not_number": "a coordinate is text that is no plain decimal number",
@@ -49,6 +51,7 @@ REASONS = {
     "line_too_long": f"the line is longer than {MAX_LINE_BYTES:,} bytes",
     "long_edge": "an edge of the polygon is longer than 180 degrees: to cross the antimeridian write longitudes beyond "
     "180 (190 for -170), otherwise put a corner between",
+    "match_too_large": "match is a larger number than the keywords have distinct words",
     "missing_coordinate": "longitude or latitude is missing",
     "missing_id": "subscription_id is missing",
     "missing_time": "the time is missing, where one is required",
@@ -61,7 +64,9 @@ REASONS = {
     "stop_term": "a keyword is a stop term that was removed from the messages, so all keywords can never be found",
     "text_too_long": f"the text is longer than {MAX_TEXT_CHARACTERS:,} characters",
     "too_many_corners": f"the polygon has more than {MAX_CORNERS:,} corners",
+    "too_many_conditions": "where has more than 64 conditions, or a list of more than 1,024 values",
     "too_many_keywords": f"the keywords give more than {MAX_SUBSCRIPTION_TERMS} terms",
+    "unknown_attribute": "where names an attribute that the messages do not have",
     "unknown_column": "a column's name is nearly one that subscriptions have; check the spelling, or name it otherwise",
     "unknown_kind": "kind must be one of {kinds}",
     "wrong_place": "{region_taken} a region and no point, the other kinds a point and no region",

@@ -1,0 +1,199 @@
+"""Attributes of messages: their schema, the check of single values, and the keys that kernels compare.
+
+A schema is declared, never inferred. Every value has an int64 key whose order is that of the values: microseconds of a
+time, the id of a category, and of a number the bits of its float64, those of negative numbers turned over. So one
+kernel compares all three types exactly. Read on in `matching.conditions`.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from matching.errors import ConfigError
+from matching.fields import MAX_ID_CHARACTERS, encodes, event_time_us
+from matching.model import Float64, Int64
+from matching.validate import MESSAGE_ROLES
+
+#: Types of attributes, in the order of their codes.
+TYPES = ("number", "category", "time")
+NUMBER, CATEGORY, TIME = range(3)
+#: Key of a missing value, and of a category that no table has; no value has them.
+MISSING_KEY = np.iinfo(np.int64).min
+UNKNOWN_CATEGORY = -1
+MAX_ATTRIBUTES = 256
+#: Names of a message's own values; an attribute called so would be mistaken for it.
+RESERVED = frozenset((*MESSAGE_ROLES, "seq", "message_id", "event_time", "terms", "counts", "weights"))
+
+_NAME = re.compile(r"[^\W\d][\w.-]{0,63}")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_TURNED = np.int64(2**63 - 1)
+
+
+class Attribute(NamedTuple):
+    """A declared attribute: `path` is where a record has it, `type` a code of `TYPES`."""
+
+    name: str
+    path: str
+    type: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Attribute":
+        """Read `NAME:TYPE` or `NAME=PATH:TYPE`; the path of a name alone is the name.
+
+        Raises
+        ------
+        ConfigError
+            For another form, an unknown type, a name that cannot be used or is reserved.
+        """
+        left, colon, type_name = text.rpartition(":")
+        if not colon or not left:
+            raise ConfigError(f"attribute {text!r}: give a name and a type, such as price:number")
+        if type_name not in TYPES:
+            raise ConfigError(f"attribute {text!r}: no type {type_name!r}; choose one of {', '.join(TYPES)}")
+        name, equals, path = left.partition("=")
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"attribute {text!r}: the name must start with a letter and have letters, digits, _ . - only, at most "
+                "64; for a column of another name give NAME=COLUMN:TYPE"
+            )
+        if name in RESERVED:
+            raise ConfigError(f"attribute {text!r}: {name} is a message's own; give another, such as my_{name}={name}")
+        if equals and not path:
+            raise ConfigError(f"attribute {text!r}: name the column after the equals sign")
+        return cls(name, path or name, TYPES.index(type_name))
+
+    def __str__(self) -> str:
+        return f"{self.name}{'' if self.path == self.name else f'={self.path}'}:{TYPES[self.type]}"
+
+
+class AttributeSchema:
+    """The attributes of a stream in the order of their declaration, which is that of their columns.
+
+    Raises
+    ------
+    ConfigError
+        For a name that is there twice, or more than `MAX_ATTRIBUTES`.
+    """
+
+    def __init__(self, attributes: Iterable[Attribute] = ()):
+        self.attributes = tuple(attributes)
+        self._numbers: dict[str, int] = {}
+        for number, attribute in enumerate(self.attributes):
+            if attribute.name in self._numbers:
+                raise ConfigError(f"attribute {attribute.name}: is there twice; leave one out or rename it")
+            self._numbers[attribute.name] = number
+        if len(self.attributes) > MAX_ATTRIBUTES:
+            raise ConfigError(f"{len(self.attributes)} attributes: there can be {MAX_ATTRIBUTES} at most")
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> "AttributeSchema":
+        """The schema of options, each as `Attribute.parse` reads it."""
+        return cls(Attribute.parse(text) for text in texts)
+
+    def __len__(self) -> int:
+        return len(self.attributes)
+
+    def number_of(self, name: str) -> int | None:
+        """The number of an attribute, None if there is none of this name."""
+        return self._numbers.get(name)
+
+
+def attribute_value(type_code: int, value: Any) -> float | int | str | None:
+    """A value as its type: float, str, or microseconds since 1970; None if it is missing (None or blank).
+
+    Text of a plain decimal number is a number, since CSV has nothing else; whole numbers and truth values are
+    categories too; times are those of `matching.fields.event_time_us`.
+
+    Raises
+    ------
+    ValueError
+        For a value of another type, a list, a number that is not finite, a category that is too long.
+    """
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    if type_code == TIME:
+        try:
+            return event_time_us(value)
+        except ArithmeticError:
+            raise ValueError("a time that cannot be read") from None
+    return _number(value) if type_code == NUMBER else _category(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str):
+        value = value.strip()
+        if not _DECIMAL.fullmatch(value):
+            raise ValueError("text that is no plain decimal number")
+    elif isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise ValueError("a number of the wrong type")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError("a number that is too large") from None
+    if not math.isfinite(number):
+        raise ValueError("a number that is not finite")
+    return number + 0.0  # turns minus zero into zero
+
+
+def _category(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and abs(value) < 10**MAX_ID_CHARACTERS:
+        return str(value)
+    if not isinstance(value, str) or len(value) > MAX_ID_CHARACTERS or "\0" in value or not encodes(value):
+        raise ValueError("a category must be text or a whole number")
+    return value
+
+
+class Categories:
+    """Ids of the categories of each attribute, dense from 0 in the order of their admission.
+
+    Parameters
+    ----------
+    values : sequence of sequences of str
+        The categories of each attribute of the schema; none for other types.
+    """
+
+    def __init__(self, values: Sequence[Iterable[str]]):
+        self.values = [list(of_attribute) for of_attribute in values]
+        self._ids = [{text: number for number, text in enumerate(texts)} for texts in self.values]
+
+    def id_of(self, attribute: int, text: str) -> int:
+        """The id of a category, `UNKNOWN_CATEGORY` if it has none."""
+        return self._ids[attribute].get(text, UNKNOWN_CATEGORY)
+
+    def admit(self, attribute: int, text: str) -> int:
+        """The id of a category; a new one gets the next."""
+        number = self._ids[attribute].setdefault(text, len(self.values[attribute]))
+        if number == len(self.values[attribute]):
+            self.values[attribute].append(text)
+        return number
+
+
+def number_keys(numbers: Float64) -> Int64:
+    """Keys of numbers, in their order; NaN stands for a missing one. O(n).
+
+    Parameters
+    ----------
+    numbers : float64[n]
+
+    Returns
+    -------
+    int64[n]
+    """
+    bits = (np.asarray(numbers, np.float64) + 0.0).view(np.int64)
+    keys = np.where(bits < 0, bits ^ _TURNED, bits)
+    return np.where(np.isnan(numbers), np.int64(MISSING_KEY), keys)
+
+
+def key_of(type_code: int, value: float | int | str | None, attribute: int, categories: Categories) -> int:
+    """The key of one value of `attribute_value`."""
+    if value is None:
+        return MISSING_KEY
+    if isinstance(value, str):
+        return categories.id_of(attribute, value)
+    return int(value) if type_code == TIME else int(number_keys(np.array([value], np.float64))[0])

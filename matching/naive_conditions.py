@@ -1,0 +1,68 @@
+"""The oracle of conditions: plain Python over dicts, one message and one subscription at a time.
+
+Shares no code with `matching.conditions`. Values of a message are a float, a text, microseconds since 1970, or absent;
+conditions have been accepted by `parse_where`, and are read here as they came.
+"""
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+
+def where_holds(where: Mapping[str, Any] | None, types: Mapping[str, str], values: Mapping[str, Any]) -> bool:
+    """Whether a message with these values fits all conditions.
+
+    Parameters
+    ----------
+    where : mapping, optional
+        Attribute -> scalar, list, or object of operators.
+    types : mapping
+        Attribute -> number, category or time.
+    values : mapping
+        Attribute -> value; one that is missing is None or absent.
+    """
+    for name, wanted in (where or {}).items():
+        value = values.get(name)
+        if not isinstance(wanted, dict):
+            wanted = {"in": wanted}
+        for operator, operand in wanted.items():
+            if not _holds(operator, operand, types[name], value):
+                return False
+    return True
+
+
+def _holds(operator: str, operand: Any, type_name: str, value: Any) -> bool:
+    if operator == "exists":
+        return operand == (value is not None)
+    members = operand if isinstance(operand, list) else [operand]
+    read = [_READ[type_name](member) for member in members]
+    if operator == "not":
+        return value is None or value not in read
+    if value is None:
+        return False
+    if operator == "in":
+        return value in read
+    bound = read[0]
+    return {"lt": value < bound, "lte": value <= bound, "gt": value > bound, "gte": value >= bound}[operator]
+
+
+def _category(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _microseconds(value: Any) -> int:
+    if not isinstance(value, str):
+        seconds = value if abs(value) < 1e11 else value / 1e3 if abs(value) < 1e14 else None
+        return int(value) if seconds is None else round(seconds * 1e6)
+    moment = datetime.fromisoformat(value)
+    return (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+_READ = {"number": float, "category": _category, "time": _microseconds}
+
+
+def words_hold(match: Any, keywords: Collection[str], excluded: Collection[str], words: Collection[str]) -> bool:
+    """Whether a message of these words fits: all, any or at least m distinct keywords, and none that is excluded."""
+    distinct = set(keywords)
+    need = len(distinct) if match in (None, "all") else 1 if match == "any" else match
+    return len(distinct & set(words)) >= need and not set(excluded) & set(words)
