@@ -102,6 +102,9 @@ class AttributeSchema:
         return self._numbers.get(name)
 
 
+NO_ATTRIBUTES = AttributeSchema()
+
+
 def attribute_value(type_code: int, value: Any) -> float | int | str | None:
     """A value as its type: float, str, or microseconds since 1970; None if it is missing (None or blank).
 

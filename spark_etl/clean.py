@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from matching.attributes import CATEGORY, NO_ATTRIBUTES, NUMBER, TIME, AttributeSchema
 from matching.validate import ParsedMessage
 from spark_etl.ingest import Split, read_blocks
 from spark_etl.options import EtlOptions
@@ -49,12 +50,19 @@ CLEAN_SCHEMA = pa.schema(
         ("bad_time", pa.bool_()),
     ]
 )
+_ATTRIBUTE_TYPES = {NUMBER: (pa.float64(), "double"), CATEGORY: (pa.string(), "string"), TIME: (pa.int64(), "long")}
 _REASONS_SCHEMA = pa.schema([("reason", pa.string()), ("rows", pa.int64())])
 _CLEAN_SPARK_SCHEMA = (
     "row_id long, reason string, original string, column string, message_id string, content binary, lon double, "
     "lat double, west double, south double, east double, north double, event_time_us long, text string, "
     "object_id string, op int, terms array<string>, counts array<int>, bad_time boolean"
 )
+
+
+def clean_schema(schema: AttributeSchema) -> pa.Schema:
+    """`CLEAN_SCHEMA` and a column for each attribute, `attribute_N`, since Spark reads a dot in a name as a path."""
+    types = [_ATTRIBUTE_TYPES[one.type][0] for one in schema.attributes]
+    return pa.schema([*CLEAN_SCHEMA, *((f"attribute_{number}", one) for number, one in enumerate(types))])
 
 
 def clean_rows(spark: SparkSession, tasks: list[list[Split]], options: EtlOptions, path: str) -> DataFrame:
@@ -71,9 +79,11 @@ def clean_rows(spark: SparkSession, tasks: list[list[Split]], options: EtlOption
     return numbers.mapInArrow(_cleaner(tasks, options, path), "reason string, rows long")
 
 
-def read_cleaned(spark: SparkSession, path: str) -> DataFrame:
-    """Read the output of `clean_rows`: one row for each row of the input (`CLEAN_SCHEMA`)."""
-    return spark.read.schema(_CLEAN_SPARK_SCHEMA).parquet(literal(path))
+def read_cleaned(spark: SparkSession, path: str, schema: AttributeSchema = NO_ATTRIBUTES) -> DataFrame:
+    """Read the output of `clean_rows`: one row for each row of the input (`clean_schema`)."""
+    types = [_ATTRIBUTE_TYPES[one.type][1] for one in schema.attributes]
+    columns = [_CLEAN_SPARK_SCHEMA, *(f"attribute_{number} {one}" for number, one in enumerate(types))]
+    return spark.read.schema(", ".join(columns)).parquet(literal(path))
 
 
 def _cleaner(
@@ -87,7 +97,7 @@ def _cleaner(
                 reasons: Counter[str | None] = Counter()
                 with (
                     replacing(Path(path) / f"part-{number:05d}.parquet") as unfinished,
-                    pq.ParquetWriter(unfinished, CLEAN_SCHEMA, compression="snappy") as writer,
+                    pq.ParquetWriter(unfinished, clean_schema(options.attributes()), compression="snappy") as writer,
                 ):
                     for split in tasks[number]:
                         for rows in clean_split(split, options):
@@ -106,22 +116,26 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
     cleaner = RowCleaner(options)
     first_id = split.source.number << LINE_BITS
     nothing = (None,) * (len(ParsedMessage._fields) - 1)
-    columns = options.columns()
+    schema = clean_schema(options.attributes())
+    attribute_types = schema.types[len(CLEAN_SCHEMA) :]
     for block in read_blocks(split, options):
         rows: list[tuple] = []
         terms: list[str] = []
         counts: list[int] = []
         cuts = [0]
-        for line, values, original in block:
-            row = cleaner.clean(values)
+        attributes: list[tuple] = []
+        for read in block:
+            row = cleaner.clean(read.values, read.attributes)
             if isinstance(row, str):
-                column = column_at_fault(values, row, columns)
-                rows.append((first_id | line, row, readable(original), column, *nothing, None))
+                column = column_at_fault(read, row, options)
+                rows.append((first_id | read.line, row, readable(read.original), column, *nothing, None))
+                attributes.append((None,) * len(attribute_types))
             else:
                 # `ahead`, the last field, is for live streams
-                rows.append((first_id | line, None, None, None, *row.message[:-1], row.bad_time))
+                rows.append((first_id | read.line, None, None, None, *row.message[:-1], row.bad_time))
                 terms += row.counts
                 counts += row.counts.values()
+                attributes.append(row.attributes)
             cuts.append(len(terms))
         *flat, bad_times = zip(*rows, strict=True)
         arrays = [pa.array(values, field.type) for values, field in zip(flat, CLEAN_SCHEMA, strict=False)]
@@ -129,7 +143,9 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
         arrays.append(pa.ListArray.from_arrays(offsets, pa.array(terms, pa.string())))
         arrays.append(pa.ListArray.from_arrays(offsets, pa.array(counts, pa.int32())))
         arrays.append(pa.array(bad_times, pa.bool_()))
-        yield pa.RecordBatch.from_arrays(arrays, schema=CLEAN_SCHEMA)
+        for values, column_type in zip(zip(*attributes, strict=True), attribute_types, strict=True):
+            arrays.append(pa.array(values, column_type))
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def find_duplicates(cleaned: DataFrame, path: str) -> dict[str, int]:

@@ -12,19 +12,21 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import InputError
 from matching.reasons import MAX_LINE_BYTES
 from matching.unpacking import UNPACKING_ERRORS, Unpacked
-from matching.validate import MESSAGE_ROLES, RawMessage
+from matching.validate import MESSAGE_ROLES, RawMessage, decode_object
 from spark_etl.documents import DOCUMENT_ERRORS, objects_of
 from spark_etl.geometry import placed
 from spark_etl.options import EtlOptions
-from spark_etl.paths import ObjectDecoder, picker
+from spark_etl.paths import ObjectDecoder, attribute_picker, picker
 from spark_etl.sources import Source
 from spark_etl.unpacking import open_unpacked
 
@@ -49,11 +51,15 @@ class Split(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row of the input: its line (from 1; for tables its row), the values or a reason code, and its text."""
+    """One row of the input: its line (from 1; for tables its row), the values or a reason code, and its text.
+
+    `attributes` are the values of its attributes as they came, in the order of the schema.
+    """
 
     line: int
     values: RawMessage | str
     original: bytes | str
+    attributes: tuple[Any, ...] = ()
 
 
 def plan_tasks(sources: list[Source], cores: int) -> list[list[Split]]:
@@ -148,7 +154,17 @@ def _read_fully(stream: Unpacked) -> tuple[bytes, Exception | None]:
 
 
 def _json_blocks(source: Source, options: EtlOptions) -> _Blocks:
-    decode = ObjectDecoder(options.columns(), options.geometry).decode
+    decoder = ObjectDecoder(options.columns(), options.geometry)
+    schema = options.attributes()
+    attributes = attribute_picker(schema)
+
+    def row_of(number: int, line: bytes) -> Row:
+        if not len(schema):
+            return Row(number, decoder.decode(line), line)
+        found = decode_object(line)
+        if isinstance(found, str):
+            return Row(number, found, line)
+        return Row(number, decoder.pick(found), line, attributes(found))
 
     def rows_of(first_line: int, block: bytes | None) -> list[Row]:
         if block is None:
@@ -156,7 +172,7 @@ def _json_blocks(source: Source, options: EtlOptions) -> _Blocks:
         if first_line == 1:
             block = block.removeprefix(b"\xef\xbb\xbf")
         lines = block.removesuffix(b"\n").split(b"\n")
-        return [Row(number, decode(line), line) for number, line in enumerate(lines, first_line)]
+        return [row_of(number, line) for number, line in enumerate(lines, first_line)]
 
     with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
         for first_line, block in line_blocks(stream):
@@ -186,6 +202,8 @@ def _csv_blocks(source: Source, options: EtlOptions) -> _Blocks:
         columns = options.columns()
         names = [*(columns[role] for role in MESSAGE_ROLES), options.geometry]
         *places, geometry = (header.index(name) if name in header else -1 for name in names)
+        attributes = [header.index(one.path) if one.path in header else -1 for one in options.attributes().attributes]
+        rows_of = partial(_csv_rows, places, geometry, attributes, len(header), delimiter)
         block: list[tuple[int, list[str] | None]] = []
         broken = None
         while True:
@@ -203,27 +221,31 @@ def _csv_blocks(source: Source, options: EtlOptions) -> _Blocks:
                 if fields or too_long or reader.line_num == line:
                     block.append((line, fields))
             if len(block) >= BLOCK_ROWS:
-                yield lambda block=block: _csv_rows(block, places, geometry, len(header), delimiter, set(too_long))
+                yield lambda block=block: rows_of(set(too_long), block)
                 block = []
-        yield lambda: _csv_rows(block, places, geometry, len(header), delimiter, set(too_long))
+        yield lambda: rows_of(set(too_long), block)
         if broken is not None:
             raise broken
 
 
 def _csv_rows(
-    block: list[tuple[int, list[str] | None]],
     places: list[int],
     geometry: int,
+    attributes: list[int],
     width: int,
     delimiter: str,
     too_long: set[int],
+    block: list[tuple[int, list[str] | None]],
 ) -> list[Row]:
     rows = []
     for line, fields in block:
         original = delimiter.join(fields or ()).encode("utf-8", "surrogateescape")
         if fields and len(fields) == width:
             values = RawMessage._make([None if place < 0 else fields[place] for place in places])
-            rows.append(Row(line, values if geometry < 0 else placed(values, fields[geometry]), original))
+            if geometry >= 0:
+                values = placed(values, fields[geometry])
+            found = tuple([None if place < 0 else fields[place] for place in attributes])
+            rows.append(Row(line, values, original, found))
         else:
             reason = "line_too_long" if line in too_long else "bad_csv" if fields or fields is None else "empty_line"
             rows.append(Row(line, reason, original))
@@ -235,27 +257,37 @@ def _parquet_blocks(source: Source, options: EtlOptions) -> _Blocks:
     with pq.ParquetFile(source.path) as file:
         there = file.schema_arrow.names
         # The first part of a path names the column.
+        schema = options.attributes()
         paths = [*columns.values(), *([options.geometry] if options.geometry else [])]
+        paths += [one.path for one in schema.attributes]
         named = [name if name in there else name.partition(".")[0] for name in paths]
         wanted = [name for name in dict.fromkeys(named) if name in there]
         first_row = 1
         for batch in file.iter_batches(BLOCK_ROWS, columns=wanted, use_threads=False):
-            yield lambda batch=batch, first_row=first_row: _table_rows(batch, first_row, columns, options.geometry)
+            yield lambda batch=batch, first_row=first_row: _table_rows(
+                batch, first_row, columns, options.geometry, schema
+            )
             first_row += batch.num_rows
 
 
 def _table_rows(
-    batch: pa.RecordBatch, first_row: int, columns: dict[str, str], geometry: str | None = None
+    batch: pa.RecordBatch,
+    first_row: int,
+    columns: dict[str, str],
+    geometry: str | None = None,
+    schema: AttributeSchema = NO_ATTRIBUTES,
 ) -> list[Row]:
-    pick = picker(columns, geometry)
+    pick, attributes = picker(columns, geometry), attribute_picker(schema)
     rows = []
     for number, values in enumerate(table_objects(batch), first_row):
         if any(isinstance(value, _Undecodable) for value in values.values()):
             rows.append(Row(number, "bad_utf8", b""))
         else:
             raw = pick(values)
-            seen = values if isinstance(raw, str) else raw._asdict()
-            rows.append(Row(number, raw, json.dumps(seen, ensure_ascii=False, default=str)))
+            found = attributes(values)
+            named = {one.name: value for one, value in zip(schema.attributes, found, strict=True)}
+            seen = values if isinstance(raw, str) else raw._asdict() | named
+            rows.append(Row(number, raw, json.dumps(seen, ensure_ascii=False, default=str), found))
     return rows
 
 
@@ -268,13 +300,15 @@ def table_objects(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def _document_blocks(source: Source, options: EtlOptions) -> _Blocks:
-    pick = picker(options.columns(), options.geometry)
+    pick, attributes = picker(options.columns(), options.geometry), attribute_picker(options.attributes())
 
     def rows_of(first: int, block: list[Any]) -> list[Row]:
         rows = []
         for number, value in enumerate(block, first):
-            values = pick(value) if isinstance(value, dict) else "not_json"
-            rows.append(Row(number, values, json.dumps(value, ensure_ascii=False)))
+            is_object = isinstance(value, dict)
+            values = pick(value) if is_object else "not_json"
+            original = json.dumps(value, ensure_ascii=False)
+            rows.append(Row(number, values, original, attributes(value) if is_object else ()))
         return rows
 
     first, block, broken = 1, [], None
@@ -324,7 +358,8 @@ def _decoded(value: pa.Scalar) -> Any:
 def check_columns(sources: list[Source], options: EtlOptions, named: Mapping[str, str] | None = None) -> None:
     """Check the header of every table for the required columns.
 
-    If all sources are tables, the columns `named` by the user (role -> column) must be in one of them.
+    If all sources are tables, the columns `named` by the user (role -> column) and those of attributes must be in one
+    of them.
 
     Raises
     ------
@@ -333,7 +368,8 @@ def check_columns(sources: list[Source], options: EtlOptions, named: Mapping[str
         rejected one by one.
     """
     columns = options.columns()
-    unmet = dict(named or {})
+    unmet = {f"--{role.replace('_', '-')}": name for role, name in (named or {}).items()}
+    unmet |= {f"--attribute {one}": one.path for one in options.attributes().attributes}
     tables = 0
     for source in sources:
         try:
@@ -358,12 +394,13 @@ def check_columns(sources: list[Source], options: EtlOptions, named: Mapping[str
                 f"{source.path}: no column {', '.join(sorted(absent))}; it has {', '.join(names) or 'none'}. "
                 + (_separated(names) or "Say which they are: --text NAME --lat NAME --lon NAME"),
             )
-        unmet = {role: name for role, name in unmet.items() if name not in there}
+        there |= {name for name in unmet.values() if name.partition(".")[0] in names}
+        unmet = {option: name for option, name in unmet.items() if name not in there}
     if unmet and tables == len(sources):
-        role, name = next(iter(unmet.items()))
+        option, name = next(iter(unmet.items()))
         raise InputError(
             "missing_column",
-            f"{sources[-1].path}: no column {name} (--{role.replace('_', '-')}); it has {', '.join(names or ())}",
+            f"{sources[-1].path}: no column {name} ({option}); it has {', '.join(names or ())}",
         )
 
 

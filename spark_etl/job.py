@@ -29,6 +29,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from matching.attributes import TYPES
 from matching.errors import ConfigError, EngineError, InputError
 from spark_etl import small
 from spark_etl.clean import (
@@ -46,6 +47,7 @@ from spark_etl.geoparquet import with_geometry
 from spark_etl.ingest import check_columns, plan_tasks
 from spark_etl.nothing import nothing_usable
 from spark_etl.options import STANDARD_INPUT, EtlOptions
+from spark_etl.schemas import ATTRIBUTE
 from spark_etl.session import spark_session
 from spark_etl.sources import Source, find_sources
 from spark_etl.span import likely_times, sorted_times
@@ -64,6 +66,8 @@ from spark_etl.vocabulary import split_stop_terms, term_statistics
 __all__ = ["STAGES", "EtlOptions", "Progress", "run_etl"]
 
 FORMAT_VERSION = 1
+#: Of a folder whose messages have attributes.
+ATTRIBUTES_VERSION = 2
 STAGES = ("start", "clean", "duplicates", "order", "vocabulary", "messages", "rejected", "publish")
 #: Shuffled bytes of a partition.
 _PARTITION_BYTES = 64 * 2**20
@@ -244,7 +248,7 @@ def _transform(
         reasons: Counter[str | None] = Counter()
         for found in clean_rows(session, plan_tasks(sources, cores), options, str(scratch / "cleaned")).collect():
             reasons[found["reason"]] += found["rows"]
-        cleaned = read_cleaned(session, str(scratch / "cleaned"))
+        cleaned = read_cleaned(session, str(scratch / "cleaned"), options.attributes())
         run.rows = read = reasons.total()
         candidates = reasons.pop(None, 0)
         if not candidates:
@@ -262,6 +266,11 @@ def _transform(
     facts = add_facts([file.pop("facts") for file in done.messages])
     if sum(file["rows"] for file in done.messages) != kept:
         raise EngineError("the ETL lost messages while it wrote them; please report this with the run log")
+    schema = options.attributes()
+    attributes = [
+        {"name": one.name, "type": TYPES[one.type], "messages": facts[ATTRIBUTE + one.name]}
+        for one in schema.attributes
+    ]
     with run.stage("rejected"):
         if is_small and clashes is None:
             lines = small.batches_of(small.rejected_rows(scratch / "cleaned"))
@@ -273,7 +282,7 @@ def _transform(
         raise EngineError("the ETL's counts do not add up; please report this with the run log")
     return {
         "format": "skyray-etl",
-        "format_version": FORMAT_VERSION,
+        "format_version": ATTRIBUTES_VERSION if len(schema) else FORMAT_VERSION,
         "read": read,
         "kept": kept,
         "duplicates": duplicates,
@@ -291,6 +300,7 @@ def _transform(
         "vocabulary_size": done.vocabulary["rows"],
         "stop_terms": done.stop_terms,
         "extent": facts["extent"],
+        **({"attributes": attributes} if attributes else {}),
         "options": options.recorded(),
         "versions": _versions(),
         "files": {
@@ -327,7 +337,7 @@ def _by_shuffles(session: SparkSession, cleaned: DataFrame, options: EtlOptions,
         statistics, stop_terms = split_stop_terms(term_statistics(cleaned, repeated, kept), kept, options.stop_share)
         vocabulary = write_vocabulary(statistics, str(hidden))
     with run.stage("messages"):
-        written = write_messages(messages, str(hidden), kept, options.rows_per_file, likely_us)
+        written = write_messages(messages, str(hidden), kept, options.rows_per_file, likely_us, options.attributes())
     clashes = of_verdict(session, distinct, "duplicate_id") if "duplicate_id" in verdicts else None
     return _Done(kept, verdicts.get("duplicate", 0), clashes, likely_us, stop_terms, vocabulary, written)
 
@@ -345,7 +355,7 @@ def _in_memory(session: SparkSession, options: EtlOptions, hidden: Path, run: _R
         statistics, stop_terms = small.split_stop_terms(small.term_statistics(messages, log), kept, options.stop_share)
         vocabulary = vocabulary_file(small.batches_of(statistics), str(hidden))
     with run.stage("messages"):
-        written = small.write_messages(messages, str(hidden), options.rows_per_file, likely_us)
+        written = small.write_messages(messages, str(hidden), options.rows_per_file, likely_us, options.attributes())
     clashes = [(row_id,) for row_id in distinct.clashes]
     later = session.createDataFrame(clashes, "row_id long") if clashes else None
     return _Done(kept, distinct.duplicates, later, likely_us, stop_terms, vocabulary, written)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields, replace
 from typing import Annotated
 
+from matching.attributes import AttributeSchema
 from matching.errors import ConfigError
 from matching.space import Space
 from matching.text import term_form
@@ -54,6 +55,11 @@ class EtlOptions:
     geometry: Annotated[
         str | None, "column of the place as WKT or WKB, a point or a rectangle; of GeoParquet it is found"
     ] = None
+    attribute: Annotated[
+        tuple[str, ...],
+        "attribute that subscriptions may filter by, as NAME:TYPE or NAME=COLUMN:TYPE, of type number, category or time; "
+        "repeatable, never inferred, suggested by --dry-run",
+    ] = ()
     time_format: Annotated[
         str, "form of the time, such as %d/%m/%Y %H:%M, or seconds, milliseconds, microseconds; many are read without"
     ] = ""
@@ -89,6 +95,10 @@ class EtlOptions:
         """These options with the columns of some roles."""
         return replace(self, **{f"{role}{_END}": name for role, name in columns.items()})
 
+    def attributes(self) -> AttributeSchema:
+        """The declared attributes; empty by default."""
+        return AttributeSchema.parse(self.attribute)
+
     def space(self) -> Space | None:
         """The world box that points must lie in, None for any point."""
         return Space.parse(self.world, None) if self.world is not None else None
@@ -108,6 +118,7 @@ class EtlOptions:
             "stop_share": self.stop_share,
             "world": self.world,
             "rows_per_file": self.rows_per_file,
+            **({"attribute": list(self.attribute)} if self.attribute else {}),
         }
 
     def check(self) -> None:
@@ -143,6 +154,7 @@ class EtlOptions:
         term_form(self.stem_language, self.fold_accents)
         time_reader(self.time_format)
         self.space()
+        self.attributes()
         ObjectDecoder(self.columns())
 
 

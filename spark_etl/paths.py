@@ -6,6 +6,7 @@ Used by `spark_etl.ingest`, which reads files, and `spark_etl.finding`, which fi
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from matching.attributes import AttributeSchema
 from matching.validate import MESSAGE_ROLES, MessageDecoder, RawMessage, decode_object
 from spark_etl.geometry import placed
 
@@ -53,6 +54,12 @@ def picker(columns: Mapping[str, str], geometry: str | None = None) -> Callable[
         return RawMessage._make([value_at(row, name) for name in names])
 
     return (lambda row: placed(pick(row), value_at(row, geometry))) if geometry else pick
+
+
+def attribute_picker(schema: AttributeSchema) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """A function from an object to the values of its attributes as they came, in the order of the schema."""
+    paths = [one.path for one in schema.attributes]
+    return lambda row: tuple([value_at(row, path) for path in paths])
 
 
 def value_at(row: Mapping[str, Any], name: str) -> Any:

@@ -3,12 +3,16 @@
 Needs no Spark. Used by `spark_etl.clean` and `spark_etl.trial`; the checks are those of `matching.validate`.
 """
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from matching.attributes import attribute_value
 from matching.fields import coordinate
 from matching.text import count_terms, term_form
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row
+from spark_etl.ingest import Row
 from spark_etl.options import EtlOptions
 from spark_etl.times import time_reader
 
@@ -17,11 +21,12 @@ MAX_ORIGINAL_CHARACTERS = 1_000
 
 
 class CleanRow(NamedTuple):
-    """A checked message, the counts of its terms, and whether its time could not be read."""
+    """A checked message, the counts of its terms, whether its time could not be read, and its attributes' values."""
 
     message: ParsedMessage
     counts: dict[str, int]
     bad_time: bool
+    attributes: tuple[float | int | str | None, ...] = ()
 
 
 class RowCleaner:
@@ -38,12 +43,13 @@ class RowCleaner:
         self._form = term_form(options.stem_language, options.fold_accents)
         self._read_time = time_reader(options.time_format)
         self._require_time = options.require_time
+        self._schema = options.attributes()
         self._bad_time = False
 
-    def clean(self, values: RawMessage | str) -> CleanRow | str:
+    def clean(self, values: RawMessage | str, attributes: Sequence[Any] = ()) -> CleanRow | str:
         """A row as a message, or a reason code (which `values` may be already). Never raises.
 
-        A time that cannot be read counts as none, unless times are required. About 20 us.
+        Attributes are part of the content. A time that cannot be read counts as none, unless times are required. About 20 us.
         """
         if isinstance(values, str):
             return values
@@ -53,7 +59,16 @@ class RowCleaner:
             return message
         if self._require_time and message.event_time_us is None:
             return "bad_time" if self._bad_time else "missing_time"
-        return CleanRow(message, {} if message.op == DELETE else count_terms(message.text, self._form), self._bad_time)
+        counts = {} if message.op == DELETE else count_terms(message.text, self._form)
+        if not len(self._schema):
+            return CleanRow(message, counts, self._bad_time)
+        try:
+            checked = tuple(
+                attribute_value(one.type, value) for one, value in zip(self._schema.attributes, attributes, strict=True)
+            )
+        except ValueError:
+            return "bad_attribute"
+        return CleanRow(_with_content(message, checked), counts, self._bad_time, checked)
 
     def _time(self, value: Any) -> int | None:
         try:
@@ -63,17 +78,34 @@ class RowCleaner:
             return None
 
 
-def column_at_fault(values: RawMessage | str, reason: str, columns: Mapping[str, str]) -> str | None:
+def _with_content(message: ParsedMessage, attributes: Sequence[float | int | str | None]) -> ParsedMessage:
+    """The message with its attributes in the hash of its content, and in the id where that is the hash."""
+    written = json.dumps(attributes, ensure_ascii=False, separators=(",", ":"))
+    content = hashlib.blake2b(message.content + written.encode(), digest_size=len(message.content)).digest()
+    old = message.content.hex()
+    if message.message_id == old:
+        object_id = content.hex() if message.object_id == old else message.object_id
+        message = message._replace(message_id=content.hex(), object_id=object_id)
+    return message._replace(content=content)
+
+
+def column_at_fault(row: Row, reason: str, options: EtlOptions) -> str | None:
     """The column with a value of the wrong type; None for other reasons.
 
     Parameters
     ----------
-    values : RawMessage
+    row : Row
     reason : str
         Reason code of `RowCleaner.clean`.
-    columns : mapping
-        Role -> column.
+    options : EtlOptions
     """
+    if reason == "bad_attribute":
+        for one, value in zip(options.attributes().attributes, row.attributes, strict=True):
+            try:
+                attribute_value(one.type, value)
+            except ValueError:
+                return one.path
+    values, columns = row.values, options.columns()
     if reason != "wrong_type" or isinstance(values, str):
         return None
     if values.text is not None and not isinstance(values.text, str):

@@ -5,6 +5,8 @@ Used by `spark_etl.vectorise` and `gateway.live.write_ahead_log`.
 
 import pyarrow as pa
 
+from matching.attributes import CATEGORY, NUMBER, TIME, AttributeSchema
+
 MESSAGE_SCHEMA = pa.schema(
     [
         pa.field("seq", pa.int64(), nullable=False),
@@ -24,6 +26,18 @@ MESSAGE_SCHEMA = pa.schema(
         pa.field("op", pa.int32(), nullable=False),
     ]
 )
+#: Start of the name of an attribute's column.
+ATTRIBUTE = "attribute_"
+_ATTRIBUTE_TYPES = {NUMBER: pa.float64(), CATEGORY: pa.string(), TIME: pa.int64()}
+
+
+def message_schema(schema: AttributeSchema) -> pa.Schema:
+    """`MESSAGE_SCHEMA` and a nullable column for each attribute; times are microseconds since 1970."""
+    return pa.schema(
+        [*MESSAGE_SCHEMA, *((ATTRIBUTE + one.name, _ATTRIBUTE_TYPES[one.type]) for one in schema.attributes)]
+    )
+
+
 VOCABULARY_SCHEMA = pa.schema(
     [
         pa.field("term_id", pa.int32(), nullable=False),

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.fields import FIRST_US
 from spark_etl.schemas import VOCABULARY_SCHEMA
 from spark_etl.vectorise import message_file
@@ -108,11 +109,15 @@ def batches_of(table: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 def write_messages(
-    messages: pa.Table, out: str, rows_per_file: int, likely_us: tuple[int, int] | None
+    messages: pa.Table,
+    out: str,
+    rows_per_file: int,
+    likely_us: tuple[int, int] | None,
+    schema: AttributeSchema = NO_ATTRIBUTES,
 ) -> list[dict[str, Any]]:
     """Write the files of messages, as `vectorise.write_messages`."""
     return [
-        message_file(batches_of(messages.slice(start, rows_per_file)), out, start // rows_per_file, likely_us)
+        message_file(batches_of(messages.slice(start, rows_per_file)), out, start // rows_per_file, likely_us, schema)
         for start in range(0, len(messages), rows_per_file)
     ]
 

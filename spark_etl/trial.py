@@ -5,7 +5,7 @@ vocabulary are those of these rows alone.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -63,10 +63,10 @@ def try_rows(options: EtlOptions, rows: int) -> dict[str, Any]:
         given = with_geometry(sources, options)
         options, by_name = find_columns(sources, given)
         check_columns(sources, options, given.named())
-        tally = _Tally(options.columns())
+        tally = _Tally(options)
         cleaner = RowCleaner(options)
         for source, row in islice(_rows(sources, options), rows):
-            tally.add(source, row, cleaner.clean(row.values))
+            tally.add(source, row, cleaner.clean(row.values, row.attributes))
         if not tally.kept:
             raise nothing_usable(
                 {
@@ -92,8 +92,8 @@ def _rows(sources: list[Source], options: EtlOptions) -> Iterator[tuple[Source, 
 class _Tally:
     """Counts and examples of the rows so far."""
 
-    def __init__(self, columns: Mapping[str, str]) -> None:
-        self._columns = columns
+    def __init__(self, options: EtlOptions) -> None:
+        self._options = options
         self.read = self.kept = self.duplicates = self.null_times = self.bad_times = self.without_terms = 0
         self.reasons: Counter[str] = Counter()
         self.rejects: dict[str, list[dict[str, Any]]] = {}
@@ -115,7 +115,7 @@ class _Tally:
             self.reasons[clean] += 1
             examples = self.rejects.setdefault(clean, [])
             if len(examples) < _REJECTS:
-                column = column_at_fault(row.values, clean, self._columns)
+                column = column_at_fault(row, clean, self._options)
                 examples.append(
                     {"file": source.name, "line": row.line, "row": readable(row.original), "column": column}
                 )

@@ -17,11 +17,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.model import TERM
 from matching.text import unit_weights
 from matching.validate import DELETE
 from spark_etl.clean import LINE_BITS, reject_line
-from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
+from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA, message_schema
 from spark_etl.sources import Source
 from spark_etl.written import replacing
 
@@ -75,7 +76,12 @@ def vocabulary_file(batches: _Batches, out: str) -> dict[str, Any]:
 
 
 def write_messages(
-    numbered: DataFrame, out: str, kept: int, rows_per_file: int, likely_us: tuple[int, int] | None
+    numbered: DataFrame,
+    out: str,
+    kept: int,
+    rows_per_file: int,
+    likely_us: tuple[int, int] | None,
+    schema: AttributeSchema = NO_ATTRIBUTES,
 ) -> list[dict[str, Any]]:
     """Write `messages/part-NNNNN.parquet`, `rows_per_file` rows each, from rows of `clean.CLEAN_SCHEMA` with a `seq`.
 
@@ -90,30 +96,38 @@ def write_messages(
 
     def write(batches: _Batches) -> _Batches:
         for number, part in _cut(batches, lambda batch: batch.column("seq").to_numpy() // rows_per_file):
-            yield _described(message_file(part, out, number, likely_us))
+            yield _described(message_file(part, out, number, likely_us, schema))
 
     file_number = F.floor(F.col("seq") / F.lit(rows_per_file)).cast("int")
     in_place = numbered.repartitionById(files, file_number).sortWithinPartitions("seq")
     return _written_by(in_place.mapInArrow(write, _WRITTEN_SCHEMA))
 
 
-def message_file(batches: _Batches, out: str, number: int, likely_us: tuple[int, int] | None) -> dict[str, Any]:
+def message_file(
+    batches: _Batches,
+    out: str,
+    number: int,
+    likely_us: tuple[int, int] | None,
+    schema: AttributeSchema = NO_ATTRIBUTES,
+) -> dict[str, Any]:
     """Write one file of messages, in the order of the stream.
 
     Returns
     -------
     dict
-        The file, with `facts` (`count_facts` of its messages).
+        The file, with `facts`: `count_facts` of its messages, and by column how many have a value of the attribute.
     """
     facts: list[dict[str, Any]] = []
+    attribute_names = message_schema(schema).names[len(MESSAGE_SCHEMA) :]
 
     def vectors() -> _Batches:
         for batch in batches:
-            vector = vectorise(batch, *_load_vocabulary(str(Path(out) / "vocabulary.parquet")))
-            facts.append(count_facts(batch, vector, likely_us))
+            vector = vectorise(batch, *_load_vocabulary(str(Path(out) / "vocabulary.parquet")), schema)
+            valued = {name: batch.num_rows - vector.column(name).null_count for name in attribute_names}
+            facts.append(count_facts(batch, vector, likely_us) | valued)
             yield vector
 
-    file = _write_parquet(vectors(), MESSAGE_SCHEMA, out, f"messages/part-{number:05d}.parquet")
+    file = _write_parquet(vectors(), message_schema(schema), out, f"messages/part-{number:05d}.parquet")
     return file | {"facts": add_facts(facts)}
 
 
@@ -184,7 +198,9 @@ def add_facts(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return counts | {"extent": [min(wests), min(souths), max(easts), max(norths)]}
 
 
-def vectorise(batch: pa.RecordBatch, term_ids: dict[str, int], idf: np.ndarray) -> pa.RecordBatch:
+def vectorise(
+    batch: pa.RecordBatch, term_ids: dict[str, int], idf: np.ndarray, schema: AttributeSchema = NO_ATTRIBUTES
+) -> pa.RecordBatch:
     """Replace the terms of messages by ids, ascending, and weigh them; terms outside the vocabulary are dropped.
 
     Parameters
@@ -194,11 +210,13 @@ def vectorise(batch: pa.RecordBatch, term_ids: dict[str, int], idf: np.ndarray) 
         `event_time_us`.
     term_ids : dict
     idf : float64[terms]
+    schema : AttributeSchema, optional
+        Its attributes are the columns `attribute_N` of the batch.
 
     Returns
     -------
     pa.RecordBatch
-        Of `MESSAGE_SCHEMA`. The weights are `matching.text.unit_weights` of count * idf.
+        Of `message_schema(schema)`. The weights are `matching.text.unit_weights` of count * idf.
     """
     terms: Any = batch.column("terms")
     lengths = np.diff(terms.offsets.to_numpy())
@@ -223,8 +241,10 @@ def vectorise(batch: pa.RecordBatch, term_ids: dict[str, int], idf: np.ndarray) 
         "weights": pa.ListArray.from_arrays(cuts, pa.array(weights)),
     }
     arrays = [columns[name] if name in columns else batch.column(name) for name in MESSAGE_SCHEMA.names]
+    arrays += [batch.column(f"attribute_{number}") for number in range(len(schema))]
+    written = message_schema(schema)
     return pa.RecordBatch.from_arrays(
-        [array.cast(field.type) for array, field in zip(arrays, MESSAGE_SCHEMA, strict=True)], schema=MESSAGE_SCHEMA
+        [array.cast(field.type) for array, field in zip(arrays, written, strict=True)], schema=written
     )
 
 

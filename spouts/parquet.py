@@ -30,8 +30,8 @@ from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
 from spouts.versions import object_columns
 from topology.core.api.component import Context, Saved
 
-#: `format_version` in the manifest of the ETL outputs that this release reads.
-ETL_FORMAT = 1
+#: Each `format_version` in the manifest of the ETL outputs that this release reads; 2 has attributes.
+ETL_FORMATS = (1, 2)
 
 
 class ParquetSource(Source):
@@ -353,10 +353,10 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
         raise damaged(path, f"cannot be read as JSON ({first_line(error)})") from error
     if not isinstance(manifest, dict):
         raise damaged(path, "is no JSON object")
-    if manifest.get("format_version", ETL_FORMAT) != ETL_FORMAT:
+    if manifest.get("format_version", 1) not in ETL_FORMATS:
         raise InputError(
             "wrong_version",
-            f"{path}: ETL output of format {manifest['format_version']}, this release reads {ETL_FORMAT}; "
+            f"{path}: ETL output of format {manifest['format_version']}, this release reads {' and '.join(map(str, ETL_FORMATS))}; "
             "run the ETL again",
         )
     return manifest

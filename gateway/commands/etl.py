@@ -31,7 +31,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Columns": (
         *("text_column", "lat_column", "lon_column", "time_column", "id_column"),
         *("west_column", "south_column", "east_column", "north_column", "object_id_column", "op_column"),
-        "geometry",
+        *("geometry", "attribute"),
     ),
     "Words": ("stem_language", "fold_accents", "stop_share"),
     "Output": ("out", "rows_per_file", "overwrite"),

@@ -239,7 +239,7 @@ def test_spout_parquet_manifest_names_missing_and_damaged_files_before_the_run(t
     write_manifest(tmp_path, 5, files={"messages/part-00001.parquet": facts})
     with pytest.raises(InputError, match=r"part-00001.parquet: named in manifest.json"):
         read_messages(tmp_path, COUNT, EARTH, 4)
-    write_manifest(tmp_path, 5, format_version=2)
+    write_manifest(tmp_path, 5, format_version=3)
     with pytest.raises(InputError, match="format 2"):
         read_messages(tmp_path, COUNT, EARTH, 4)
     (tmp_path / "manifest.json").write_text("{")
