@@ -102,7 +102,7 @@ def _check_text(sources: Sequence[Source], options: EtlOptions) -> None:
         if name is None or source.file_format not in ("jsonl", "json"):
             return
         with suppress(*BROKEN):
-            for row in islice(_objects(source, options, None), MAX_ROWS):
+            for row in islice(objects_in(source, options, None), MAX_ROWS):
                 if name in row or name.partition(".")[0] in row:
                     return
                 there |= dict.fromkeys(row)
@@ -220,7 +220,7 @@ def look(source: Source, options: EtlOptions, rows: int = MAX_ROWS) -> Columns:
     number = 0
     with suppress(*BROKEN):
         names = header_of(source, options)
-        for row in islice(_objects(source, options, names), rows):
+        for row in islice(objects_in(source, options, names), rows):
             number += 1
             for path, value in leaves(row):
                 if value is not None and value != "":
@@ -245,7 +245,7 @@ def _points_of(row: Mapping[str, Any]) -> Iterator[str]:
                 yield parent
 
 
-def _objects(source: Source, options: EtlOptions, header: list[str] | None) -> Iterator[dict[str, Any]]:
+def objects_in(source: Source, options: EtlOptions, header: list[str] | None) -> Iterator[dict[str, Any]]:
     """The rows of a file that are objects."""
     if source.file_format == "parquet":
         with pq.ParquetFile(source.path) as file:

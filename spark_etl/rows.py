@@ -49,7 +49,8 @@ class RowCleaner:
     def clean(self, values: RawMessage | str, attributes: Sequence[Any] = ()) -> CleanRow | str:
         """A row as a message, or a reason code (which `values` may be already). Never raises.
 
-        Attributes are part of the content. A time that cannot be read counts as none, unless times are required. About 20 us.
+        Attributes are part of the content. A time that cannot be read counts as none, unless times are required.
+        About 20 us.
         """
         if isinstance(values, str):
             return values

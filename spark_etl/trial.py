@@ -6,21 +6,22 @@ vocabulary are those of these rows alone.
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from matching.errors import ConfigError
-from spark_etl.finding import Seen, find_columns, look
+from spark_etl.finding import Seen, find_columns, look, objects_in
 from spark_etl.geoparquet import with_geometry
-from spark_etl.ingest import Row, Split, check_columns, read_blocks
+from spark_etl.ingest import BROKEN, Row, Split, check_columns, header_of, read_blocks
 from spark_etl.nothing import nothing_usable
 from spark_etl.options import STANDARD_INPUT, EtlOptions
 from spark_etl.rows import CleanRow, RowCleaner, column_at_fault, readable
 from spark_etl.sources import Source, find_sources
 from spark_etl.standard_input import spooled
+from spark_etl.suggesting import suggested_attributes
 from spark_etl.times import moment_of
 
 #: Most examples of a reason, cleaned rows and columns in the report.
@@ -40,7 +41,8 @@ def try_rows(options: EtlOptions, rows: int) -> dict[str, Any]:
     Returns
     -------
     dict
-        `columns_seen` (list of `name`, `rows` with a value, `example`, `taken_for`), `columns` and `columns_found` as
+        `columns_seen` (list of `name`, `rows` with a value, `example`, `taken_for`), `attributes_suggested` (options
+        `--attribute`), `columns` and `columns_found` as
         in a manifest, its counts, `rejected_examples` (`reason`, `file`, `line`, `row`, and the `column` of a value of
         the wrong type), `cleaned` (`message_id`, `lon`, `lat`, `event_time`, `text`, `terms`).
 
@@ -80,6 +82,7 @@ def try_rows(options: EtlOptions, rows: int) -> dict[str, Any]:
             "columns": options.columns(),
             "columns_found": by_name,
             "columns_seen": _columns_seen(sources, options, rows),
+            "attributes_suggested": _suggested(sources, options, rows),
         }
 
 
@@ -162,12 +165,24 @@ def _as_json(clean: CleanRow) -> dict[str, Any]:
     }
 
 
+def _suggested(sources: list[Source], options: EtlOptions, rows: int) -> list[str]:
+    taken = {*options.columns().values(), options.geometry, *(one.path for one in options.attributes().attributes)}
+
+    def first() -> Iterator[dict[str, Any]]:
+        for source in sources:
+            with suppress(*BROKEN):
+                yield from objects_in(source, options, header_of(source, options))
+
+    return suggested_attributes(islice(first(), rows), {name for name in taken if name})
+
+
 def _written(example: Any) -> Any:
     return example.hex() if isinstance(example, bytes) else example
 
 
 def _columns_seen(sources: list[Source], options: EtlOptions, rows: int) -> list[dict[str, Any]]:
-    roles = {name: role for role, name in options.columns().items()} | {options.geometry: "geometry"}
+    roles = {one.path: f"attribute {one.name}" for one in options.attributes().attributes}
+    roles |= {name: role for role, name in options.columns().items()} | {options.geometry: "geometry"}
     seen: dict[str, Seen] = {}
     for source in sources:
         if rows <= 0:

@@ -356,8 +356,8 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
     if manifest.get("format_version", 1) not in ETL_FORMATS:
         raise InputError(
             "wrong_version",
-            f"{path}: ETL output of format {manifest['format_version']}, this release reads {' and '.join(map(str, ETL_FORMATS))}; "
-            "run the ETL again",
+            f"{path}: ETL output of format {manifest['format_version']}, this release reads "
+            f"{' and '.join(map(str, ETL_FORMATS))}; run the ETL again",
         )
     return manifest
 

@@ -7,6 +7,7 @@ is read by `run.py` beside this file.
 """
 
 import logging
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from inspect import Parameter
 from pathlib import Path
@@ -117,6 +118,9 @@ def print_trial(out: Any, found: Mapping[str, Any]) -> None:
     out.print(table(("column", "rows", "such as", "taken for"), seen, right=(1,), title="Columns"))
     _print_columns(out, found["columns"], found["columns_found"], {one["name"] for one in found["columns_seen"]})
     _print_counts(out, found)
+    if found["attributes_suggested"]:
+        options = " ".join(f"--attribute {shlex.quote(one)}" for one in found["attributes_suggested"])
+        out.print(f"columns that might be attributes: {cell(options)}", markup=False)
     rejects = [
         (one["reason"], _meaning(one), f"{one['file']}:{one['line']}", shortened(one["row"]))
         for one in found["rejected_examples"]
@@ -136,6 +140,11 @@ def print_manifest(out: Any, manifest: Mapping[str, Any], folder: Path, seconds:
     options = manifest["options"]
     _print_columns(out, options["columns"], options["columns_found"], None)
     _print_counts(out, manifest)
+    for one in manifest.get("attributes", ()):
+        out.print(
+            f"attribute {cell(one['name'])}: {one['type']}, in {one['messages']:,} of {manifest['kept']:,} messages",
+            markup=False,
+        )
     for file in manifest["broken_files"]:
         out.print(f"not read to its end: {cell(file)}", markup=False)
     if manifest["odd_times"]:
