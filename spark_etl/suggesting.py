@@ -27,6 +27,8 @@ class _Column:
         self.values += 1
         if not isinstance(value, str):
             self.types.discard(TIME)  # a number may be one, but most are none
+        if not isinstance(value, str | bool):
+            self.types.discard(CATEGORY)  # likewise
         for type_code in list(self.types):
             try:
                 found = attribute_value(type_code, value)

@@ -24,6 +24,7 @@ from matching.text import tokenise
 from spark_etl.job import STAGES, EtlOptions, run_etl
 from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
 from spark_etl.session import spark_session
+from spouts.parquet import read_manifest
 from tests.support.etl_folder import write_lines
 
 pytestmark = pytest.mark.spark
@@ -415,3 +416,68 @@ def test_etl_file_as_output_is_refused(spark, tmp_path):
     source = write_lines(tmp_path / "raw.jsonl", {"text": "one", "lat": 1, "lon": 1})
     with pytest.raises(ConfigError, match="not a directory"):
         run(spark, source, source)
+
+
+def rows_with_attributes(count: int) -> list[dict]:
+    """Rows whose attributes are there, missing, or (of every seventh row) bad."""
+    rng = random.Random(11)
+    rows = []
+    for number in range(count):
+        row = {"id": f"m{number:04d}", "text": rng.choice(WORDS), "lat": 1, "lon": number / 10, "price": number / 4}
+        row["house"] = {"type": rng.choice(["house", "flat", None]), "listed": "2020-05-01"}
+        if number % 5 == 0:
+            del row["price"], row["house"]
+        if number % 7 == 1:
+            row["price"] = rng.choice(["cheap", [1], False])
+        rows.append(row)
+    return rows
+
+
+@pytest.mark.parametrize("small_bytes", [2**28, 0])
+def test_etl_attributes_are_columns_of_messages_and_in_the_manifest(spark, tmp_path, monkeypatch, small_bytes):
+    monkeypatch.setattr("spark_etl.job._SMALL_BYTES", small_bytes)
+    rows = rows_with_attributes(200)
+    attributes = ("price:number", "house.type:category", "listed=house.listed:time")
+    source = write_lines(tmp_path / "raw.jsonl", *rows)
+    manifest = run(spark, source, tmp_path / "out", rows_per_file=60, attribute=attributes)
+    bad = [row for number, row in enumerate(rows) if number % 7 == 1]
+    good = [row for number, row in enumerate(rows) if number % 7 != 1]
+    assert manifest["rejected_by_reason"] == {"bad_attribute": len(bad)} and manifest["kept"] == len(good)
+    messages, _, rejects = read(tmp_path / "out")
+    expected = {
+        row["id"]: (
+            row.get("price"),
+            row.get("house", {}).get("type"),
+            1_588_291_200 * 10**6 if "house" in row else None,
+        )
+        for row in good
+    }
+    columns = ("attribute_price", "attribute_house.type", "attribute_listed")
+    assert {row["message_id"]: tuple(row[name] for name in columns) for row in messages} == expected
+    assert {(row["reason"], row["column"]) for row in rejects} == {("bad_attribute", "price")}
+    valued = [sum(value is not None for value in values) for values in zip(*expected.values(), strict=True)]
+    assert manifest["format_version"] == 2 and manifest["options"]["attribute"] == list(attributes)
+    assert manifest["attributes"] == [
+        {"name": "price", "type": "number", "messages": valued[0]},
+        {"name": "house.type", "type": "category", "messages": valued[1]},
+        {"name": "listed", "type": "time", "messages": valued[2]},
+    ]
+    schema = pq.read_schema(tmp_path / "out" / "messages" / "part-00002.parquet")
+    assert [str(schema.field(name).type) for name in columns] == ["double", "string", "int64"]
+    assert read_manifest(tmp_path / "out") == manifest
+
+
+def test_etl_attributes_have_the_same_bytes_in_memory_and_by_shuffles(spark, tmp_path, monkeypatch):
+    source = write_lines(tmp_path / "raw.jsonl", *rows_with_attributes(200))
+    given = {"attribute": ("price:number", "house.type:category"), "rows_per_file": 60}
+    run(spark, source, tmp_path / "one", **given)
+    monkeypatch.setattr("spark_etl.job._SMALL_BYTES", 0)
+    monkeypatch.setattr("spark_etl.ingest.TASK_BYTES", 100)
+    run(spark, source, tmp_path / "two", **given)
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+
+
+def test_etl_without_attributes_has_the_old_format(spark, tmp_path):
+    manifest = run(spark, write_lines(tmp_path / "raw.jsonl", *rows_with_attributes(20)), tmp_path / "out")
+    assert manifest["format_version"] == 1 and "attributes" not in manifest and "attribute" not in manifest["options"]
+    assert pq.read_schema(tmp_path / "out" / "messages" / "part-00000.parquet") == MESSAGE_SCHEMA
