@@ -37,6 +37,9 @@ def write_data(folder: Path) -> None:
     (folder / "ends.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*subscribed(ends), *ends]))
     shop = {"note": "open late", "where": {"x": 139.7, "y": 35.7}, "date": "10/10/2018 20:19"}
     (folder / "shops.jsonl").write_text(json.dumps(shop) + "\n")
+    house = {"text": "by the sea", "lat": 54.1, "lon": 8.9, "price": 420000}
+    house["house"] = {"type": "villa", "listed": "2020-05-01"}
+    (folder / "houses.jsonl").write_text(json.dumps(house) + "\n")
     feature = {"type": "Feature", "geometry": tweet["coordinates"], "properties": {"description": "café"}}
     (folder / "places.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [feature] * 2}))
 

@@ -81,7 +81,10 @@ def judged_words(subscriptions, messages, known):
     rows = np.tile(np.arange(len(messages), dtype=np.int32), len(subscriptions))
     out = np.ones(slots.shape[0], np.bool_)
     fit_words(table, offsets, terms, slots, rows, out)
-    oracle = [[words_hold(*subscription, message) for message in messages] for subscription in subscriptions]
+    oracle = [
+        [words_hold(match, keywords, excluded, message) for message in messages]
+        for match, keywords, excluded in subscriptions
+    ]
     return out.reshape(len(subscriptions), len(messages)), np.array(oracle)
 
 

@@ -182,7 +182,8 @@ def test_cli_etl_has_an_option_of_each_setting():
         name = called.get(field.name, field.name.removesuffix("_column"))
         assert option.opts == ["--" + name.replace("_", "-")] and option.help
         assert option.required == (field.default is MISSING)
-        assert option.required or option.default == field.default
+        default = list(field.default) if isinstance(field.default, tuple) else field.default
+        assert option.required or option.default == default
         assert option.is_flag == (get_args(field.type)[0] is bool)
     assert params["raw"].required and params["raw"].nargs == -1
 
