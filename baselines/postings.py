@@ -22,10 +22,10 @@ from matching.model import Float32, Int32, Int64
 from matching.njit import njit_no_refcount
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
-from matching.storage.term_lists import largest_term, room_for
+from matching.storage.term_lists import capacity_for, largest_term
 from matching.topk.scores import SLACK
 
-_DEAD_SHARE = 0.25
+_DEAD_FRACTION = 0.25
 
 
 class Lists(NamedTuple):
@@ -85,7 +85,7 @@ class Postings:
             self._added = np.zeros(self.view.start.shape[0], np.int32)
         needed = _count_added(c, slots, self.view, self._added)
         if self.view.used[0] + needed > self.view.slot.shape[0]:
-            self._make_room(subscriptions, needed)
+            self._reserve(subscriptions, needed)
         _append(c, slots, self.view, self._added, max_distance, self.bounded)
 
     def remove(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
@@ -111,11 +111,11 @@ class Postings:
                 start=resized(v.start, terms), count=resized(v.count, terms), capacity=resized(v.capacity, terms)
             )
 
-    def _make_room(self, subscriptions: PointSubscriptions, needed: int) -> None:
+    def _reserve(self, subscriptions: PointSubscriptions, needed: int) -> None:
         """Compact the pool if that pays, and grow it by `needed` places."""
         v = self.view
         used, dead = int(v.used[0]), int(v.used[1])
-        if dead > _DEAD_SHARE * used:
+        if dead > _DEAD_FRACTION * used:
             order = np.argsort(v.start, kind="stable")
             _compact(order, v, subscriptions.columns, self.bounded)
             used = int(v.used[0])
@@ -141,9 +141,9 @@ def _count_added(c, slots, v, added):
             added[term] += 1
             # the last growth of the list counts whole, earlier ones are taken back
             if before + 1 > v.capacity[term]:
-                needed += room_for(v.count[term], added[term])
+                needed += capacity_for(v.count[term], added[term])
                 if added[term] > 1 and before > v.capacity[term]:
-                    needed -= room_for(v.count[term], added[term] - 1)
+                    needed -= capacity_for(v.count[term], added[term] - 1)
     return needed
 
 
@@ -187,7 +187,7 @@ def _append(c, slots, v, added, max_distance, bounded):
 def _move_list(v, c, term, added, bounded):
     """Move a list to the end of the pool, with capacity for `added` more."""
     old, count = v.start[term], v.count[term]
-    capacity = room_for(count, added)
+    capacity = capacity_for(count, added)
     new = v.used[0]
     v.used[0] = new + capacity
     # the old capacity is dead until the pool is compacted

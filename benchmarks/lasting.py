@@ -102,7 +102,7 @@ class LastingBench(Bench):
         """In order of the numbers."""
         room = running.room
         slots = room.engine.subscriptions.find(numbers)
-        held = room.engine.best.held(slots)
+        held = room.engine.best.rows(slots)
         lengths = np.diff(held.offsets)
         rank = np.arange(held.seq.shape[0]) - np.repeat(held.offsets[:-1], lengths) + 1
         return ResultBatch(np.repeat(numbers, lengths), rank, held.seq, room.sign * held.key)

@@ -28,7 +28,7 @@ from spouts.cuts import Cuts
 from spouts.cutting import MessageSpout, Rows, Source
 from spouts.log import LogReader, Record
 from spouts.parsed import message_batch, messages_of, objects_of, vector_of
-from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, matching_nothing
+from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
 from spouts.subscriptions import load_vocabulary
 from topology.core.api.component import Context, Saved, Spout, Tick
 
@@ -369,7 +369,7 @@ class LoggedSubscriptions(Spout):
         if added:
             numbers = [one.known.number for one in added]
             table = build_table([one.parsed for one in added], numbers, [one.at for one in added])
-            table = matching_nothing(table, self.quarantine.subscriptions, self.kinds)
+            table = make_unmatchable(table, self.quarantine.subscriptions, self.kinds)
         gone = Removals(
             np.array([known.number for known, _ in removed], np.int64),
             np.array([known.kind for known, _ in removed], np.int8),

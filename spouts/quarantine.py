@@ -54,7 +54,7 @@ def without_terms(messages: MessageBatch, ranges: Sequence[tuple[int, int]]) -> 
     return MessageBatch(**(messages._asdict() | changed))
 
 
-def matching_nothing(table: SubscriptionTable, ranges: Sequence[tuple[int, int]], kinds: Kinds) -> SubscriptionTable:
+def make_unmatchable(table: SubscriptionTable, ranges: Sequence[tuple[int, int]], kinds: Kinds) -> SubscriptionTable:
     """Make subscriptions within the ranges of numbers match nothing. O(n + terms) if there are any ranges.
 
     They get a region, a kind that keeps no result, and a keyword that no message has.

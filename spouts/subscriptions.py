@@ -32,7 +32,7 @@ from matching.validate import ParsedSubscription, build_table, subscription_row
 from spouts.cutting import cut_names
 from spouts.lines import read_rows
 from spouts.parquet import read_manifest
-from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, matching_nothing
+from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
 from topology.core.api.component import Context, Saved, Spout, Tick
 
 #: End of a subscription that never ends.
@@ -358,7 +358,7 @@ class _Loader:
         }
         names = Names.of([self.ids[row] for row in order.tolist()])
         follows = number[before[order]]
-        made = matching_nothing(SubscriptionTable(**columns), self.quarantine.subscriptions, self.kinds)
+        made = make_unmatchable(SubscriptionTable(**columns), self.quarantine.subscriptions, self.kinds)
         return Changes(made, names, end[order], follows, counts, self.rejects.counts, self.kinds)
 
     def _add_subscription(self, parsed: ParsedSubscription) -> None:

@@ -24,7 +24,7 @@ from matching.storage.region_hits import Messages
 from matching.storage.region_subscriptions import region_meets
 from matching.storage.slots import SlotMap, as_input, find_slot, grown_length, resized
 
-_DEAD_SHARE = 0.25
+_DEAD_FRACTION = 0.25
 #: Postings whose tests lie in the nearest cache.
 _BLOCK = 1024
 #: Lanes of a box that all longitudes lie in.
@@ -102,7 +102,7 @@ class InvertedList(BooleanEngine):
     def _repack(self, needed: int) -> None:
         """Move the lists together, or only grow the pools if too few places are abandoned to pay for it."""
         used, dead = (int(value) for value in self._used)
-        if dead > _DEAD_SHARE * used:
+        if dead > _DEAD_FRACTION * used:
             order = np.argsort(self._start[: self._terms.high_water], kind="stable").astype(np.int32)
             _compact(order, self._view())
             used = int(self._used[0])

@@ -11,9 +11,9 @@ import numpy as np
 from numba import njit
 
 from baselines.postings import Postings
-from matching.cumulative.engine import LastingEngine
-from matching.cumulative.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
-from matching.decay.scores import key_of, length_of, lift, probability, relevance, share_of
+from matching.cumulative.engine import CumulativeEngine
+from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
+from matching.decay.scores import background_of, key_of, length_of, lift, probability, relevance
 from matching.half_life import DecayParameters
 from matching.model import Int32, MessageBatch
 from matching.njit import njit_no_refcount
@@ -28,7 +28,7 @@ _BLOCK = 256
 _AHEAD = 24
 
 
-class InvertedFile(LastingEngine):
+class InvertedFile(CumulativeEngine):
     """Lists by keyword. A message costs O(postings of its terms)."""
 
     name = "inverted_file"
@@ -45,8 +45,8 @@ class InvertedFile(LastingEngine):
         self.postings.insert(self.subscriptions, slots, self.max_distance)
         if self._factor.shape[0] < self.postings.view.start.shape[0]:
             self._factor = np.zeros(self.postings.view.start.shape[0])
-            share = self.fading.collection_share[: self._factor.shape[0]]
-            self._factor[: share.shape[0]] = self.fading.smoothing * share
+            background = self.fading.collection_share[: self._factor.shape[0]]
+            self._factor[: background.shape[0]] = self.fading.smoothing * background
         if self._met.shape[0] < self.subscriptions.capacity:
             self._met = resized(self._met, self.subscriptions.capacity)
 
@@ -102,7 +102,7 @@ def _scan(c, best, v, met, messages, batch, first_row, factor, fading, max_dista
                     if key <= c.threshold[slot] and key != -np.inf:
                         continue
                     said = offer(c, best, slot, batch.seq[row], key)
-                    if said == NO_ROOM:
+                    if said == POOL_FULL:
                         _leave(factor, terms, fading)
                         return row
                     matched += said == A_RESULT
@@ -120,7 +120,7 @@ def _enter(factor, terms, counts, fading):
     length = length_of(counts, 0, counts.shape[0])
     for i in range(terms.shape[0]):
         if terms[i] < factor.shape[0]:
-            factor[terms[i]] = probability(counts[i], length, share_of(fading, terms[i]), fading.smoothing)
+            factor[terms[i]] = probability(counts[i], length, background_of(fading, terms[i]), fading.smoothing)
 
 
 @njit(cache=True, nogil=True)
@@ -129,7 +129,7 @@ def _leave(factor, terms, fading):
     for term in terms:
         if term < factor.shape[0]:
             # what `probability` gives for a count of 0, to the last bit
-            factor[term] = fading.smoothing * share_of(fading, term)
+            factor[term] = fading.smoothing * background_of(fading, term)
 
 
 @njit(cache=True, nogil=True)

@@ -10,8 +10,8 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.cumulative.engine import LastingEngine
-from matching.cumulative.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
+from matching.cumulative.engine import CumulativeEngine
+from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.knn.engines.balls import limit_of
 from matching.knn.engines.terms import TermLists, is_first_common, post_terms, unpost_terms
 from matching.njit import njit_no_refcount
@@ -24,7 +24,7 @@ _BLOCK = 1024
 _ROW_WORDS = 6
 
 
-class InvertedFile(LastingEngine):
+class InvertedFile(CumulativeEngine):
     """Posting lists by term. A message costs O(postings of its terms)."""
 
     name = "inverted_file"
@@ -122,7 +122,7 @@ def _scan(c, best, v, batch, first_row, counters):
                     if key <= c.threshold[slot]:
                         continue
                     said = offer(c, best, slot, seq, key)
-                    if said == NO_ROOM:
+                    if said == POOL_FULL:
                         return r
                     if said == A_RESULT:
                         matched += 1

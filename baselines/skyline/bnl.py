@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from baselines.skyline.recomputing import Recomputing
-from matching.skyline.engines.regions import INNER_SHARE, split
+from matching.skyline.engines.regions import INNER_FRACTION, split
 from matching.skyline.window import Candidates
 from matching.space import Space
 
@@ -31,7 +31,7 @@ class Bnl(Recomputing):
     def _best(self, candidates: Candidates) -> np.ndarray:
         count = candidates.seq.shape[0]
         best, mark = np.zeros(count, np.bool_), np.zeros(count, np.int8)
-        _compare_rows(candidates, 1.0 - INNER_SHARE if self.regions else -1.0, mark, best)
+        _compare_rows(candidates, 1.0 - INNER_FRACTION if self.regions else -1.0, mark, best)
         return best
 
 

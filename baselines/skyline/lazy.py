@@ -45,7 +45,7 @@ class Lazy(Eager):
         while done < offers.slot.shape[0]:
             done = _offer(self.candidates.view, offers, floor, done)
             if done < offers.slot.shape[0]:
-                self.candidates.make_room()
+                self.candidates.grow()
         return np.unique(lost[:count])
 
     def refill(self, slots: Int32, candidates: Candidates, floor: int) -> None:
@@ -54,7 +54,7 @@ class Lazy(Eager):
         while done < slots.shape[0]:
             done = _load(self.candidates.view, slots, candidates, floor, done)
             if done < slots.shape[0]:
-                self.candidates.make_room()
+                self.candidates.grow()
 
 
 @njit(cache=True, nogil=True)

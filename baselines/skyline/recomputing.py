@@ -30,7 +30,7 @@ class Recomputing(SkylineEngine):
         while done < slots.shape[0]:
             done = _keep_best(self.candidates.view, slots, candidates, best, done)
             if done < slots.shape[0]:
-                self.candidates.make_room()
+                self.candidates.grow()
 
     @abstractmethod
     def _best(self, candidates: Candidates) -> np.ndarray:

@@ -55,7 +55,7 @@ class Ciq(TopkEngine):
         self.history = MessageHistory(self.depth)
         self._found = no_candidates(0)
         # thresholds by slot: as the associations know it, and as it was when they were made
-        self._known, self._stood_at = np.zeros(0), np.zeros(0)
+        self._known, self._associated = np.zeros(0), np.zeros(0)
         self._lived, self._ended = 0.0, 0
 
     def insert(self, table: SubscriptionTable, posted: np.ndarray | None = None) -> Int32:
@@ -63,7 +63,7 @@ class Ciq(TopkEngine):
         slots = self.subscriptions.insert(table, posted)
         capacity = self.subscriptions.capacity
         if self._known.shape[0] < capacity:
-            self._known, self._stood_at = resized(self._known, capacity), resized(self._stood_at, capacity)
+            self._known, self._associated = resized(self._known, capacity), resized(self._associated, capacity)
             self._found = no_candidates(capacity)
         self.history.meet(self.subscriptions.columns, slots)
         self._associate(slots)
@@ -81,7 +81,7 @@ class Ciq(TopkEngine):
         now = c.threshold[slots]
         # at once, and not only in their associations: a block that kept a higher minimum would lose results. Without a
         # threshold before, its difference is infinite
-        anew = (now < self._known[slots]) | (now > self._stood_at[slots] + self.rise)
+        anew = (now < self._known[slots]) | (now > self._associated[slots] + self.rise)
         risen = slots[~anew & (now > self._known[slots])]
         raise_thresholds(self.lists.view, risen, describe(c, risen)[0])  # even if empty, so that warm-up compiles it
         self._known[risen] = c.threshold[risen]
@@ -108,7 +108,7 @@ class Ciq(TopkEngine):
         row, where, reach = spread(self.history.view, c, slots, scaled, costs, self.max_distance)
         scaled = scaled[row]
         self.lists.add(self.subscriptions, slots[row], where, scaled, reach, order_of(scaled, reach), alone[row])
-        self._known[slots] = self._stood_at[slots] = c.threshold[slots]
+        self._known[slots] = self._associated[slots] = c.threshold[slots]
 
     def _scan(self, batch, first_row, most_hits, slot, row, score):
         facts = self.history.view.facts
@@ -125,4 +125,4 @@ class Ciq(TopkEngine):
         arrays = {f"subscriptions_{name}": value for name, value in self.subscriptions.arrays().items()}
         arrays |= {f"lists_{name}": value for name, value in self.lists.arrays().items()}
         arrays |= {f"history_{name}": value for name, value in self.history.arrays().items()}
-        return arrays | {"known": self._known, "stood_at": self._stood_at}
+        return arrays | {"known": self._known, "associated": self._associated}

@@ -18,8 +18,8 @@ from matching.ciq.cell_costs import (
     PLACES,
     bin_of,
     count_message,
+    fraction_above,
     largest_term,
-    share_above,
     some_of,
 )
 from matching.ciq.quadtree import cells_down_to, path_to
@@ -93,7 +93,7 @@ class MessageHistory:
         if self._tried >= _ONE_IN:
             self._tried = 0
             _try(c, some_of(slots, _TRIED), v)
-            v.above[:] = share_above(v.relevance)
+            v.above[:] = fraction_above(v.relevance)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays, by name, to measure memory."""

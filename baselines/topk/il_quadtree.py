@@ -18,16 +18,16 @@ from matching.model import Float32, Int32, Int64
 from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.postings import WHOLE, build_postings, push_reaching, summarise, visit_postings, widen
 from matching.topk.windows.search import (
-    Asked,
+    QueryRows,
     Span,
     WindowHits,
     WindowRows,
+    extend_queue,
     find_term,
     grown,
     most_terms,
     place_on_curve,
     pop,
-    queue_room,
     settle_row,
     term_bounds,
 )
@@ -69,7 +69,7 @@ class ILQuadtree(GenerationIndex):
     def _build(self, rows: WindowRows) -> Quadtrees:
         return build_quadtrees(rows)
 
-    def _search_one(self, index: Quadtrees, rows: WindowRows, queries: Asked, span: Span) -> WindowHits:
+    def _search_one(self, index: Quadtrees, rows: WindowRows, queries: QueryRows, span: Span) -> WindowHits:
         return WindowHits(*_search(index, rows, queries, span))
 
 
@@ -162,7 +162,7 @@ def _search(trees, rows, queries, span):
             count -= 1
             begin, end = parts[node, 2], parts[node, 3]
             if begin < end:
-                bounds, nodes = queue_room(bounds, nodes, count + end - begin)
+                bounds, nodes = extend_queue(bounds, nodes, count + end - begin)
                 queries.read[r] += end - begin
                 count = push_reaching(
                     (bounds, nodes), count, tiles, begin, end, 1, j, x, y, alpha, own[j], rest[j], max_distance,

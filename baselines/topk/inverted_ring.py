@@ -19,7 +19,7 @@ from matching.space import Space
 from matching.topk.window import TopkWindowIndex
 from matching.topk.windows.postings import link_term, upper_bound, visit_postings
 from matching.topk.windows.search import (
-    Asked,
+    QueryRows,
     Span,
     WindowHits,
     WindowRows,
@@ -102,7 +102,7 @@ class InvertedRing(TopkWindowIndex):
     def _live_rows(self) -> WindowRows:
         return take_window_rows(self._rows, np.arange(self._oldest, self._newest) & (len(self._rows) - 1))
 
-    def _search(self, queries: Asked, span: Span) -> list[WindowHits]:
+    def _search(self, queries: QueryRows, span: Span) -> list[WindowHits]:
         if len(self) == 0:
             return []
         ring = (len(self._rows) - 1, self._oldest & _NUMBERS, len(self))

@@ -20,15 +20,15 @@ from matching.njit import njit_no_refcount
 from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.search import (
     SLACK,
-    Asked,
+    QueryRows,
     Span,
     WindowHits,
     WindowRows,
+    extend_queue,
     grown,
     note,
     pop,
     push,
-    queue_room,
     replace_least,
     score_of,
     settle_row,
@@ -79,7 +79,7 @@ class IRTrees(GenerationIndex):
     def _build(self, rows: WindowRows) -> IRTree:
         return build_ir_tree(rows)
 
-    def _search_one(self, index: IRTree, rows: WindowRows, queries: Asked, span: Span) -> WindowHits:
+    def _search_one(self, index: IRTree, rows: WindowRows, queries: QueryRows, span: Span) -> WindowHits:
         return WindowHits(*_search(index, rows, queries, span))
 
 
@@ -165,7 +165,7 @@ def _search(tree, rows, queries, span):
             if not _gather(tree, node, queries, r, text, square):
                 continue
             if node >= leaves:
-                bounds, nodes = queue_room(bounds, nodes, count + _FAN_OUT)
+                bounds, nodes = extend_queue(bounds, nodes, count + _FAN_OUT)
                 count = _push_children(tree, node, queries, r, text, square, bounds, nodes, count)
                 continue
             # capacity for a whole leaf, so that `_visit_leaf` need not check

@@ -162,7 +162,7 @@ def bin_of(relevance):
     return min(BINS - 1, max(0, int(-_PER_OCTAVE * math.log2(relevance))))
 
 
-def share_above(relevance: Float64) -> Float64:
+def fraction_above(relevance: Float64) -> Float64:
     """Share of pairs in a bin or a better one (float64[keywords, bins]), of the numbers of pairs in each."""
     # as if one pair had been above and one below, where little is known
     return (np.cumsum(relevance, axis=1) + 1.0) / (relevance.sum(axis=1, keepdims=True) + 2.0)

@@ -154,7 +154,7 @@ def candidates_of(v, path, terms, worth, factor, buckets, cursors, in_bucket, fo
     widest = cursors.term.shape[0] // buckets
     count = 0
     for cell in path:
-        if not v.stands[cell]:
+        if not v.occupied[cell]:
             continue
         for i in range(terms.shape[0]):
             at = find_lists(v, key_of_list(cell, terms[i]))

@@ -72,7 +72,7 @@ class Celled(NamedTuple):
     signature : uint32[a]      `bit_of` all its keywords
     head : int32[slots]        the first association of a slot
     used : int64[5]            ends of what is used: postings, lists, blocks, associations; associations dropped
-    stands : uint8[cells]      1: the cell has lists
+    occupied : uint8[cells]      1: the cell has lists
     """
 
     index: Int32
@@ -99,7 +99,7 @@ class Celled(NamedTuple):
     signature: NDArray[np.uint32]
     head: Int32
     used: Int64
-    stands: UInt8
+    occupied: UInt8
 
 
 class CelledLists:
@@ -129,7 +129,7 @@ class CelledLists:
         self._head = np.zeros(0, np.int32)
         self._free = np.full(block.bit_length(), NONE, np.int64)
         self._used = np.zeros(5, np.int64)
-        self._stands = np.zeros(cells_down_to(depth), np.uint8)
+        self._occupied = np.zeros(cells_down_to(depth), np.uint8)
         self._in_order = 0  # associations, when they were put in order last
         self._refresh()
 
@@ -179,7 +179,7 @@ class CelledLists:
         v = self.view
         live = np.flatnonzero(v.slot[:used] >= 0)
         slots, where, scaled, reach, alone = v.slot[live], v.where[live], v.scaled[live], v.reach[live], v.alone[live]
-        self._used[:], self._free[:], self._index[:], self._head[:], self._stands[:] = 0, NONE, NONE, NONE, 0
+        self._used[:], self._free[:], self._index[:], self._head[:], self._occupied[:] = 0, NONE, NONE, NONE, 0
         self.add(subscriptions, slots, where, scaled, reach, None if alike is None else alike(scaled, reach), alone)
         self._in_order = slots.shape[0]
 
@@ -194,7 +194,7 @@ class CelledLists:
         return {
             "index": self._index, "lists": self._rows[0][:lists], "blocks": self._rows[1][:blocks],
             "associations": self._associations[:associations], "seq": self._seq[:pool], "free": self._free,
-            "head": self._head, "used": self._used, "stands": self._stands,
+            "head": self._head, "used": self._used, "occupied": self._occupied,
         }  # fmt: skip
 
     def _grow(self, terms: int) -> None:
@@ -226,7 +226,8 @@ class CelledLists:
             size_class=in_blocks[:, 6], seq=self._seq, free=self._free,
             scaled=self._associations.view(np.float64)[:, 0], reach=self._associations.view(np.float32)[:, 2],
             slot=own[:, 3], next=own[:, 4], where=own[:, 5], alone=self._associations.view(np.float32)[:, 6],
-            signature=self._associations.view(np.uint32)[:, 7], head=self._head, used=self._used, stands=self._stands,
+            signature=self._associations.view(np.uint32)[:, 7], head=self._head, used=self._used,
+            occupied=self._occupied,
         )  # fmt: skip
 
 
@@ -297,7 +298,7 @@ def _list_of(v, cell, term, bucket):
         # after the first, which is in the index
         v.next_list[new] = v.next_list[first]
         v.next_list[first] = new
-    v.stands[cell] = 1
+    v.occupied[cell] = 1
     return new
 
 

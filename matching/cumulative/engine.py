@@ -18,7 +18,7 @@ from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import as_input
 
 
-class LastingEngine(ABC):
+class CumulativeEngine(ABC):
     """Subscriptions with a point, their results, and an index over them.
 
     Attributes

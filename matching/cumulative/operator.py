@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from matching.cumulative.engine import LastingEngine
+from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import ResultRows
 from matching.errors import EngineError
 from matching.model import LEAVE, Int32, Int64, ResultBatch, UpdateBatch, concatenate
@@ -24,19 +24,19 @@ class CumulativeOperator(KindOperator):
 
     Parameters
     ----------
-    engine : callable    makes a `LastingEngine`
+    engine : callable    makes a `CumulativeEngine`
     context : OperatorContext
     """
 
     #: Factor from key to reported score: -1 for kinds of which less is better.
     sign: ClassVar[float] = 1.0
 
-    def __init__(self, engine: Callable[..., LastingEngine], context: OperatorContext):
+    def __init__(self, engine: Callable[..., CumulativeEngine], context: OperatorContext):
         self.engine = self.make_engine(engine, context)
         self._task = context.task
         self._closed = -1
 
-    def make_engine(self, engine: Callable[..., LastingEngine], context: OperatorContext, /) -> LastingEngine:
+    def make_engine(self, engine: Callable[..., CumulativeEngine], context: OperatorContext, /) -> CumulativeEngine:
         """The engine for a context."""
         return engine(context.space)
 
@@ -85,7 +85,7 @@ class CumulativeOperator(KindOperator):
 
     def results(self) -> ResultBatch:
         slots = self.engine.subscriptions.live_slots()
-        rows = self.engine.best.held(slots)
+        rows = self.engine.best.rows(slots)
         lengths = np.diff(rows.offsets)
         rank = np.arange(rows.seq.shape[0]) - np.repeat(rows.offsets[:-1], lengths) + 1
         numbers = np.repeat(self.engine.numbers(slots), lengths)
@@ -104,7 +104,7 @@ class CumulativeOperator(KindOperator):
         slots = self.engine.subscriptions.live_slots()
         state = State.of(self.engine.subscriptions.rows(slots))
         state.rows["at"] = self.engine.best.view.after[slots] + 1
-        offsets, seq, key = self.engine.best.held(slots)
+        offsets, seq, key = self.engine.best.rows(slots)
         state.lists["best"] = Lists(offsets, {"seq": seq, "key": key})
         return state
 
@@ -116,7 +116,7 @@ class CumulativeOperator(KindOperator):
 
     def _leaves(self, boundary: Boundary, slots: Int32) -> UpdateBatch:
         """Leave updates for the whole results of slots."""
-        rows = self.engine.best.held(slots)
+        rows = self.engine.best.rows(slots)
         number = np.repeat(self.engine.numbers(slots), np.diff(rows.offsets))
         as_of = np.full(number.shape[0], boundary.last_seq, np.int64)
         return UpdateBatch(as_of, number, rows.seq, np.full(number.shape[0], LEAVE, np.int8), rows.key)

@@ -29,7 +29,7 @@ _SIZES = np.array([4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128] + [192 << 
 #: Places in `Best.used`.
 _POOL_END, _TOUCHED, _PUSHED, _STAMP, _FIRST_SEQ = range(5)
 #: What `offer` returns: capacity exceeded (nothing has changed: grow, and offer again), not a result, a result.
-NO_ROOM, NO_RESULT, A_RESULT = -1, 0, 1
+POOL_FULL, NO_RESULT, A_RESULT = -1, 0, 1
 
 
 class Best(NamedTuple):
@@ -165,7 +165,7 @@ class BestResults:
         full = np.flatnonzero((counts > 0) & (counts == c.k[slots]))
         c.threshold[slots[full]] = rows.key[rows.offsets[full + 1] - 1]
 
-    def held(self, slots: Int32) -> ResultRows:
+    def rows(self, slots: Int32) -> ResultRows:
         """Results of these slots. O(entries)."""
         v = self.view
         offsets, places = take_ragged_at(v.start[slots], v.count[slots])
@@ -199,10 +199,10 @@ def _columns(rows: Int64, pool: Int64) -> tuple[np.ndarray, ...]:
 
 @njit_no_refcount
 def offer(c, v, slot, seq, key):
-    """Offer a message to a result: `NO_ROOM`, `NO_RESULT` or `A_RESULT`.
+    """Offer a message to a result: `POOL_FULL`, `NO_RESULT` or `A_RESULT`.
 
     Messages come in order of seq. The threshold of the slot becomes the k-th key once there are k. To offer a pair
-    again changes nothing, so a message may be repeated after `NO_ROOM`. O(k).
+    again changes nothing, so a message may be repeated after `POOL_FULL`. O(k).
     """
     # strictly better: of equal keys the older stays. A threshold of minus infinity does not imply fewer than k entries
     if (key <= c.threshold[slot] and key != -np.inf) or seq <= v.after[slot]:
@@ -218,12 +218,12 @@ def offer(c, v, slot, seq, key):
     pushes = full and v.seq[last] < v.used[_FIRST_SEQ]
     # refuse before the first change
     if pushes and v.used[_PUSHED] == v.pushed_slot.shape[0]:
-        return NO_ROOM
+        return POOL_FULL
     if not full and (start < 0 or count == v.sizes[v.size_class[slot]]):
         size_class = 0 if start < 0 else v.size_class[slot] + 1
         block = allocate_block(v, size_class, v.sizes[size_class])
         if block < 0:
-            return NO_ROOM
+            return POOL_FULL
         for i in range(count):
             v.seq[block + i], v.key[block + i] = v.seq[start + i], v.key[start + i]
         if start >= 0:

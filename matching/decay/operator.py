@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from matching.cumulative.engine import LastingEngine
+from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.operator import CumulativeOperator
 from matching.errors import ConfigError
 from matching.half_life import DecayParameters
@@ -22,7 +22,7 @@ _NOTHING_FADES = DecayParameters(0.0, 0.0, np.zeros(0), 0)
 class DecayOperator(CumulativeOperator):
     """Fading subscriptions of one query task; see `matching.cumulative.operator.CumulativeOperator`."""
 
-    def make_engine(self, engine: Callable[..., LastingEngine], site: OperatorContext) -> LastingEngine:
+    def make_engine(self, engine: Callable[..., CumulativeEngine], site: OperatorContext) -> CumulativeEngine:
         self._fading = site.fading
         return engine(site.space, site.fading or _NOTHING_FADES)
 

@@ -25,14 +25,14 @@ def length_of(counts, first, last):
 
 
 @njit(cache=True, nogil=True)
-def probability(count, length, share, smoothing):
+def probability(count, length, background, smoothing):
     """Smoothed probability of a keyword in a message, which has it `count` times among `length` words."""
     # the oracle's expression, operation by operation: keys are compared for equality
-    return (1.0 - smoothing) * (count / length) + smoothing * share
+    return (1.0 - smoothing) * (count / length) + smoothing * background
 
 
 @njit(cache=True, nogil=True)
-def share_of(fading, term):
+def background_of(fading, term):
     """Share of a term in the collection; none of one that came after it."""
     if term < fading.collection_share.shape[0]:
         return fading.collection_share[term]
@@ -49,7 +49,7 @@ def text_relevance(c, slot, terms, counts, length, fading):
         while i < terms.shape[0] and terms[i] < term:
             i += 1
         count = counts[i] if i < terms.shape[0] and terms[i] == term else 0
-        text *= probability(count, length, share_of(fading, term), fading.smoothing)
+        text *= probability(count, length, background_of(fading, term), fading.smoothing)
     return text
 
 

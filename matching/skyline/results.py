@@ -118,7 +118,7 @@ class CandidatePool:
         """Entries of all slots together. O(slots)."""
         return int(self.view.count.sum())
 
-    def make_room(self) -> None:
+    def grow(self) -> None:
         """Pack the pool if enough of it is free, else grow it by a half."""
         v = self.view
         order = np.flatnonzero(v.start >= 0)
@@ -150,7 +150,7 @@ class CandidatePool:
         while done < slots.shape[0]:
             done = _fill(self.view, slots, entries.offsets, columns, done)
             if done < slots.shape[0]:
-                self.make_room()
+                self.grow()
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays, by name, to measure memory; the pool without its unused end."""

@@ -33,7 +33,7 @@ from matching.storage.cells import (
 from matching.storage.slots import find_slot
 
 #: Columns of `Blocks.head`.
-START, SORTED, TAIL, ROOM, CUTS, BUCKETS, LEVELS, GONE = range(8)
+START, SORTED, TAIL, CAPACITY, CUTS, BUCKETS, LEVELS, GONE = range(8)
 #: Up to here a block is only a tail: walking costs less than looking up a bucket for each level.
 SMALL = 32
 #: Sorted postings a bucket, about: buckets cost half a byte each per posting, long ones cost looks.
@@ -48,8 +48,8 @@ class Blocks(NamedTuple):
     """Kernel view; t terms, p places, c cuts.
 
     lookup : int32[2**b], term : int64[t]   open addressing from term to block (`matching.storage.slots`)
-    head : int32[t, 8]    a row a block: START place, SORTED and TAIL postings, ROOM, CUTS position, BUCKETS (0: only
-                          a tail), LEVELS in use (bit mask), GONE among the sorted
+    head : int32[t, 8]    a row a block: START place, SORTED and TAIL postings, CAPACITY, CUTS position, BUCKETS (0:
+                          only a tail), LEVELS in use (bit mask), GONE among the sorted
     finest : int8[t]      finest level of a block when it was last sorted
     box : uint64[p], link : int64[p]
     cuts : int32[c]       bucket i of a block is sorted part [cuts[CUTS + i], cuts[CUTS + i + 1])
@@ -135,7 +135,7 @@ def append(order, term, box, link, done, blocks):
         more = until - done
         tail = head[TAIL] + more
         longest = SMALL if head[BUCKETS] == 0 else tail_allowed(head[SORTED])
-        if tail > longest or head[SORTED] + tail > head[ROOM]:
+        if tail > longest or head[SORTED] + tail > head[CAPACITY]:
             places, cuts = _sort(which, blocks, order, done, until, box, link)
             if places + cuts > 0:
                 # Nothing of this term has been written: the caller grows the pool and repeats the term.
@@ -227,7 +227,7 @@ def _sort(which, blocks, order, first, last, new_box, new_link):
     # The tail until the next sorting is reserved from the start; small ones grow by a quarter.
     capacity = total + tail_allowed(total) if buckets > 0 else size + (size >> 2)
     # It stays where it is if it fits: what stood there has been copied out by `_collect`.
-    moves = capacity > head[ROOM]
+    moves = capacity > head[CAPACITY]
     recuts = buckets > head[BUCKETS]
     if (moves and blocks.used[0] + capacity > blocks.box.shape[0]) or (
         recuts and blocks.used[2] + buckets + 1 > blocks.cuts.shape[0]
@@ -235,9 +235,9 @@ def _sort(which, blocks, order, first, last, new_box, new_link):
         # Checked before the first write, and for both pools, so that one packing serves.
         return capacity, buckets + 1
     if moves:
-        blocks.used[1] += head[ROOM]
+        blocks.used[1] += head[CAPACITY]
         head[START] = blocks.used[0]
-        head[ROOM] = capacity
+        head[CAPACITY] = capacity
         blocks.used[0] += capacity
     if recuts:
         # Cuts of a block that shrank to a tail were counted as abandoned when it did.
@@ -338,11 +338,11 @@ def repack(blocks, box, link, cuts):
             head[CUTS] = end_cuts
             end_cuts += head[BUCKETS] + 1
         # Never more capacity than before: the pools have the size of those in use.
-        capacity = min(capacity, head[ROOM])
+        capacity = min(capacity, head[CAPACITY])
         for i in range(filled):
             box[end + i] = blocks.box[start + i]
             link[end + i] = blocks.link[start + i]
         head[START] = end
-        head[ROOM] = capacity
+        head[CAPACITY] = capacity
         end += capacity
     blocks.used[0], blocks.used[1], blocks.used[2], blocks.used[3] = end, 0, end_cuts, 0

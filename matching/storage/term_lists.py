@@ -23,7 +23,7 @@ def largest_term(c, slots):
 
 
 @njit(cache=True, nogil=True)
-def room_for(count, added):
+def capacity_for(count, added):
     """Places a list of `count` that must take `added` more is given: exact at first, then half as much again."""
     return added if count == 0 else count + added + (count + added) // 2 + 2
 

@@ -36,7 +36,7 @@ from matching.topk.results_kernels import (
 )
 
 #: A full pool is packed, not extended, if at least this fraction of it is free blocks.
-_FREE_SHARE = 0.125
+_FREE_FRACTION = 0.125
 _HALF = 2**30
 #: Block sizes by class: each about a third larger, which bounds the unused part of a block.
 _SIZES = np.array([4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128] + [192 << i for i in range(24)], np.int64)
@@ -306,7 +306,7 @@ class ResultBuffers:
         order = np.flatnonzero(v.start >= 0)
         fitting = np.searchsorted(_SIZES, v.count[order] + SPARE)
         live = int(_SIZES[np.minimum(fitting, v.size_class[order])].sum())
-        if int(v.used[0]) - live > max(_FREE_SHARE * live, 4096):
+        if int(v.used[0]) - live > max(_FREE_FRACTION * live, 4096):
             pack(v, order[np.argsort(v.start[order], kind="stable")], _SIZES)
             return
         size = max(4096, v.score.shape[0] + v.score.shape[0] // 4)

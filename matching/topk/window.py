@@ -15,7 +15,7 @@ from matching.errors import EngineError
 from matching.model import Float32, Float64, Int8, Int32, Int64, MessageBatch
 from matching.operator import WindowIndex, WindowQuery
 from matching.space import Space
-from matching.topk.windows.search import Asked, Span, WindowHits, drop_outlived, place_on_curve
+from matching.topk.windows.search import QueryRows, Span, WindowHits, drop_outlived, place_on_curve
 from matching.window import Boundary
 
 #: From this number of rows on, neighbours are searched in a row: they find the same messages in the cache.
@@ -127,7 +127,7 @@ class TopkWindowIndex(WindowIndex):
             column if column.flags.writeable else column.copy() for column in columns
         )
         read = np.zeros(rows, np.int64)
-        query_rows = Asked(order, x, y, alpha, offsets, terms, weights, bars, best, self.max_distance, read)
+        query_rows = QueryRows(order, x, y, alpha, offsets, terms, weights, bars, best, self.max_distance, read)
         since = as_of.last_seq
         alive = [] if more else self._search(query_rows, Span(-1, since, as_of.floor, True))
         later = []
@@ -154,7 +154,7 @@ class TopkWindowIndex(WindowIndex):
         """Drop as many messages with life <= floor as is cheap: no later query wants them."""
 
     @abstractmethod
-    def _search(self, queries: Asked, span: Span) -> list[WindowHits]:
+    def _search(self, queries: QueryRows, span: Span) -> list[WindowHits]:
         """All messages of the span that reach the final bar of their row, and perhaps others.
 
         With `span.push` the heaps in `queries.best` are filled, so that bars rise as messages are found.

@@ -103,7 +103,7 @@ class NoBarrier(TopkOperator):
         super().__init__(engine, replace(site, relaxes=False))
 
 
-def with_room(monkeypatch, broken) -> None:
+def with_capacity(monkeypatch, broken) -> None:
     """Have `topk` matched by a broken room."""
     kinds = Kinds([replace(kind, room=broken) if kind.code == 1 else kind for kind in KINDS])
     monkeypatch.setattr("tests.support.topologies.KINDS", kinds)
@@ -111,7 +111,7 @@ def with_room(monkeypatch, broken) -> None:
 
 @pytest.mark.usefixtures("tight_thresholds")
 def test_topology_without_relaxing_routers_first_is_found_out(monkeypatch):
-    with_room(monkeypatch, NoBarrier)
+    with_capacity(monkeypatch, NoBarrier)
     assert any(broken_runs(LOCAL, "location", query=4, distribution=2, credits=8))
 
 
@@ -127,7 +127,7 @@ class ForgetsHitsInBetween(TopkOperator):
 
 
 def test_topology_that_forgets_hits_of_pending_subscriptions_is_found_out(monkeypatch):
-    with_room(monkeypatch, ForgetsHitsInBetween)
+    with_capacity(monkeypatch, ForgetsHitsInBetween)
     assert any(broken_runs(REFILLING, "hashing", query=2, tuples=3, credits=8))
 
 

@@ -131,7 +131,7 @@ def test_engine_skips_blocks():
     work = []
     for engine in (Cramped, InvertedFile):
         again = engine(SPACE, world.fading)
-        again.insert(full.subscriptions.rows(slots), full.best.held(slots))
+        again.insert(full.subscriptions.rows(slots), full.best.rows(slots))
         again.best.begin_batch(99, 0)
         work.append(again.match(world.batches[-1][1]))
     assert work[0].scanned < 0.7 * work[1].scanned and work[0].verified < 0.5 * work[1].verified

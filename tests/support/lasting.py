@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from matching.cumulative.engine import LastingEngine
-from matching.cumulative.results import NO_ROOM, offer
+from matching.cumulative.engine import CumulativeEngine
+from matching.cumulative.results import POOL_FULL, offer
 from matching.decay.operator import DecayOperator
 from matching.decay.scores import key_of, length_of, lift, relevance, text_relevance
 from matching.half_life import DecayParameters
@@ -20,7 +20,7 @@ from tests.support.worlds import SPACE, World
 ROOMS = {"decay": DecayOperator, "knn": KnnOperator}
 
 
-class EveryPair(LastingEngine):
+class EveryPair(CumulativeEngine):
     """Offers every message to every subscription with which it shares a keyword.
 
     fading : Fading, optional    without it keys are distances
@@ -47,7 +47,7 @@ class EveryPair(LastingEngine):
                 start = c.term_start[slot]
                 if np.isin(c.terms[start : start + c.term_count[slot]], terms).any():
                     key = self._key(c, slot, batch, row, terms, cut)
-                    if offer(c, self.best.view, slot, batch.seq[row], key) == NO_ROOM:
+                    if offer(c, self.best.view, slot, batch.seq[row], key) == POOL_FULL:
                         return row
         return len(batch)
 

@@ -74,7 +74,7 @@ from matching.boolean.engines.pt_quadtree import (
     reach_within,
     sift,
 )
-from matching.boolean.engines.pt_quadtree_build import LEAF_ROOM, build_quadtree
+from matching.boolean.engines.pt_quadtree_build import LEAF_CAPACITY, build_quadtree
 from matching.model import Int32
 from matching.njit import njit_no_refcount
 from matching.space import Space
@@ -84,7 +84,7 @@ from matching.storage.region_hits import Messages
 FILTERS = ("cheapest", "trie", "quadtree")
 VERIFICATIONS = ("cheapest", "direct", "prune")
 #: A part has a quadtree if it has at least this share of the engine's subscriptions.
-_QUADTREE_SHARE = 1 / 16
+_QUADTREE_FRACTION = 1 / 16
 #: Equal choices that make a habit, after which one message in `_ONE_IN` is still estimated.
 _SURE, _ONE_IN = 32, 4096
 #: Runs of at least this many messages whose habit is the trie are matched by it in one call.
@@ -119,7 +119,7 @@ class LFilter(PartedEngine):
     space : Space
     filter_by : str      one of `FILTERS`; other than `cheapest` for tests and benchmarks
     verify_by : str      one of `VERIFICATIONS`, for the lists of the quadtree
-    bucket, leaf_room    as in `MbrTrie` and `PtQuadtree`
+    bucket, leaf_capacity    as in `MbrTrie` and `PtQuadtree`
     """
 
     name = "lfilter"
@@ -130,21 +130,21 @@ class LFilter(PartedEngine):
         filter_by: str = "cheapest",
         verify_by: str = "cheapest",
         bucket: int = BUCKET,
-        leaf_room: int = LEAF_ROOM,
+        leaf_capacity: int = LEAF_CAPACITY,
     ):
         super().__init__(space)
         self.filter_by, self.verify_by = FILTERS.index(filter_by), VERIFICATIONS.index(verify_by)
-        self.bucket, self.leaf_room = bucket, leaf_room
+        self.bucket, self.leaf_capacity = bucket, leaf_capacity
         #: Since the engine was made: messages by trie, by quadtree; lists looked through, lists pruned. For each part
         #: that has a quadtree.
         self.choices = np.zeros(4, np.int64)
 
     def _build(self, slots: Int32) -> Arrays:
         trie = build_trie(slots, self.subscriptions.columns, self._boxes_of(slots), self.bucket)
-        if slots.shape[0] < _QUADTREE_SHARE * len(self.subscriptions):
+        if slots.shape[0] < _QUADTREE_FRACTION * len(self.subscriptions):
             return trie
         boxes = trie["slot"], trie["word"], trie["text"]
-        return trie | build_quadtree(*boxes, self.subscriptions.columns, self.leaf_room)
+        return trie | build_quadtree(*boxes, self.subscriptions.columns, self.leaf_capacity)
 
     def _view(self, arrays: Arrays) -> tuple[Boxes, Trie] | tuple[Boxes, Trie, Quadtree, Habit]:
         boxes, trie = boxes_view(arrays), trie_view(arrays)

@@ -118,11 +118,11 @@ def lists_within(tree, left, bottom, right, top, stack):
         high = min(top, (line + 1) * side - 1) - max(bottom, line * side) + 1
         if wide <= 0 or high <= 0:
             continue
-        share = wide * high / (side * side)
+        fraction = wide * high / (side * side)
         # Sums of the cells below are scaled by area: descending further would cost more than it gains.
-        if level >= finest or share == 1.0:
-            lists += tree.branch[node, LISTS_BELOW] * share
-            entries += tree.branch[node, ENTRIES_BELOW] * share
+        if level >= finest or fraction == 1.0:
+            lists += tree.branch[node, LISTS_BELOW] * fraction
+            entries += tree.branch[node, ENTRIES_BELOW] * fraction
             continue
         # Its own list is looked through whole, however little of the cell is covered.
         own = tree.branch[node, LIST_END] - tree.branch[node, LIST_START]

@@ -27,10 +27,10 @@ from matching.storage.slots import as_input, resized
 
 _LATTICE_STEPS = 2.0**15
 #: A part is built once more than this many subscriptions wait. Looking through them costs some 50 ns a message.
-TAIL_ROOM = 32
+TAIL_CAPACITY = 32
 #: A new part swallows the one before it unless that is this much larger: 4 keeps parts few and each rebuilt little.
 _GROWTH = 4
-_DEAD_SHARE = 0.5
+_DEAD_FRACTION = 0.5
 #: With several parts, hits come part by part and are sorted for this many messages at a time.
 _ROWS_SORTED = 1_024
 #: Entry of `slot` for a box whose subscription has gone.
@@ -116,7 +116,7 @@ class PartedEngine(BooleanEngine):
         fresh = slots[self.subscriptions.columns.start[slots] >= 0]
         self._place[fresh] = _IN_TAIL
         self._tail = np.concatenate([self._tail, fresh])
-        if self._tail.shape[0] > TAIL_ROOM:
+        if self._tail.shape[0] > TAIL_CAPACITY:
             self._build_tail()
 
     def _withdraw(self, slots: Int32) -> None:
@@ -136,7 +136,7 @@ class PartedEngine(BooleanEngine):
             after = np.minimum(rank[here] + 1, column.shape[0] - 1)
             column[after[column[after] == ~slots[here]]] = GONE
             self._gone[number] += int(np.count_nonzero(here))
-            if self._gone[number] > _DEAD_SHARE * column.shape[0]:
+            if self._gone[number] > _DEAD_FRACTION * column.shape[0]:
                 self._replace(number, self._live(number))
 
     def _build_tail(self) -> None:

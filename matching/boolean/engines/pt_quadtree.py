@@ -33,7 +33,7 @@ from matching.boolean.engines.lfilter_parts import (
     scratch_for,
     verify,
 )
-from matching.boolean.engines.pt_quadtree_build import LEAF_ROOM, box_within, build_quadtree
+from matching.boolean.engines.pt_quadtree_build import LEAF_CAPACITY, box_within, build_quadtree
 from matching.model import Int32
 from matching.njit import njit_no_refcount
 from matching.space import Space
@@ -81,18 +81,18 @@ class PtQuadtree(PartedEngine):
     Parameters
     ----------
     space : Space
-    leaf_room : int    entries that a cell need not divide (tau_num of the paper)
+    leaf_capacity : int    entries that a cell need not divide (tau_num of the paper)
     """
 
     name = "pt_quadtree"
 
-    def __init__(self, space: Space, leaf_room: int = LEAF_ROOM):
+    def __init__(self, space: Space, leaf_capacity: int = LEAF_CAPACITY):
         super().__init__(space)
-        self.leaf_room = leaf_room
+        self.leaf_capacity = leaf_capacity
 
     def _build(self, slots: Int32) -> Arrays:
         slot, word, text, _ = self._boxes_of(slots)
-        tree = build_quadtree(slot, word, text, self.subscriptions.columns, self.leaf_room)
+        tree = build_quadtree(slot, word, text, self.subscriptions.columns, self.leaf_capacity)
         return {"slot": slot, "word": word, "text": text} | tree
 
     def _view(self, arrays: Arrays) -> tuple[Boxes, Quadtree]:

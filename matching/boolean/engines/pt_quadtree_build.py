@@ -17,7 +17,7 @@ from matching.storage.region_subscriptions import Columns
 from matching.storage.slots import as_input
 
 #: A cell with no more entries than this is not divided.
-LEAF_ROOM = 48
+LEAF_CAPACITY = 48
 #: A cell with more pivotal tokens is entered whatever the message says: hardly any message would be turned away.
 MOST_TOKENS = 64
 #: Nor are pivots sought for longer lists, which need more than that as a rule and would take long.
@@ -27,18 +27,18 @@ _OPEN = -1
 _NARROW_RIM = 127
 
 
-def build_quadtree(slot, word, text, columns: Columns, leaf_room: int) -> dict[str, np.ndarray]:
+def build_quadtree(slot, word, text, columns: Columns, leaf_capacity: int) -> dict[str, np.ndarray]:
     """Arrays of `pt_quadtree.Quadtree` over the boxes of these ranks. O(n log n).
 
     Parameters
     ----------
     slot : int32[n]    as in `lfilter_parts.Boxes`, as are word and text
-    leaf_room : int    tau_num of the paper
+    leaf_capacity : int    tau_num of the paper
     """
     word = as_input(word, np.uint64)
     key, rank = _entries(word)
     order = np.argsort(key, kind="stable")
-    head, cell, entry = _divide(as_input(key[order], np.int64), as_input(rank[order], np.int32), leaf_room)
+    head, cell, entry = _divide(as_input(key[order], np.int64), as_input(rank[order], np.int32), leaf_capacity)
     tokens, limits, token_text = _choose_pivots(head, entry, as_input(slot, np.int32), columns)
     entry_box, entry_text = np.empty(entry.shape[0], np.uint32), np.empty(entry.shape[0], np.uint32)
     _narrow(head, cell, entry, word, as_input(text, np.uint64), entry_box, entry_text)
@@ -111,7 +111,7 @@ def _wider(rows, needed):
 
 
 @njit(cache=True, nogil=True)
-def _divide(key, rank, leaf_room):
+def _divide(key, rank, leaf_capacity):
     """Cells in preorder from entries ascending by key; returns (branch, cell, entry), see `pt_quadtree.Quadtree`."""
     # Preorder: children behind their parent. What sums up cells below runs from the end, what hands down from
     # the beginning.
@@ -136,7 +136,7 @@ def _divide(key, rank, leaf_room):
         while own < high and key[own] & 15 == level:
             own += 1
         # Nothing but its own is a leaf too: no quarter would have an entry.
-        leaf = high - low <= leaf_room or own == high
+        leaf = high - low <= leaf_capacity or own == high
         head[node, 4] = used
         until = high if leaf else own
         for i in range(low, until):

@@ -25,7 +25,7 @@ from matching.model import Float32, Int32, Int64
 from matching.njit import njit_no_refcount
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
-from matching.storage.term_lists import largest_term, room_for
+from matching.storage.term_lists import capacity_for, largest_term
 
 #: Postings of a block, blocks of a group.
 BLOCK, GROUP = 64, 16
@@ -38,7 +38,7 @@ RELATIVE_SLACK, ABSOLUTE_SLACK = np.float32(2e-6), np.float32(4e-7)
 _HOLE = -1
 #: One place in this many is sampled for how much of a list has changed.
 _SAMPLED = 16
-_DEAD_SHARE = 0.25
+_DEAD_FRACTION = 0.25
 _PER_TERM = ("start", "count", "capacity", "built", "holes", "changes", "first_summary", "dirty")
 _PER_PLACE = ("slot", "ordinal", "x", "y", "level", "text_slope", "rest", "signature")
 
@@ -121,7 +121,7 @@ class BlockLists:
             self.view = self.view._replace(**grown)
         added = np.zeros(self.view.start.shape[0], np.int32)
         places, summaries = _count_added(c, slots, self.view, added)
-        self._make_room(subscriptions, places, summaries)
+        self._reserve(subscriptions, places, summaries)
         _append(subscriptions.columns, slots, self.view, added, described)
 
     def remove(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
@@ -147,10 +147,10 @@ class BlockLists:
         trimmed = {name: getattr(v, name)[:places] for name in _PER_PLACE}
         return v._asdict() | trimmed | {"summaries": v.summaries[:summaries]}
 
-    def _make_room(self, subscriptions: PointSubscriptions, places: int, summaries: int) -> None:
+    def _reserve(self, subscriptions: PointSubscriptions, places: int, summaries: int) -> None:
         """Compact the pools if that pays, and grow them."""
         v = self.view
-        if v.used[1] > _DEAD_SHARE * v.used[0] or v.used[3] > _DEAD_SHARE * v.used[2]:
+        if v.used[1] > _DEAD_FRACTION * v.used[0] or v.used[3] > _DEAD_FRACTION * v.used[2]:
             _compact(np.argsort(v.start, kind="stable"), subscriptions.columns, v)
             order = np.argsort(v.first_summary, kind="stable")
             _compact_summaries(order[v.first_summary[order] >= 0], v)
@@ -186,11 +186,11 @@ def _count_added(c, slots, v, added):
             added[term] += 1
             if before + 1 > v.capacity[term]:
                 # the last estimate of a list replaces earlier ones
-                capacity = room_for(v.count[term], added[term])
+                capacity = capacity_for(v.count[term], added[term])
                 places += capacity
                 summaries += _summaries_of(capacity)
                 if added[term] > 1 and before > v.capacity[term]:
-                    capacity = room_for(v.count[term], added[term] - 1)
+                    capacity = capacity_for(v.count[term], added[term] - 1)
                     places -= capacity
                     summaries -= _summaries_of(capacity)
     return places, summaries
@@ -230,7 +230,7 @@ def _append(c, slots, v, added, described):
 def _move_list(c, v, term, added):
     """Move a list to the end of the pool, with capacity for `added` more, and its summaries to the end of theirs."""
     old, count = v.start[term], v.count[term]
-    capacity = room_for(count, added)
+    capacity = capacity_for(count, added)
     new = v.used[0]
     v.used[0] = new + capacity
     # the old places stay behind until a quarter of the pool is dead
@@ -268,7 +268,7 @@ def _remove(c, slots, v):
             # no reach is ever positive; summaries keep what it was, which is only looser
             v.level[place] = np.inf
             v.holes[term] += 1
-            if v.holes[term] > _DEAD_SHARE * v.count[term]:
+            if v.holes[term] > _DEAD_FRACTION * v.count[term]:
                 v.dirty[term] = True
 
 
@@ -398,7 +398,7 @@ def _sort(c, v, start, count, far, factor, floats, ints):
 
 @njit_no_refcount
 def _compact(order, c, v):
-    """Close the gaps between lists, in `order` of their places; rooms are kept."""
+    """Close the gaps between lists, in `order` of their places; capacities are kept."""
     end = 0
     for term in order:
         # a keyword without subscriptions so far: `start` is not set

@@ -101,8 +101,8 @@ def _pass(v, a, b, x, y, far, factor, text, others, signature, passed, out, foun
     text_slope, rest, bits = v.text_slope[a:b], v.rest[a:b], v.signature[a:b]
     for p in range(n):
         # none of its other keywords is in the message: what remains of its text is known; else some may be
-        share = rest[p] if bits[p] & signature == 0 else others
-        part = text_slope[p] * (text * share)
+        remainder = rest[p] if bits[p] & signature == 0 else others
+        part = text_slope[p] * (text * remainder)
         faded = level[p] * factor
         reach = far + part - faded
         reach += (far + part + abs(faded)) * RELATIVE_SLACK + ABSOLUTE_SLACK

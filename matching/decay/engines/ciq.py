@@ -23,7 +23,7 @@ from matching.ciq.cell_bounds import order_of
 from matching.ciq.cell_costs import MESSAGES, Costs, lifetime_of, spread
 from matching.ciq.cell_walk import no_candidates
 from matching.ciq.celled_lists import CelledLists
-from matching.cumulative.engine import LastingEngine
+from matching.cumulative.engine import CumulativeEngine
 from matching.decay.engines.ciq_bounds import move_reference, rests_of, scale_all
 from matching.decay.engines.ciq_history import NOW, MessageHistory
 from matching.decay.engines.ciq_scan import scan
@@ -35,7 +35,7 @@ from matching.space import Space
 from matching.storage.slots import resized
 
 
-class Ciq(LastingEngine):
+class Ciq(CumulativeEngine):
     """Cells by cost. A message costs O(depth * its terms * buckets) and the postings of blocks that are not skipped."""
 
     name = "ciq"
@@ -62,7 +62,7 @@ class Ciq(LastingEngine):
         self.lists = CelledLists(self.depth, self.buckets, self.block)
         self.history = MessageHistory(self.depth, fading)
         # log of the threshold as of then, by slot; minus infinity for those at the root without one
-        self._stood_at = np.zeros(0)
+        self._associated = np.zeros(0)
         self._lived, self._ended, self._messages = 0.0, 0, 0.0
         self._most_common = fading.most_of_the_missing
         self._reference = Reference()  # at which `scaled` is what is left of thresholds
@@ -77,8 +77,8 @@ class Ciq(LastingEngine):
 
     def _post(self, slots: Int32) -> None:
         c = self.subscriptions.columns
-        if self._stood_at.shape[0] < self.subscriptions.capacity:
-            self._stood_at = resized(self._stood_at, self.subscriptions.capacity)
+        if self._associated.shape[0] < self.subscriptions.capacity:
+            self._associated = resized(self._associated, self.subscriptions.capacity)
             self._found = no_candidates(self.subscriptions.capacity)
         self.history.expect(c, slots)
         h = self.history.view
@@ -92,8 +92,8 @@ class Ciq(LastingEngine):
         alone = rests_of(c, slots, self.fading)[row]
         self.lists.add(self.subscriptions, slots[row], where, scaled[row], reach, order, alone)
         full = slots[c.threshold[slots] > -math.inf]
-        self._stood_at[slots] = -math.inf
-        self._stood_at[full] = c.threshold[full] - h.facts[NOW]
+        self._associated[slots] = -math.inf
+        self._associated[full] = c.threshold[full] - h.facts[NOW]
 
     def _unpost(self, slots: Int32) -> None:
         self._ended += slots.shape[0]
@@ -115,7 +115,7 @@ class Ciq(LastingEngine):
         threshold = self.subscriptions.columns.threshold[touched]
         full = threshold > -math.inf
         slots, now = touched[full], threshold[full] - facts[NOW]
-        rose = slots[now > self._stood_at[slots] + self.rise]
+        rose = slots[now > self._associated[slots] + self.rise]
         if rose.shape[0]:
             self.lists.drop(rose)
             self._post(rose)
@@ -134,7 +134,7 @@ class Ciq(LastingEngine):
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = {f"lists_{name}": value for name, value in self.lists.arrays().items()}
         arrays |= {f"history_{name}": value for name, value in self.history.arrays().items()}
-        return super().arrays() | arrays | {"stood_at": self._stood_at}
+        return super().arrays() | arrays | {"associated": self._associated}
 
 
 class CiqH(Ciq):

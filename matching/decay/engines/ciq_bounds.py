@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from matching.ciq.cell_bounds import is_spatial
-from matching.decay.scores import probability, share_of
+from matching.decay.scores import background_of, probability
 from matching.njit import njit_no_refcount
 from matching.storage.term_lists import bit_of
 
@@ -91,7 +91,7 @@ def rests_of(c, slots, fading):
             rest = 1.0
             for at in range(first, last):
                 if at != shared:
-                    rest *= fading.smoothing * share_of(fading, c.terms[at])
+                    rest *= fading.smoothing * background_of(fading, c.terms[at])
             most = max(most, rest)
         alone[i] = most * _WIDER
     return alone
@@ -106,7 +106,7 @@ def bound_terms(terms, counts, length, fading, most_common, worth):
     behind = np.uint32(0)
     largest = most_common
     for i in range(terms.shape[0] - 1, -1, -1):
-        own = probability(counts[i], length, share_of(fading, terms[i]), fading.smoothing)
+        own = probability(counts[i], length, background_of(fading, terms[i]), fading.smoothing)
         worth.own[i] = worth.whole[i] = own * _WIDER
         worth.text[i] = own * largest * _WIDER
         worth.others[i] = behind

@@ -20,8 +20,8 @@ from matching.ciq.cell_costs import (
     PLACES,
     bin_of,
     count_message,
+    fraction_above,
     largest_term,
-    share_above,
     some_of,
 )
 from matching.ciq.quadtree import cells_down_to, path_to
@@ -73,11 +73,11 @@ class MessageHistory:
 
     def __init__(self, depth: int, fading: DecayParameters):
         self.depth, self.fading = depth, fading
-        share = fading.collection_share
+        background = fading.collection_share
         self.view = History(
             cells=np.zeros(cells_down_to(depth)),
             # at least once among the words of a message
-            having=PRIOR * -np.expm1(_WORDS * np.log1p(-np.minimum(share, 0.999))),
+            having=PRIOR * -np.expm1(_WORDS * np.log1p(-np.minimum(background, 0.999))),
             terms=np.zeros((_TEXTS, _WIDEST), np.int32),
             counts=np.zeros((_TEXTS, _WIDEST), np.int32),
             size=np.zeros(_TEXTS, np.int32),
@@ -87,8 +87,8 @@ class MessageHistory:
             facts=np.array([0.0, 0.0, PRIOR, -math.inf]),
         )
         self._tried = 0
-        if share.shape[0] and share.sum() > 0.0:
-            self._make_up(share)
+        if background.shape[0] and background.sum() > 0.0:
+            self._make_up(background)
 
     def expect(self, c: Subscriptions, slots: Int32) -> None:
         """Hear of subscriptions that are to be associated. O(n)."""
@@ -109,15 +109,15 @@ class MessageHistory:
         if self._tried >= _ONE_IN:
             self._tried = 0
             _try(c, some_of(slots, _TRIED), v, self.fading)
-            v.above[:] = share_above(v.relevance)
+            v.above[:] = fraction_above(v.relevance)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays, for figures of size."""
         return self.view._asdict()
 
-    def _make_up(self, share: Float64) -> None:
+    def _make_up(self, background: Float64) -> None:
         """Texts of words drawn by their share in the collection, always the same ones."""
-        upto = np.cumsum(share)
+        upto = np.cumsum(background)
         drawn = (np.arange(_TEXTS * _WORDS) + 0.5) * _GOLDEN % 1.0
         words = np.searchsorted(upto, drawn * upto[-1], side="right").reshape(_TEXTS, _WORDS)
         for text, row in enumerate(words.astype(np.int32)):

@@ -13,7 +13,7 @@ from numba import njit
 
 from matching.ciq.cell_walk import candidates_of, make_cursors, make_terms, widest_of
 from matching.ciq.quadtree import path_to
-from matching.cumulative.results import A_RESULT, NO_ROOM, offer
+from matching.cumulative.results import A_RESULT, POOL_FULL, offer
 from matching.decay.engines.ciq_bounds import bound_terms, factor_of, scaled_of
 from matching.decay.engines.ciq_history import remember
 from matching.decay.scores import key_of, length_of, lift, relevance, text_relevance
@@ -73,7 +73,7 @@ def scan(
             relevant = text_relevance(c, slot, terms, counts, length, fading)
             key = key_of(relevance(c, slot, x, y, relevant, max_distance), lifted)
             said = offer(c, best, slot, batch.seq[row], key)
-            if said == NO_ROOM:
+            if said == POOL_FULL:
                 return row
             if said == A_RESULT:
                 counters[2] += 1

@@ -16,18 +16,18 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.cumulative.engine import LastingEngine
-from matching.cumulative.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
+from matching.cumulative.engine import CumulativeEngine
+from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.decay.engines.block_lists import BLOCK, NO_LEVEL, BlockLists, Described, raise_level
 from matching.decay.engines.block_search import candidates_of
 from matching.decay.reference import Reference
 from matching.decay.scores import (
+    background_of,
     key_of,
     length_of,
     lift,
     probability,
     relevance,
-    share_of,
     text_relevance,
 )
 from matching.half_life import DecayParameters
@@ -45,7 +45,7 @@ _LARGEST = 1e30
 _AHEAD = 8
 
 
-class KeywordBlocks(LastingEngine):
+class KeywordBlocks(CumulativeEngine):
     """Lists in blocks, with reaches that fade. The cost of a message is the postings of its terms within reach.
 
     Parameters
@@ -130,7 +130,7 @@ def _describe(c, slots, fading, max_distance, reference, described):
             for other in range(count):
                 if other != j:
                     term = c.terms[start + other]
-                    rest *= fading.smoothing * share_of(fading, term)
+                    rest *= fading.smoothing * background_of(fading, term)
                     signature |= bit_of(term)
             described.rest[nth], described.signature[nth] = rest, signature
             nth += 1
@@ -165,7 +165,7 @@ def _scan(
         largest = second = smallest
         all_bits = np.uint32(0)
         for i in range(terms.shape[0]):
-            worth = np.float32(probability(counts[i], length, share_of(fading, terms[i]), fading.smoothing))
+            worth = np.float32(probability(counts[i], length, background_of(fading, terms[i]), fading.smoothing))
             if worth > largest:
                 largest, second = worth, largest
             else:
@@ -176,7 +176,7 @@ def _scan(
             # a term without subscriptions, now or ever
             if term >= v.start.shape[0] or v.count[term] == 0:
                 continue
-            worth = np.float32(probability(counts[i], length, share_of(fading, term), fading.smoothing))
+            worth = np.float32(probability(counts[i], length, background_of(fading, term), fading.smoothing))
             # a second keyword may also be one that the message lacks: then it counts as the most common word at most
             others = max(second if worth == largest else largest, most_common)
             # bits are shared, so the term's own stays in: a hit only loosens the bound
@@ -211,7 +211,7 @@ def _scan(
                 before = c.threshold[slot]
                 outcome = offer(c, best, slot, batch.seq[r], keys[nth])
                 # the whole message again after growing: messages offered before are not offered twice
-                if outcome == NO_ROOM:
+                if outcome == POOL_FULL:
                     return r
                 if outcome == A_RESULT:
                     counters[2] += 1

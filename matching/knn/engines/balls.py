@@ -78,7 +78,7 @@ class BallLists:
             new[:have] = old
         self.view = Balls(*headers, *self.view[4:])
 
-    def make_room(self, more: int) -> None:
+    def reserve(self, more: int) -> None:
         """Reserve `needed` more postings, and half as many again, each list in a block that fits. O(pool)."""
         v = self.view
         needed = int(_fitting(v)) + more

@@ -59,7 +59,7 @@ class CellLists(BallLists):
             self.view = Balls(*make_headers(_FEWEST + int(1.5 / _FULLEST * lists)), *v[4:])
             self.entered[0] = _enter_all(v, self.view)
         else:
-            self.make_room(needed)
+            self.reserve(needed)
 
     def arrays(self) -> dict[str, np.ndarray]:
         return super().arrays() | {"counts": self.counts, "sides": self.sides}

@@ -15,8 +15,8 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.cumulative.engine import LastingEngine
-from matching.cumulative.results import A_RESULT, NO_ROOM, RESULT_WORDS, offer
+from matching.cumulative.engine import CumulativeEngine
+from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.knn.engines.balls import NOWHERE, SLACK, drop, limit_of
 from matching.knn.engines.cells import (
     CellLists,
@@ -46,7 +46,7 @@ _SLOT_WORDS, _TERM_WORDS, _POSTING_WORDS, _HEADER_WORDS = 6, 3, 4, 3
 _AHEAD = 8
 
 
-class InfluenceGrid(LastingEngine):
+class InfluenceGrid(CumulativeEngine):
     """Influence balls in grids, inverted files in their cells. A message costs O(grids * its terms + postings there).
 
     sides : cells a side of each grid, each at least twice the one before (`cells.key_of`)
@@ -305,7 +305,7 @@ def _offer_all(c, best, lists, cells, sides, counts, batch, first, last, lookups
                 # strictly nearer: of equal distances the older stays
                 if key > threshold[slot]:
                     outcome = offer(c, best, slot, seq, key)
-                    if outcome == NO_ROOM:
+                    if outcome == POOL_FULL:
                         return r
                     matched += outcome == A_RESULT
             if threshold[slot] == -np.inf:

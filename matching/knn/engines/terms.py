@@ -29,7 +29,7 @@ class TermLists(BallLists):
 
     def grow(self, c: Subscriptions, needed: int) -> None:
         """Reserve `needed` more postings, and half as many again. O(pool), amortised."""
-        self.make_room(needed)
+        self.reserve(needed)
         _tell_all(c, self.view)
 
 

@@ -53,7 +53,7 @@ class Eager(SkylineEngine):
         while done < slots.shape[0]:
             done = load(self.candidates.view, slots, candidates, done)
             if done < slots.shape[0]:
-                self.candidates.make_room()
+                self.candidates.grow()
 
     def _expire(self, floor: int) -> None:
         expire(self.candidates.view, self.candidates.due(floor), floor)
@@ -65,7 +65,7 @@ class Eager(SkylineEngine):
         while done < count:
             done = offer(self.candidates.view, offers, order, done, seen)
             if done < count:
-                self.candidates.make_room()
+                self.candidates.grow()
 
 
 @njit_no_refcount
@@ -111,7 +111,7 @@ def offer(v, offers, order, first, seen):
         for k in range(some.shape[0]):
             i = some[k]
             if not arrive(v, offers.slot[i], offers.seq[i], offers.life[i], offers.spatial[i], offers.text[i]):
-                return begin + k  # all before it are done: after `make_room` the caller continues here
+                return begin + k  # all before it are done: after `grow` the caller continues here
     return count
 
 

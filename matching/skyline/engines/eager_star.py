@@ -54,7 +54,7 @@ class EagerStar(Eager):
         while done[0] < offers.slot.shape[0]:
             defer(self.candidates.view, self._tails, offers, done, self._full, left)
             if done[0] < offers.slot.shape[0]:
-                self.candidates.make_room()
+                self.candidates.grow()
         left = left[: done[2]]
         rest = Offers(offers.slot[left], offers.seq[left], offers.life[left], offers.spatial[left], offers.text[left])
         kept = np.empty(slots.shape[0], np.int32)
@@ -120,7 +120,7 @@ class EagerStar(Eager):
         while done < slots.shape[0]:
             done = settle_all(self.candidates.view, self._tails, slots, done)
             if done < slots.shape[0]:
-                self.candidates.make_room()
+                self.candidates.grow()
 
 
 @njit(cache=True, nogil=True)

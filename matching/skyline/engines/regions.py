@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 #: Radius of the disc, in half diagonals of the rectangle.
-INNER_SHARE = 0.2
+INNER_FRACTION = 0.2
 
 
 @njit(cache=True, nogil=True)

@@ -40,7 +40,7 @@ def new_memo(entries: int = 16) -> Memo:
     )  # fmt: skip
 
 
-def with_room(memo: Memo, more: int) -> Memo:
+def with_capacity(memo: Memo, more: int) -> Memo:
     """The memo, or a copy with capacity for `more` objects; a smaller one if it has become very empty."""
     entries, needed = memo.object.shape[0], int(memo.meta[0]) + more
     if entries > 64 and needed * 16 < entries:
@@ -59,7 +59,7 @@ def find(memo, number):
     """Entry of an object, -1 if the memo does not have it."""
     last = memo.object.shape[0] - 1
     entry = home_of(number, last + 1)
-    # ends, since `with_room` keeps some of the table empty
+    # ends, since `with_capacity` keeps some of the table empty
     while memo.object[entry] != number:
         if memo.object[entry] == _EMPTY:
             return -1

@@ -139,7 +139,7 @@ class MfRtree(TreeWindow):
         return round((_BETA * rate + (1.0 - _BETA) * (1.0 - height)) * FANOUT) + _LEAST
 
     def _end(self, slots):
-        self.mf = self.mf._replace(memo=memo_module.with_room(self.mf.memo, slots.shape[0]))
+        self.mf = self.mf._replace(memo=memo_module.with_capacity(self.mf.memo, slots.shape[0]))
         _end(self.mf, self.log.view, slots)
 
     def _insert(self, slots):

@@ -17,10 +17,10 @@ from matching.topk.engines.skype_tree import (
 )
 
 #: A list is rebuilt when its tail, or its dead postings, exceed this fraction of the built part.
-_TAIL_SHARE = 1 / 12
-DEAD_SHARE = 0.25
+_TAIL_FRACTION = 1 / 12
+DEAD_FRACTION = 0.25
 #: ... or when this fraction of its thresholds has been set since, other than from minus infinity.
-_STALE_SHARE = 0.25
+_STALE_FRACTION = 0.25
 
 
 @njit_no_refcount
@@ -63,9 +63,9 @@ def find_due(v, group_size, due):
             continue
         # each fraction has a minimum, or short lists would be rebuilt all the time
         if (
-            tail > max(group_size, built * _TAIL_SHARE)
-            or v.dead[term] > group_size // 2 + built * DEAD_SHARE
-            or v.stale[term] > group_size // 2 + built * _STALE_SHARE
+            tail > max(group_size, built * _TAIL_FRACTION)
+            or v.dead[term] > group_size // 2 + built * DEAD_FRACTION
+            or v.stale[term] > group_size // 2 + built * _STALE_FRACTION
         ):
             due[found] = term
             found += 1

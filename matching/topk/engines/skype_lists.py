@@ -16,7 +16,7 @@ from matching.model import Float32, Int32, Int64
 from matching.njit import njit_no_refcount
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
-from matching.topk.engines.skype_build import DEAD_SHARE, build_lists, copy_place, find_due
+from matching.topk.engines.skype_build import DEAD_FRACTION, build_lists, copy_place, find_due
 from matching.topk.engines.skype_tree import (
     DEEPEST,
     FLOATS,
@@ -120,7 +120,7 @@ class SkypeLists:
             self._added = np.zeros(self.view.start.shape[0], np.int32)
         needed = _count_added(c, slots, posted, self.view, self._added)
         if self.view.used[0] + needed > self.view.slot.shape[0]:
-            self._make_room(subscriptions, needed)
+            self._reserve(subscriptions, needed)
         _append(c, slots, posted, self.view, self._added, self._max_distance)
         self._changed += int(np.count_nonzero(posted))
 
@@ -148,7 +148,7 @@ class SkypeLists:
         while done < due.shape[0]:
             done = build_lists(subscriptions.columns, self.view, due, done, self._shape)
             if done < due.shape[0]:
-                self._make_node_room(2 * int(self.view.count[due[done]]))
+                self._reserve_nodes(2 * int(self.view.count[due[done]]))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays, for figures of size, the pools trimmed to their used parts."""
@@ -166,18 +166,18 @@ class SkypeLists:
             terms = max(needed, have + have // 4)
             self.view = self.view._replace(**{name: resized(getattr(self.view, name), terms) for name in _PER_TERM})
 
-    def _make_room(self, subscriptions: PointSubscriptions, needed: int) -> None:
+    def _reserve(self, subscriptions: PointSubscriptions, needed: int) -> None:
         v = self.view
-        if v.used[1] > DEAD_SHARE * v.used[0]:
+        if v.used[1] > DEAD_FRACTION * v.used[0]:
             _compact(np.argsort(v.start, kind="stable"), v, subscriptions.columns)
         size = v.slot.shape[0]
         if v.used[0] + needed > size:
             size = max(int(v.used[0]) + needed, size + size // 4)
             self.view = v._replace(**{name: resized(getattr(v, name), size) for name in self._kept})
 
-    def _make_node_room(self, needed: int) -> None:
+    def _reserve_nodes(self, needed: int) -> None:
         v = self.view
-        if v.used[3] > DEAD_SHARE * v.used[2]:
+        if v.used[3] > DEAD_FRACTION * v.used[2]:
             _compact_nodes(np.argsort(v.node_start, kind="stable"), v)
         size = v.node_ints.shape[0]
         if v.used[2] + needed > size:
@@ -368,7 +368,7 @@ def _set_base(c, slots, v):
 
 @njit_no_refcount
 def _compact(order, v, c):
-    """Close the gaps of the pool, list by list in `order` of their places; rooms are kept."""
+    """Close the gaps of the pool, list by list in `order` of their places; capacities are kept."""
     end = 0
     for term in order:
         if v.capacity[term] == 0:
@@ -385,12 +385,12 @@ def _compact(order, v, c):
 
 @njit(cache=True, nogil=True)
 def _compact_nodes(order, v):
-    """Close the gaps in the pool of nodes; rooms shrink to what is used."""
+    """Close the gaps in the pool of nodes; capacities shrink to what is used."""
     end = 0
     for term in order:
         count = v.node_count[term]
         old = v.node_start[term]
-        # ascending places, as in `_compact`; rooms may shrink, since a tree is only ever built anew
+        # ascending places, as in `_compact`; capacities may shrink, since a tree is only ever built anew
         for i in range(count):
             v.node_floats[end + i] = v.node_floats[old + i]
             v.node_ints[end + i] = v.node_ints[old + i]

@@ -34,7 +34,7 @@ _BLOCK = 1024
 _AHEAD = 256
 _LINE = 16
 #: A message with at least this many candidates, and one in at least this many postings, is scanned by itself.
-_DENSE, _DENSE_SHARE = 1024, 4
+_DENSE, _DENSE_FRACTION = 1024, 4
 #: Pairs of message and term that are led at once.
 _PAIRS = 64
 
@@ -177,7 +177,7 @@ def _is_plain(rules):
 @njit(cache=True, nogil=True)
 def _dense(postings, candidates, rows):
     """Whether so large a part of the postings are candidates that pruning costs more than it saves."""
-    return candidates > _DENSE * rows and candidates * _DENSE_SHARE > postings
+    return candidates > _DENSE * rows and candidates * _DENSE_FRACTION > postings
 
 
 @njit(cache=True, nogil=True)

@@ -15,7 +15,7 @@ from matching.model import MessageBatch
 from matching.space import Space
 from matching.topk.window import TopkWindowIndex
 from matching.topk.windows.search import (
-    Asked,
+    QueryRows,
     Span,
     WindowHits,
     WindowRows,
@@ -71,7 +71,7 @@ class GenerationIndex(TopkWindowIndex):
         """Index messages that lie along the curve of `place_on_curve`: a NamedTuple of arrays."""
 
     @abstractmethod
-    def _search_one(self, index: Any, rows: WindowRows, queries: Asked, span: Span) -> WindowHits:
+    def _search_one(self, index: Any, rows: WindowRows, queries: QueryRows, span: Span) -> WindowHits:
         """`_search` within one generation."""
 
     def _add(self, messages: MessageBatch) -> None:
@@ -93,7 +93,7 @@ class GenerationIndex(TopkWindowIndex):
             self._fresh = [self._fresh[i] for i in kept]
             self._fresh_life = [self._fresh_life[i] for i in kept]
 
-    def _search(self, queries: Asked, span: Span) -> list[WindowHits]:
+    def _search(self, queries: QueryRows, span: Span) -> list[WindowHits]:
         self._settle(queries.x.shape[0])
         found = []
         # the largest first, which sets the highest bar

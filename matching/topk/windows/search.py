@@ -49,7 +49,7 @@ class WindowRows(NamedTuple):
         return sum(array.nbytes for array in tuple(self))
 
 
-class Asked(NamedTuple):
+class QueryRows(NamedTuple):
     """The rows of a window query, as kernels take them.
 
     order : int64[rows]       in which rows are searched
@@ -132,7 +132,7 @@ def _spread(values: Float64) -> Int64:
     return bits
 
 
-def scan(rows: WindowRows, queries: Asked, span: Span) -> WindowHits:
+def scan(rows: WindowRows, queries: QueryRows, span: Span) -> WindowHits:
     """Find the messages that reach the bars by a full scan. O(rows * messages)."""
     return WindowHits(*scan_rows(rows, queries, span))
 
@@ -235,12 +235,12 @@ def note(messages, scores, at, r, head, row, score):
 def term_bounds(queries, r, own, rest):
     """Fill own[j] and rest[j]: (1 - alpha) times the weight of term j of the row, and the norm of later weights."""
     first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
-    share = 1.0 - queries.alpha[r]
+    text_part = 1.0 - queries.alpha[r]
     square = 0.0
     # from the last term back, which accumulates the norm of later terms
     for i in range(last - 1, first - 1, -1):
-        own[i - first] = share * queries.weights[i]
-        rest[i - first] = share * math.sqrt(square)
+        own[i - first] = text_part * queries.weights[i]
+        rest[i - first] = text_part * math.sqrt(square)
         square += np.float64(queries.weights[i]) * np.float64(queries.weights[i])
 
 
@@ -352,7 +352,7 @@ def grown(messages, scores):
 
 
 @njit(cache=True, nogil=True)
-def queue_room(bounds, nodes, wanted):
+def extend_queue(bounds, nodes, wanted):
     """The arrays of a priority queue, extended to at least `wanted` entries: bounds, and nodes with their terms."""
     if wanted <= bounds.shape[0]:
         return bounds, nodes

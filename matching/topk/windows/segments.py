@@ -16,15 +16,15 @@ from matching.model import Float32, Int32, Int64
 from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.postings import WHOLE, build_postings, push_reaching, summarise, visit_postings, widen
 from matching.topk.windows.search import (
-    Asked,
+    QueryRows,
     Span,
     WindowHits,
     WindowRows,
+    extend_queue,
     find_term,
     grown,
     most_terms,
     pop,
-    queue_room,
     settle_row,
     term_bounds,
 )
@@ -69,7 +69,7 @@ class Segments(GenerationIndex):
     def _build(self, rows: WindowRows) -> Segment:
         return build_segment(rows)
 
-    def _search_one(self, index: Segment, rows: WindowRows, queries: Asked, span: Span) -> WindowHits:
+    def _search_one(self, index: Segment, rows: WindowRows, queries: QueryRows, span: Span) -> WindowHits:
         return WindowHits(*_search(index, rows, queries, span))
 
 
@@ -156,7 +156,7 @@ def _search(s, rows, queries, span):
             lists[j] = t
             if t >= 0:
                 begin, end = starts[t, 2], starts[t + 1, 2]
-                bounds, nodes = queue_room(bounds, nodes, count + end - begin)
+                bounds, nodes = extend_queue(bounds, nodes, count + end - begin)
                 queries.read[r] += end - begin
                 count = push_reaching(
                     (bounds, nodes), count, stretches, begin, end, 1, j, x, y, alpha, own[j], rest[j], max_distance,
@@ -169,7 +169,7 @@ def _search(s, rows, queries, span):
             count -= 1
             t = lists[j]
             if node >= 0:  # a stretch: its blocks enter the queue with negative numbers
-                bounds, nodes = queue_room(bounds, nodes, count + _STRETCH)
+                bounds, nodes = extend_queue(bounds, nodes, count + _STRETCH)
                 begin = starts[t, 1] + (node - starts[t, 2]) * _STRETCH
                 end = min(begin + _STRETCH, starts[t + 1, 1])
                 queries.read[r] += end - begin

@@ -7,7 +7,7 @@ from numba import config
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages
 from matching.boolean.engines.lfilter import _ONE_IN, _SURE, FILTERS, VERIFICATIONS, LFilter
 from matching.boolean.engines.lfilter_cost import pays_to_prune
-from matching.boolean.engines.lfilter_parts import GONE, TAIL_ROOM, _mark_of
+from matching.boolean.engines.lfilter_parts import GONE, TAIL_CAPACITY, _mark_of
 from matching.boolean.engines.mbr_trie import END_CHILD, FIRST_CHILD, HIGH, LOW, OWN, STRATEGIES, MbrTrie, probe_cost
 from matching.boolean.engines.pt_quadtree import COVER, END, NON_COVER, PtQuadtree, meets_within, reach_within
 from matching.boolean.engines.pt_quadtree_build import MOST_TOKENS, box_within, greedy_pivots
@@ -77,7 +77,7 @@ def test_engine_on_the_example_of_the_paper_gives_its_answers(kind):
 @pytest.mark.parametrize("filter_by", FILTERS)
 @pytest.mark.parametrize("verify_by", VERIFICATIONS)
 def test_lfilter_each_way_on_the_example_of_the_paper_gives_its_answers(filter_by, verify_by):
-    engine = example(LFilter(EXAMPLE_SPACE, filter_by, verify_by, bucket=0, leaf_room=2))
+    engine = example(LFilter(EXAMPLE_SPACE, filter_by, verify_by, bucket=0, leaf_capacity=2))
     assert engine_pairs(engine, batch([POINT_MESSAGE, RANGE_MESSAGE])) == ANSWERS
 
 
@@ -187,7 +187,7 @@ def test_boxes_that_meet_still_meet_as_seen_from_a_cell():
 def test_cover_set_is_asked_once_and_turns_messages_away():
     corners = [(west, south, west + 1.0, south + 1.0) for west in (-99.0, 99.0) for south in (-60.0, 60.0)]
     rows = [(corner, [5, 10 + i % 7]) for corner in corners for i in range(30)]
-    engine = PtQuadtree(SPACE, leaf_room=16)
+    engine = PtQuadtree(SPACE, leaf_capacity=16)
     engine.insert(table(rows))
     tree = engine._parts[0]
     sets = [tree["pivot"][low:high].tolist() for low, high in tree["pivots"][:, [COVER, NON_COVER]]]
@@ -295,7 +295,7 @@ def test_lfilter_message_that_is_a_line_is_told_once(filter_by):
         ((w, s, w + 10.0 * i % 70, s + 50.0), [i % 3, 3 + i % 2])
         for i, (w, s) in enumerate(zip(west, south, strict=True))
     ]
-    engine = LFilter(SPACE, filter_by, leaf_room=4)
+    engine = LFilter(SPACE, filter_by, leaf_capacity=4)
     engine.insert(table(rows))
     engine._build_tail()
     places = [(float(x), -90.0, float(x), 90.0) for x in range(-170, 180, 20)]
@@ -437,15 +437,15 @@ def test_region_of_two_boxes_leaves_with_both(kind):
 
 @pytest.mark.parametrize("kind", PARTED)
 def test_tail_and_parts_tell_hits_in_the_order_of_messages(kind):
-    rows = [(EVERYWHERE, [1])] * (3 * TAIL_ROOM)
+    rows = [(EVERYWHERE, [1])] * (3 * TAIL_CAPACITY)
     engine = kind(SPACE)
-    engine.insert(table(rows[: 2 * TAIL_ROOM]))
-    engine.insert(table(rows[: TAIL_ROOM // 2], first=2 * TAIL_ROOM))
+    engine.insert(table(rows[: 2 * TAIL_CAPACITY]))
+    engine.insert(table(rows[: TAIL_CAPACITY // 2], first=2 * TAIL_CAPACITY))
     assert engine.parts == 1
-    assert engine._tail.shape[0] == TAIL_ROOM // 2
+    assert engine._tail.shape[0] == TAIL_CAPACITY // 2
     messages = batch([((0.0, 0.0), [1])] * 3_000)
     hits = engine.match(messages)
-    assert hits.matched == 3_000 * (2 * TAIL_ROOM + TAIL_ROOM // 2)
+    assert hits.matched == 3_000 * (2 * TAIL_CAPACITY + TAIL_CAPACITY // 2)
     assert np.all(np.diff(hits.row) >= 0)
     assert hits.verified <= hits.scanned
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from matching.cumulative.results import A_RESULT, NO_RESULT, NO_ROOM, BestResults, ResultRows, offer
+from matching.cumulative.results import A_RESULT, NO_RESULT, POOL_FULL, BestResults, ResultRows, offer
 from matching.model import DECAY, ENTER, LEAVE
 from matching.storage.point_subscriptions import PointSubscriptions
 from tests.support.naive_tables import subscription, table
@@ -22,7 +22,7 @@ def store(ks, since=0):
 
 def put(subscriptions, best, slot, seq, key):
     """Offer until there is room."""
-    while (said := offer(subscriptions.columns, best.view, slot, seq, key)) == NO_ROOM:
+    while (said := offer(subscriptions.columns, best.view, slot, seq, key)) == POOL_FULL:
         best.grow()
     return said
 
@@ -50,7 +50,7 @@ def test_results_are_the_best_of_all_offers_and_boundaries_are_told_their_differ
         told = best.end_batch(subscriptions.columns, seq - 1)
         assert (told.as_of == seq - 1).all() and np.all(np.diff(told.change == ENTER) >= 0)
         for slot in offered:
-            held = best.held(np.array([slot], np.int32))
+            held = best.rows(np.array([slot], np.int32))
             wanted = [(-key, its) for key, its in sorted(offered[slot])[: ks[slot]]]
             assert list(zip(held.key.tolist(), held.seq.tolist(), strict=True)) == wanted
             full = len(wanted) == ks[slot]
@@ -79,7 +79,7 @@ def test_results_of_minus_infinity_fill_and_stay_behind_the_older():
     worst = -np.inf
     assert [put(subscriptions, best, slots[0], seq, worst) for seq in range(3)] == [A_RESULT, A_RESULT, NO_RESULT]
     assert put(subscriptions, best, slots[0], 3, -1e300) == A_RESULT
-    assert best.held(slots).seq.tolist() == [3, 0]
+    assert best.rows(slots).seq.tolist() == [3, 0]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -92,7 +92,7 @@ def test_results_loaded_go_on_as_those_offered(seed):
     rows = ResultRows(offsets, rng.permutation(offsets[-1]), keys)
     subscriptions, best, slots = store(ks.tolist(), since=1000)
     best.load(subscriptions.columns, slots, rows)
-    held = best.held(slots)
+    held = best.rows(slots)
     assert all(np.array_equal(one, other) for one, other in zip(held, rows, strict=True))
     full = lengths == ks
     thresholds = subscriptions.columns.threshold[slots]
@@ -103,4 +103,4 @@ def test_results_loaded_go_on_as_those_offered(seed):
     told = best.end_batch(subscriptions.columns, 1000)
     assert (told.change == LEAVE).sum() == full.sum() and (told.change == ENTER).sum() == 50
     best.clear(slots[:25])
-    assert best.held(slots[:25]).seq.shape == (0,)
+    assert best.rows(slots[:25]).seq.shape == (0,)

@@ -279,7 +279,7 @@ def test_skyline_refills_that_wait_are_often_saved():
 
 def test_skyline_pool_grown_and_packed_in_the_middle_of_everything_equals_oracle(monkeypatch):
     packed, grown = [], []
-    real = CandidatePool.make_room
+    real = CandidatePool.grow
 
     def counted(self):
         size = self.view.seq.shape[0]
@@ -287,7 +287,7 @@ def test_skyline_pool_grown_and_packed_in_the_middle_of_everything_equals_oracle
         (grown if self.view.seq.shape[0] > size else packed).append(size)
 
     monkeypatch.setattr("matching.skyline.results._FEWEST", 8)
-    monkeypatch.setattr(CandidatePool, "make_room", counted)
+    monkeypatch.setattr(CandidatePool, "grow", counted)
     span, turns = make_world(Recipe(subscriptions=30, objects=40, terms=4, grid=4, batches=50), 4)
     wanted, _ = expected(span, turns)
     for name in ENGINES:

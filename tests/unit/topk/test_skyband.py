@@ -44,7 +44,7 @@ def test_buffers_too_far_apart_for_one_run_are_refused():
 
 
 def test_buffers_pack_what_came_and_went_and_keep_every_entry(monkeypatch):
-    monkeypatch.setattr(skyband, "_FREE_SHARE", 0.01)
+    monkeypatch.setattr(skyband, "_FREE_FRACTION", 0.01)
     rng = np.random.default_rng(0)
     buffers = ResultBuffers(seq_is_life=True)
     slots = 3000
