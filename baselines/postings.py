@@ -22,10 +22,12 @@ from matching.model import Float32, Int32, Int64
 from matching.njit import njit_no_refcount
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
-from matching.storage.term_lists import capacity_for, largest_term
+from matching.storage.term_lists import capacity_for, count_added, largest_term
 from matching.topk.scores import SLACK
 
 _DEAD_FRACTION = 0.25
+#: A list that moves gets one place in so many more.
+_SPARE = 2
 
 
 class Lists(NamedTuple):
@@ -83,7 +85,7 @@ class Postings:
         self._ensure_terms(int(largest_term(c, slots)) + 1)
         if self._added.shape[0] < self.view.start.shape[0]:
             self._added = np.zeros(self.view.start.shape[0], np.int32)
-        needed = _count_added(c, slots, self.view, self._added)
+        needed, _ = count_added(c, slots, self.view, self._added, _SPARE)
         if self.view.used[0] + needed > self.view.slot.shape[0]:
             self._reserve(subscriptions, needed)
         _append(c, slots, self.view, self._added, max_distance, self.bounded)
@@ -128,25 +130,6 @@ class Postings:
             self.view = v._replace(**wide)
 
 
-@njit(cache=True, nogil=True)
-def _count_added(c, slots, v, added):
-    """Count the new postings of each term into `added`; returns the places that moved lists will need."""
-    needed = 0
-    for slot in slots:
-        for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
-            if c.position[at] < 0:
-                continue
-            term = c.terms[at]
-            before = v.count[term] + added[term]
-            added[term] += 1
-            # the last growth of the list counts whole, earlier ones are taken back
-            if before + 1 > v.capacity[term]:
-                needed += capacity_for(v.count[term], added[term])
-                if added[term] > 1 and before > v.capacity[term]:
-                    needed -= capacity_for(v.count[term], added[term] - 1)
-    return needed
-
-
 @njit_no_refcount
 def _append(c, slots, v, added, max_distance, bounded):
     """Append the postings of the slots, moving each list that is too small once; zeroes `added` again."""
@@ -187,7 +170,7 @@ def _append(c, slots, v, added, max_distance, bounded):
 def _move_list(v, c, term, added, bounded):
     """Move a list to the end of the pool, with capacity for `added` more."""
     old, count = v.start[term], v.count[term]
-    capacity = capacity_for(count, added)
+    capacity = capacity_for(count, added, _SPARE)
     new = v.used[0]
     v.used[0] = new + capacity
     # the old capacity is dead until the pool is compacted

@@ -7,7 +7,7 @@ durability, one core like an engine. Read on in `benchmarks.harness`, which time
 """
 
 import importlib.util
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from matching.boolean.engine import MatchSet
+from matching.index import Hits, SubscriptionIndex
 from matching.kind_table import Kind
-from matching.model import Int64, MessageBatch, SubscriptionTable
+from matching.model import Int32, MessageBatch, SubscriptionTable
 from matching.space import Space
 from matching.storage.slots import SlotMap
 from matching.topk.engines.skype import PAPER, Skype
@@ -30,7 +29,7 @@ _BOX = ", ".join(f"{side} float8" for side in _SIDES)
 _MEET = "s.west <= m.east AND s.east >= m.west AND s.south <= m.north AND s.north >= m.south"
 
 
-class Peer(ABC):
+class Peer(SubscriptionIndex):
     """A database that holds boolean subscriptions, for a room in place of an engine."""
 
     name, package, install = "", "", "pip install 'skyray[bench]'"
@@ -39,7 +38,7 @@ class Peer(ABC):
     _sql: Any
 
     def __init__(self, space: Space):
-        self._here = SlotMap()
+        super().__init__(SlotMap())
 
     @classmethod
     def absence(cls) -> str | None:
@@ -48,27 +47,28 @@ class Peer(ABC):
             return f"Python package {cls.package} is not installed. Install it: {cls.install}"
         return None
 
-    def __len__(self) -> int:
-        return len(self._here)
-
-    def holds(self, numbers: Int64) -> NDArray[np.bool_]:
-        return self._here.find(numbers) >= 0
-
-    def insert(self, table: SubscriptionTable) -> None:
+    def insert(self, table: SubscriptionTable) -> Int32:
         if len(table):
             self._take_in(rows_of(table))
-            self._here.insert(table.number)
+        return self.slots.insert(table.number)
 
-    def remove(self, numbers: Int64) -> None:
-        if len(numbers):
-            self._ask(self._forget, [numbers.tolist()])
-            self._here.remove(numbers)
+    def _post(self, slots: Int32) -> None:
+        pass
 
-    def match(self, batch: MessageBatch) -> MatchSet:
+    def _unpost(self, slots: Int32) -> None:
+        self._ask(self._forget, [self.numbers(slots).tolist()])
+
+    def release(self, slots: Int32) -> None:
+        self.slots.remove(self.numbers(slots))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return self.slots.arrays()
+
+    def match(self, batch: MessageBatch) -> Hits:
         """Every matching pair of a batch, in ascending row; `scanned` and `verified` are not known and 0."""
         row, number = self._find(batch)
         order = np.argsort(row, kind="stable")
-        return MatchSet(number[order], row[order].astype(np.int32), 0, 0, len(row))
+        return Hits(self.find(number[order]), row[order].astype(np.int32), (), len(batch), 0, 0)
 
     def version(self) -> str:
         return self._ask(self._version).fetchone()[0]

@@ -17,7 +17,7 @@ from matching.operator import KindOperator, WindowIndex
 _CLOCKED = (
     ("index", "room.engine", ("match", "set_thresholds", "withdraw")),
     ("index", "room.replicas.engine", ("match",)),
-    ("index", "room.engine.subscriptions", ("match", "match_at", "withdraw", "remove")),
+    ("index", "room.engine.subscriptions", ("match", "match_at", "withdraw", "release")),
     ("kept", "room.buffers", ("close", "offer", "expire", "due", "results", "raise_threshold", "clear")),
     ("kept", "room.engine", ("apply", "forget")),
     ("updates", "room", ("_difference",)),

@@ -15,7 +15,7 @@ from matching.model import Int32, Int64
 from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.cells import FINEST, cell_range, fitting_level, lattice
-from matching.storage.region_hits import Messages
+from matching.storage.region_messages import Messages
 from matching.storage.region_subscriptions import all_terms_in, region_meets
 from matching.storage.slots import SlotMap, as_input, find_slot, grown_length, resized
 
@@ -75,7 +75,7 @@ class HashedCells(BooleanEngine):
         keys = (self._keys.index, self._keys.number, self._head)
         return Chains(*keys, **self._nodes, first=self._first, used=self._used, at_level=self._at_level)
 
-    def _index(self, slots: Int32) -> None:
+    def _post(self, slots: Int32) -> None:
         slots = as_input(slots, np.int32)
         row, key = _keys_of(slots, self.subscriptions.columns, *self._frame)
         fresh = np.unique(key)
@@ -92,7 +92,7 @@ class HashedCells(BooleanEngine):
             self._nodes = {name: resized(column, length) for name, column in self._nodes.items()}
         _link(slots[row], key, self._view())
 
-    def _withdraw(self, slots: Int32) -> None:
+    def _unpost(self, slots: Int32) -> None:
         emptied = _unlink(as_input(slots, np.int32), self._view())
         self._keys.remove(emptied)
         self._at_level -= _count_by_level(emptied)

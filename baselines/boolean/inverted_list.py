@@ -20,7 +20,7 @@ from matching.storage.cell_blocks import MORE, NO_SECOND, describe, slot_of
 from matching.storage.cell_match import NO_TERM, TABLE, has_term, longer, on_lattice
 from matching.storage.cells import GUARDS, LANES, LATTICE_STEPS, ONE_IN_EACH_LANE, message_word
 from matching.storage.prefetch import prefetch
-from matching.storage.region_hits import Messages
+from matching.storage.region_messages import Messages
 from matching.storage.region_subscriptions import region_meets
 from matching.storage.slots import SlotMap, as_input, find_slot, grown_length, resized
 
@@ -71,7 +71,7 @@ class InvertedList(BooleanEngine):
         columns = (self._start, self._length, self._capacity, self._box, self._link, self._place)
         return Lists(self._terms.index, self._terms.number, *columns, self._used)
 
-    def _index(self, slots: Int32) -> None:
+    def _post(self, slots: Int32) -> None:
         capacity = 2 * slots.shape[0]
         first, box, link = np.empty(capacity, np.int32), np.empty(capacity, np.uint64), np.empty(capacity, np.int64)
         count = describe(as_input(slots, np.int32), self.subscriptions.columns, *self._frame, first, box, link)
@@ -93,7 +93,7 @@ class InvertedList(BooleanEngine):
                 return
             self._repack(needed)
 
-    def _withdraw(self, slots: Int32) -> None:
+    def _unpost(self, slots: Int32) -> None:
         _remove_entries(slots, self.subscriptions.columns, self._view())
 
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:

@@ -32,7 +32,7 @@ from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.cell_match import longer
 from matching.storage.prefetch import prefetch
-from matching.storage.region_hits import Messages
+from matching.storage.region_messages import Messages
 from matching.storage.region_subscriptions import all_terms_in, region_meets
 from matching.storage.slots import as_input, grown_length, resized
 
@@ -84,7 +84,7 @@ class RtTree(BooleanEngine):
         }
         self._place = np.zeros(0, np.int32)  # entry of each slot
 
-    def _index(self, slots: Int32) -> None:
+    def _post(self, slots: Int32) -> None:
         """Amortised O(log(n)**2) a subscription."""
         if self.subscriptions.slots.capacity > self._place.shape[0]:
             self._place = resized(self._place, self.subscriptions.slots.capacity, _NOBODY)
@@ -95,7 +95,7 @@ class RtTree(BooleanEngine):
             count += int(self._tree[kept, LIVE])
         self._pack(kept, slots)
 
-    def _withdraw(self, slots: Int32) -> None:
+    def _unpost(self, slots: Int32) -> None:
         """Amortised O(log(n)**2) a subscription."""
         slots = slots[self.subscriptions.columns.start[slots] >= 0]
         places = self._place[slots]

@@ -13,12 +13,12 @@ import numpy as np
 from numba import njit
 
 from baselines.topk.posted import PostedEngine
-from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
+from matching.index import Hits
+from matching.model import Int32, MessageBatch
 from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
-from matching.topk.engine import Hits
 from matching.topk.scores import whole_score
 
 #: Postings of a block; the paper finds 128 to 1,024 best, by data set.
@@ -38,19 +38,16 @@ class BlockInvertedFile(PostedEngine):
         self._stale = True
         self._given = np.zeros(0)  # weight of a term in the message that is matched, -1 of one that it lacks
 
-    def insert(self, table: SubscriptionTable, *args, **options) -> Int32:
-        """Add subscriptions with threshold minus infinity; the blocks are summarised before the next match."""
+    def _post(self, slots: Int32) -> None:
         self._stale = True
-        return super().insert(table, *args, **options)
+        super()._post(slots)
 
-    def withdraw(self, slots: Int32) -> None:
-        """Match these slots no more, but keep their columns; `subscriptions.remove` follows, and no new threshold."""
+    def _unpost(self, slots: Int32) -> None:
         self._stale = True  # the last posting of a list fills the gap, in another block
-        super().withdraw(slots)
+        super()._unpost(slots)
 
-    def set_thresholds(self, slots: Int32, thresholds: Float64 | float) -> None:
-        """Set thresholds (float64[n] or one for all), up or down. O(n + terms)."""
-        super().set_thresholds(slots, thresholds)
+    def _apply_thresholds(self, slots: Int32) -> None:
+        super()._apply_thresholds(slots)
         self._stale = True
 
     def match(self, batch: MessageBatch, first_row: int = 0, most_hits: int = 1 << 21) -> Hits:
@@ -158,5 +155,5 @@ def _scan(c, v, block_start, bounds, given, batch, max_distance, first_row, most
             if term < given.shape[0]:
                 given[term] = -1.0
         if full:
-            return (before if r > first_row else -1), r, scanned, verified
+            return before, r, scanned, verified
     return found, batch.seq.shape[0], scanned, verified

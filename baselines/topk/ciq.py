@@ -25,7 +25,7 @@ from matching.ciq.cell_bounds import order_of
 from matching.ciq.cell_costs import MESSAGES, Costs, lifetime_of, spread
 from matching.ciq.cell_walk import no_candidates
 from matching.ciq.celled_lists import CelledLists
-from matching.model import Float64, Int32, SubscriptionTable
+from matching.model import Int32
 from matching.space import Space
 from matching.storage.slots import resized
 from matching.topk.engine import TopkEngine
@@ -58,26 +58,22 @@ class Ciq(TopkEngine):
         self._known, self._associated = np.zeros(0), np.zeros(0)
         self._lived, self._ended = 0.0, 0
 
-    def insert(self, table: SubscriptionTable, posted: np.ndarray | None = None) -> Int32:
-        """Add subscriptions with threshold minus infinity, at the root; see `TopkEngine.insert`."""
-        slots = self.subscriptions.insert(table, posted)
+    def _post(self, slots: Int32) -> None:
+        """At the root, since they have no threshold."""
         capacity = self.subscriptions.capacity
         if self._known.shape[0] < capacity:
             self._known, self._associated = resized(self._known, capacity), resized(self._associated, capacity)
             self._found = no_candidates(capacity)
         self.history.meet(self.subscriptions.columns, slots)
         self._associate(slots)
-        return slots
 
-    def withdraw(self, slots: Int32) -> None:
-        """Match these slots no more, but keep their columns; `subscriptions.remove` follows, and no new threshold."""
+    def _unpost(self, slots: Int32) -> None:
         self._drop(slots)
         self.lists.renew(self.subscriptions, order_of)
 
-    def set_thresholds(self, slots: Int32, thresholds: Float64 | float) -> None:
-        """Set thresholds (float64[n] or one for all), up or down. O(cells * terms) for those associated anew."""
+    def _apply_thresholds(self, slots: Int32) -> None:
+        """O(cells * terms) for those associated anew."""
         c = self.subscriptions.columns
-        c.threshold[slots] = thresholds
         now = c.threshold[slots]
         # at once, and not only in their associations: a block that kept a higher minimum would lose results. Without a
         # threshold before, its difference is infinite
@@ -122,7 +118,6 @@ class Ciq(TopkEngine):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays, to measure memory: names prefixed `subscriptions_`, `lists_`, `history_`, and others."""
-        arrays = {f"subscriptions_{name}": value for name, value in self.subscriptions.arrays().items()}
-        arrays |= {f"lists_{name}": value for name, value in self.lists.arrays().items()}
+        arrays = super().arrays() | {f"lists_{name}": value for name, value in self.lists.arrays().items()}
         arrays |= {f"history_{name}": value for name, value in self.history.arrays().items()}
         return arrays | {"known": self._known, "associated": self._associated}

@@ -66,7 +66,7 @@ def _bound_terms(terms, weights, worth):
 def scan(
     c, v, h, batch, max_distance, depth, buckets, found, first_row, most_hits, slots, rows, scores
 ):  # fmt: skip
-    """Match rows from `first_row` on; (hits, next row, postings looked at, pairs scored), hits = -1 if no row fitted.
+    """Match rows from `first_row` on; (hits, next row, postings looked at, pairs scored).
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def scan(
             score = exact_score(c, slot, terms[found.term[nth]], x, y, terms, weights, max_distance)
             if score >= c.threshold[slot]:  # False for NaN: not the first common term
                 if hits == slots.shape[0]:
-                    return (before if row > first_row else -1), row, scanned[0], verified
+                    return before, row, scanned[0], verified
                 slots[hits], rows[hits], scores[hits] = slot, row, score
                 hits += 1
         remember(h, path, terms, weights)

@@ -37,9 +37,8 @@ class InvertedFile(PostedEngine):
         self._row = np.zeros((0, 4), np.float32)
         self._touched = np.zeros(0, np.int32)
 
-    def insert(self, table, posted=None):
-        """As `PostedEngine.insert`."""
-        slots = super().insert(table, posted)
+    def _post(self, slots):
+        super()._post(slots)
         capacity = self.subscriptions.capacity
         if self._text.shape[0] < capacity:
             self._text = np.full(capacity, -1.0, np.float32)
@@ -47,11 +46,9 @@ class InvertedFile(PostedEngine):
             self._touched = np.empty(capacity + 1, np.int32)
             self._row = resized(self._row, capacity)
         _describe(self.subscriptions.columns, slots, self._row)
-        return slots
 
-    def set_thresholds(self, slots, thresholds):
-        """As `PostedEngine.set_thresholds`."""
-        super().set_thresholds(slots, thresholds)
+    def _apply_thresholds(self, slots):
+        super()._apply_thresholds(slots)
         _describe(self.subscriptions.columns, slots, self._row)
 
     def _scan(self, batch, first_row, most_hits, slot, row, score):
@@ -150,7 +147,7 @@ def _scan(c, v, row, batch, max_distance, first_row, most_hits, text, touched, o
             # False for NaN: the first common term is not posted here
             if whole >= c.threshold[slot]:
                 if found == out_slot.shape[0]:
-                    return (found_before if r > first_row else -1), r, scanned, verified
+                    return found_before, r, scanned, verified
                 out_slot[found] = slot
                 out_row[found] = r
                 out_score[found] = whole

@@ -106,7 +106,7 @@ def _scan(c, v, batch, max_distance, first_row, most_hits, out_slot, out_row, ou
                         if score >= c.threshold[slot]:  # False for NaN: not the first common term
                             if found == out_slot.shape[0]:
                                 # the hit columns are full: return the rows before this one, or the capacity needed
-                                return (found_before if r > first_row else -1), r, scanned, verified
+                                return found_before, r, scanned, verified
                             out_slot[found] = slot
                             out_row[found] = r
                             out_score[found] = score

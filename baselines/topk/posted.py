@@ -7,10 +7,9 @@ in how they scan.
 from abc import ABC
 
 import numpy as np
-from numpy.typing import NDArray
 
 from baselines.postings import Postings
-from matching.model import Float64, Int32, SubscriptionTable
+from matching.model import Int32
 from matching.space import Space
 from matching.topk.engine import TopkEngine
 
@@ -25,19 +24,13 @@ class PostedEngine(TopkEngine, ABC):
         super().__init__(space)
         self.postings = Postings(self.bounded)
 
-    def insert(self, table: SubscriptionTable, posted: NDArray[np.bool_] | None = None) -> Int32:
-        """As `TopkEngine.insert`. O(n + terms), amortised."""
-        slots = self.subscriptions.insert(table, posted)
+    def _post(self, slots: Int32) -> None:
         self.postings.insert(self.subscriptions, slots, self.max_distance)
-        return slots
 
-    def withdraw(self, slots: Int32) -> None:
-        """As `TopkEngine.withdraw`. O(terms)."""
+    def _unpost(self, slots: Int32) -> None:
         self.postings.remove(self.subscriptions, slots)
 
-    def set_thresholds(self, slots: Int32, thresholds: Float64 | float) -> None:
-        """As `TopkEngine.set_thresholds`. O(n + terms)."""
-        self.subscriptions.columns.threshold[slots] = thresholds
+    def _apply_thresholds(self, slots: Int32) -> None:
         self.postings.set_thresholds(self.subscriptions, slots)
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -5,33 +5,18 @@ the parts are in a second engine of the same class, and their hits are mapped ba
 costs m postings a subscription, and nothing without such subscriptions. Used by `matching.boolean.engine`.
 """
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matching.boolean.match_set import MatchSet
 from matching.model import KEYWORDS_BY_KIND, UNKNOWN_TERM, Int32, Int64, MessageBatch, SubscriptionTable
-from matching.storage.region_subscriptions import RegionSubscriptions
 from matching.storage.slots import resized
+
+if TYPE_CHECKING:
+    from matching.boolean.engine import BooleanEngine
 
 #: Parts are numbered slot * WIDTH + position; no subscription has more keywords (`matching.validate`).
 WIDTH = 1 << 16
-
-
-class Parts(Protocol):
-    """The engine of the parts."""
-
-    subscriptions: RegionSubscriptions
-
-    def insert(self, table: SubscriptionTable) -> None: ...
-
-    def remove(self, numbers: Int64) -> None: ...
-
-    def match(self, batch: MessageBatch) -> MatchSet: ...
-
-    def arrays(self) -> dict[str, np.ndarray]: ...
-
-    def allocated_bytes(self) -> int: ...
 
 
 class AnyOf:
@@ -43,7 +28,7 @@ class AnyOf:
     count : int32[slots]     parts of each slot of the engine they belong to
     """
 
-    def __init__(self, parts: Parts, count: Int32 | None = None):
+    def __init__(self, parts: "BooleanEngine", count: Int32 | None = None):
         self.parts = parts
         self.count = np.zeros(0, np.int32) if count is None else count
 
@@ -76,12 +61,12 @@ class AnyOf:
         first = np.cumsum(count) - count
         position = np.arange(int(count.sum())) - np.repeat(first, count)
         self.count[slots] = 0
-        self.parts.remove(np.repeat(slots, count).astype(np.int64) * WIDTH + position)
+        self.parts.remove(self.parts.find(np.repeat(slots, count).astype(np.int64) * WIDTH + position))
 
     def match(self, batch: MessageBatch) -> tuple[Int32, Int32, int, int]:
         """Slots and rows of all pairs, each once, in ascending row; scanned and verified of their parts."""
         hits = self.parts.match(batch)
-        pairs = np.unique(hits.row.astype(np.int64) << 32 | hits.number // WIDTH)
+        pairs = np.unique(hits.row.astype(np.int64) << 32 | self.parts.numbers(hits.slot) // WIDTH)
         return (pairs & 0x7FFFFFFF).astype(np.int32), (pairs >> 32).astype(np.int32), hits.scanned, hits.verified
 
     def keywords(self, slots: Int32) -> tuple[Int64, Int32]:

@@ -6,30 +6,28 @@ engines differ in how they find candidates; read on in `cell_term`, the default.
 `operator` emits their matches exactly at each seq; `matching.naive` is the oracle.
 """
 
-from abc import ABC, abstractmethod
-from functools import partial
+from abc import abstractmethod
 
 import numpy as np
 
 from matching.boolean.any_of import AnyOf
-from matching.boolean.match_set import MatchSet
 from matching.errors import EngineError
+from matching.index import HitBuffer, Hits, SubscriptionIndex
 from matching.model import (
     ANY_KEYWORD,
     BOOLEAN,
     KEYWORDS_BY_KIND,
     UNKNOWN_TERM,
     Int32,
-    Int64,
     MessageBatch,
     SubscriptionTable,
 )
 from matching.space import Space
-from matching.storage.region_hits import HitBuffer, Messages
+from matching.storage.region_messages import Messages
 from matching.storage.region_subscriptions import RegionSubscriptions
 
 
-class BooleanEngine(ABC):
+class BooleanEngine(SubscriptionIndex):
     """An index over boolean subscriptions.
 
     Parameters
@@ -37,28 +35,15 @@ class BooleanEngine(ABC):
     space : Space    world box; decides how an engine cuts the world up, never what matches
     """
 
-    #: Name in `matching.kinds`.
-    name: str
-
     def __init__(self, space: Space):
         self.space = space
         self.subscriptions = RegionSubscriptions()
+        super().__init__(self.subscriptions.slots)
         self._any_of: AnyOf | None = None
         self._hits = HitBuffer()
 
-    def __len__(self) -> int:
-        return len(self.subscriptions)
-
-    def insert(self, table: SubscriptionTable) -> None:
-        """Add subscriptions. Amortised O(n + terms).
-
-        One with an unknown keyword is kept and cannot match.
-
-        Raises
-        ------
-        EngineError
-            If a number is here already, or a row is of another kind; nothing is changed then.
-        """
+    def insert(self, table: SubscriptionTable) -> Int32:
+        """As `SubscriptionIndex.insert`; one with an unknown keyword is kept and cannot match."""
         if np.any(table.kind != BOOLEAN):
             other = table.kind[table.kind != BOOLEAN][0]
             raise EngineError(
@@ -68,8 +53,8 @@ class BooleanEngine(ABC):
         if not np.any(loose):
             slots = self.subscriptions.insert(table)
             if slots.shape[0]:
-                self._index(slots)
-            return
+                self._post(slots)
+            return slots
         terms = table.terms[np.repeat(~loose, np.diff(table.term_offsets))]
         offsets = np.zeros(len(table) + 1, np.int64)
         np.cumsum(np.where(loose, 0, np.diff(table.term_offsets)), out=offsets[1:])
@@ -77,62 +62,38 @@ class BooleanEngine(ABC):
         slots = self.subscriptions.insert(
             SubscriptionTable(**(table._asdict() | {"term_offsets": offsets, "terms": terms}))
         )
-        self._index(slots)
+        self._post(slots)
         if self._any_of is None:
             self._any_of = AnyOf(type(self)(self.space))
         self._any_of.insert(table.take(np.flatnonzero(loose)), slots[loose])
+        return slots
 
-    def remove(self, numbers: Int64) -> None:
-        """Remove subscriptions. Amortised O(n + terms).
-
-        Raises
-        ------
-        EngineError
-            If a number is not here, or there twice; nothing is changed then.
-        """
-        numbers = np.ascontiguousarray(numbers, np.int64)
-        slots = self.subscriptions.slots.find(numbers)
-        if slots.shape[0] == 0:
-            return
-        if slots.min() < 0:
-            unknown = numbers[slots < 0][0]
-            raise EngineError(
-                f"engine {self.name}: subscription {unknown} cannot be removed, it is not here; add it first"
-            )
-        if np.unique(slots).shape[0] < slots.shape[0]:
-            raise EngineError(
-                f"engine {self.name}: a subscription is to be removed twice at once; name each number once"
-            )
-        self._withdraw(slots)
+    def withdraw(self, slots: Int32) -> None:
+        super().withdraw(slots)
         if self._any_of is not None:
             self._any_of.remove(slots)
+
+    def release(self, slots: Int32) -> None:
         self.subscriptions.remove(slots)
 
-    def holds(self, numbers: Int64) -> np.ndarray:
-        """bool[n]: which of these numbers are here. O(n)."""
-        return self.subscriptions.slots.find(np.ascontiguousarray(numbers, np.int64)) >= 0
-
-    def match(self, batch: MessageBatch) -> MatchSet:
+    def match(self, batch: MessageBatch) -> Hits:
         """Find all matching pairs of a batch."""
-        found, scanned, verified = self._hits.fill(len(batch), partial(self._scan, Messages.of(batch)))
-        number, rows = self._hits.numbers(found, self.subscriptions.slots.number), self._hits.row[:found].copy()
-        if self._any_of is not None:
-            slots, more_rows, looked, tested = self._any_of.match(batch)
-            rows = np.concatenate([rows, more_rows])
-            order = np.argsort(rows, kind="stable")
-            number = np.concatenate([number, self.subscriptions.slots.number[slots]])[order]
-            rows, scanned, verified = rows[order], scanned + looked, verified + tested
-        return MatchSet(number, rows, scanned, verified, number.shape[0])
+        messages = Messages.of(batch)
+        hits = self._hits.fill(len(batch), lambda row, _, *columns: self._scan(messages, row, *columns))
+        if self._any_of is None:
+            return hits
+        slots, rows, scanned, verified = self._any_of.match(batch)
+        slots, rows = np.concatenate([hits.slot, slots]), np.concatenate([hits.row, rows])
+        order = np.argsort(rows, kind="stable")
+        return Hits(slots[order], rows[order], (), hits.next_row, hits.scanned + scanned, hits.verified + verified)
 
     def table(self) -> SubscriptionTable:
         """The subscriptions, in ascending number; without `at` and weights, of which nothing depends. O(n log n).
 
         Of one that can never match, nothing but that is left.
         """
-        slots = np.flatnonzero(self.subscriptions.slots.number[: self.subscriptions.slots.high_water] >= 0).astype(
-            np.int32
-        )
-        slots = slots[np.argsort(self.subscriptions.slots.number[slots])]
+        slots = self.slots.live_slots()
+        slots = slots[np.argsort(self.slots.number[slots])]
         owner, terms = self.subscriptions.keywords(slots)
         n = slots.shape[0]
         match = np.full(n, KEYWORDS_BY_KIND, np.int8)
@@ -147,7 +108,7 @@ class BooleanEngine(ABC):
         np.cumsum(np.bincount(owner, minlength=n), out=offsets[1:])
         nowhere, zeros = np.full(n, np.nan), np.zeros(n, np.int64)
         return SubscriptionTable(
-            self.subscriptions.slots.number[slots], np.full(n, BOOLEAN, np.int8), zeros, nowhere, nowhere,
+            self.slots.number[slots], np.full(n, BOOLEAN, np.int8), zeros, nowhere, nowhere,
             self.subscriptions.columns.region[slots], match, zeros.astype(np.int32), nowhere, offsets,
             terms[np.argsort(owner, kind="stable")], np.zeros(terms.shape[0], np.float32),
         )  # fmt: skip
@@ -163,14 +124,6 @@ class BooleanEngine(ABC):
         """Allocated memory, spare capacity included."""
         size = self.subscriptions.allocated_bytes() + self._index_bytes() + self._hits.allocated_bytes()
         return size + (0 if self._any_of is None else self._any_of.allocated_bytes())
-
-    @abstractmethod
-    def _index(self, slots: Int32) -> None:
-        """Add rows that have just been written to the index."""
-
-    @abstractmethod
-    def _withdraw(self, slots: Int32) -> None:
-        """Remove rows from the index; `subscriptions.remove` follows."""
 
     @abstractmethod
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:

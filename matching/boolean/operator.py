@@ -54,7 +54,7 @@ class BooleanOperator(KindOperator):
         return self._missed_seq
 
     def holds(self, numbers: Int64) -> Bools:
-        return self.engine.holds(numbers)
+        return self.engine.contains(numbers)
 
     def match(self, batch_input: OperatorInput) -> Matched:
         """Match a batch with the changes that take effect inside it: one `match` a pair, ascending seq.
@@ -75,7 +75,7 @@ class BooleanOperator(KindOperator):
             )
         gone, gone_at = batch_input.removed.number, batch_input.removed.at
         if gone.shape[0]:
-            here = self.engine.holds(gone) | np.isin(gone, added.number)
+            here = self.engine.contains(gone) | np.isin(gone, added.number)
             gone, gone_at = gone[here], gone_at[here]
         changed = self._check(added, gone)
         self._closed = boundary.number
@@ -88,10 +88,9 @@ class BooleanOperator(KindOperator):
         def found(some: MessageBatch) -> tuple[Int64, Int64, int, int]:
             """Numbers and seqs of the matches, postings scanned and pairs verified."""
             hits = self.engine.match(some)
-            number, seq = hits.number, some.seq[hits.row]
+            number, seq = self.engine.numbers(hits.slot), some.seq[hits.row]
             if batch_input.owned is not None and number.shape[0]:
-                rows = self.engine.subscriptions
-                mine = batch_input.owned(rows.columns.region[rows.slots.find(number)], some, hits.row)
+                mine = batch_input.owned(self.engine.subscriptions.columns.region[hits.slot], some, hits.row)
                 number, seq = number[mine], seq[mine]
             if len(changed):
                 number, seq = _alive(changed, since, until, number, seq)
@@ -99,7 +98,7 @@ class BooleanOperator(KindOperator):
 
         number, seq, scanned, verified = found(messages)
         self._missed_seq = found(batch_input.withheld)[1] if len(batch_input.withheld) else seq[:0]
-        self.engine.remove(gone)
+        self.engine.remove(self.engine.find(gone))
         count = number.shape[0]
         self._matched_seq = seq
         updates = UpdateBatch(seq, number, seq, np.full(count, MATCH, np.int8), np.full(count, np.nan))
@@ -134,7 +133,7 @@ class BooleanOperator(KindOperator):
         """The numbers that change, each once; raises before anything is touched."""
         changed = SlotMap()
         if len(added):
-            here = self.engine.holds(added.number)
+            here = self.engine.contains(added.number)
             if np.any(here):
                 raise EngineError(
                     f"subscription {added.number[here][0]} cannot be added: it is here; numbers are never used twice"

@@ -6,19 +6,20 @@ differ in how they find candidates (`_scan`); a candidate is scored by the kind'
 result (`matching.cumulative.results`). Read on in an engine: `matching.decay.engines`, `matching.knn.engines`.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 import numpy as np
 
 from matching.cumulative.results import BestResults, ResultRows
-from matching.model import Int32, Int64, MessageBatch, SubscriptionTable
+from matching.index import SubscriptionIndex
+from matching.model import Int32, MessageBatch, SubscriptionTable
 from matching.operator import Work
 from matching.space import Space
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import as_input
 
 
-class CumulativeEngine(ABC):
+class CumulativeEngine(SubscriptionIndex):
     """Subscriptions with a point, their results, and an index over them.
 
     Attributes
@@ -28,28 +29,15 @@ class CumulativeEngine(ABC):
     counters : int64[3]                   postings scanned; pairs scored; pairs that were among the k best
     """
 
-    #: Name in `matching.kinds`.
-    name: str
-
     def __init__(self, space: Space):
         self.max_distance = space.max_distance
         self.subscriptions = PointSubscriptions()
+        super().__init__(self.subscriptions.slots)
         self.best = BestResults()
         self.counters = np.zeros(3, np.int64)
 
-    def __len__(self) -> int:
-        return len(self.subscriptions)
-
     def insert(self, table: SubscriptionTable, results: ResultRows | None = None) -> Int32:
-        """Add subscriptions, with results if they have any; returns their slots. Amortised O(n + terms) and indexing.
-
-        They see messages from their `at` on.
-
-        Raises
-        ------
-        EngineError
-            If a number is added twice.
-        """
+        """As `SubscriptionIndex.insert`, with results if they have any. They see messages from their `at` on."""
         slots = self.subscriptions.insert(table)
         self.best.begin(slots, np.ascontiguousarray(table.at, np.int64), self.subscriptions.capacity)
         if results is not None:
@@ -57,9 +45,7 @@ class CumulativeEngine(ABC):
         self._post(slots)
         return slots
 
-    def remove(self, slots: Int32) -> None:
-        """Forget live slots and their results."""
-        self._unpost(slots)
+    def release(self, slots: Int32) -> None:
         self.best.clear(slots)
         self.subscriptions.remove(slots)
 
@@ -68,20 +54,10 @@ class CumulativeEngine(ABC):
         batch = MessageBatch(*(as_input(column, column.dtype.type) for column in batch))
         before = self.counters.copy()
         row = 0
-        while True:
-            row = self._scan(batch, row)
-            if row == len(batch):
-                self._settle()
-                return Work(*(self.counters - before).tolist())
+        while (row := self._scan(batch, row)) < len(batch):
             self.best.grow()
-
-    @abstractmethod
-    def _post(self, slots: Int32) -> None:
-        """Index new slots; their columns, with the threshold, are set."""
-
-    @abstractmethod
-    def _unpost(self, slots: Int32) -> None:
-        """Remove these slots from the index; their columns are still set."""
+        self._settle()
+        return Work(*(self.counters - before).tolist())
 
     @abstractmethod
     def _scan(self, batch: MessageBatch, first_row: int) -> int:
@@ -94,7 +70,3 @@ class CumulativeEngine(ABC):
         """All memory."""
         arrays = {f"subscriptions_{name}": value for name, value in self.subscriptions.arrays().items()}
         return arrays | {f"best_{name}": value for name, value in self.best.arrays().items()}
-
-    def numbers(self, slots: Int32) -> Int64:
-        """Subscription numbers of slots."""
-        return self.subscriptions.columns.number[slots]

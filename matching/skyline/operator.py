@@ -143,7 +143,7 @@ class SkylineOperator(KindOperator):
         self._met = alive.seq[np.unique(hits.row)]
         withheld = batch_input.withheld.take(alive_rows(boundary, batch_input.withheld, batch_input.ended.seq))
         self._missed = withheld.seq[index.match(withheld).row] if len(withheld) else _NONE
-        offers = Offers(hits.slot, alive.seq[hits.row], alive.life[hits.row], hits.spatial, hits.text)
+        offers = Offers(hits.slot, alive.seq[hits.row], alive.life[hits.row], *hits.scores)
         lost_seqs = before.seq[lost.row]
 
         hit_home, lost_home = self._home[hits.slot], self._home[lost.slot]
@@ -155,7 +155,7 @@ class SkylineOperator(KindOperator):
             for task in range(self.context.tasks)
         )
         own = self._home[leaving] == self.context.task
-        index.remove(leaving[~own])
+        index.release(leaving[~own])
         fresh = self.engine.insert(staying)
         self._ensure_slots()
         here = ~np.isin(batch_input.added.number, batch_input.removed.number) & batch_input.held
@@ -219,7 +219,7 @@ class SkylineOperator(KindOperator):
         updates = self.tell(boundary, leaving, leaving_before)
         settled = np.flatnonzero(~np.isin(touched, refill_needed))
         updates = concatenate([updates, self.tell(boundary, touched[settled], take_skylines(before, settled))])
-        self.engine.subscriptions.remove(leaving)
+        self.engine.subscriptions.release(leaving)
         self.engine.forget(refill_needed)
         return updates, RefillNeeded(refill_needed, take_skylines(before, np.searchsorted(touched, refill_needed)))
 
@@ -284,7 +284,7 @@ class SkylineOperator(KindOperator):
     # -- inside
 
     def _homed_slots(self) -> Int32:
-        slots = self.engine.subscriptions.live_slots()
+        slots = self.engine.subscriptions.slots.live_slots()
         return slots[self._home[slots] == self.context.task]
 
     def _ensure_slots(self) -> None:

@@ -8,18 +8,17 @@ Read on in `matching.skyline.operator`.
 """
 
 import math
-from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from matching.errors import EngineError
-from matching.model import KEYWORDS_BY_KIND, SKYLINE, Float64, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.index import HitBuffer, Hits, SubscriptionIndex, gather
+from matching.model import KEYWORDS_BY_KIND, SKYLINE, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.skyline.window import Contents, SkylineQueries
 from matching.space import Space
 from matching.storage.cell_term import CellTermIndex
-from matching.storage.region_hits import HitBuffer, Messages
+from matching.storage.region_messages import Messages
 from matching.storage.region_subscriptions import Regions, RegionSubscriptions
 from matching.storage.slots import SlotMap, as_input, grown_length, resized
 
@@ -29,27 +28,13 @@ _KEYWORD_BITS = 12
 _DEAD_FRACTION = 0.25
 
 
-class Hits(NamedTuple):
-    """Candidate pairs, each once, in ascending row.
-
-    slot : int32[n]     subscription
-    row : int32[n]      message, as row of the batch
-    spatial, text : float64[n]
-    scanned : int       postings looked at
-    """
-
-    slot: Int32
-    row: Int32
-    spatial: Float64
-    text: Float64
-    scanned: int
-
-
-class SkylineSubscriptions:
+class SkylineSubscriptions(SubscriptionIndex):
     """Columns of the skyline subscriptions by slot, and the index over their keywords and rectangles."""
 
+    name = "skyline"
+
     def __init__(self, space: Space):
-        self.slots = SlotMap()
+        super().__init__(SlotMap())
         self.region = np.zeros((0, 4))
         self.term_start = np.zeros(0, np.int64)
         self.term_count = np.zeros(0, np.int32)
@@ -61,34 +46,17 @@ class SkylineSubscriptions:
         self._hits = HitBuffer()
         self._common = np.zeros(0, np.int32)
 
-    def __len__(self) -> int:
-        return len(self.slots)
-
     @property
     def capacity(self) -> int:
         """Upper bound of the slots, exclusive."""
         return self.slots.capacity
 
-    def live_slots(self) -> Int32:
-        """Slots in use, ascending. O(capacity)."""
-        return np.flatnonzero(self.slots.number >= 0).astype(np.int32)
-
-    def find(self, numbers: Int64) -> Int32:
-        """Slots of these subscriptions, -1 where there is none. O(n)."""
-        return self.slots.find(np.ascontiguousarray(numbers, np.int64))
-
     def insert(self, table: SubscriptionTable) -> Int32:
-        """Add subscriptions; returns their slots (int32[n]). O(n + terms), amortised.
-
-        Raises
-        ------
-        EngineError
-            If a number is present, a row is of another kind, or has too many keywords; nothing is changed.
-        """
+        """As `SubscriptionIndex.insert`; raises `EngineError` for too many keywords too."""
         lengths = np.diff(table.term_offsets)
         if np.any(table.kind != SKYLINE) or np.any(lengths >= 1 << _KEYWORD_BITS):
             raise EngineError(f"skyline: takes skyline subscriptions of less than {1 << _KEYWORD_BITS} keywords only")
-        slots = self.slots.insert(np.ascontiguousarray(table.number, np.int64))
+        slots = self.slots.insert(table.number)
         if self.slots.capacity > self.term_count.shape[0]:
             self.region, self.term_start, self.term_count = (
                 resized(column, self.slots.capacity) for column in (self.region, self.term_start, self.term_count)
@@ -100,27 +68,20 @@ class SkylineSubscriptions:
         self.term_count[slots] = lengths
         self.terms[used : used + last - first] = table.terms[first:last]
         self._pool[0] = used + last - first
-        self._cells.insert(self._rows.insert(self._row_of_each_keyword(slots)))
+        self._post(slots)
         return slots
 
-    def withdraw(self, slots: Int32) -> None:
-        """Stop matching these; their columns stay until `remove`. O(their keywords).
+    def _post(self, slots: Int32) -> None:
+        self._cells.insert(self._rows.insert(self._row_of_each_keyword(slots)))
 
-        Raises
-        ------
-        EngineError
-            If one is withdrawn already, or named twice; nothing is changed then.
-        """
-        if np.unique(slots).shape[0] < slots.shape[0]:
-            raise EngineError("skyline: a subscription is named twice in one withdrawal; name each once")
+    def _unpost(self, slots: Int32) -> None:
         rows = self._rows.slots.find(self._row_numbers(slots))
         if rows.min(initial=0) < 0:
             raise EngineError("skyline: a subscription to withdraw is withdrawn already")
         self._cells.withdraw(rows)
         self._rows.remove(rows)
 
-    def remove(self, slots: Int32) -> None:
-        """Free withdrawn slots. O(n)."""
+    def release(self, slots: Int32) -> None:
         self._pool[1] += int(self.term_count[slots].sum())
         self.term_count[slots] = 0
         self.slots.remove(self.slots.number[slots])
@@ -135,16 +96,16 @@ class SkylineSubscriptions:
         lon, lat = as_input(contents.lon, np.float64), as_input(contents.lat, np.float64)
         offsets = as_input(contents.term_offsets, np.int64)
         messages = Messages(lon, lat, lon, lat, offsets, as_input(contents.terms, np.int32))
-        found, scanned, _ = self._hits.fill(lon.shape[0], partial(self._cells.scan, messages))
+        hits = self._hits.fill(lon.shape[0], lambda row, _, *columns: self._cells.scan(messages, row, *columns))
         if self._common.shape[0] < self.capacity:
             self._common = np.zeros(self.capacity, np.int32)
-        slot, row = np.empty(found, np.int32), np.empty(found, np.int32)
-        spatial, text = np.empty(found), np.empty(found)
+        slot, row = np.empty(hits.matched, np.int32), np.empty(hits.matched, np.int32)
+        spatial, text = np.empty(hits.matched), np.empty(hits.matched)
         count = _pairs(
-            self._hits.numbers(found, self._rows.slots.number), self._hits.row[:found], lon, lat, offsets, self.region,
-            self.term_count, self._common, slot, row, spatial, text,
+            gather(self._rows.slots.number, hits.slot), hits.row, lon, lat, offsets, self.region, self.term_count,
+            self._common, slot, row, spatial, text,
         )  # fmt: skip
-        return Hits(slot[:count], row[:count], spatial[:count], text[:count], scanned)
+        return Hits(slot[:count], row[:count], (spatial[:count], text[:count]), hits.next_row, hits.scanned, 0)
 
     def queries(self, slots: Int32) -> SkylineQueries:
         """Window queries of these slots. O(n + terms)."""

@@ -22,7 +22,7 @@ from matching.space import Space
 from matching.storage.cell_blocks import Blocks, append, describe, remove_entry, repack, slot_of
 from matching.storage.cell_match import match
 from matching.storage.cells import LATTICE_STEPS
-from matching.storage.region_hits import Messages
+from matching.storage.region_messages import Messages
 from matching.storage.region_subscriptions import RegionSubscriptions
 from matching.storage.slots import SlotMap, as_input, resized
 
@@ -121,7 +121,7 @@ class CellTermIndex:
         self._box, self._link, self._cuts = pools
 
     def scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
-        """Match rows from `first_row` on; the `scan` of `matching.storage.region_hits.HitBuffer.fill`."""
+        """Match rows from `first_row` on; the `scan` of `matching.index.HitBuffer.fill`."""
         if not messages.are_points and self._seen.shape[0] < self.subscriptions.slots.capacity:
             self._seen = np.zeros(self.subscriptions.slots.capacity, np.uint8)
         columns = self.subscriptions.columns

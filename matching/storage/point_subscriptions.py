@@ -60,15 +60,15 @@ class PointSubscriptions:
     """Subscriptions by slot, with insertion, removal and round trip through arrays."""
 
     def __init__(self):
-        self._slots = SlotMap()
+        self.slots = SlotMap()
         self._rows, self._pool = _new_rows(_FEWEST), _new_pool(_FEWEST)
-        self._columns = _columns(self._slots.number, self._rows, self._pool)
+        self._columns = _columns(self.slots.number, self._rows, self._pool)
         self._kind = np.zeros(_FEWEST, np.int8)
         self._pool_used = 0
         self._pool_dead = 0
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self.slots)
 
     @property
     def columns(self) -> Subscriptions:
@@ -78,15 +78,15 @@ class PointSubscriptions:
     @property
     def capacity(self) -> int:
         """How many slots the columns have, free ones included."""
-        return self._slots.capacity
+        return self.slots.capacity
 
     def live_slots(self) -> Int32:
         """Slots in use, ascending. O(capacity)."""
-        return np.flatnonzero(self._columns.number >= 0).astype(np.int32)
+        return self.slots.live_slots()
 
     def find(self, numbers: Int64) -> Int32:
         """Slots of these subscriptions, -1 where there is none. O(n)."""
-        return self._slots.find(np.ascontiguousarray(numbers, np.int64))
+        return self.slots.find(numbers)
 
     def insert(self, table: SubscriptionTable, posted: NDArray[np.bool_] | None = None) -> Int32:
         """Add rows with threshold minus infinity; returns their slots (int32[n]). O(n + terms), amortised.
@@ -98,8 +98,8 @@ class PointSubscriptions:
         EngineError
             If a number is already here.
         """
-        slots = self._slots.insert(np.ascontiguousarray(table.number, np.int64))
-        self._grow_slots(self._slots.capacity)
+        slots = self.slots.insert(table.number)
+        self._grow_slots(self.slots.capacity)
         lengths = np.diff(table.term_offsets).astype(np.int32)
         needed = int(lengths.sum())
         if self._pool_used + needed > self._pool.shape[0]:
@@ -137,7 +137,7 @@ class PointSubscriptions:
         if np.any(c.number[slots] < 0):
             raise EngineError("store: a slot to be removed is not in use; this is a fault of the caller")
         self._pool_dead += int(c.term_count[slots].sum())
-        self._slots.remove(c.number[slots])
+        self.slots.remove(c.number[slots])
         c.term_count[slots] = 0
         c.threshold[slots] = np.inf
 
@@ -148,7 +148,7 @@ class PointSubscriptions:
         columns |= {name: np.ascontiguousarray(c[name][: self.capacity]) for name in _BY_SLOT}
         pool = np.array([used, self._pool_dead], np.int64)
         columns["kind"] = self._kind[: self.capacity]
-        return {**columns, **{f"slots_{name}": value for name, value in self._slots.arrays().items()}, "pool": pool}
+        return {**columns, **{f"slots_{name}": value for name, value in self.slots.arrays().items()}, "pool": pool}
 
     def _grow_slots(self, needed: int) -> None:
         """Lengthen the rows to `needed`, and take over the number column of the slot map."""
@@ -157,7 +157,7 @@ class PointSubscriptions:
             rows = _new_rows(needed)
             rows[:have] = self._rows
             self._rows, self._kind = rows, resized(self._kind, needed)
-        self._columns = _columns(self._slots.number, self._rows, self._pool)
+        self._columns = _columns(self.slots.number, self._rows, self._pool)
 
     def _reserve(self, needed: int) -> None:
         """Compact the pool of terms if that pays, else grow it."""
@@ -172,7 +172,7 @@ class PointSubscriptions:
             pool = _new_pool(max(self._pool_used + needed, size + size // 2))
             pool[:size] = self._pool
             self._pool = pool
-            self._columns = _columns(self._slots.number, self._rows, self._pool)
+            self._columns = _columns(self.slots.number, self._rows, self._pool)
 
 
 def _new_rows(count: int) -> Int64:

@@ -46,6 +46,10 @@ class SlotMap:
         """Slots from here on have never been used."""
         return int(self._state[1])
 
+    def live_slots(self) -> Int32:
+        """Slots in use, int32[n], ascending. O(capacity)."""
+        return np.flatnonzero(self.number >= 0).astype(np.int32)
+
     def find(self, numbers: Int64) -> Int32:
         """Slots of these numbers, int32[n], -1 where there is none. O(n)."""
         slots = np.empty(numbers.shape[0], np.int32)

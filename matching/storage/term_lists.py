@@ -23,9 +23,32 @@ def largest_term(c, slots):
 
 
 @njit(cache=True, nogil=True)
-def capacity_for(count, added):
-    """Places a list of `count` that must take `added` more is given: exact at first, then half as much again."""
-    return added if count == 0 else count + added + (count + added) // 2 + 2
+def capacity_for(count, added, spare):
+    """Places a list of `count` that must take `added` more is given: exact at first, then one in `spare` more."""
+    return added if count == 0 else count + added + (count + added) // spare + 2
+
+
+@njit(cache=True, nogil=True)
+def count_added(c, slots, v, added, spare):
+    """Count the new postings of each term into `added`; returns the places that moved lists will need, and how many.
+
+    `v` has `count` and `capacity` (int32[terms]) of the lists; a term of position -1 has no posting.
+    """
+    needed = posted = 0
+    for slot in slots:
+        for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+            if c.position[at] < 0:
+                continue
+            posted += 1
+            term = c.terms[at]
+            before = v.count[term] + added[term]
+            added[term] += 1
+            # a list moves once, with capacity for all: the last estimate replaces earlier ones
+            if before + 1 > v.capacity[term]:
+                needed += capacity_for(v.count[term], added[term], spare)
+                if added[term] > 1 and before > v.capacity[term]:
+                    needed -= capacity_for(v.count[term], added[term] - 1, spare)
+    return needed, posted
 
 
 @njit(cache=True, nogil=True)

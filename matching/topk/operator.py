@@ -104,7 +104,7 @@ class TopkOperator(KindOperator):
 
     def holds(self, numbers: Int64) -> Bools:
         here = self.engine.subscriptions.find(numbers) >= 0
-        return here if self.replicas is None else here | self.replicas.holds(numbers)
+        return here if self.replicas is None else here | self.replicas.engine.contains(numbers)
 
     # -- a batch
 
@@ -409,7 +409,7 @@ class TopkOperator(KindOperator):
         if found is None:
             hits = self.engine.match(messages, row, _EVERY_HIT)
             row, scanned, verified = hits.next_row, hits.scanned, hits.verified
-            offers = Offers(hits.slot, messages.seq[hits.row], messages.life[hits.row], hits.score)
+            offers = Offers(hits.slot, messages.seq[hits.row], messages.life[hits.row], *hits.scores)
         else:
             row, scanned, verified = 1, 0, 0
             offers = self._valid(found)
@@ -495,7 +495,7 @@ class TopkOperator(KindOperator):
         self.buffers.clear(slots)
         self._count_by_k -= np.bincount(self._k[slots], minlength=self._count_by_k.shape[0])
         self.refills.waits[slots] = self._closing[slots] = False
-        self.engine.subscriptions.remove(slots)
+        self.engine.release(slots)
 
 
 def _answered(slots: Int32, body: WindowAnswers, after: int) -> Offers:

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matching.errors import EngineError
-from matching.model import Float64, Int32, Int64, MessageBatch, SubscriptionTable, concatenate, take_rows
+from matching.model import Float64, Int32, Int64, SubscriptionTable, concatenate, take_rows
 from matching.operator import OperatorContext, OperatorInput, Thresholds, Work
 from matching.storage.prefixes import prefix_lengths, task_of_term
 from matching.storage.slots import resized
-from matching.topk.engine import Hits, TopkEngine
+from matching.topk.engine import TopkEngine
 
 
 class HomeEngine(TopkEngine):
@@ -28,20 +28,13 @@ class HomeEngine(TopkEngine):
 
     name = "home"
 
-    def insert(self, table: SubscriptionTable, posted: NDArray[np.bool_] | None = None) -> Int32:
-        return self.subscriptions.insert(table, posted)
-
-    def withdraw(self, slots: Int32) -> None:
+    def _post(self, slots: Int32) -> None:
         pass
 
-    def set_thresholds(self, slots: Int32, thresholds: Float64 | float) -> None:
-        self.subscriptions.columns.threshold[slots] = thresholds
-
-    def match(self, batch: MessageBatch, first_row: int = 0, most_hits: int = 1 << 21) -> Hits:
-        raise EngineError("topk: a home matches nothing; replicas do, and `close` takes their hits")
+    _unpost = _apply_thresholds = _post
 
     def _scan(self, batch, first_row, most_hits, slot, row, score):
-        raise EngineError("topk: a home matches nothing")
+        raise EngineError("topk: a home matches nothing; replicas do, and `close` takes their hits")
 
 
 class ReplicaHits(NamedTuple):
@@ -79,10 +72,6 @@ class Replicas:
     def __len__(self) -> int:
         return len(self.engine)
 
-    def holds(self, numbers: Int64) -> NDArray[np.bool_]:
-        """Which of these subscriptions have a replica here. O(n)."""
-        return self.engine.subscriptions.find(numbers) >= 0
-
     def add(self, table: SubscriptionTable, home: Int64) -> None:
         """New subscriptions, without threshold; rows with no term of this task are left out. O(n + terms)."""
         self._insert(table, np.diff(table.term_offsets).astype(np.int32), home)
@@ -102,9 +91,9 @@ class Replicas:
         row, scanned, verified = 0, 0, 0
         while row < len(batch_input.messages):
             hits = self.engine.match(batch_input.messages, row)
-            number = self.engine.subscriptions.columns.number[hits.slot]
+            number = self.engine.numbers(hits.slot)
             seq, life = batch_input.messages.seq[hits.row], batch_input.messages.life[hits.row]
-            parts.append((self._home[hits.slot], ReplicaHits(number, seq, life, hits.score)))
+            parts.append((self._home[hits.slot], ReplicaHits(number, seq, life, hits.scores[0])))
             row, scanned, verified = hits.next_row, scanned + hits.scanned, verified + hits.verified
         per_home = [
             concatenate([_NOTHING, *(take_rows(found, home == task) for home, found in parts)])

@@ -31,7 +31,7 @@ def test_rt_tree_is_a_stack_of_trees_each_twice_the_next_and_nothing_of_the_gone
         assert np.all(trees[:-1, 1] >= 2 * trees[1:, 1])
     kept = np.random.default_rng(5).permutation(6_000)[:100]
     for gone in np.array_split(np.setdiff1d(np.arange(6_000), kept), 50):
-        engine.remove(gone)
+        engine.remove(engine.find(gone))
         trees = engine.arrays()["index_tree"]
         assert np.all(2 * trees[:, 3] >= trees[:, 1]) and trees[:, 3].sum() == len(engine)
     assert engine.arrays()["index_entry"].shape[0] <= 200

@@ -64,7 +64,7 @@ def found_by(engine, messages, most_hits: int = 1 << 21) -> list[tuple[int, int,
     while row < len(messages):
         part = engine.match(messages, row, most_hits)
         assert np.all(np.diff(part.row) >= 0) and part.next_row > row
-        hits += zip(number[part.slot].tolist(), part.row.tolist(), part.score.tolist(), strict=True)
+        hits += zip(number[part.slot].tolist(), part.row.tolist(), part.scores[0].tolist(), strict=True)
         row = part.next_row
     assert len(set(hits)) == len(hits), "a pair came twice"
     return sorted(hits)
@@ -119,7 +119,7 @@ def test_topk_ciq_finds_what_a_plain_index_finds_while_thresholds_rise_and_fall(
         engine.withdraw(gone)
     assert all(found_by(engine, messages) == found_by(engines[2], messages) for engine in engines[:2])
     for engine in engines[:2]:
-        engine.subscriptions.remove(gone)
+        engine.release(gone)
         check_lists(engine)
 
 

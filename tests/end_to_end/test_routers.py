@@ -220,7 +220,7 @@ def test_replicas_hold_each_term_at_one_task_and_forget_everything():
         replicas.add(rows, rows.number % tasks)
         mine = task_of_term(rows.terms, tasks) == replicas.task
         wanted = np.unique(rows.number[np.repeat(np.arange(len(rows)), np.diff(rows.term_offsets))[mine]])
-        assert np.array_equal(np.sort(rows.number[replicas.holds(rows.number)]), wanted)
+        assert np.array_equal(np.sort(rows.number[replicas.engine.contains(rows.number)]), wanted)
     total = sum(map(len, held))
     first, second = np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64)
     for replicas in held:

@@ -79,12 +79,13 @@ def oracle_pairs(subscriptions: SubscriptionTable, messages: MessageBatch) -> li
 def engine_pairs(engine, messages: MessageBatch) -> list[tuple[int, int]]:
     """Every (number, row) that an engine finds, sorted; a repeated pair stays repeated."""
     hits = engine.match(messages)
-    assert hits.number.dtype == np.int64
+    number = engine.numbers(hits.slot)
+    assert number.dtype == np.int64
     assert hits.row.dtype == np.int32
     assert np.all(np.diff(hits.row) >= 0)
-    assert hits.matched == hits.number.shape[0] == hits.row.shape[0]
+    assert hits.matched == hits.slot.shape[0] == hits.row.shape[0]
     assert hits.matched <= hits.verified <= hits.scanned
-    return sorted(zip(hits.number.tolist(), hits.row.tolist(), strict=True))
+    return sorted(zip(number.tolist(), hits.row.tolist(), strict=True))
 
 
 def _ragged(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

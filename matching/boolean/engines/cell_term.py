@@ -9,7 +9,7 @@ from matching.boolean.engine import BooleanEngine
 from matching.model import Int32
 from matching.space import Space
 from matching.storage.cell_term import CellTermIndex
-from matching.storage.region_hits import Messages
+from matching.storage.region_messages import Messages
 
 
 class CellTerm(BooleanEngine):
@@ -21,10 +21,10 @@ class CellTerm(BooleanEngine):
         super().__init__(space)
         self.index = CellTermIndex(space, self.subscriptions, f"engine {self.name}")
 
-    def _index(self, slots: Int32) -> None:
+    def _post(self, slots: Int32) -> None:
         self.index.insert(slots)
 
-    def _withdraw(self, slots: Int32) -> None:
+    def _unpost(self, slots: Int32) -> None:
         self.index.withdraw(slots)
 
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:

@@ -78,7 +78,7 @@ from matching.boolean.engines.pt_quadtree_build import LEAF_CAPACITY, build_quad
 from matching.model import Int32
 from matching.njit import njit_no_refcount
 from matching.space import Space
-from matching.storage.region_hits import Messages
+from matching.storage.region_messages import Messages
 
 #: Filter and verification by name; the position is the code, `cheapest` decides by cost.
 FILTERS = ("cheapest", "trie", "quadtree")

@@ -21,7 +21,7 @@ from matching.model import Int32
 from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.cells import GUARDS, ONE_IN_EACH_LANE, lattice, message_word, subscription_word
-from matching.storage.region_hits import Messages
+from matching.storage.region_messages import Messages
 from matching.storage.region_subscriptions import all_terms_in, box_meets, region_meets
 from matching.storage.slots import as_input, resized
 
@@ -110,7 +110,7 @@ class PartedEngine(BooleanEngine):
         """How many parts there are now."""
         return len(self._parts)
 
-    def _index(self, slots: Int32) -> None:
+    def _post(self, slots: Int32) -> None:
         if self.subscriptions.slots.capacity > self._place.shape[0]:
             self._place = resized(self._place, self.subscriptions.slots.capacity, _NOWHERE)
         fresh = slots[self.subscriptions.columns.start[slots] >= 0]
@@ -119,7 +119,7 @@ class PartedEngine(BooleanEngine):
         if self._tail.shape[0] > TAIL_CAPACITY:
             self._build_tail()
 
-    def _withdraw(self, slots: Int32) -> None:
+    def _unpost(self, slots: Int32) -> None:
         place = self._place[slots]
         self._place[slots] = _NOWHERE
         if np.any(place == _IN_TAIL):
@@ -482,7 +482,7 @@ def _match_tail(messages, first_row, last_row, tail, columns, out_slot, out_row)
 @njit(cache=True, nogil=True)
 def _put_in_order(slots, rows, first_row, last_row):
     """Sort hits by row, in place: counting sort. O(hits + rows)."""
-    # Hits come part by part, and a `MatchSet` has ascending rows.
+    # Hits come part by part, and `Hits` have ascending rows.
     place = np.zeros(last_row - first_row + 1, np.int64)
     for row in rows:
         place[row - first_row + 1] += 1

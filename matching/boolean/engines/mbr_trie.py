@@ -40,7 +40,7 @@ from matching.boolean.engines.mbr_trie_build import BLOCK, build_trie
 from matching.model import Int32
 from matching.njit import njit_no_refcount
 from matching.space import Space
-from matching.storage.region_hits import Messages
+from matching.storage.region_messages import Messages
 from matching.storage.slots import as_input
 
 #: How children are found: whichever is cheaper, by children among the message's terms, by terms among the children.

@@ -37,7 +37,7 @@ from matching.boolean.engines.pt_quadtree_build import LEAF_CAPACITY, box_within
 from matching.model import Int32
 from matching.njit import njit_no_refcount
 from matching.space import Space
-from matching.storage.region_hits import Messages
+from matching.storage.region_messages import Messages
 from matching.storage.slots import as_input
 
 #: Columns of `Quadtree.branch` behind the four children.

@@ -39,6 +39,8 @@ _HOLE = -1
 #: One place in this many is sampled for how much of a list has changed.
 _SAMPLED = 16
 _DEAD_FRACTION = 0.25
+#: A list that moves gets one place in so many more.
+_SPARE = 2
 _PER_TERM = ("start", "count", "capacity", "built", "holes", "changes", "first_summary", "dirty")
 _PER_PLACE = ("slot", "ordinal", "x", "y", "level", "text_slope", "rest", "signature")
 
@@ -186,11 +188,11 @@ def _count_added(c, slots, v, added):
             added[term] += 1
             if before + 1 > v.capacity[term]:
                 # the last estimate of a list replaces earlier ones
-                capacity = capacity_for(v.count[term], added[term])
+                capacity = capacity_for(v.count[term], added[term], _SPARE)
                 places += capacity
                 summaries += _summaries_of(capacity)
                 if added[term] > 1 and before > v.capacity[term]:
-                    capacity = capacity_for(v.count[term], added[term] - 1)
+                    capacity = capacity_for(v.count[term], added[term] - 1, _SPARE)
                     places -= capacity
                     summaries -= _summaries_of(capacity)
     return places, summaries
@@ -230,7 +232,7 @@ def _append(c, slots, v, added, described):
 def _move_list(c, v, term, added):
     """Move a list to the end of the pool, with capacity for `added` more, and its summaries to the end of theirs."""
     old, count = v.start[term], v.count[term]
-    capacity = capacity_for(count, added)
+    capacity = capacity_for(count, added, _SPARE)
     new = v.used[0]
     v.used[0] = new + capacity
     # the old places stay behind until a quarter of the pool is dead

@@ -43,7 +43,7 @@ class EagerStar(Eager):
         self._full = np.zeros(32, np.int32)
 
     def entries(self) -> int:
-        self._settle(self.subscriptions.live_slots())
+        self._settle(self.subscriptions.slots.live_slots())
         return super().entries()
 
     def bytes(self) -> int:
@@ -102,7 +102,7 @@ class EagerStar(Eager):
         note_members(self.candidates.view, self._tails, slots, floor)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        self._settle(self.subscriptions.live_slots())
+        self._settle(self.subscriptions.slots.live_slots())
         return super().arrays() | {"stale": self.stale}
 
     def _ensure_slots(self) -> None:

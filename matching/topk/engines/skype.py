@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
+from matching.index import Hits
+from matching.model import Int32, MessageBatch
 from matching.space import Space
-from matching.topk.engine import Hits, TopkEngine
+from matching.topk.engine import TopkEngine
 from matching.topk.engines.skype_bounds import COUNTERS, SCANNED, VERIFIED
 from matching.topk.engines.skype_lists import SkypeLists
 from matching.topk.engines.skype_scan import scan
@@ -96,31 +97,17 @@ class Skype(TopkEngine):
         self._counters = np.zeros(len(COUNTERS), np.int64)
         self._chunk = np.array([self.together])  # messages taken together of late; answers never depend on it
 
-    def insert(self, table: SubscriptionTable, posted: np.ndarray | None = None) -> Int32:
-        """Add subscriptions with threshold minus infinity; returns their slots. O(n + terms), amortised O(log) a term.
+    def _post(self, slots: Int32) -> None:
+        self.lists.insert(self.subscriptions, slots)
 
-        posted : bool[nnz] or None
-            Aligned with `table.terms`: only these terms are indexed, and a pair is a hit only if its first common
-            term is one of them. None: all.
-        """
-        slots = self.subscriptions.insert(table)
-        first, last = table.term_offsets[0], table.term_offsets[-1]
-        chosen = np.ones(last - first, np.bool_) if posted is None else np.ascontiguousarray(posted[first:last])
-        self.lists.insert(self.subscriptions, slots, chosen)
-        return slots
+    def _unpost(self, slots: Int32) -> None:
+        self.lists.remove(self.subscriptions, slots)
 
-    def withdraw(self, slots: Int32) -> None:
-        """Match these slots no more, but keep their columns; `subscriptions.remove` follows, and no new threshold."""
-        if slots.size:  # hardly ever, if batches are small
-            self.lists.remove(self.subscriptions, slots)
-
-    def set_thresholds(self, slots: Int32, thresholds: Float64 | float) -> None:
-        """Set thresholds (float64[n] or one for all), up or down. O(terms * (depth + group))."""
-        self.subscriptions.columns.threshold[slots] = thresholds
+    def _apply_thresholds(self, slots: Int32) -> None:
         self.lists.set_thresholds(self.subscriptions, slots)
 
     def match(self, batch: MessageBatch, first_row: int = 0, most_hits: int = 1 << 21) -> Hits:
-        """Match rows from `first_row` on, stopping after the row that brings the hits to `most_hits`."""
+        """As `TopkEngine.match`; builds the trees that are due."""
         self.lists.settle(self.subscriptions)
         return super().match(batch, first_row, most_hits)
 
@@ -144,6 +131,5 @@ class Skype(TopkEngine):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays, for figures of size: names prefixed `subscriptions_` and `lists_`, and the switches."""
-        columns = {f"subscriptions_{name}": value for name, value in self.subscriptions.arrays().items()}
         lists = {f"lists_{name}": value for name, value in self.lists.arrays().items()}
-        return columns | lists | {"pruning": np.array(self.pruning, np.int64)}
+        return super().arrays() | lists | {"pruning": np.array(self.pruning, np.int64)}

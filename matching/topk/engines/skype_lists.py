@@ -16,6 +16,7 @@ from matching.model import Float32, Int32, Int64
 from matching.njit import njit_no_refcount
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
+from matching.storage.term_lists import capacity_for, count_added, largest_term
 from matching.topk.engines.skype_build import DEAD_FRACTION, build_lists, copy_place, find_due
 from matching.topk.engines.skype_tree import (
     DEEPEST,
@@ -87,6 +88,8 @@ _OPTIONAL = {
     "inner_outer": ("inner",),
     "early_stop": ("stop_base", "stop_text"),
 }
+#: A list that moves gets one place in so many more.
+_SPARE = 4
 #: The byte of a signature that stands for terms which have none of their own.
 ANY_TERM = 255
 _DTYPES = {"slot": np.int32, "ordinal": np.int16, "signature": np.int32}
@@ -109,20 +112,17 @@ class SkypeLists:
         self._added = np.zeros(0, np.int32)
         self._changed = 0  # postings added, removed or set since trees were last checked
 
-    def insert(self, subscriptions: PointSubscriptions, slots: Int32, posted: np.ndarray) -> None:
-        """Append the posted terms of new slots to the tails. O(their terms), amortised.
-
-        posted : bool[nnz], aligned with the terms of the slots one after the other
-        """
+    def insert(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
+        """Append the posted terms of new slots to the tails. O(their terms), amortised."""
         c = subscriptions.columns
-        self._ensure_terms(int(_largest_term(c, slots, posted)) + 1)
+        self._ensure_terms(int(largest_term(c, slots)) + 1)
         if self._added.shape[0] < self.view.start.shape[0]:
             self._added = np.zeros(self.view.start.shape[0], np.int32)
-        needed = _count_added(c, slots, posted, self.view, self._added)
+        needed, posted = count_added(c, slots, self.view, self._added, _SPARE)
         if self.view.used[0] + needed > self.view.slot.shape[0]:
             self._reserve(subscriptions, needed)
-        _append(c, slots, posted, self.view, self._added, self._max_distance)
-        self._changed += int(np.count_nonzero(posted))
+        _append(c, slots, self.view, self._added, self._max_distance)
+        self._changed += posted
 
     def remove(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
         """Take the postings of these slots out, before `subscriptions` forgets the slots. O(their terms * depth)."""
@@ -209,47 +209,9 @@ def _base_of(alpha, threshold):
     return np.float32(min(1e6, max(-1e6, alpha - threshold + SLACK)))
 
 
-@njit(cache=True, nogil=True)
-def _largest_term(c, slots, posted):
-    largest = -1
-    at = 0
-    for slot in slots:
-        for j in range(c.term_count[slot]):
-            if posted[at]:
-                largest = max(largest, c.terms[c.term_start[slot] + j])
-            at += 1
-    return largest
-
-
-@njit(cache=True, nogil=True)
-def _capacity_for(count, added):
-    """Places a list of `count` that must take `added` more is given: exact at first, then a quarter more."""
-    return added if count == 0 else count + added + (count + added) // 4 + 2
-
-
-@njit(cache=True, nogil=True)
-def _count_added(c, slots, posted, v, added):
-    """Count the new postings of each term into `added`; returns the places that moved lists will need."""
-    needed = 0
-    at = 0
-    for slot in slots:
-        for place in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
-            if posted[at]:
-                term = c.terms[place]
-                added[term] += 1
-                if v.count[term] + added[term] > v.capacity[term]:
-                    # a list moves once, with capacity for all: the last estimate replaces earlier ones
-                    needed += _capacity_for(v.count[term], added[term])
-                    if added[term] > 1 and v.count[term] + added[term] - 1 > v.capacity[term]:
-                        needed -= _capacity_for(v.count[term], added[term] - 1)
-            at += 1
-    return needed
-
-
 @njit_no_refcount
-def _append(c, slots, posted, v, added, max_distance):
+def _append(c, slots, v, added, max_distance):
     """Append postings to the tails, moving each list that is too small once; zeroes `added` again."""
-    before = 0
     for slot in slots:
         start, count = c.term_start[slot], c.term_count[slot]
         factor = 1.0 - c.alpha[slot]
@@ -265,8 +227,7 @@ def _append(c, slots, posted, v, added, max_distance):
             peak = max(peak, weight)
             later = signature
             signature = signature_with(signature, term)
-            if not posted[before + j]:
-                c.position[start + j] = -1
+            if c.position[start + j] < 0:
                 continue
             # the first posting of this call moves the list, with capacity for all; the caller has reserved the pool
             if added[term] > 0:
@@ -291,14 +252,13 @@ def _append(c, slots, posted, v, added, max_distance):
             if v.total.shape[0]:
                 v.total[place] = factor * total
                 v.peak[place] = factor * peak
-        before += count
 
 
 @njit_no_refcount
 def _move_list(v, c, term, added):
     """Move a list to the end of the pool, with capacity for `added` more."""
     old, count = v.start[term], v.count[term]
-    capacity = _capacity_for(count, added)
+    capacity = capacity_for(count, added, _SPARE)
     new = v.used[0]
     v.used[0] = new + capacity
     # the old places are dead until the pool is compacted

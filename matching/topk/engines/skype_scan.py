@@ -339,7 +339,7 @@ def scan(
     c, v, batch, max_distance, rules, counters, together, chunk, most_candidates, first_row, most_hits, slots, rows,
     scores,
 ):  # fmt: skip
-    """Match rows from `first_row` on; returns (hits, next row), hits = -1 if not one row fitted.
+    """Match rows from `first_row` on; returns (hits, next row).
 
     `together` messages are taken as a chunk, fewer where they have more than `most_candidates` candidates or more
     hits than fit the output. The number matched is left in `chunk` (int64[1]), where the next call begins: the hits of
@@ -356,7 +356,7 @@ def scan(
         if chunk[0] == 0:
             now_found = scan_row(c, v, batch, r, max_distance, counters, found, slots, rows, scores)
             if now_found < 0:
-                return (found if r > first_row else -1), r
+                return found, r
             found, r = now_found, r + 1
             if not _dense(counters[POSTINGS] - postings, counters[VERIFIED] - verified, 1):
                 chunk[0] = 1
@@ -386,7 +386,7 @@ def scan(
         # the hits did not fit, or there are enough: the next call finds the candidates of the other rows anew
         if next_row < last_row:
             chunk[0] = max(1, next_row - r)
-            return (found if next_row > first_row else -1), next_row
+            return found, next_row
         if _is_plain(rules) and _dense(counters[POSTINGS] - postings, candidates, last_row - r):
             # sharing lists or storing candidates would save nothing
             chunk[0] = 0

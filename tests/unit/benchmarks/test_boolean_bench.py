@@ -87,7 +87,7 @@ def test_bench_of_a_wrong_engine_is_not_exact():
     class Forgetful(CellTerm):
         def match(self, batch):
             hits = super().match(batch)
-            return hits._replace(number=hits.number[1:], row=hits.row[1:])
+            return hits._replace(slot=hits.slot[1:], row=hits.row[1:])
 
     bench = Bench(make_case(kind_of(Forgetful), 3_000, 200, rounds=1, seed=4), 1)
     assert bench.check([bench.build("wrong")])[0]["exact"] is False

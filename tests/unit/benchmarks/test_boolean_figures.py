@@ -66,7 +66,7 @@ def test_figure_of_a_wrong_engine_is_not_exact(tmp_path, monkeypatch):
     class Forgetful(InvertedList):
         def match(self, batch):
             found = super().match(batch)
-            return found._replace(number=found.number[::2], row=found.row[::2])
+            return found._replace(slot=found.slot[::2], row=found.row[::2])
 
     wrong = replace(WITH_BASELINES.named("boolean"), engines={"inverted_list": Forgetful})
     monkeypatch.setattr(boolean_figures, "PAGE", boolean_figures.PAGE._replace(kind=wrong))

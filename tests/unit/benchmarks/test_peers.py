@@ -38,8 +38,8 @@ def peer(request):
 
 def hits(engine, batch):
     found = engine.match(batch)
-    assert np.all(np.diff(found.row) >= 0) and found.matched == found.number.shape[0]
-    return sorted(zip(found.row.tolist(), found.number.tolist(), strict=True))
+    assert np.all(np.diff(found.row) >= 0) and found.matched == found.row.shape[0]
+    return sorted(zip(found.row.tolist(), engine.numbers(found.slot).tolist(), strict=True))
 
 
 def test_peer_matches_what_an_engine_matches_before_and_after_changes(peer):
@@ -136,7 +136,7 @@ def test_bench_of_a_wrong_peer_is_not_exact_and_the_peer_is_closed(monkeypatch):
     class Forgetful(DuckDB):
         def match(self, batch):
             found = super().match(batch)
-            return found._replace(number=found.number[:-1], row=found.row[:-1])
+            return found._replace(slot=found.slot[:-1], row=found.row[:-1])
 
         def close(self):
             closed.append(True)

@@ -41,7 +41,7 @@ def test_topk_bench_of_a_wrong_engine_is_not_exact():
         def match(self, batch, first_row=0, most_hits=1 << 21):
             hits = super().match(batch, first_row, most_hits)
             kept = np.arange(hits.slot.shape[0]) % 7 > 0
-            return hits._replace(slot=hits.slot[kept], row=hits.row[kept], score=hits.score[kept])
+            return hits._replace(slot=hits.slot[kept], row=hits.row[kept], scores=(hits.scores[0][kept],))
 
     bench = Bench(make_case(replace(TOPK, engines={"wrong": Forgetful}), 400, 300, 1_000, 1, 4), 1)
     assert bench.check([bench.build()])[0]["exact"] is False

@@ -377,7 +377,7 @@ def test_lfilter_part_of_few_has_no_quadtree_and_answers_beside_one_that_has(cro
     assert ["branch" in part for part in engine._parts] == [True, False]
     for messages in groups.values():
         assert engine_pairs(engine, messages) == oracle_pairs(subscriptions, messages)
-    engine.remove(np.arange(11_600))
+    engine.remove(engine.find(np.arange(11_600)))
     engine.insert(subscriptions.take(np.arange(100)))
     assert ["branch" in part for part in engine._parts] == [False, True], "when many are gone, few are many"
 
@@ -412,8 +412,8 @@ def test_parts_stay_few_and_go_when_they_are_empty(crowd, kind):
     assert engine_pairs(engine, messages) == oracle_pairs(subscriptions, messages)
     # Some of the last ones only wait; all leave in another order than they came.
     for gone in np.array_split(np.random.default_rng(2).permutation(3_000), 7):
-        engine.remove(gone)
-        left = subscriptions.take(np.flatnonzero(engine.holds(subscriptions.number)))
+        engine.remove(engine.find(gone))
+        left = subscriptions.take(np.flatnonzero(engine.contains(subscriptions.number)))
         assert engine_pairs(engine, messages) == oracle_pairs(left, messages)
     assert engine.parts == 0
     assert engine._tail.shape[0] == 0
@@ -427,10 +427,10 @@ def test_region_of_two_boxes_leaves_with_both(kind):
     rows = [((170.0, -10.0, -170.0, 10.0), [1]), ((160.0, -20.0, 175.0, 20.0), [1])] * 30
     engine = kind(SPACE)
     engine.insert(table(rows))
-    engine.remove(np.arange(0, 20, 2))
+    engine.remove(engine.find(np.arange(0, 20, 2)))
     column = engine._parts[0]["slot"]
     assert np.count_nonzero(column == GONE) == 20
-    left = table(rows).take(np.flatnonzero(engine.holds(np.arange(60))))
+    left = table(rows).take(np.flatnonzero(engine.contains(np.arange(60))))
     messages = batch([((-175.0, 0.0), [1]), ((172.0, 0.0), [1]), ((-180.0, -5.0, 180.0, 5.0), [1])])
     assert engine_pairs(engine, messages) == oracle_pairs(left, messages) != []
 
@@ -457,11 +457,11 @@ def test_engine_made_of_the_table_of_one_with_parts_tail_and_gone_continues(crow
     engine.insert(subscriptions.take(np.arange(2_000)))
     engine.insert(subscriptions.take(np.arange(2_000, 2_100)))
     engine.insert(subscriptions.take(np.arange(2_100, 2_110)))
-    engine.remove(np.arange(0, 2_110, 5))
+    engine.remove(engine.find(np.arange(0, 2_110, 5)))
     other = kind(WORLD)
     other.insert(engine.table())
     for each in (engine, other):
-        each.remove(np.arange(1, 2_110, 5))
+        each.remove(each.find(np.arange(1, 2_110, 5)))
         each.insert(subscriptions.take(np.arange(3_000, 3_500)))
     for messages in groups.values():
         assert engine_pairs(other, messages) == engine_pairs(engine, messages) != []

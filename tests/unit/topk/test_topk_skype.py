@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from matching.index import HitBuffer
 from matching.model import TOPK, MessageBatch, SubscriptionTable
 from matching.naive import tally
 from matching.topk.engines import skype_bounds, skype_lists, skype_scan, skype_verify
@@ -432,8 +433,8 @@ def test_skype_batch_from_the_object_store_needs_no_kernel_of_its_own():
     assert len(getattr(kernel, "signatures", ())) == before
 
 
-@pytest.mark.parametrize("room", [1 << 17, 50])
-def test_skype_scans_messages_flat_while_nearly_everybody_is_a_candidate(room):
+@pytest.mark.parametrize("capacity", [1 << 17, 50])
+def test_skype_scans_messages_flat_while_nearly_everybody_is_a_candidate(capacity):
     rng, index = np.random.default_rng(8), Skype(SPACE)
     index.insert(table_of(rng, 0, 4_000))
     # in the midst of it some leave, whose tombstones stay in the lists, and some come, who lie in their tails
@@ -444,7 +445,7 @@ def test_skype_scans_messages_flat_while_nearly_everybody_is_a_candidate(room):
             index.insert(table_of(rng, 5_000, 300))
         flat, standing = threshold < 0.9, index.subscriptions.live_slots()
         index.set_thresholds(standing, threshold)
-        index._hit_capacity = room
+        index._hits = HitBuffer(1, capacity)
         for _ in range(2):  # the first leaves the way of the step before
             batch = messages_of(rng, 60)
             batch = batch.take(np.flatnonzero(np.diff(batch.term_offsets) > 3)[:6])  # few words, few candidates

@@ -1,0 +1,35 @@
+"""Input of an index over regions: the columns of a batch that it reads.
+
+Used by `matching.boolean.engine` and `matching.skyline.subscriptions`. Read on in `matching.storage.cell_term`, an
+index.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from matching.model import MessageBatch
+from matching.storage.slots import as_input
+
+
+class Messages(NamedTuple):
+    """Kernel view of a batch: the columns of a `MessageBatch` that an index over regions reads, read-only."""
+
+    west: np.ndarray
+    south: np.ndarray
+    east: np.ndarray
+    north: np.ndarray
+    term_offsets: np.ndarray
+    terms: np.ndarray
+
+    @property
+    def are_points(self) -> bool:
+        """Whether no message is a range message. O(n)."""
+        return np.array_equal(self.west, self.east) and np.array_equal(self.south, self.north)
+
+    @classmethod
+    def of(cls, batch: MessageBatch) -> "Messages":
+        """View the columns of a batch. O(1) unless a dtype or layout is foreign."""
+        west, south = as_input(batch.west, np.float64), as_input(batch.south, np.float64)
+        east, north = as_input(batch.east, np.float64), as_input(batch.north, np.float64)
+        return cls(west, south, east, north, as_input(batch.term_offsets, np.int64), as_input(batch.terms, np.int32))
