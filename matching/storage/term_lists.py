@@ -29,10 +29,13 @@ def capacity_for(count, added, spare):
 
 
 @njit(cache=True, nogil=True)
-def count_added(c, slots, v, added, spare):
+def count_added(c, slots, count, capacity, added, spare):
     """Count the new postings of each term into `added`; returns the places that moved lists will need, and how many.
 
-    `v` has `count` and `capacity` (int32[terms]) of the lists; a term of position -1 has no posting.
+    count, capacity : int32[terms]    of the lists; arrays, since a type of `baselines` would be loaded with the cache
+    added : int32[terms]              zero before
+
+    A term of position -1 has no posting.
     """
     needed = posted = 0
     for slot in slots:
@@ -41,13 +44,13 @@ def count_added(c, slots, v, added, spare):
                 continue
             posted += 1
             term = c.terms[at]
-            before = v.count[term] + added[term]
+            before = count[term] + added[term]
             added[term] += 1
             # a list moves once, with capacity for all: the last estimate replaces earlier ones
-            if before + 1 > v.capacity[term]:
-                needed += capacity_for(v.count[term], added[term], spare)
-                if added[term] > 1 and before > v.capacity[term]:
-                    needed -= capacity_for(v.count[term], added[term] - 1, spare)
+            if before + 1 > capacity[term]:
+                needed += capacity_for(count[term], added[term], spare)
+                if added[term] > 1 and before > capacity[term]:
+                    needed -= capacity_for(count[term], added[term] - 1, spare)
     return needed, posted
 
 

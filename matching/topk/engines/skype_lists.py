@@ -118,8 +118,9 @@ class SkypeLists:
         self._ensure_terms(int(largest_term(c, slots)) + 1)
         if self._added.shape[0] < self.view.start.shape[0]:
             self._added = np.zeros(self.view.start.shape[0], np.int32)
-        needed, posted = count_added(c, slots, self.view, self._added, _SPARE)
-        if self.view.used[0] + needed > self.view.slot.shape[0]:
+        v = self.view
+        needed, posted = count_added(c, slots, v.count, v.capacity, self._added, _SPARE)
+        if v.used[0] + needed > v.slot.shape[0]:
             self._reserve(subscriptions, needed)
         _append(c, slots, self.view, self._added, self._max_distance)
         self._changed += posted
