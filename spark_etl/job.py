@@ -47,7 +47,7 @@ from spark_etl.geoparquet import with_geometry
 from spark_etl.ingest import check_columns, plan_tasks
 from spark_etl.nothing import nothing_usable
 from spark_etl.options import STANDARD_INPUT, EtlOptions
-from spark_etl.schemas import ATTRIBUTE
+from spark_etl.schemas import ATTRIBUTE, ATTRIBUTES_VERSION, FORMAT_VERSION
 from spark_etl.session import spark_session
 from spark_etl.sources import Source, find_sources
 from spark_etl.span import likely_times, sorted_times
@@ -65,9 +65,6 @@ from spark_etl.vocabulary import split_stop_terms, term_statistics
 
 __all__ = ["STAGES", "EtlOptions", "Progress", "run_etl"]
 
-FORMAT_VERSION = 1
-#: Of a folder whose messages have attributes.
-ATTRIBUTES_VERSION = 2
 STAGES = ("start", "clean", "duplicates", "order", "vocabulary", "messages", "rejected", "publish")
 #: Shuffled bytes of a partition.
 _PARTITION_BYTES = 64 * 2**20

@@ -1,12 +1,14 @@
 """Schemas of the files that the ETL writes; importable without Spark.
 
-Used by `spark_etl.vectorise` and `gateway.live.write_ahead_log`.
+Used by `spark_etl.vectorise` and `gateway.live.recording`.
 """
 
 import pyarrow as pa
 
 from matching.attributes import CATEGORY, NUMBER, TIME, AttributeSchema
 
+#: `format_version` in the manifest of a folder, and that of one whose messages have attributes.
+FORMAT_VERSION, ATTRIBUTES_VERSION = 1, 2
 MESSAGE_SCHEMA = pa.schema(
     [
         pa.field("seq", pa.int64(), nullable=False),

@@ -20,7 +20,7 @@ from gateway.live.admission import Admission
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.shell.terminal import writing_to
 from matching.validate import ParsedMessage
-from spark_etl.schemas import MESSAGE_SCHEMA
+from spark_etl.schemas import FORMAT_VERSION, MESSAGE_SCHEMA
 from spouts.columns import AHEAD
 from spouts.log import read_records
 from spouts.parsed import messages_of, vector_of
@@ -64,8 +64,9 @@ def _write_inputs(wal: WriteAheadLog, admission: Admission) -> int:
         _write_messages(etl, chunk, part)
     space = admission.space
     manifest = json.loads((source / "manifest.json").read_text())
-    copied = ("format", "format_version", "total_tokens", "stop_terms", "options")
+    copied = ("format", "total_tokens", "stop_terms", "options")
     summary = {name: manifest[name] for name in copied if name in manifest}
+    summary["format_version"] = FORMAT_VERSION  # whatever the folder of the vocabulary has: these have no attributes
     extent = [space.west, space.south, space.east, space.north]
     (etl / "manifest.json").write_text(json.dumps({**summary, "kept": seq, "extent": extent, "live": True}))
     return seq
