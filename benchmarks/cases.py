@@ -90,7 +90,9 @@ def make_case(
     timed = part * rounds if kind.standing else messages or 20_000
     batch = batch or min(part, MOST_A_BATCH)
     if recipe is None:
-        recipe = PLAIN_BOOLEAN if kind.stands == "box" else TopkRecipe(kind.recipe.k, keywords=kind.recipe.keywords)
+        recipe = (
+            PLAIN_BOOLEAN if kind.message_place == "box" else TopkRecipe(kind.recipe.k, keywords=kind.recipe.keywords)
+        )
     drawn = recipe if isinstance(recipe, BooleanRecipe) else PLAIN_BOOLEAN
     # messages that come before the stream, in it before the first batch, and those that are checked and not timed
     before, filled, more = 0, _HISTORY, 0
@@ -121,7 +123,7 @@ def make_case(
     if drawn.shape == "range":
         later = workload.widened(stream.take(np.arange(filled, count)), seed)
         stream = join_messages([stream.take(np.arange(filled)), later])
-    lengths = np.diff(stream.term_offsets)[filled if kind.stands == "box" else 0 :]
+    lengths = np.diff(stream.term_offsets)[filled if kind.message_place == "box" else 0 :]
     facts = {
         "subscriptions": subscriptions, "messages": timed, "batch": batch,
         "messages_from": "synthetic" if messages_from is None else "resampled", **_facts(kind, recipe), "seed": seed,
@@ -130,7 +132,7 @@ def make_case(
     }  # fmt: skip
     if kind.windowed:
         facts["window"] = f"count:{filled}"
-    elif kind.lasting:
+    elif kind.cumulative:
         facts["history"] = filled
     elif messages_from is not None:
         facts |= {"places": "real", "words": "real"}

@@ -221,7 +221,7 @@ class Bench:
             parts = running.watch.seconds | {"other": elapsed - sum(running.watch.seconds.values())}
             figures |= {f"share_{name}": spent / elapsed for name, spent in parts.items()}
             figures["refills_per_message"] = (running.refills - refilled) / done
-        elif changes and (turn == self.rounds - 1 or not self.kind.lasting):
+        elif changes and (turn == self.rounds - 1 or not self.kind.cumulative):
             figures |= self._time_changes(running, turn)
         return figures
 

@@ -35,7 +35,7 @@ _SLACK = 1e-9
 
 def bench_of(case: Case, rounds: int, **how: Any) -> Bench:
     """What measures a case, whatever its kind; `how` as of `Bench`, where results do not last."""
-    return LastingBench(case, rounds) if case.kind.lasting else Bench(case, rounds, **how)
+    return LastingBench(case, rounds) if case.kind.cumulative else Bench(case, rounds, **how)
 
 
 class LastingBench(Bench):

@@ -44,7 +44,7 @@ _PARTS = ("index", "kept", "updates", "refills")
 
 def routers_of(kind: str) -> list[str]:
     """Those that can place a kind; where results do not last, one that places by cost stands for all."""
-    if WITH_BASELINES.named(kind).lasting:
+    if WITH_BASELINES.named(kind).cumulative:
         return ["hashing", *PLACING]
     alike = set(PLACING) - {"dkm-sks"}
     return [name for name in ROUTERS if name not in alike and not placeable(name, WITH_BASELINES, kind, False)]
@@ -101,7 +101,7 @@ def simulated(stream: Stream, saved: Saved, name: str, bolts: int) -> dict[str, 
         "query_us": spent["query"][busiest],
         "query_max_to_mean": spent["query"][busiest] / (sum(spent["query"]) / bolts),
         "all_us": sum(map(sum, spent.values())),
-        "busiest_query_us": parts | {"found": each_us * task.busy_s.get("found", 0.0)},
+        "busiest_query_us": parts | {"hits": each_us * task.busy_s.get("hits", 0.0)},
         "bytes_per_message": sum(count for (what, _), count in book.items() if what == "bytes") / stream.timed,
         "sent_per_message": float((routed["sent"] - before[1]) / (routed["messages"] - before[0])),
         **told_by(report, stream, name),
@@ -151,9 +151,9 @@ def bench(
     for name in kinds:
         kind, count, parts = WITH_BASELINES.named(name), subscriptions or _SIZES[name], max(1, messages // batch)
         how: dict[str, Any] = {"history": window, "messages_from": messages_from}
-        how |= {"recipe": BooleanRecipe.parse(workload)} if kind.stands == "box" else {}
+        how |= {"recipe": BooleanRecipe.parse(workload)} if kind.message_place == "box" else {}
         case = make_case(kind, count, messages, window or _WINDOW, parts, seed, **how)
-        stream, rays = stream_of(case, batch, engine), () if kind.lasting else ray
+        stream, rays = stream_of(case, batch, engine), () if kind.cumulative else ray
         timed = {"timed_on_ray": stream.left} if rays else {}
         able = routers_of(name)
         chosen = [router for router in routers or able if router.partition("+")[0] in able]

@@ -54,7 +54,7 @@ def bench(
         raise ConfigError(f"kind {kind!r} has no engine to measure: choose one of {there}")
     row, tell = WITH_BASELINES.named(kind), on_progress or (lambda _: None)
     chosen = tuple(filter(None, engines.split(","))) if isinstance(engines, str) else tuple(engines or ())
-    if workload is not None and row.stands != "box":
+    if workload is not None and row.message_place != "box":
         raise ConfigError(f"workload {workload!r}: only boolean has recipes yet; leave --workload out")
     if figure is not None:
         if window_index is not None:

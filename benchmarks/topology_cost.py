@@ -111,7 +111,7 @@ class Stream(NamedTuple):
 def stream_of(case: Case, batch: int, engine: str | None = None) -> Stream:
     """Cut a case; of a kind without window and results what passed before is left out."""
     case, history, apart = case._replace(batch=batch), None, []
-    if case.kind.lasting:
+    if case.kind.cumulative:
         # everybody comes with an empty batch, since results are those at the end of the history
         history, apart = LastingBench(case, 1), [case.filled]
     elif not case.kind.windowed:
@@ -208,7 +208,7 @@ def plan_of(stream: Stream, router: Router, out: str, sink: str = "count") -> Pl
     """The topology over a stream."""
     case, kind = stream.case, stream.case.kind.name
     # whatever results of a history hold is named when they let it go
-    told = Window("count", len(case.messages)) if case.kind.lasting else case.window
+    told = Window("count", len(case.messages)) if case.kind.cumulative else case.window
     delivery, spouts = DeliveryBolt(out, told, stream.credits, sink), stream._replace(history=None)
     engines = {kind: stream.engine} if stream.engine else {}
     plan = wiring.wire(
@@ -338,7 +338,7 @@ def bench(
     warmup()
     tell("making the workload")
     row = WITH_BASELINES.named(kind)
-    recipe, window = _PICKY if row.stands == "box" else None, window or max(4 * batch, 20_000)
+    recipe, window = _PICKY if row.message_place == "box" else None, window or max(4 * batch, 20_000)
     stream = stream_of(make_case(row, subscriptions, messages, window, 1, seed, recipe=recipe, batch=batch), batch)
     facts = stream.case.facts | {"kind": kind, "timed": stream.left, "rounds": rounds}
     runs = {"bare": partial(bare, stream)}

@@ -124,7 +124,7 @@ class DistributionBolt(Bolt):
             number, version, rows = self.table.registrations(relax.number, relax.version)
             # all later batches of this task follow on the same link
             for task in range(self.query_tasks):
-                mine = np.flatnonzero(self.router.held_by(rows, task)) if len(rows) else np.arange(number.size)
+                mine = np.flatnonzero(self.router.assigned_to(rows, task)) if len(rows) else np.arange(number.size)
                 part = rows.take(mine) if len(rows) else rows
                 register = Register(self.last_changes, number[mine], version[mine], part)
                 self.context.emit("register", request._replace(body=register), to=task)

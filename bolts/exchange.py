@@ -31,7 +31,7 @@ class Exchange:
     def __init__(self, kind: int, context: Context, first: int = 0):
         self.kind, self.context = kind, context
         self.inputs = InOrder(
-            {"own": 1, "found": context.tasks}, first=first, name=f"query:{context.task} as home of kind {kind}"
+            {"own": 1, "hits": context.tasks}, first=first, name=f"query:{context.task} as home of kind {kind}"
         )
         # sends[h, t]: task t has, or had, replicas of subscriptions whose home is h
         self.sends = np.zeros((context.tasks, context.tasks), np.bool_)
@@ -47,19 +47,19 @@ class Exchange:
         me = self.context.task
         for task in range(self.context.tasks):
             if task != me and self.sends[task, me]:
-                body = matched.found[task]
+                body = matched.hits_by_home[task]
                 self.sent += body[0].shape[0]
-                self.context.emit("found", Addressed(self.kind, task, batch, body), to=task)
-        self.inputs.put(batch, "own", matched.mine)
+                self.context.emit("hits", Addressed(self.kind, task, batch, body), to=task)
+        self.inputs.put(batch, "own", matched.own_hits)
         for task in range(self.context.tasks):
             if task == me or not self.sends[me, task]:
-                self.inputs.put(batch, "found", None, task)
+                self.inputs.put(batch, "hits", None, task)
 
     def receive(self, found: Addressed, sender: int) -> None:
         """Take another task's hits of a batch."""
-        self.inputs.put(found.request, "found", found.body, sender)
+        self.inputs.put(found.request, "hits", found.body, sender)
 
     def ready(self) -> Iterator[tuple[Any, list[Any]]]:
         """Batches that can be closed: this task's hits, and those of the others."""
         while (ready := self.inputs.pop()) is not None:
-            yield ready.payloads["own"][0], [each for each in ready.payloads["found"] if each is not None]
+            yield ready.payloads["own"][0], [each for each in ready.payloads["hits"] if each is not None]

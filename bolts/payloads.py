@@ -118,7 +118,7 @@ class Addressed(NamedTuple):
 
     kind : int       code
     home : int       the query task whose subscriptions it concerns
-    request : int    of the home, repeated in every answer; the number of the batch on `found`
+    request : int    of the home, repeated in every answer; the number of the batch on `hits`
     body : NamedTuple
     """
 

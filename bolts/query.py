@@ -118,7 +118,7 @@ class QueryBolt(Bolt):
         elif delivery.stream == "changes":
             self.inputs.put(payload.batch, "changes", payload)
             self._advance()
-        elif delivery.stream == "found":
+        elif delivery.stream == "hits":
             self.exchanges[payload.kind].receive(payload, delivery.task)
             self._emit_late(self._close(payload.kind))
         elif delivery.stream == "answer":
@@ -176,7 +176,7 @@ class QueryBolt(Bolt):
     def _process(self, changes: ChangeList, part: Part) -> None:
         self.boundary = part.boundary
         added = changes.added
-        assigned = self.router.holds(changes, self.context.task) if len(added) else np.zeros(0, np.bool_)
+        assigned = self.router.assigned_in(changes, self.context.task) if len(added) else np.zeros(0, np.bool_)
         self.subscriptions += int(np.count_nonzero(assigned))
         if self.signature is not None:
             self._send_signature(part.boundary.number, added.take(np.flatnonzero(assigned)), changes.removed)
@@ -195,7 +195,7 @@ class QueryBolt(Bolt):
                 self.exchanges[kind.code].put(part.boundary.number, matched)
                 updates += self._close(kind.code)
             else:
-                updates.append(self._emit_requests(kind.code, operator.close(matched.mine, [])))
+                updates.append(self._emit_requests(kind.code, operator.close(matched.own_hits, [])))
         met = [seqs for seqs in met if seqs.shape[0]]
         self.met += met[0].shape[0] if len(met) == 1 else np.unique(np.concatenate(met)).shape[0] if met else 0
         if len(part.withheld):
@@ -225,7 +225,9 @@ class QueryBolt(Bolt):
             added = added.take(rows[here])
         messages, withheld = (self._owned_rows(kind.code, each) for each in (part.messages, part.withheld))
         ended = part.ended if kind.needs_ended else NO_MESSAGES
-        shared = kind.stands == "box" and any(router.shares_pairs(some) for some in (messages, withheld) if len(some))
+        shared = kind.message_place == "box" and any(
+            router.shares_pairs(some) for some in (messages, withheld) if len(some)
+        )
         owned = self._owned if shared else None
         removed = changes.removed.of_kind(kind.code)
         return OperatorInput(part.boundary, messages, ended, added, home[here], mine[here], removed, owned, withheld)
@@ -252,7 +254,7 @@ class QueryBolt(Bolt):
         for code, operator in self.operators.items():
             if region[code]:
                 removed_here = removed.of_kind(code).number
-                leaving.append(removed_here[operator.holds(removed_here)])
+                leaving.append(removed_here[operator.contains(removed_here)])
                 strict.append(operator.claims(leaving[-1]))
         regions, terms = (np.concatenate(column) for column in zip(*strict, strict=True))
         staying = added.take(np.flatnonzero(~np.isin(added.number, removed.number)))
@@ -267,10 +269,10 @@ class QueryBolt(Bolt):
     def _emit_requests(self, code: int, output: OperatorOutput) -> UpdateBatch:
         """Send the window queries, relaxations and thresholds of an output; returns its updates."""
         task = self.context.task
-        for query in output.asks:
-            if not query.question.more:
-                self.context.count("refills", query.question.rows[0].shape[0])
-            self.context.emit("ask", Addressed(code, task, query.request, query.question))
+        for query in output.window_requests:
+            if not query.query.more:
+                self.context.count("refills", query.query.rows[0].shape[0])
+            self.context.emit("window_query", Addressed(code, task, query.request, query.query))
         for relax in output.relaxes:
             self.context.count("refills", relax.number.shape[0])
             self.relaxing[code, relax.request] = (self.context.size_of("distribution"), -1)
@@ -284,7 +286,7 @@ class QueryBolt(Bolt):
         return output.updates
 
     def _emit_to_replicas(self, code: int, output: OperatorOutput) -> None:
-        wanted = self.operators[code].sharers(output.raised.number)
+        wanted = self.operators[code].replica_tasks(output.raised.number)
         for task in range(self.context.tasks):
             mine = np.flatnonzero(wanted[:, task])
             if task != self.context.task and mine.size:
@@ -301,7 +303,7 @@ class QueryBolt(Bolt):
             self.relaxing[key] = (missing - 1, last_batch)
             return
         query = self.operators[relaxed.kind].relaxed(relaxed.request, last_batch)
-        self.context.emit("ask", Addressed(relaxed.kind, self.context.task, query.request, query.question))
+        self.context.emit("window_query", Addressed(relaxed.kind, self.context.task, query.request, query.query))
 
     # -- updates
 
@@ -328,7 +330,7 @@ class QueryBolt(Bolt):
         for code, operator in self.operators.items():
             state = operator.state()
             if self.router.shares and not self.kinds[code].standing:  # several tasks may have it: the lowest saves it
-                lower = [self.router.held_by(state.table, task) for task in range(self.context.task)]
+                lower = [self.router.assigned_to(state.table, task) for task in range(self.context.task)]
                 if lower:
                     state = state.take(np.flatnonzero(~np.logical_or.reduce(lower)))
             arrays |= {f"{self.kinds[code].name}:{name}": values for name, values in state.arrays().items()}
@@ -349,7 +351,7 @@ class QueryBolt(Bolt):
         # all kinds together, since placement by cost weighs each subscription against all others
         everyone = concatenate([state.table for state in states.values()])
         spout_state = saved.parts.get("subscriptions", ({},))[0]
-        assigned_of_all = self.router.holds_again(everyone, self.context.task, spout_state)
+        assigned_of_all = self.router.assigned_on_resume(everyone, self.context.task, spout_state)
         cuts = np.cumsum([len(state.table) for state in states.values()])[:-1]
         for (code, state), assigned in zip(states.items(), np.split(assigned_of_all, cuts), strict=True):
             table = state.table

@@ -21,7 +21,7 @@ class RetainedMessages:
     Parameters
     ----------
     kinds : sequence of int
-        Codes of the cumulative kinds (`Kind.lasting`).
+        Codes of the cumulative kinds (`Kind.cumulative`).
     """
 
     def __init__(self, kinds: Sequence[int]):

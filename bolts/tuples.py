@@ -67,7 +67,7 @@ class TupleBolt(Bolt):
         self.answered = dict.fromkeys(self.indexes, 0)
 
     def execute(self, delivery: Delivery) -> None:
-        if delivery.stream == "ask":
+        if delivery.stream == "window_query":
             self.waiting.append(delivery.payload)
         else:
             self.inputs.put(delivery.payload.boundary.number, "window", delivery.payload)

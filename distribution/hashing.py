@@ -30,7 +30,7 @@ class HashingRouter(Router):
         super().__init__(tasks, traits)
         self.signatures = signatures
 
-    def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
+    def assigned_to(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
         return spread(table.number, self.tasks) == task
 
     def table(self) -> RoutingTable:
@@ -52,7 +52,7 @@ class HashingTable(RoutingTable):
         region = self.router.traits.region
         signed = region[added.kind]
         self._others += int(np.count_nonzero(~signed)) - int(np.count_nonzero(~region[removed.kind]))
-        self._board.change(added.take(np.flatnonzero(signed)), self.router.held_by)
+        self._board.change(added.take(np.flatnonzero(signed)), self.router.assigned_to)
 
     def apply(self, patch: SignaturePatch) -> None:
         self._board.apply(patch)

@@ -49,7 +49,7 @@ class KeywordRouter(Router):
         check_tasks(tasks)
         super().__init__(tasks, traits)
 
-    def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
+    def assigned_to(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
         """By the rarest keyword where all are required, by any keyword where the kind has replicas.
 
         Raises

@@ -94,7 +94,7 @@ class LocationRouter(Router):
         other._part(loads)
         return other
 
-    def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
+    def assigned_to(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
         assigned = np.zeros(len(table), np.bool_)
         boxed = self.traits.region[table.kind]
         assigned[~boxed] = self.owner[cell_of(table.x[~boxed], table.y[~boxed])] == task
@@ -195,7 +195,7 @@ class LocationTable(RoutingTable):
         self._has_boxes |= bool(np.any(traits.box[added.kind]))
         self._has_centres |= bool(np.any(region & ~traits.box[added.kind]))
         if self._board is not None:
-            self._board.change(added.take(np.flatnonzero(region)), self.router.held_by)
+            self._board.change(added.take(np.flatnonzero(region)), self.router.assigned_to)
         points = added.take(np.flatnonzero(~region))
         if len(points):
             slots = self.subscriptions.insert(points)

@@ -69,13 +69,13 @@ class PlacedRouter(Router):
         """A new placer without subscriptions."""
         return Placer(self)
 
-    def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
+    def assigned_to(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
         """Those that `task` would get if these were all subscriptions, placed together."""
         placer = self.placer()
         placer.place_all(table)
         return placer.ledger.owners(table.number) == task
 
-    def holds(self, changes: ChangeList, task: int) -> NDArray[np.bool_]:
+    def assigned_in(self, changes: ChangeList, task: int) -> NDArray[np.bool_]:
         """Those whose owner is `task`.
 
         Raises
@@ -90,7 +90,9 @@ class PlacedRouter(Router):
             )
         return changes.owner == task
 
-    def holds_again(self, table: SubscriptionTable, task: int, state: Mapping[str, np.ndarray]) -> NDArray[np.bool_]:
+    def assigned_on_resume(
+        self, table: SubscriptionTable, task: int, state: Mapping[str, np.ndarray]
+    ) -> NDArray[np.bool_]:
         placer = self.placer()
         placer.restore(state, table)
         return placer.ledger.owners(table.number) == task
@@ -157,7 +159,7 @@ class Placer:
         the additions of the same change list.
         """
         added, gone = changes.added, changes.removed.number
-        here = self.ledger.holds(gone)
+        here = self.ledger.contains(gone)
         self.ledger.remove(gone[here])
         # change lists go by `at`, so those of the beginning come first
         first = int(np.searchsorted(added.at, 0, "right")) if not len(self.ledger) else 0

@@ -150,19 +150,21 @@ class Router(ABC):
         return self
 
     @abstractmethod
-    def held_by(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
+    def assigned_to(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
         """bool[n]: which subscriptions are assigned to query task `task`. O(n)."""
 
-    def holds(self, changes: ChangeList, task: int) -> NDArray[np.bool_]:
+    def assigned_in(self, changes: ChangeList, task: int) -> NDArray[np.bool_]:
         """bool[n]: which of the subscriptions that a change list adds are assigned to `task`. O(n)."""
-        return self.held_by(changes.added, task)
+        return self.assigned_to(changes.added, task)
 
-    def holds_again(self, table: SubscriptionTable, task: int, state: Mapping[str, np.ndarray]) -> NDArray[np.bool_]:
+    def assigned_on_resume(
+        self, table: SubscriptionTable, task: int, state: Mapping[str, np.ndarray]
+    ) -> NDArray[np.bool_]:
         """bool[n]: which of all subscriptions are assigned to `task` after a restore.
 
         `state` is the snapshot of the subscription spout.
         """
-        return self.held_by(table, task)
+        return self.assigned_to(table, task)
 
     def rows_for(self, kind: int, messages: MessageBatch, task: int) -> Int64 | None:
         """Messages sent to `task` that it must match against its subscriptions of a kind; None for all of them.
@@ -197,7 +199,7 @@ class Router(ABC):
 
         The home is one of these tasks, by hash. O(n * tasks).
         """
-        assigned = np.stack([self.held_by(table, task) for task in range(self.tasks)], axis=1)
+        assigned = np.stack([self.assigned_to(table, task) for task in range(self.tasks)], axis=1)
         chosen = spread(table.number, assigned.sum(axis=1)) + 1
         return np.argmax(np.cumsum(assigned, axis=1) == chosen[:, None], axis=1), assigned
 

@@ -52,14 +52,14 @@ class Kind:
     code : int                position in `SubscriptionTable.kind`
     name : str                as in subscription files
     place : str               "region" (a closed rectangle) or "point"
-    stands : str              what of a message must meet a region: "box", its rectangle, or "centre"
+    message_place : str       what of a message must meet a region: "box", its rectangle, or "centre"
     wraps : bool              a region may cross the antimeridian
     needs_extent : bool       a region must be more than a point
     all_keywords : bool       every match has all keywords, unless the row asks for any (`match`)
     fields : tuple of str     fields of a row beside keywords and place: of "k", "alpha", "match"
     standing : bool           has a result, kept by a home, that messages enter and leave; else a pair is one `match`
     windowed : bool           starts from the window and refills from it; needs window indexes
-    lasting : bool            cumulative: a result may have messages that have left the window
+    cumulative : bool         cumulative: a result may have messages that have left the window
     needs_ended : bool        a message ends for it when a later version of its object comes
     nearest : bool            its result is the nearest messages: those farther than the k-th do not matter
     fades : bool              scores decay with the age of the message, at a rate set by the run
@@ -77,14 +77,14 @@ class Kind:
     name: str
     place: str
     room: type[KindOperator] | None = None
-    stands: str = "centre"
+    message_place: str = "centre"
     wraps: bool = False
     needs_extent: bool = False
     all_keywords: bool = False
     fields: tuple[str, ...] = ()
     standing: bool = True
     windowed: bool = True
-    lasting: bool = False
+    cumulative: bool = False
     needs_ended: bool = False
     nearest: bool = False
     fades: bool = False
@@ -235,7 +235,7 @@ class Kinds:
         """The traits of all kinds."""
         return Traits(
             region=self._flags(lambda kind: kind.place == "region"),
-            box=self._flags(lambda kind: kind.place == "region" and kind.stands == "box"),
+            box=self._flags(lambda kind: kind.place == "region" and kind.message_place == "box"),
             all_keywords=self._flags(lambda kind: kind.all_keywords),
             standing=self._flags(lambda kind: kind.standing),
             needs_ended=self._flags(lambda kind: kind.needs_ended),

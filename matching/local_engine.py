@@ -108,7 +108,7 @@ class LocalEngine:
             home, assigned = np.zeros(len(mine), np.int64), np.ones(len(mine), np.bool_)
             gone = ended if kind.needs_ended else NO_MESSAGES
             batch_input = OperatorInput(boundary, messages, gone, mine, home, assigned, removed.of_kind(kind.code))
-            outputs += self._refilled(kind.code, operator.close(operator.match(batch_input).mine, []))
+            outputs += self._refilled(kind.code, operator.close(operator.match(batch_input).own_hits, []))
         work = outputs[0].work
         for output in outputs[1:]:
             work = work.plus(output.work)
@@ -117,7 +117,7 @@ class LocalEngine:
     def answer(self, code: int, request: WindowRequest) -> OperatorOutput:
         """Answer a window query of a kind, and give the answer to its operator."""
         indexes = self.shares[code]
-        body = indexes[0].merge([index.answer(request.question) for index in indexes])
+        body = indexes[0].merge([index.answer(request.query) for index in indexes])
         return self.rooms[code].answer(request.request, body)
 
     def results(self) -> ResultBatch:
@@ -147,10 +147,10 @@ class LocalEngine:
 
     def _refilled(self, code: int, first: OperatorOutput) -> list[OperatorOutput]:
         """An output and those of its refills."""
-        outputs, requests = [first], list(first.asks)
+        outputs, requests = [first], list(first.window_requests)
         while requests:
             outputs.append(self.answer(code, requests.pop(0)))
-            requests += outputs[-1].asks
+            requests += outputs[-1].window_requests
         return outputs
 
 

@@ -65,7 +65,7 @@ class WindowRequest(NamedTuple):
     """A window query in flight; the answer carries the same `request`."""
 
     request: int
-    question: WindowQuery
+    query: WindowQuery
 
 
 class Relax(NamedTuple):
@@ -106,13 +106,13 @@ class OperatorOutput(NamedTuple):
     """What an operator emits for a batch or an answer.
 
     updates : UpdateBatch     of the boundary, or late ones, boundary by boundary for each subscription
-    asks, relaxes             window queries to send; thresholds that routers must drop before one is sent
+    window_requests, relaxes  window queries to send; thresholds that routers must drop before one is sent
     raised : Thresholds       that have risen; routers and replicas may apply them late
     work : Work
     """
 
     updates: UpdateBatch = _NO_UPDATES
-    asks: tuple[WindowRequest, ...] = ()
+    window_requests: tuple[WindowRequest, ...] = ()
     relaxes: tuple[Relax, ...] = ()
     raised: Thresholds = NO_THRESHOLDS
     work: Work = Work()
@@ -121,7 +121,7 @@ class OperatorOutput(NamedTuple):
         """This output followed by a later one. O(updates)."""
         return OperatorOutput(
             concatenate([self.updates, later.updates]),
-            self.asks + later.asks,
+            self.window_requests + later.window_requests,
             self.relaxes + later.relaxes,
             concatenate([self.raised, later.raised]),
             self.work.plus(later.work),
@@ -147,19 +147,19 @@ class OperatorInput(NamedTuple):
     ended: MessageBatch
     added: SubscriptionTable
     home: Int64
-    held: Bools
+    assigned: Bools
     removed: Removals
     owned: Owned | None = None
     withheld: MessageBatch = NO_MESSAGES
 
 
 class Matched(NamedTuple):
-    """Hits of a task in a batch: `mine` for its own `KindOperator.close`, `found[t]` (a NamedTuple) for the home at
-    task t. `found` is empty for kinds without replicas.
+    """Hits of a task in a batch: `own_hits` for its own `KindOperator.close`, `hits_by_home[t]` (a NamedTuple) for
+    the home at task t; empty for kinds without replicas.
     """
 
-    mine: Any
-    found: tuple[Any, ...] = ()
+    own_hits: Any
+    hits_by_home: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class KindOperator(ABC):
         """Last batch up to which all updates of the results homed on this task are emitted, -1 if none."""
 
     @abstractmethod
-    def holds(self, numbers: Int64) -> Bools:
+    def contains(self, numbers: Int64) -> Bools:
         """bool[n]: which of these subscriptions are matched by this task or homed on it. O(n)."""
 
     @abstractmethod
@@ -236,7 +236,7 @@ class KindOperator(ABC):
             boundary, empty(MessageBatch), empty(MessageBatch), empty(SubscriptionTable), NO_SEQS, none > 0,
             Removals(NO_SEQS, none, NO_SEQS),
         )  # fmt: skip
-        self.close(self.match(batch_input).mine, [])
+        self.close(self.match(batch_input).own_hits, [])
 
     def answer(self, request: int, body: Any) -> OperatorOutput:
         """Take the merged answer of a window query, and advance its subscriptions to the last closed boundary.
@@ -264,7 +264,7 @@ class KindOperator(ABC):
         """Replicas: apply thresholds of the homes; those of an older version are ignored."""
         raise EngineError(f"{type(self).__name__}: has no replicas that take thresholds")
 
-    def sharers(self, numbers: Int64) -> Bools:
+    def replica_tasks(self, numbers: Int64) -> Bools:
         """bool[n, tasks]: which tasks may have a replica of each of these, which are homed on this task."""
         raise EngineError(f"{type(self).__name__}: has no replicas")
 
@@ -305,7 +305,7 @@ class KindOperator(ABC):
         """
 
     @abstractmethod
-    def restore(self, boundary: Boundary, state: State, home: Int64, held: Bools) -> None:
+    def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
         """Resume after a boundary; on an empty operator.
 
         state : State       rows assigned to this task or homed on it; columns as in `state`
@@ -351,7 +351,7 @@ class WindowIndex(ABC):
         """Load a whole window, as of a boundary; before any batch. `ended` as in `store`."""
 
     @abstractmethod
-    def answer(self, question: WindowQuery) -> Any:
+    def answer(self, query: WindowQuery) -> Any:
         """Answer a query from this task's messages; a NamedTuple of the kind, for `merge`.
 
         `onward` and `more` are for kinds whose operators are `matching.refill.Resuming`.
@@ -359,7 +359,7 @@ class WindowIndex(ABC):
         Raises
         ------
         EngineError
-            If `question.as_of` is no longer or not yet known, or `question.up_to` is not stored yet.
+            If `query.as_of` is no longer or not yet known, or `query.up_to` is not stored yet.
         """
 
     @classmethod

@@ -69,7 +69,7 @@ class RefillNeeded(NamedTuple):
 class RefillTarget(Protocol):
     """Owner of the results, by slot; advances them from boundary to boundary."""
 
-    def question(self, slots: Int32) -> Any:
+    def query(self, slots: Int32) -> Any:
         """Rows of a window query for these slots (a NamedTuple)."""
         ...
 
@@ -77,11 +77,11 @@ class RefillTarget(Protocol):
         """Install the answer as of a boundary. Returns its hits of later batches, as `BatchDelta.offers`, or None."""
         ...
 
-    def lead(self, past: Boundary, delta: BatchDelta, slots: Int32, /) -> tuple[UpdateBatch, RefillNeeded]:
+    def advance(self, past: Boundary, delta: BatchDelta, slots: Int32, /) -> tuple[UpdateBatch, RefillNeeded]:
         """Advance slots from one boundary to the next; those that leave in it get their last updates and are freed."""
         ...
 
-    def tell(self, boundary: Boundary, slots: Int32, before: Any) -> UpdateBatch:
+    def result_updates(self, boundary: Boundary, slots: Int32, before: Any) -> UpdateBatch:
         """Updates of slots from their results `before` to those at the boundary."""
         ...
 
@@ -99,7 +99,7 @@ class Resuming(Protocol):
         """
         ...
 
-    def came(self, slots: Int32, body: Any) -> Any:
+    def later_hits(self, slots: Int32, body: Any) -> Any:
         """Hits of an answer for slots (int32[n]) after the boundary of its query, as `BatchDelta.offers`."""
         ...
 
@@ -161,7 +161,7 @@ class RefillCoordinator:
         if self._refills:
             self._deferred.append(delta)
 
-    def pend(self, as_of: Boundary, slots: Int32, before: Any, up_to: int | None = None) -> WindowRequest:
+    def begin(self, as_of: Boundary, slots: Int32, before: Any, up_to: int | None = None) -> WindowRequest:
         """Start a refill of slots as of a boundary; `before` is their last reported results."""
         request = self.requests
         self.requests += 1
@@ -215,11 +215,11 @@ class RefillCoordinator:
         del self._refills[request]
         later = self.target.refill(refill.slots, body if refill.first is None else refill.first, refill.as_of)
         if self.resuming is not None and refill.first is not None:
-            later = concatenate([later, self.resuming.came(refill.slots, body)])
+            later = concatenate([later, self.resuming.later_hits(refill.slots, body)])
         advances = np.zeros(self.waits.shape[0], np.bool_)
         advances[refill.slots] = True
         self.waits[refill.slots] = False
-        updates, requests = [self.target.tell(refill.as_of, refill.slots, refill.before)], []
+        updates, requests = [self.target.result_updates(refill.as_of, refill.slots, refill.before)], []
         past = refill.as_of
         for delta in self._deferred:
             boundary = delta.boundary
@@ -229,11 +229,11 @@ class RefillCoordinator:
             if boundary.number <= up_to and later is not None:
                 came = (later.seq >= boundary.first_seq) & (later.seq <= boundary.last_seq) & advances[later.slot]
                 mine = mine._replace(offers=take_rows(later, came))
-            late_updates, short = self.target.lead(past, mine, refill.slots[advances[refill.slots]])
+            late_updates, short = self.target.advance(past, mine, refill.slots[advances[refill.slots]])
             updates.append(late_updates)
             advances[mine.leaving] = advances[short.slots] = False
             if short.slots.shape[0]:
-                requests.append(self.pend(boundary, short.slots, short.before, max(refill.up_to, boundary.number)))
+                requests.append(self.begin(boundary, short.slots, short.before, max(refill.up_to, boundary.number)))
             past = boundary
         oldest = min((each.as_of.number for each in self._refills.values()), default=self.closed.number)
         while self._deferred and self._deferred[0].boundary.number <= oldest:
@@ -251,7 +251,7 @@ class RefillCoordinator:
         self.closed = boundary
 
     def _query(self, request: int) -> WindowRequest:
-        refill, rows = self._refills[request], self.target.question(self._refills[request].slots)
+        refill, rows = self._refills[request], self.target.query(self._refills[request].slots)
         return WindowRequest(request, WindowQuery(refill.as_of, refill.up_to, rows, self.resuming is not None))
 
     def _query_rest(self, request: int, body: Any) -> WindowRequest:

@@ -141,7 +141,7 @@ def warm_engine(kind: Kind, name: str) -> None:
         home, assigned = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
         messages = _messages(first, _MANY_MESSAGES, ranges=False)
         operator.close(
-            operator.match(OperatorInput(boundary, messages, NO_MESSAGES, added, home, assigned, removed)).mine, []
+            operator.match(OperatorInput(boundary, messages, NO_MESSAGES, added, home, assigned, removed)).own_hits, []
         )
 
 
@@ -163,8 +163,8 @@ def _warm_window(kind: Kind, name: str | None) -> None:
             batch_input = OperatorInput(
                 boundary, messages, NO_MESSAGES, subscriptions(kind, none, 0), none, assigned[:0], removed
             )
-        for request in operator.close(operator.match(batch_input).mine, []).asks:
-            query = request.question
+        for request in operator.close(operator.match(batch_input).own_hits, []).window_requests:
+            query = request.query
         for _ in range(12 if query is not None and batch < 3 else 2):
             if query is not None:
                 index.merge([index.answer(WindowQuery(before or boundary, batch, query.rows))] * 2)

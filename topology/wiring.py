@@ -126,7 +126,7 @@ def wire(
     builder.edge("distribution", "ids", "delivery", ALL)
     for stream in ("updates", "late", "results"):
         builder.edge("query", stream, "delivery", ALL)
-    builder.edge("query", "ask", "tuples", ALL, feedback=True)
+    builder.edge("query", "window_query", "tuples", ALL, feedback=True)
     builder.edge("tuples", "partial", "aggregation", DIRECT, feedback=True)
     builder.edge("aggregation", "answer", "query", DIRECT, feedback=True)
     builder.edge("query", "relax", "distribution", ALL, feedback=True)
@@ -135,7 +135,7 @@ def wire(
     if router.signatures is not None:
         builder.edge("query", "signature", "distribution", ALL, feedback=True)
     if router.shares:
-        builder.edge("query", "found", "query", DIRECT, feedback=True)
+        builder.edge("query", "hits", "query", DIRECT, feedback=True)
     if router.replicates:
         builder.edge("distribution", "register", "query", DIRECT, feedback=True)
         builder.edge("query", "thresholds", "query", DIRECT, feedback=True)
@@ -393,7 +393,7 @@ def _wired(
     listener: str | None = None,
 ) -> Plan:
     window = Window.parse(config.window)
-    cumulative = tuple(kind.code for kind in kinds if kind.lasting)
+    cumulative = tuple(kind.code for kind in kinds if kind.cumulative)
     rows = None if config.checkpoint_every else PART_ROWS
     out = str(config.out.absolute())
     delivery = DeliveryBolt(out, window, credits, config.sink, file_rows=rows, cumulative=cumulative, listener=listener)

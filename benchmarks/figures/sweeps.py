@@ -52,7 +52,7 @@ class Asked(NamedTuple):
         """The standard case (`benchmarks.cases.make_case`) of what is asked and of what is given besides or instead."""
         own = ("kind", "subscriptions", "messages", "window", "seed", "messages_from", "rounds")
         facts = {name: getattr(self, name) for name in own} | given
-        if not self.kind.lasting:
+        if not self.kind.cumulative:
             facts["messages"] *= facts["rounds"]
         return bench_of(make_case(**facts), facts["rounds"], checked=given.get("checked"))
 

@@ -98,7 +98,7 @@ class Ledger:
         slots = self._slots.remove(number)
         np.subtract.at(self.load, self._owner[slots], self._cost[slots])
 
-    def holds(self, number: Int64) -> np.ndarray:
+    def contains(self, number: Int64) -> np.ndarray:
         """bool[n]: which of these are there."""
         return self._slots.find(number) >= 0
 

@@ -87,7 +87,7 @@ def check(
     for kind in known:
         rows = table.of_kind(kind.code)
         some = sampled(rows, of_numbers(delivered, rows.number), *_SAMPLE)
-        some = _affordable(some, stream) if kind.lasting else some
+        some = _affordable(some, stream) if kind.cumulative else some
         wanted = expected(stream, some, boundaries, max_distance, decay=model).updates
         report["by_kind"][kind.name] = {
             "exact": tally(of_numbers(delivered, some.number)) == wanted,

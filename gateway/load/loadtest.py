@@ -206,7 +206,7 @@ def load_plan(
     def costs() -> SampleCosts:
         return SampleCosts(space, sample())
 
-    cumulative, sink = tuple(kind.code for kind in kinds if kind.lasting), "count" if out is None else "parquet"
+    cumulative, sink = tuple(kind.code for kind in kinds if kind.cumulative), "count" if out is None else "parquet"
     _check_placeable(router, counts, kinds)
     return wire(
         messages,

@@ -150,7 +150,7 @@ def _met(parsed: ParsedSubscription, kind: Kind, stream: _Stream) -> int:
         return int(rows.size)
     west, south, east, north = parsed.region
     sides = [stream.west[rows], stream.south[rows], stream.east[rows], stream.north[rows]]
-    if kind.stands == "centre":
+    if kind.message_place == "centre":
         middle = (sides[0] + sides[2]) / 2, (sides[1] + sides[3]) / 2
         sides = [*middle, *middle]
     inside = (sides[1] <= north) & (sides[3] >= south)

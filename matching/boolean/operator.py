@@ -53,7 +53,7 @@ class BooleanOperator(KindOperator):
     def missed(self) -> Int64:
         return self._missed_seq
 
-    def holds(self, numbers: Int64) -> Bools:
+    def contains(self, numbers: Int64) -> Bools:
         return self.engine.contains(numbers)
 
     def match(self, batch_input: OperatorInput) -> Matched:

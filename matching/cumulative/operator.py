@@ -47,7 +47,7 @@ class CumulativeOperator(KindOperator):
     def watermark(self) -> int:
         return self._closed
 
-    def holds(self, numbers: Int64) -> Bools:
+    def contains(self, numbers: Int64) -> Bools:
         return self.engine.subscriptions.find(numbers) >= 0
 
     def match(self, batch_input: OperatorInput, /) -> Matched:
@@ -108,8 +108,8 @@ class CumulativeOperator(KindOperator):
         state.lists["best"] = Lists(offsets, {"seq": seq, "key": key})
         return state
 
-    def restore(self, boundary: Boundary, state: State, home: Int64, held: Bools) -> None:
-        mine = state.take(np.flatnonzero(held))
+    def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
+        mine = state.take(np.flatnonzero(assigned))
         best = mine.lists["best"]
         self.engine.insert(mine.table, ResultRows(best.offsets, **best.columns))
         self._closed = boundary.number

@@ -109,7 +109,7 @@ class SkylineOperator(KindOperator):
     def missed(self) -> Int64:
         return self._missed
 
-    def holds(self, numbers: Int64) -> Bools:
+    def contains(self, numbers: Int64) -> Bools:
         return self.engine.subscriptions.find(numbers) >= 0
 
     # -- a batch
@@ -158,7 +158,7 @@ class SkylineOperator(KindOperator):
         index.release(leaving[~own])
         fresh = self.engine.insert(staying)
         self._ensure_slots()
-        here = ~np.isin(batch_input.added.number, batch_input.removed.number) & batch_input.held
+        here = ~np.isin(batch_input.added.number, batch_input.removed.number) & batch_input.assigned
         self._home[fresh] = batch_input.home[here]
         fresh = fresh[self._home[fresh] == self.context.task]
         mine, mine_lost = hit_home == self.context.task, lost_home == self.context.task
@@ -180,14 +180,14 @@ class SkylineOperator(KindOperator):
         if self.refills:
             self.refills.defer(delta.of(self.refills.waits))
             delta = delta.of(~self.refills.waits)
-        updates, needed = self.lead(past, delta, _NONE.astype(np.int32))
+        updates, needed = self.advance(past, delta, _NONE.astype(np.int32))
         fresh = mine.fresh
         slots = np.concatenate([needed.slots, fresh])
         requests = ()
         if slots.shape[0]:
             self.engine.forget(slots)
             before = join_skylines([needed.before, no_skylines(fresh.shape[0])])
-            requests = (self.refills.pend(delta.boundary, slots, before),)
+            requests = (self.refills.begin(delta.boundary, slots, before),)
         return OperatorOutput(updates, requests, work=mine.work)
 
     def pass_over(self, boundary: Boundary) -> None:
@@ -208,7 +208,7 @@ class SkylineOperator(KindOperator):
         own: Any = [np.require(column, requirements=("C", "A", "W")) for column in body]
         self.engine.refill(slots, Candidates(*own), as_of.floor)
 
-    def lead(self, past: Boundary, news: BatchDelta, slots: Int32) -> tuple[UpdateBatch, RefillNeeded]:
+    def advance(self, past: Boundary, news: BatchDelta, slots: Int32) -> tuple[UpdateBatch, RefillNeeded]:
         kept, boundary, leaving = self.engine.candidates, news.boundary, news.leaving
         leaving_before = kept.skylines(leaving, past.floor)
         self.engine.forget(leaving)
@@ -216,17 +216,19 @@ class SkylineOperator(KindOperator):
         touched = np.unique(np.concatenate([offers.slot, lost_slots, kept.due(boundary.floor)])).astype(np.int32)
         before = kept.skylines(touched, past.floor)
         refill_needed = self.engine.apply(offers, lost_slots, lost_seqs, boundary.floor)
-        updates = self.tell(boundary, leaving, leaving_before)
+        updates = self.result_updates(boundary, leaving, leaving_before)
         settled = np.flatnonzero(~np.isin(touched, refill_needed))
-        updates = concatenate([updates, self.tell(boundary, touched[settled], take_skylines(before, settled))])
+        updates = concatenate(
+            [updates, self.result_updates(boundary, touched[settled], take_skylines(before, settled))]
+        )
         self.engine.subscriptions.release(leaving)
         self.engine.forget(refill_needed)
         return updates, RefillNeeded(refill_needed, take_skylines(before, np.searchsorted(touched, refill_needed)))
 
-    def question(self, slots: Int32) -> SkylineQueries:
+    def query(self, slots: Int32) -> SkylineQueries:
         return self.engine.subscriptions.queries(slots)
 
-    def tell(self, boundary: Boundary, slots: Int32, before: SkylineRows) -> UpdateBatch:
+    def result_updates(self, boundary: Boundary, slots: Int32, before: SkylineRows) -> UpdateBatch:
         """Updates from the skylines `before` to those at the boundary, row by row; leaves first. O(entries)."""
         after = self.engine.candidates.skylines(slots, boundary.floor)
         most = before.seq.shape[0] + after.seq.shape[0]
@@ -270,8 +272,8 @@ class SkylineOperator(KindOperator):
         state.lists["kept"] = entries
         return state
 
-    def restore(self, boundary: Boundary, state: State, home: Int64, held: Bools) -> None:
-        rows = np.flatnonzero(held)
+    def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
+        rows = np.flatnonzero(assigned)
         state, home = state.take(rows), home[rows]
         slots = self.engine.insert(state.table)
         self._ensure_slots()
@@ -332,8 +334,8 @@ class SkylineOperator(KindOperator):
     def _find_removed(self, batch_input: OperatorInput) -> tuple[Int32, SubscriptionTable]:
         """Slots of removed subscriptions that were here before this batch; added ones that it does not remove."""
         added, gone = batch_input.added, batch_input.removed.number
-        if not batch_input.held.all():
-            added = added.take(np.flatnonzero(batch_input.held))
+        if not batch_input.assigned.all():
+            added = added.take(np.flatnonzero(batch_input.assigned))
         known = self.engine.subscriptions.find(added.number) >= 0
         if np.any(known) or np.unique(added.number).shape[0] < len(added):
             which = added.number[known][0] if np.any(known) else "of this batch"

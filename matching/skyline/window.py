@@ -80,15 +80,15 @@ class SkylineWindow(WindowIndex):
             If that boundary is not retained.
         """
 
-    def answer(self, question: WindowQuery) -> Candidates:
+    def answer(self, query: WindowQuery) -> Candidates:
         """Useful candidates as of a boundary (`useful`); in chunks, so that memory stays bounded."""
-        rows: SkylineQueries = question.rows
+        rows: SkylineQueries = query.rows
         parts, count = [], rows.region.shape[0]
         for first in range(0, count, _CHUNK):
             chosen = np.arange(first, min(count, first + _CHUNK))
             offsets, picked = take_ragged(rows.term_offsets, chosen)
             queries = SkylineQueries(rows.region[chosen], offsets, rows.terms[picked])
-            parts.append(useful(self.candidates(queries, question.as_of)))
+            parts.append(useful(self.candidates(queries, query.as_of)))
         return joined(parts)
 
     @classmethod

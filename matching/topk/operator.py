@@ -102,7 +102,7 @@ class TopkOperator(KindOperator):
     def watermark(self) -> int:
         return self.refills.watermark
 
-    def holds(self, numbers: Int64) -> Bools:
+    def contains(self, numbers: Int64) -> Bools:
         here = self.engine.subscriptions.find(numbers) >= 0
         return here if self.replicas is None else here | self.replicas.engine.contains(numbers)
 
@@ -208,12 +208,12 @@ class TopkOperator(KindOperator):
     def resume(self, slots: Int32, body: WindowAnswers) -> WindowQueries:
         open_ = ~self._closing[slots]
         self.engine.set_thresholds(slots[open_], body.threshold[open_])
-        return self.question(slots)._replace(threshold=body.threshold)
+        return self.query(slots)._replace(threshold=body.threshold)
 
-    def came(self, slots: Int32, body: WindowAnswers) -> Offers:
+    def later_hits(self, slots: Int32, body: WindowAnswers) -> Offers:
         return _answered(slots, body, after=1)
 
-    def lead(self, past: Boundary, delta: BatchDelta, slots: Int32) -> tuple[UpdateBatch, RefillNeeded]:
+    def advance(self, past: Boundary, delta: BatchDelta, slots: Int32) -> tuple[UpdateBatch, RefillNeeded]:
         before = self.buffers.results(slots, self._k)
         last_updates, closing = [], self._slot_mask(delta.leaving)[slots]
         if delta.leaving.size:
@@ -229,7 +229,7 @@ class TopkOperator(KindOperator):
             self._unset(refill_needed.slots)
         return concatenate([*last_updates, updates]), refill_needed
 
-    def question(self, slots: Int32) -> WindowQueries:
+    def query(self, slots: Int32) -> WindowQueries:
         c = self.engine.subscriptions.columns
         offsets, picked = take_ragged_at(c.term_start[slots], c.term_count[slots])
         return WindowQueries(
@@ -237,7 +237,7 @@ class TopkOperator(KindOperator):
             c.terms[picked], c.weights[picked],
         )  # fmt: skip
 
-    def tell(self, boundary: Boundary, slots: Int32, before: ResultRows) -> UpdateBatch:
+    def result_updates(self, boundary: Boundary, slots: Int32, before: ResultRows) -> UpdateBatch:
         """The updates from an earlier result to the present one."""
         return self._difference(boundary, slots, before, self.buffers.results(slots, self._k))
 
@@ -251,7 +251,7 @@ class TopkOperator(KindOperator):
         assert self.replicas is not None, "only replicas receive thresholds"
         self.replicas.raise_thresholds(raised)
 
-    def sharers(self, numbers: Int64) -> Bools:
+    def replica_tasks(self, numbers: Int64) -> Bools:
         assert self.replicas is not None, "only replicas receive thresholds"
         c = self.engine.subscriptions.columns
         slots = self.engine.subscriptions.find(numbers)
@@ -434,9 +434,9 @@ class TopkOperator(KindOperator):
         short = np.flatnonzero(is_short)
         if short.size:
             whole = np.flatnonzero(~is_short)
-            updates = self.tell(boundary, slots[whole], before.take(whole))
+            updates = self.result_updates(boundary, slots[whole], before.take(whole))
         else:
-            updates = self.tell(boundary, slots, before)
+            updates = self.result_updates(boundary, slots, before)
         return updates, RefillNeeded(slots[short], before.take(short))
 
     def _difference(self, boundary: Boundary, slots: Int32, before: ResultRows, after: ResultRows) -> UpdateBatch:
@@ -473,7 +473,7 @@ class TopkOperator(KindOperator):
 
     def _request(self, boundary: Boundary, slots: Int32, before: ResultRows) -> WindowRequest:
         """Request the window as of a boundary for these slots."""
-        request = self.refills.pend(boundary, slots, before)
+        request = self.refills.begin(boundary, slots, before)
         self._unset(slots)
         return request
 

@@ -83,7 +83,7 @@ class Replicas:
 
     def process(self, batch_input: OperatorInput) -> tuple[list[ReplicaHits], Work]:
         """Apply the changes of a batch and match it; returns the hits for each home, in ascending seq."""
-        rows = np.flatnonzero(batch_input.held)
+        rows = np.flatnonzero(batch_input.assigned)
         self.add(batch_input.added.take(rows), batch_input.home[rows])
         self.remove(batch_input.removed.number)
         self._remember(batch_input.boundary.number, batch_input.removed.number)

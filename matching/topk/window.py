@@ -107,8 +107,8 @@ class TopkWindowIndex(WindowIndex):
         if len(messages):
             self._load(messages)
 
-    def answer(self, question: WindowQuery) -> WindowAnswers:
-        as_of, up_to, queries, onward, more = question
+    def answer(self, query: WindowQuery) -> WindowAnswers:
+        as_of, up_to, queries, onward, more = query
         known = {boundary.number: boundary for boundary in self.boundaries}
         if as_of.number not in known or up_to > self.stored_through:
             raise EngineError(

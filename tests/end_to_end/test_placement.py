@@ -148,15 +148,15 @@ def test_sample_is_the_first_messages_there_are(folder):
 class AsksItself(DkmSksRouter):
     """Broken: one task works out what it holds by itself, from the change list alone, the others go by what is told."""
 
-    def holds(self, changes, task):
-        return super().holds(changes, task) if task else self.held_by(changes.added, task)
+    def assigned_in(self, changes, task):
+        return super().assigned_in(changes, task) if task else self.assigned_to(changes.added, task)
 
 
 class ForgetsInPart(DkmSksRouter):
     """Broken: where a run goes on, every other task takes no notice of what was decided."""
 
-    def holds_again(self, table, task, told):
-        return self.held_by(table, task) if task % 2 else super().holds_again(table, task, told)
+    def assigned_on_resume(self, table, task, told):
+        return self.assigned_to(table, task) if task % 2 else super().assigned_on_resume(table, task, told)
 
 
 class Silent(PlacingSpout):

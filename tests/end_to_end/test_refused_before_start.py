@@ -142,11 +142,11 @@ def test_topology_show_refuses_what_the_run_would(etl, tmp_path, monkeypatch, ca
 
 @pytest.mark.parametrize(
     ("router", "own"),
-    [("hashing", set()), ("location", {"found"}), ("keyword", {"found", "register", "thresholds"})],
+    [("hashing", set()), ("location", {"hits"}), ("keyword", {"found", "register", "thresholds"})],
 )
 def test_topology_show_without_data_has_the_streams_of_the_router(tmp_path, monkeypatch, capsys, router, own):
     monkeypatch.chdir(tmp_path)
     code, plan = shown(capsys, "--router", router, "--query-bolts", 3)
     streams = {edge["stream"] for edge in plan["edges"]}
     assert code == 0
-    assert streams & {"found", "register", "thresholds"} == own
+    assert streams & {"hits", "register", "thresholds"} == own

@@ -98,12 +98,12 @@ class EarliestShare(WindowIndex):
 
     load = store
 
-    def answer(self, question):
-        rows, lowest, count = question.rows, [], []
-        assert question.as_of in self.known
+    def answer(self, query):
+        rows, lowest, count = query.rows, [], []
+        assert query.as_of in self.known
         for row, k in enumerate(rows.k.tolist()):
             terms = rows.terms[rows.term_offsets[row] : rows.term_offsets[row + 1]]
-            met = [pair for each in self.messages for pair in eligible(rows.region[row], terms, each, question.as_of)]
+            met = [pair for each in self.messages for pair in eligible(rows.region[row], terms, each, query.as_of)]
             lowest += [(row, *pair) for pair in sorted(met)[:k]]
             count.append(len(met))
         return Answer(rows.k, Pairs.of(lowest), np.array(count, np.int64))
@@ -138,11 +138,11 @@ class EarliestRoom(KindOperator):
     def watermark(self):
         return self.pending.watermark
 
-    def holds(self, numbers):
+    def contains(self, numbers):
         return np.isin(numbers, list(self.held))
 
     def match(self, turn):
-        rows = np.flatnonzero(turn.held & ~np.isin(turn.added.number, turn.removed.number))
+        rows = np.flatnonzero(turn.assigned & ~np.isin(turn.added.number, turn.removed.number))
         fresh = self._insert(turn.added.take(rows), turn.home[rows])
         gone = [number for number in turn.removed.number.tolist() if number in self.held]
         found = [[] for _ in range(self.site.tasks)]
@@ -165,12 +165,12 @@ class EarliestRoom(KindOperator):
         apart = self.pending.waits.copy()
         apart[fresh] = True
         slots = np.array([slot for slot in self._at_home() if not apart[slot]], np.int32)
-        updates, lacking = self.lead(past, news.of(~apart), slots)
+        updates, lacking = self.advance(past, news.of(~apart), slots)
         asking, before = np.concatenate([lacking.slots, fresh]), [*lacking.before, *([] for _ in fresh)]
-        asks = (self.pending.pend(boundary, asking, before),) if asking.size else ()
+        asks = (self.pending.begin(boundary, asking, before),) if asking.size else ()
         return OperatorOutput(updates, asks)
 
-    def lead(self, past, news, slots):
+    def advance(self, past, news, slots):
         told, lacking, before = [], [], []
         for slot in slots.tolist():
             held = self.held[slot]
@@ -194,7 +194,7 @@ class EarliestRoom(KindOperator):
         assert installed is not None, "nothing is relaxed, so no answer is early"
         return OperatorOutput(concatenate(installed[0]), tuple(installed[1]))
 
-    def question(self, slots):
+    def query(self, slots):
         return concatenate([self.held[slot].row for slot in slots.tolist()])
 
     def refill(self, slots, body, as_of):
@@ -205,7 +205,7 @@ class EarliestRoom(KindOperator):
             )
             self.held[slot].more = bool(body.count[row] > body.k[row])
 
-    def tell(self, boundary, slots, before):
+    def result_updates(self, boundary, slots, before):
         pairs = zip(slots.tolist(), before, strict=True)
         return concatenate([self._tell(boundary, slot, was, self.held[slot].kept) for slot, was in pairs])
 

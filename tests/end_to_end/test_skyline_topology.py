@@ -190,7 +190,7 @@ class ClosesEarly(Exchange):
         self.sends = sends
         for task in range(self.context.tasks):
             if task != self.context.task and sends[task, self.context.task]:
-                self.context.emit("found", Addressed(self.kind, task, batch, matched.found[task]), to=task)
+                self.context.emit("hits", Addressed(self.kind, task, batch, matched.hits_by_home[task]), to=task)
 
     def ready(self):
         for mine, _ in super().ready():
@@ -225,9 +225,7 @@ def test_skylines_without_the_owner_rule_are_found_out(broken):
 
 def test_skylines_refilled_as_of_now_are_found_out(monkeypatch):
     answer = InvertedWindow.answer
-    monkeypatch.setattr(
-        InvertedWindow, "answer", lambda self, question: answer(self, question._replace(as_of=self.boundary))
-    )
+    monkeypatch.setattr(InvertedWindow, "answer", lambda self, query: answer(self, query._replace(as_of=self.boundary)))
     assert "missing" in broken_runs() and "missing" in broken_runs(router="hashing")
 
 

@@ -194,7 +194,7 @@ def test_location_pair_that_touches_at_the_antimeridian_is_told_by_exactly_one()
         told = [
             task
             for task in range(64)
-            if router.held_by(rows, task)[0]
+            if router.assigned_to(rows, task)[0]
             and len(router.box_rows(message, task))
             and router.owned_pairs(region, message, np.zeros(1, np.int32), task)[0]
         ]

@@ -133,9 +133,9 @@ class BooleanMachine(RuleBasedStateMachine):
         if hasattr(self, "live"):
             rooms = [task.room for task in self.tasks.tasks]
             assert sum(len(room) for room in rooms) == len(self.live)
-            assert np.sum([room.holds(np.array(self.live, np.int64)) for room in rooms], axis=0).tolist() == [1] * len(
-                self.live
-            )
+            assert np.sum([room.contains(np.array(self.live, np.int64)) for room in rooms], axis=0).tolist() == [
+                1
+            ] * len(self.live)
 
 
 def machine(name: str):

@@ -78,7 +78,7 @@ class Watched(RefillCoordinator):
         if installed is None:
             self.seen = self.seen.plus(Seen(early=1))
         else:
-            more = sum(ask.question.more for ask in installed[1])
+            more = sum(ask.query.more for ask in installed[1])
             self.seen = self.seen.plus(Seen(closed - as_of, 0, len(installed[1]) - more, ended, more))
         return installed
 
@@ -180,7 +180,7 @@ class Run:
                 can.append((self._close, task))
         for asked in self.asks:
             missing = [number for number in range(_SHARES) if number not in asked[2]]
-            can += [(self._answer_part, *asked, number) for number in missing if self._knows(number, asked[1].question)]
+            can += [(self._answer_part, *asked, number) for number in missing if self._knows(number, asked[1].query)]
             can += [] if missing else [(self._answer, *asked)]
         can += [(self._relax, *each) for each in self.relaxes] + [(self._relaxed, *each) for each in self.relaxed]
         return can + [(self._raise, each) for each in self.raised]
@@ -224,9 +224,11 @@ class Run:
         home, held = added.number % self.tasks, np.ones(len(added), np.bool_)
         turn = OperatorInput(batch.boundary, messages, ended, added, home, held, batch.removed)
         matched = self.rooms[task].match(turn)
-        self.mine[task, number] = matched.mine
+        self.mine[task, number] = matched.own_hits
         for other in range(self.tasks):
-            self.found[other, number][task] = matched.found[other] if matched.found and other != task else None
+            self.found[other, number][task] = (
+                matched.hits_by_home[other] if matched.hits_by_home and other != task else None
+            )
         self.matched[task] += 1
 
     def _close(self, task: int) -> None:
@@ -236,7 +238,7 @@ class Run:
         self._follow(task, self.rooms[task].close(self.mine.pop((task, number)), found if self.shared else []))
 
     def _answer_part(self, task: int, ask: WindowRequest, parts: dict[int, Any], number: int) -> None:
-        parts[number] = self.shares[number].answer(ask.question)
+        parts[number] = self.shares[number].answer(ask.query)
 
     def _answer(self, task: int, ask: WindowRequest, parts: dict[int, Any]) -> None:
         self.asks = [each for each in self.asks if each[1] is not ask]
@@ -256,8 +258,8 @@ class Run:
         self.raised = [each for each in self.raised if each is not raised]
         self.router.learn(raised)
 
-    def _knows(self, number: int, question: WindowQuery) -> bool:
-        return max(question.as_of.number, question.up_to) <= self.shares[number].stored_through
+    def _knows(self, number: int, query: WindowQuery) -> bool:
+        return max(query.as_of.number, query.up_to) <= self.shares[number].stored_through
 
     def _follow(self, task: int, step: OperatorOutput) -> None:
         if len(step.updates):
@@ -265,7 +267,7 @@ class Run:
             latest = max(b.boundary.number for b in self.batches if b.boundary.last_seq == first)
             assert latest > self.complete[task], "told after the end"
             self.told[task].append(step.updates)
-        self.asks += [(task, ask, {}) for ask in step.asks]
+        self.asks += [(task, ask, {}) for ask in step.window_requests]
         self.relaxes += [(task, relax) for relax in step.relaxes]
         if self.router is not None and step.raised.number.size:
             self.raised.append(step.raised)

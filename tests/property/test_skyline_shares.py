@@ -155,13 +155,13 @@ def run_behind(name: str, window: Window, batches: list[Batch], lag: int) -> lis
             stored += 1
         home, held = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
         matched = room.match(OperatorInput(boundary, messages, ended, added, home, held, removed))
-        step = room.close(matched.mine, [])
-        updates, asks = [step.updates], list(step.asks)
+        step = room.close(matched.own_hits, [])
+        updates, asks = [step.updates], list(step.window_requests)
         while asks:
-            request, question = asks.pop()
-            step = room.answer(request, shares[0].merge([share.answer(question) for share in shares]))
+            request, query = asks.pop()
+            step = room.answer(request, shares[0].merge([share.answer(query) for share in shares]))
             updates.append(step.updates)
-            asks += step.asks
+            asks += step.window_requests
         told.append(Told(tally(concatenate(updates)), results_of(room)))
     return told
 
@@ -206,8 +206,8 @@ def hasty(kind: type[SkylineWindow]) -> type[SkylineWindow]:
     """Broken: answers as of the last boundary stored, whatever the question says."""
 
     class Hasty(kind):
-        def answer(self, question):
-            return super().answer(question._replace(as_of=self.boundary))
+        def answer(self, query):
+            return super().answer(query._replace(as_of=self.boundary))
 
     return Hasty
 

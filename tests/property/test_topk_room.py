@@ -216,16 +216,16 @@ def told_late(world: World, seed: int, made: type[TopkOperator] = TopkOperator) 
         rows = len(changes.added)
         everywhere = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
         turn = OperatorInput(boundary, messages, NO_MESSAGES, changes.added, *everywhere, changes.removed.of_kind(TOPK))
-        steps = [room.close(room.match(turn).mine, [])]
+        steps = [room.close(room.match(turn).own_hits, [])]
         while steps:
             step = steps.pop()
             told.append(step.updates)
-            waiting += step.asks
-            since = [ask.question.as_of.number if number < len(world.batches) - 1 else -4 for ask in waiting]
+            waiting += step.window_requests
+            since = [ask.query.as_of.number if number < len(world.batches) - 1 else -4 for ask in waiting]
             due = [at for at, asked in enumerate(since) if number - asked >= 4 or rng.random() < 0.2]
             if due:
                 ask = waiting.pop(due[0])
-                steps.append(room.answer(ask.request, share.answer(ask.question)))
+                steps.append(room.answer(ask.request, share.answer(ask.query)))
     return sum((tally(updates) for updates in told), Counter())
 
 
@@ -275,10 +275,10 @@ def test_window_asked_too_far_back_raises():
         rows = len(changes.added)
         everywhere = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
         turn = OperatorInput(boundary, messages, NO_MESSAGES, changes.added, *everywhere, changes.removed)
-        asks = room.close(room.match(turn).mine, []).asks
-        first = first or (asks[0].question if asks else None)
+        asks = room.close(room.match(turn).own_hits, []).window_requests
+        first = first or (asks[0].query if asks else None)
         while asks:
-            asks = room.answer(asks[0].request, share.answer(asks[0].question)).asks + asks[1:]
+            asks = room.answer(asks[0].request, share.answer(asks[0].query)).window_requests + asks[1:]
     assert first is not None
     with pytest.raises(EngineError, match="are stored"):
         share.answer(first)

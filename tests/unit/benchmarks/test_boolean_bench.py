@@ -239,4 +239,7 @@ def test_changes_leave_as_many_as_there_were():
     for turn in range(2):
         assert bench.time(running, turn)["subscribe_per_s"] > 0
         assert len(running.room) == 1_000
-    assert not running.room.holds(bench.case.table.number).all() and running.room.holds(bench.case.fresh.number).all()
+    assert (
+        not running.room.contains(bench.case.table.number).all()
+        and running.room.contains(bench.case.fresh.number).all()
+    )

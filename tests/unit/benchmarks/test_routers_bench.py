@@ -69,14 +69,16 @@ def test_every_placement_tells_the_same_updates_and_they_are_right(engine):
 @pytest.mark.parametrize("by", ["one", "all"])
 def test_placement_that_gives_somebody_to_nobody_is_noticed(by, monkeypatch):
     for router in (SopRouter, HashingRouter) if by == "all" else (SopRouter,):
-        monkeypatch.setattr(router, "holds_again", losing(router.holds_again))
+        monkeypatch.setattr(router, "assigned_on_resume", losing(router.assigned_on_resume))
     report = told("knn", ["hashing", "sop"], (3,), 300)
     assert not report["exact"] and report["same_updates"] == (by == "all")
 
 
 def test_placement_that_is_simulated_is_that_of_all_placed_together(monkeypatch):
-    held, holds = [], SopRouter.holds_again
-    monkeypatch.setattr(SopRouter, "holds_again", lambda self, *args: held.append(holds(self, *args)) or held[-1])
+    held, holds = [], SopRouter.assigned_on_resume
+    monkeypatch.setattr(
+        SopRouter, "assigned_on_resume", lambda self, *args: held.append(holds(self, *args)) or held[-1]
+    )
     stream = small("knn", 300)
     simulated(stream, filled(stream), "sop", 3)
     router: Any = router_of(stream, "sop", 3)

@@ -30,7 +30,7 @@ class Link:
         self.sent: list[deque[Addressed]] = [deque() for _ in range(tasks)]
 
     def emit(self, stream: str, payload: Any, *, to: int | None = None, key: int | None = None) -> None:
-        assert stream == "found" and to is not None and key is None
+        assert stream == "hits" and to is not None and key is None
         self.sent[to].append(payload)
 
 

@@ -49,7 +49,7 @@ class Feed:
         boundary = boundary._replace(number=self.room.watermark + 1)
         home, held = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
         turn = OperatorInput(boundary, messages, NO_MESSAGES, added, home, held, removed, owned)
-        return self.room.close(self.room.match(turn).mine, [])
+        return self.room.close(self.room.match(turn).own_hits, [])
 
     def process(self, *turn) -> UpdateBatch:
         return self.step(*turn).updates

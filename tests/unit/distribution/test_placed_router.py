@@ -32,7 +32,7 @@ def saved(placer) -> dict:
 
 def owners(router: PlacedRouter, change) -> np.ndarray:
     """The one task that holds each subscription added."""
-    held = np.stack([router.holds(change, task) for task in range(router.tasks)])
+    held = np.stack([router.assigned_in(change, task) for task in range(router.tasks)])
     assert np.all(held.sum(axis=0) == 1), "held by exactly one task"
     return np.argmax(held, axis=0)
 
@@ -79,7 +79,7 @@ def test_placer_goes_on_from_what_was_saved(which, seed):
     assert np.array_equal(again.ledger.load, placer.ledger.load)
     assert np.array_equal(again.ledger.owners(alive.number), placer.ledger.owners(alive.number))
     for task in range(router.tasks):
-        mine = router.holds_again(alive, task, told)
+        mine = router.assigned_on_resume(alive, task, told)
         assert np.array_equal(mine, placer.ledger.owners(alive.number) == task)
     change = changes(7, draw_subscriptions(np.random.default_rng(seed + 1), 20, following, at=80))
     assert np.array_equal(placer.follow(change).owner, again.follow(change).owner)
@@ -97,7 +97,7 @@ def test_places_are_decided_anew_for_other_tasks_or_by_another_router(which, bef
     router = router_with(which)
     again = router.placer()
     again.restore(told, alive.take(np.arange(len(alive))[::-1]))
-    held = np.stack([router.holds_again(alive, task, told) for task in range(3)])
+    held = np.stack([router.assigned_on_resume(alive, task, told) for task in range(3)])
     assert np.all(held.sum(axis=0) == 1)
     assert np.array_equal(np.argmax(held, axis=0), again.ledger.owners(alive.number)), "all tasks agree with the spout"
     cost = again.ledger.arrays()["cost"]
@@ -144,7 +144,7 @@ def test_whoever_leaves_makes_room_for_those_who_come():
 def test_change_list_without_owners_is_refused():
     router = router_with(SopRouter)
     with pytest.raises(EngineError, match=r"has no owners for .*PlacingSpout"):
-        router.holds(changes(3, draw_subscriptions(np.random.default_rng(9), 3)), 0)
+        router.assigned_in(changes(3, draw_subscriptions(np.random.default_rng(9), 3)), 0)
 
 
 def test_removal_of_a_stranger_is_refused():
@@ -159,7 +159,7 @@ def test_router_by_name_knows_nothing_of_messages_unless_told(name):
     assert isinstance(router, PlacedRouter) and isinstance(router.costs, UniformCosts)
     assert router.describe() | {"messages": 0, "query_tasks": 3, "router": name} == router.describe()
     table = draw_subscriptions(np.random.default_rng(10), 60)
-    held = np.stack([router.held_by(table, task) for task in range(3)])
+    held = np.stack([router.assigned_to(table, task) for task in range(3)])
     assert np.all(held.sum(axis=0) == 1)
     known = router_named(name, 3, SPACE, lambda: NOWHERE, costs=lambda: router_with(KopRouter).costs)
     assert known.describe()["costs_from"] == "sample"
@@ -185,4 +185,4 @@ def test_every_kind_can_be_placed():
     assert set(table.kind) == {kind.code for kind in KINDS}
     for which in ROUTERS:
         router = router_with(which, 4)
-        assert np.all(np.stack([router.held_by(table, task) for task in range(4)]).sum(axis=0) == 1)
+        assert np.all(np.stack([router.assigned_to(table, task) for task in range(4)]).sum(axis=0) == 1)

@@ -35,7 +35,7 @@ def test_location_router_sends_them_every_message_that_shares_a_keyword(kind):
         seq, *SPACE.project(lon, lat), lon, lat, lon, lat, seq, np.arange(91), words, np.ones(90, np.float32)
     )
     for task, rows in enumerate(known.route(messages)):
-        mine = set(terms[router.held_by(table, task)].tolist())
+        mine = set(terms[router.assigned_to(table, task)].tolist())
         assert mine == {0, 1}
         assert rows.tolist() == [row for row in range(90) if words[row] in mine]
 

@@ -49,14 +49,14 @@ def test_load_plan_every_router_runs_and_tells_the_same():
     ("router", "own"),
     [
         ("hashing", set()),
-        ("location", {"found"}),
-        ("keyword", {"found", "register", "thresholds"}),
-        ("prefix", {"found", "register", "thresholds"}),
+        ("location", {"hits"}),
+        ("keyword", {"hits", "register", "thresholds"}),
+        ("prefix", {"hits", "register", "thresholds"}),
     ],
 )
 def test_load_plan_has_the_router_asked_for_and_its_streams(router, own):
     plan = plan_of(router, LOAD)
-    assert streams(plan) & {"found", "register", "thresholds"} == own
+    assert streams(plan) & {"hits", "register", "thresholds"} == own
     for name in ("distribution", "query"):
         assert pickle.loads(plan.component(name).template).router.name == router  # noqa: S301 - our own bytes
 

@@ -54,7 +54,7 @@ class Keeper:
         self.short = dict(short or {})
         self.led: list[tuple[int, list[int]]] = []
 
-    def question(self, slots):
+    def query(self, slots):
         return Rows(slots)
 
     def refill(self, slots, body: Body, as_of):
@@ -62,7 +62,7 @@ class Keeper:
             self.held[slot] = set(body.held[slot])
         return body.later
 
-    def lead(self, past, news, slots):
+    def advance(self, past, news, slots):
         assert news.boundary.number == past.number + 1, "boundary by boundary"
         self.led.append((news.boundary.number, slots.tolist()))
         before = {slot: frozenset(self.held[slot]) for slot in slots.tolist()}
@@ -79,12 +79,12 @@ class Keeper:
                 lacking.append(slot)
                 del self.short[slot]
                 continue
-            told.append(self.tell(news.boundary, np.array([slot], np.int32), [before[slot]]))
+            told.append(self.result_updates(news.boundary, np.array([slot], np.int32), [before[slot]]))
             if slot in news.leaving:
                 del self.held[slot]
         return _joined(told), RefillNeeded(np.array(lacking, np.int32), [before[slot] for slot in lacking])
 
-    def tell(self, boundary, slots, before):
+    def result_updates(self, boundary, slots, before):
         rows = []
         for slot, had in zip(slots.tolist(), before, strict=True):
             rows += [(slot, seq, LEAVE) for seq in sorted(had - self.held[slot])]
@@ -116,7 +116,7 @@ class Resumer(Keeper):
         self.resumed.append(slots.tolist())
         return Rows(slots)
 
-    def came(self, slots, body: Body):
+    def later_hits(self, slots, body: Body):
         return body.later
 
 
@@ -139,9 +139,9 @@ class Run:
             BatchDelta(boundary, offers(*pairs), slots(*leaving), slots(*(one for one, _ in lost)), gone)
         )
 
-    def pend(self, *who: int, before: list | None = None) -> WindowRequest:
+    def begin(self, *who: int, before: list | None = None) -> WindowRequest:
         nothing = [frozenset()] * len(who) if before is None else before
-        return self.pending.pend(self.pending.closed, slots(*who), nothing)
+        return self.pending.begin(self.pending.closed, slots(*who), nothing)
 
     def install(self, request: int, held: dict[int, set[int]], later: Offers | None = None, up_to: int = -1):
         """(updates, asks, slots that have caught up), in plain Python."""
@@ -166,9 +166,9 @@ def test_pending_nobody_keeps_nothing():
 def test_pending_answer_leads_through_what_was_put_by_one_difference_a_boundary():
     run = Run()
     run.close()
-    ask = run.pend(1, 2, before=[frozenset({3}), frozenset()])
-    assert (ask.request, ask.question.as_of, ask.question.up_to) == (0, bound(0), 0)
-    assert ask.question.rows.slot.tolist() == [1, 2]
+    ask = run.begin(1, 2, before=[frozenset({3}), frozenset()])
+    assert (ask.request, ask.query.as_of, ask.query.up_to) == (0, bound(0), 0)
+    assert ask.query.rows.slot.tolist() == [1, 2]
     assert run.pending.watermark == -1 and run.pending and run.pending.waits.nonzero()[0].tolist() == [1, 2]
     run.close((1, 11), (2, 12))
     run.close(lost=[(1, 11)])
@@ -189,7 +189,7 @@ def test_pending_answer_leads_through_what_was_put_by_one_difference_a_boundary(
 def test_pending_answer_at_once_tells_of_the_boundary_asked_about_alone():
     run = Run()
     run.close()
-    run.pend(4)
+    run.begin(4)
     told, asks, caught_up = run.install(0, {4: {7}})
     assert (told, asks, caught_up) == ([(0, 4, 7, 1)], [], [4])
     assert run.keeper.led == [] and run.pending.watermark == 0
@@ -198,7 +198,7 @@ def test_pending_answer_at_once_tells_of_the_boundary_asked_about_alone():
 def test_pending_answer_to_what_was_not_asked_raises():
     run = Run()
     run.close()
-    run.pend(1)
+    run.begin(1)
     run.install(0, {1: set()})
     for request in (0, 1):
         with pytest.raises(EngineError, match=f"request {request}, for which no refill waits"):
@@ -209,10 +209,10 @@ def test_pending_answer_up_to_a_later_batch_stands_for_what_was_put_by_until_the
     """Routers kept messages back up to batch 2; from then on what was put by is complete."""
     run = Run()
     run.close()
-    run.pend(1)
+    run.begin(1)
     ask = run.pending.extend(0, 2)
-    assert (ask.question.as_of.number, ask.question.up_to) == (0, 2)
-    assert run.pending.extend(0, 1).question.up_to == 2, "never less than has been asked before"
+    assert (ask.query.as_of.number, ask.query.up_to) == (0, 2)
+    assert run.pending.extend(0, 1).query.up_to == 2, "never less than has been asked before"
     run.close((1, 11), lost=[(1, 2)])
     run.close((1, 25))
     run.close((1, 31))
@@ -229,7 +229,7 @@ def test_pending_answer_up_to_a_later_batch_stands_for_what_was_put_by_until_the
 def test_pending_answer_before_its_time_is_kept_until_the_last_batch_it_speaks_of():
     run = Run()
     run.close()
-    run.pend(1)
+    run.begin(1)
     run.pending.extend(0, 3)
     body = Body({1: {2}}, offers((1, 15), (1, 35)))
     run.close((1, 15))
@@ -248,7 +248,7 @@ def test_pending_answers_before_their_time_are_handed_out_as_theirs_comes():
     run = Run()
     run.close()
     for slot, up_to in ((1, 2), (2, 1), (3, 2)):
-        run.pend(slot)
+        run.begin(slot)
         run.pending.extend(slot - 1, up_to)
         assert run.pending.install(slot - 1, Body({slot: set()}, offers())) is None
     run.close()
@@ -261,13 +261,13 @@ def test_pending_answers_before_their_time_are_handed_out_as_theirs_comes():
 def test_pending_again_on_the_way_asks_as_of_there_and_tells_nothing_of_it():
     run = Run(short={1: 2})
     run.close()
-    run.pend(1, 2)
+    run.begin(1, 2)
     run.close((1, 11), (2, 12))
     run.close((1, 21), (2, 22))
     run.close((1, 31), (2, 32))
     told, (ask,), caught_up = run.install(0, {1: {1}, 2: {2}})
-    assert (ask.request, ask.question.as_of, ask.question.up_to) == (1, bound(2), 2)
-    assert ask.question.rows.slot.tolist() == [1]
+    assert (ask.request, ask.query.as_of, ask.query.up_to) == (1, bound(2), 2)
+    assert ask.query.rows.slot.tolist() == [1]
     assert [row for row in told if row[1] == 1] == [(0, 1, 1, 1), (1, 1, 11, 1)]
     assert [row[0] for row in told if row[1] == 2] == [0, 1, 2, 3] and caught_up == [2]
     assert run.pending.watermark == 1 and run.pending.waits.nonzero()[0].tolist() == [1]
@@ -283,12 +283,12 @@ def test_pending_again_within_what_an_answer_says_asks_up_to_there_again():
     """What routers kept back is not put by: the second answer must say it, too."""
     run = Run(short={1: 1})
     run.close()
-    run.pend(1)
+    run.begin(1)
     run.pending.extend(0, 3)
     for _ in range(4):
         run.close()
     _, (ask,), caught_up = run.install(0, {1: set()}, offers((1, 15), (1, 35)))
-    assert (ask.question.as_of.number, ask.question.up_to) == (1, 3) and caught_up == []
+    assert (ask.query.as_of.number, ask.query.up_to) == (1, 3) and caught_up == []
     told, _, _ = run.install(ask.request, {1: {15}}, offers((1, 35)))
     assert told == [(1, 1, 15, 1), (3, 1, 35, 1)]
 
@@ -296,7 +296,7 @@ def test_pending_again_within_what_an_answer_says_asks_up_to_there_again():
 def test_pending_unsubscribed_while_waiting_is_told_to_its_end():
     run = Run()
     run.close()
-    run.pend(1, 2)
+    run.begin(1, 2)
     run.close((1, 11), (2, 12))
     run.close((2, 22), leaving=[1])
     run.close((2, 32))
@@ -310,12 +310,12 @@ def test_pending_unsubscribed_while_waiting_is_told_to_its_end():
 def test_pending_slot_given_to_another_sees_nothing_of_its_predecessor():
     run = Run()
     run.close()
-    run.pend(1)
-    run.pend(2)
+    run.begin(1)
+    run.begin(2)
     run.close((1, 11), leaving=[1])
     run.install(0, {1: set()})
     run.close((2, 21))
-    run.pend(1)  # somebody new, in the same slot; 2 waits still, so nothing has been thrown away
+    run.begin(1)  # somebody new, in the same slot; 2 waits still, so nothing has been thrown away
     assert run.kept == [1, 2]
     run.close((1, 31))
     told, _, _ = run.install(2, {1: {22}})
@@ -327,8 +327,8 @@ def test_pending_slot_given_to_another_sees_nothing_of_its_predecessor():
 def test_pending_not_matched_takes_all_from_an_answer_that_speaks_of_every_batch_closed():
     run = Run(resuming=True)
     run.close()
-    ask = run.pend(1)
-    assert ask.question.onward and not ask.question.more
+    ask = run.begin(1)
+    assert ask.query.onward and not ask.query.more
     run.close()
     run.close()
     # the window is ahead: batch 3 is still to be closed here, and will be matched
@@ -340,13 +340,13 @@ def test_pending_not_matched_takes_all_from_an_answer_that_speaks_of_every_batch
 def test_pending_not_matched_asks_once_more_for_batches_closed_since():
     run = Run(resuming=True)
     run.close()
-    run.pend(1, 2)
+    run.begin(1, 2)
     for _ in range(3):
         run.close()
     told, (ask,), caught_up = run.install(0, {1: {2}, 2: set()}, offers((1, 11), (2, 12)), up_to=1)
     assert (told, caught_up, run.resumed) == ([], [], [[1, 2]])
-    assert ask.request == 0 and ask.question.more and not ask.question.onward
-    assert (ask.question.as_of, ask.question.up_to) == (bound(1), 3)
+    assert ask.request == 0 and ask.query.more and not ask.query.onward
+    assert (ask.query.as_of, ask.query.up_to) == (bound(1), 3)
     assert run.pending.waits[[1, 2]].all() and run.pending.watermark == -1
     assert run.pending.asked == 2, "the same two"
     run.close((1, 41))
@@ -366,10 +366,10 @@ def test_pending_not_matched_asks_once_more_for_batches_closed_since():
 def test_pending_not_matched_answered_as_of_the_boundary_alone_asks_for_all_since():
     run = Run(resuming=True)
     run.close()
-    run.pend(1)
+    run.begin(1)
     run.close()
     _, (ask,), _ = run.install(0, {1: {2}}, offers(), up_to=0)
-    assert (ask.question.as_of, ask.question.up_to) == (bound(0), 1)
+    assert (ask.query.as_of, ask.query.up_to) == (bound(0), 1)
     told, _, caught_up = run.install(0, {}, offers((1, 11)), up_to=1)
     assert told == [(0, 1, 2, 1), (1, 1, 11, 1)] and caught_up == [1]
 
@@ -378,7 +378,7 @@ def test_pending_not_matched_answer_that_speaks_of_less_than_it_was_asked_raises
     run = Run(resuming=True)
     run.close()
     run.close()
-    run.pend(1)
+    run.begin(1)
     run.close()
     with pytest.raises(EngineError, match="request 0 as of batch 1 up to 0"):
         run.install(0, {1: {2}}, offers(), up_to=0)
@@ -387,14 +387,14 @@ def test_pending_not_matched_answer_that_speaks_of_less_than_it_was_asked_raises
 def test_pending_not_matched_runs_short_again_on_the_way_and_is_asked_for_whole():
     run = Run(short={1: 2}, resuming=True)
     run.close()
-    run.pend(1, 2)
+    run.begin(1, 2)
     for _ in range(3):
         run.close()
     run.install(0, {1: {2}, 2: set()}, offers((1, 11)), up_to=1)
     run.close((1, 41), (2, 42))
     told, (ask,), caught_up = run.install(0, {}, offers((1, 31), (2, 32)), up_to=3)
     assert told == [(0, 1, 2, 1), (1, 1, 11, 1), (3, 2, 32, 1), (4, 2, 42, 1)] and caught_up == [2]
-    assert ask.question.as_of == bound(2) and ask.question.onward and not ask.question.more
+    assert ask.query.as_of == bound(2) and ask.query.onward and not ask.query.more
     told, _, caught_up = run.install(ask.request, {1: {11}}, offers((1, 31), (1, 41)), up_to=4)
     assert told == [(2, 1, 2, -1), (3, 1, 31, 1), (4, 1, 41, 1)] and caught_up == [1]
     assert not run.pending and run.kept == []
@@ -403,7 +403,7 @@ def test_pending_not_matched_runs_short_again_on_the_way_and_is_asked_for_whole(
 def test_pending_not_matched_unsubscribed_while_the_rest_is_asked_for_is_told_to_its_end():
     run = Run(resuming=True)
     run.close()
-    run.pend(1, 2)
+    run.begin(1, 2)
     run.close()
     run.install(0, {1: {2}, 2: set()}, offers(), up_to=0)
     run.close((2, 21), leaving=[1])
@@ -414,8 +414,8 @@ def test_pending_not_matched_unsubscribed_while_the_rest_is_asked_for_is_told_to
 def test_pending_not_matched_and_answered_before_its_time_is_kept_until_then():
     run = Run(resuming=True)
     run.close()
-    run.pend(1)
-    assert run.pending.extend(0, 2).question.onward
+    run.begin(1)
+    assert run.pending.extend(0, 2).query.onward
     run.close()
     body = Body({1: {2}}, offers((1, 11), (1, 21), (1, 31)), 3)
     assert run.pending.install(0, body) is None
@@ -430,7 +430,7 @@ def test_pending_several_blocks_are_led_each_from_its_own_boundary(order):
     run, told = Run(), {}
     for slot in (1, 2, 3):
         run.close(*((other, 10 * slot + other - 10) for other in range(1, slot)))
-        run.pend(slot)
+        run.begin(slot)
     run.close((1, 31), (2, 32), (3, 33))
     assert run.pending.watermark == -1 and run.kept == [1, 2, 3]
     answered: set[int] = set()
@@ -451,7 +451,7 @@ def test_pending_thousand_times_leaves_nothing_behind():
     run = Run()
     for number in range(1000):
         run.close(*((slot, 10 * number + slot) for slot in range(number % 5)))
-        run.pend(number % 5)
+        run.begin(number % 5)
         if number % 5 == 4:
             for request in range(number - 4, number + 1):
                 told, _, _ = run.install(request, {request % 5: set()})
@@ -466,8 +466,8 @@ def test_pending_begun_behind_a_boundary_goes_on_from_there():
     run = Run()
     run.pending.start_at(bound(6))
     assert run.pending.watermark == 6
-    ask = run.pend(1)
-    assert ask.question.as_of == bound(6) and run.pending.watermark == 5
+    ask = run.begin(1)
+    assert ask.query.as_of == bound(6) and run.pending.watermark == 5
     run.close((1, 71))
     told, _, _ = run.install(ask.request, {1: {60}})
     assert told == [(6, 1, 60, 1), (7, 1, 71, 1)]
@@ -476,7 +476,7 @@ def test_pending_begun_behind_a_boundary_goes_on_from_there():
 def test_pending_makes_room_for_slots_and_keeps_who_waits():
     run = Run()
     run.close()
-    run.pend(7)
+    run.begin(7)
     run.pending.ensure_slots(4)
     run.pending.ensure_slots(100)
     assert run.pending.waits.nonzero()[0].tolist() == [7] and run.pending.waits.size == 100

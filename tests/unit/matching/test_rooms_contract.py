@@ -62,13 +62,13 @@ def turn_of(boundary: Boundary, messages: MessageBatch, added=NOBODY, removed=NO
 
 
 def step_of(room: KindOperator, turn: OperatorInput):
-    return room.close(room.match(turn).mine, [])
+    return room.close(room.match(turn).own_hits, [])
 
 
 def test_room_with_nobody_in_it_has_nothing_to_say(kind, room):
     numbers = np.array([0, 7])
     assert (len(room), room.watermark) == (0, -1)
-    assert room.holds(numbers).tolist() == [False, False] and room.met.size == 0
+    assert room.contains(numbers).tolist() == [False, False] and room.met.size == 0
     assert [column.shape[0] for column in room.claims(numbers)] == [0, 0]
     assert len(room.results()) == 0 and len(room.state().table) == 0
     assert isinstance(json.dumps(room.report()), str)
@@ -76,7 +76,7 @@ def test_room_with_nobody_in_it_has_nothing_to_say(kind, room):
     rng = np.random.default_rng(0)
     for number, messages in enumerate((batch_of(rng, 0), NO_MESSAGES, batch_of(rng, 2).take(np.array([3])))):
         step = step_of(room, turn_of(boundary_of(number), messages))
-        assert len(step.updates) == 0 and step.asks == () == step.relaxes and step.raised.number.size == 0
+        assert len(step.updates) == 0 and step.window_requests == () == step.relaxes and step.raised.number.size == 0
         assert room.watermark == number and room.met.size == 0
     assert len(room.results()) == 0 and len(room.state().table) == 0
 
@@ -105,7 +105,7 @@ def test_room_removal_of_who_is_not_here_is_passed_over(kind):
     rng, alone = np.random.default_rng(3), LocalEngine([kind], SPACE, WINDOW, fading=FADING)
     alone.process(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, [1, 2]), NOTHING)
     alone.process(boundary_of(1), batch_of(rng, 1), NOBODY, removals_of(kind, 9, 1, at=25))
-    assert len(alone.room) == 1 and alone.room.holds(np.array([1, 2, 9])).tolist() == [False, True, False]
+    assert len(alone.room) == 1 and alone.room.contains(np.array([1, 2, 9])).tolist() == [False, True, False]
     step = alone.process(boundary_of(2), batch_of(rng, 2), NOBODY, removals_of(kind, 1, at=45))
     assert len(alone.room) == 1 and set(step.updates.number.tolist()) <= {2}
 
@@ -120,7 +120,7 @@ def test_room_subscription_added_and_removed_in_one_batch_is_gone_behind_it(kind
         told = tally(alone.process(boundary, messages, added, removed).updates)
         assert told == tally(oracle.advance(boundary, messages, added, removed, extras_of(messages)))
         assert len(alone.room) == 2 * (number + 1)
-        assert alone.room.holds(np.arange(10 * number + 10)).tolist() == ([False] * 8 + [True] * 2) * (number + 1)
+        assert alone.room.contains(np.arange(10 * number + 10)).tolist() == ([False] * 8 + [True] * 2) * (number + 1)
     assert len(alone.states()[kind.code].table) == 8
 
 
@@ -171,7 +171,7 @@ def test_room_that_everybody_has_left_is_as_new(kind):
         told.append(sum(wanted.values()))
         if number in (2, 3):
             assert len(alone.room) == 0 == len(alone.results()) == len(alone.room.state().table)
-            assert not alone.room.holds(np.arange(20)).any()
+            assert not alone.room.contains(np.arange(20)).any()
     assert told[3] == 0 < min(told[0], told[4])
 
 
@@ -200,15 +200,15 @@ def test_room_is_complete_through_what_it_has_told(kind):
         if share is not None:
             share.store(boundary, messages, NO_MESSAGES.seq)
         step = step_of(room, turn_of(boundary, messages, added))
-        asks += step.asks
+        asks += step.window_requests
         told += tally(step.updates)
         assert room.watermark == (number if share is None or number < 2 else 1)
     assert (len(asks) > 0) == kind.windowed
     for ask in asks:
         assert share is not None and told != wanted
-        step = room.answer(ask.request, share.merge([share.answer(ask.question)]))
+        step = room.answer(ask.request, share.merge([share.answer(ask.query)]))
         told += tally(step.updates)
-        asks += step.asks
+        asks += step.window_requests
     assert told == wanted and sum(told.values()) > 0
     assert room.watermark == 5
 
@@ -235,9 +235,9 @@ def test_room_that_was_passed_over_goes_on_with_whoever_comes(kind, shorter):
         else:
             step = step_of(room, turn_of(boundary, messages, added, removed))
             told = tally(step.updates)
-            for ask in step.asks:
+            for ask in step.window_requests:
                 assert share is not None
-                told += tally(room.answer(ask.request, share.merge([share.answer(ask.question)])).updates)
+                told += tally(room.answer(ask.request, share.merge([share.answer(ask.query)])).updates)
             assert told == wanted
             told_in_all += sum(told.values())
         assert room.watermark == number
@@ -300,7 +300,7 @@ def test_room_keeps_no_result_of_who_is_at_home_elsewhere(kind):
     for number in range(3):
         added = subscriptions_of(rng, kind, np.arange(10) if number == 0 else [])
         step = step_of(room, turn_of(boundary_of(number), batch_of(rng, number), added, home=1))
-        assert len(step.updates) == 0 and step.asks == () and room.watermark == number
+        assert len(step.updates) == 0 and step.window_requests == () and room.watermark == number
     assert len(room.results()) == 0 and len(room.state().table) == 0
 
 

@@ -91,7 +91,7 @@ def test_home_of_a_skyline_is_one_of_its_holders_and_owners_of_what_it_wants_hol
     for router in (HashingRouter(tasks), router_of("location", tasks, 3)):
         home, held = router.homes_of(table)
         assert np.all(held[np.arange(len(table)), home])
-        assert np.array_equal(held.sum(axis=0), [router.held_by(table, task).sum() for task in range(tasks)])
+        assert np.array_equal(held.sum(axis=0), [router.assigned_to(table, task).sum() for task in range(tasks)])
         assert np.unique(home).size == tasks
         if isinstance(router, LocationRouter):
             messages, pairs = turns[0].messages, 0
@@ -149,9 +149,9 @@ def answers_of(restored_as: int | None) -> list:
             bolt.execute(Delivery("window", "distribution", 0, Part(turn.boundary, mine, ended)))
     merged = []
     for kind, rows in ((SKYLINE, everything), (TOPK, best)):
-        question = WindowQuery(as_of, as_of.number, rows)
+        query = WindowQuery(as_of, as_of.number, rows)
         for bolt in bolts:
-            bolt.execute(Delivery("ask", "query", 0, Addressed(kind, 0, 0, question)))
+            bolt.execute(Delivery("window_query", "query", 0, Addressed(kind, 0, 0, query)))
         merged.append(KINDS[kind].window().merge([context.emitted[-1].body for context in contexts]))
     return merged
 
@@ -177,4 +177,4 @@ def test_tuple_bolt_without_a_window_for_skylines_says_so():
     rows = SkylineQueries(np.zeros((1, 4)), np.array([0, 1]), np.zeros(1, np.int32))
     ask = Addressed(SKYLINE, 0, 0, WindowQuery(Boundary(0, 0, 0, 0), 0, rows))
     with pytest.raises(EngineError, match="kind skyline queries .* `used_kinds`"):
-        bolt.execute(Delivery("ask", "query", 0, ask))
+        bolt.execute(Delivery("window_query", "query", 0, ask))

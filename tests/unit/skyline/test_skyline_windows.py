@@ -49,9 +49,9 @@ def test_answers_of_shares_merge_to_what_is_of_use_of_the_whole(name, recipe):
             share.store(step.boundary, step.messages.take(mine), ended)
     queries = make_queries(recipe, 1, 60)
     for as_of in whole.known:
-        question = WindowQuery(as_of, as_of.number, queries)
-        merged = rows_of(kind.merge([share.answer(question) for share in shares]))
-        assert merged == rows_of(kind.merge([whole.answer(question)]))
+        query = WindowQuery(as_of, as_of.number, queries)
+        merged = rows_of(kind.merge([share.answer(query) for share in shares]))
+        assert merged == rows_of(kind.merge([whole.answer(query)]))
         for row, got in enumerate(merged):
             first, last = queries.term_offsets[row : row + 2]
             rows = model.candidates(queries.region[row].tolist(), queries.terms[first:last].tolist(), as_of)

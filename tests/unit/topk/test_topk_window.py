@@ -60,9 +60,9 @@ def make_question(
     return WindowQuery(as_of, up_to, WindowQueries(np.arange(rows), x, y, alpha, rank, offsets, flat, weights))
 
 
-def expected(batches: list[tuple[Boundary, MessageBatch]], question: WindowQuery) -> list[tuple[float, set]]:
+def expected(batches: list[tuple[Boundary, MessageBatch]], query: WindowQuery) -> list[tuple[float, set]]:
     """For each row its threshold and the (seq, life, score, after) it should be told, looking at every message."""
-    as_of, up_to, asked, onward, more = question
+    as_of, up_to, asked, onward, more = query
     known = {boundary.number: boundary for boundary, _ in batches}
     last_seq = known[max(max(known) if onward else up_to, as_of.number)].last_seq
     told = []
@@ -103,14 +103,14 @@ def expected(batches: list[tuple[Boundary, MessageBatch]], question: WindowQuery
     return told
 
 
-def answered(index, question: WindowQuery) -> list[tuple[float, set]]:
+def answered(index, query: WindowQuery) -> list[tuple[float, set]]:
     """What an index answers, in the form of `expected`; no message is told twice."""
-    answers = index.answer(question)
-    last = index.boundaries[-1].number if question.onward else max(question.up_to, question.as_of.number)
+    answers = index.answer(query)
+    last = index.boundaries[-1].number if query.onward else max(query.up_to, query.as_of.number)
     assert (answers.up_to, answers.last_seq) == next(
         (boundary.number, boundary.last_seq) for boundary in index.boundaries if boundary.number == last
     )
-    assert answers.rank.tolist() == question.rows.rank.tolist()
+    assert answers.rank.tolist() == query.rows.rank.tolist()
     told = []
     for r in range(answers.rank.size):
         mine = slice(answers.offsets[r], answers.offsets[r + 1])
@@ -403,8 +403,8 @@ def test_take_rows_keeps_order_and_terms():
 class ForgetsTies(window_ring.InvertedRing):
     """Broken: leaves out what equals the threshold, once there are enough."""
 
-    def answer(self, question):
-        answers = super().answer(question)
+    def answer(self, query):
+        answers = super().answer(query)
         tied = np.flatnonzero(answers.score == answers.threshold[np.repeat(np.arange(6), np.diff(answers.offsets))])
         answers.score[tied[1:]] -= 1e-9
         return answers
