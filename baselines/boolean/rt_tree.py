@@ -30,10 +30,11 @@ from matching.boolean.engine import BooleanEngine
 from matching.model import Int32, Int64
 from matching.njit import njit_no_refcount
 from matching.space import Space
+from matching.storage.cell_match import longer
 from matching.storage.prefetch import prefetch
 from matching.storage.region_messages import Messages
 from matching.storage.region_subscriptions import all_terms_in, region_meets
-from matching.storage.slots import as_input, grown, longer
+from matching.storage.slots import as_input, grown_length, resized
 
 #: Children of a node, and entries of a leaf: one bit each of a mask.
 FANOUT = 32
@@ -85,7 +86,8 @@ class RtTree(BooleanEngine):
 
     def _post(self, slots: Int32) -> None:
         """Amortised O(log(n)**2) a subscription."""
-        self._place = grown(self._place, self.subscriptions.slots.capacity, _NOBODY)
+        if self.subscriptions.slots.capacity > self._place.shape[0]:
+            self._place = resized(self._place, self.subscriptions.slots.capacity, _NOBODY)
         slots = slots[self.subscriptions.columns.start[slots] >= 0]
         kept, count = self._tree.shape[0], slots.shape[0]
         while kept > 0 and self._tree[kept - 1, LIVE] < 2 * count:
@@ -131,8 +133,9 @@ class RtTree(BooleanEngine):
         self._tree = np.concatenate([self._tree, tree])
 
     def _put(self, name: str, start: int, rows: np.ndarray) -> None:
-        end = start + rows.shape[0]
-        pool = self._pools[name] = grown(self._pools[name], end)
+        pool, end = self._pools[name], start + rows.shape[0]
+        if end > pool.shape[0]:
+            pool = self._pools[name] = resized(pool, grown_length(pool.shape[0], end))
         pool[start:end] = rows
 
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
@@ -320,7 +323,10 @@ def _match(messages, first_row, forest, columns, out_slot, out_row):
                 behind = pending[waiting, 4]
                 mask, last = _children(forest, node, terms, alive, pending[waiting, 3], behind)
                 # Capacity for all its children; masks have no bits beyond the last one, so no other bound is needed.
-                pending = longer(pending, waiting + FANOUT)
+                if waiting + FANOUT > pending.shape[0]:
+                    more = np.empty((2 * pending.shape[0], 5), np.int64)
+                    more[: pending.shape[0]] = pending
+                    pending = more
                 slots = longer(slots, count + FANOUT)
                 for bit in range(FANOUT):
                     if not mask >> np.uint32(bit) & np.uint32(1):

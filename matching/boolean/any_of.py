@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from matching.model import KEYWORDS_BY_KIND, UNKNOWN_TERM, Int32, Int64, MessageBatch, SubscriptionTable
-from matching.storage.slots import grown
+from matching.storage.slots import resized
 
 if TYPE_CHECKING:
     from matching.boolean.engine import BooleanEngine
@@ -39,7 +39,8 @@ class AnyOf:
         position = np.arange(row.shape[0]) - first
         known = table.terms != UNKNOWN_TERM
         row, position = row[known], position[known]
-        self.count = grown(self.count, int(slots.max(initial=-1)) + 1)
+        if int(slots.max(initial=-1)) >= self.count.shape[0]:
+            self.count = resized(self.count, max(2 * self.count.shape[0], int(slots.max()) + 1))
         self.count[slots] = np.bincount(row, minlength=len(table))
         columns = {name: getattr(table, name)[row] for name in ("kind", "at", "x", "y", "region", "k", "alpha")}
         self.parts.insert(

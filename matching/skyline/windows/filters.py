@@ -16,7 +16,6 @@ from numba import njit
 
 from matching.model import Int64
 from matching.njit import njit_no_refcount
-from matching.storage.slots import resized
 
 #: Fingerprint bits, as in the paper; 0 is no fingerprint.
 _MASK = 1023
@@ -52,7 +51,9 @@ def new_filters() -> Filters:
 def grown(filters: Filters, words: int) -> Filters:
     """A copy with capacity for `words` more."""
     used = int(filters.meta[POOL_END])
-    return filters._replace(words=resized(filters.words, used + used // 4 + words))
+    larger = np.zeros(used + used // 4 + words, np.int64)
+    larger[:used] = filters.words[:used]
+    return filters._replace(words=larger)
 
 
 @njit(cache=True, nogil=True)
