@@ -29,8 +29,8 @@ class Unpacked(Protocol):
 
 
 def compression_of(start: bytes) -> str:
-    """gzip, zstd or "", by the first four bytes of a file."""
-    return "gzip" if start[:2] == b"\x1f\x8b" else "zstd" if start == b"\x28\xb5\x2f\xfd" else ""
+    """gzip, zstd or "", by the first four bytes of a file. The third of gzip is its method: there is one."""
+    return "gzip" if start[:3] == b"\x1f\x8b\x08" else "zstd" if start == b"\x28\xb5\x2f\xfd" else ""
 
 
 def unpacked(file: BinaryIO, compression: str) -> Unpacked:

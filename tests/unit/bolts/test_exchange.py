@@ -85,7 +85,7 @@ def test_exchange_closes_in_order_once_everybody_who_holds_has_spoken():
     one.put(1, matched(1, 0))
     one.receive(Addressed(4, 0, 1, Finds(np.arange(1), 1, 1)), 1)
     one.receive(Addressed(4, 0, 0, Finds(np.arange(1), 0, 2)), 2)
-    assert closed(one) == [] and "'found' from sender 1" in one.inputs.missing()
+    assert closed(one) == [] and "'hits' from sender 1" in one.inputs.missing()
     one.receive(Addressed(4, 0, 0, Finds(np.arange(1), 0, 1)), 1)
     assert closed(one) == [("own 0", [(0, 1), (0, 2)])]
     one.receive(Addressed(4, 0, 1, Finds(np.arange(1), 1, 2)), 2)

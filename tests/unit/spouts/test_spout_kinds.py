@@ -54,7 +54,9 @@ def test_scan_kinds_tables_ask_by_their_kind_column_alone(tmp_path):
     assert scan_kinds(ASKED, [tmp_path / "with"]) == ("skyline", "topk")
 
 
-@pytest.mark.parametrize("content", [None, b"PAR1 and nothing else", b"\x1f\x8b broken", b"\x28\xb5\x2f\xfd broken"])
+@pytest.mark.parametrize(
+    "content", [None, b"PAR1 and nothing else", b"\x1f\x8b\x08 broken", b"\x28\xb5\x2f\xfd broken"]
+)
 def test_scan_kinds_files_that_cannot_be_read_may_ask_for_anything(tmp_path, content):
     path = tmp_path / "file"
     if content is not None:
