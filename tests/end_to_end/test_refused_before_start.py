@@ -142,7 +142,7 @@ def test_topology_show_refuses_what_the_run_would(etl, tmp_path, monkeypatch, ca
 
 @pytest.mark.parametrize(
     ("router", "own"),
-    [("hashing", set()), ("location", {"hits"}), ("keyword", {"found", "register", "thresholds"})],
+    [("hashing", set()), ("location", {"hits"}), ("keyword", {"hits", "register", "thresholds"})],
 )
 def test_topology_show_without_data_has_the_streams_of_the_router(tmp_path, monkeypatch, capsys, router, own):
     monkeypatch.chdir(tmp_path)
