@@ -5,15 +5,12 @@ the parts are in a second engine of the same class, and their hits are mapped ba
 costs m postings a subscription, and nothing without such subscriptions. Used by `matching.boolean.engine`.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from matching.model import KEYWORDS_BY_KIND, UNKNOWN_TERM, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.index import Hits, SubscriptionIndex
+from matching.model import KEYWORDS_BY_KIND, UNKNOWN_TERM, Int32, Int64, SubscriptionTable
+from matching.storage.region_subscriptions import RegionSubscriptions
 from matching.storage.slots import resized
-
-if TYPE_CHECKING:
-    from matching.boolean.engine import BooleanEngine
 
 #: Parts are numbered slot * WIDTH + position; no subscription has more keywords (`matching.validate`).
 WIDTH = 1 << 16
@@ -24,13 +21,17 @@ class AnyOf:
 
     Parameters
     ----------
-    parts : engine           empty, or restored together with `count`; owned from then on
-    count : int32[slots]     parts of each slot of the engine they belong to
+    parts : SubscriptionIndex     empty; changed through this object alone from then on
+    rows : RegionSubscriptions    its columns
+
+    Attributes
+    ----------
+    count : int32[slots]          parts of each slot of the engine they belong to
     """
 
-    def __init__(self, parts: "BooleanEngine", count: Int32 | None = None):
-        self.parts = parts
-        self.count = np.zeros(0, np.int32) if count is None else count
+    def __init__(self, parts: SubscriptionIndex, rows: RegionSubscriptions):
+        self.parts, self.rows = parts, rows
+        self.count = np.zeros(0, np.int32)
 
     def insert(self, table: SubscriptionTable, slots: Int32) -> None:
         """Insert the parts of subscriptions with these slots. O(terms)."""
@@ -63,11 +64,10 @@ class AnyOf:
         self.count[slots] = 0
         self.parts.remove(self.parts.find(np.repeat(slots, count).astype(np.int64) * WIDTH + position))
 
-    def match(self, batch: MessageBatch) -> tuple[Int32, Int32, int, int]:
-        """Slots and rows of all pairs, each once, in ascending row; scanned and verified of their parts."""
-        hits = self.parts.match(batch)
+    def hits_of_wholes(self, hits: Hits) -> Hits:
+        """Hits of the parts as those of the subscriptions they are of, each pair once. O(n log n)."""
         pairs = np.unique(hits.row.astype(np.int64) << 32 | self.parts.numbers(hits.slot) // WIDTH)
-        return (pairs & 0x7FFFFFFF).astype(np.int32), (pairs >> 32).astype(np.int32), hits.scanned, hits.verified
+        return hits._replace(slot=(pairs & 0x7FFFFFFF).astype(np.int32), row=(pairs >> 32).astype(np.int32))
 
     def keywords(self, slots: Int32) -> tuple[Int64, Int32]:
         """Keywords of these slots: position of the owner in `slots`, and term; ascending by both. O(terms)."""
@@ -75,7 +75,7 @@ class AnyOf:
         known = slots < self.count.shape[0]
         count[known] = self.count[slots[known]]
         owner = np.repeat(np.arange(slots.shape[0]), count)
-        rows = self.parts.subscriptions
+        rows = self.rows
         live = np.flatnonzero(rows.slots.number[: rows.slots.high_water] >= 0)
         number = rows.slots.number[live]
         place = np.full(int(slots.max(initial=-1)) + 1, -1)
@@ -86,7 +86,3 @@ class AnyOf:
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays, for figures of size."""
         return {"count": self.count} | {f"parts_{name}": value for name, value in self.parts.arrays().items()}
-
-    def allocated_bytes(self) -> int:
-        """Allocated memory."""
-        return self.count.nbytes + self.parts.allocated_bytes()

@@ -39,6 +39,7 @@ class BooleanEngine(SubscriptionIndex):
         self.space = space
         self.subscriptions = RegionSubscriptions()
         super().__init__(self.subscriptions.slots)
+        self._parts: BooleanEngine | None = None
         self._any_of: AnyOf | None = None
         self._hits = HitBuffer()
 
@@ -64,7 +65,8 @@ class BooleanEngine(SubscriptionIndex):
         )
         self._post(slots)
         if self._any_of is None:
-            self._any_of = AnyOf(type(self)(self.space))
+            self._parts = type(self)(self.space)
+            self._any_of = AnyOf(self._parts, self._parts.subscriptions)
         self._any_of.insert(table.take(np.flatnonzero(loose)), slots[loose])
         return slots
 
@@ -80,12 +82,13 @@ class BooleanEngine(SubscriptionIndex):
         """Find all matching pairs of a batch."""
         messages = Messages.of(batch)
         hits = self._hits.fill(len(batch), lambda row, _, *columns: self._scan(messages, row, *columns))
-        if self._any_of is None:
+        if self._parts is None or self._any_of is None:
             return hits
-        slots, rows, scanned, verified = self._any_of.match(batch)
-        slots, rows = np.concatenate([hits.slot, slots]), np.concatenate([hits.row, rows])
+        more = self._any_of.hits_of_wholes(self._parts.match(batch))
+        slots, rows = np.concatenate([hits.slot, more.slot]), np.concatenate([hits.row, more.row])
         order = np.argsort(rows, kind="stable")
-        return Hits(slots[order], rows[order], (), hits.next_row, hits.scanned + scanned, hits.verified + verified)
+        scanned, verified = hits.scanned + more.scanned, hits.verified + more.verified
+        return Hits(slots[order], rows[order], (), hits.next_row, scanned, verified)
 
     def table(self) -> SubscriptionTable:
         """The subscriptions, in ascending number; without `at` and weights, of which nothing depends. O(n log n).
@@ -123,7 +126,9 @@ class BooleanEngine(SubscriptionIndex):
     def allocated_bytes(self) -> int:
         """Allocated memory, spare capacity included."""
         size = self.subscriptions.allocated_bytes() + self._index_bytes() + self._hits.allocated_bytes()
-        return size + (0 if self._any_of is None else self._any_of.allocated_bytes())
+        if self._parts is None or self._any_of is None:
+            return size
+        return size + self._any_of.count.nbytes + self._parts.allocated_bytes()
 
     @abstractmethod
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
