@@ -55,9 +55,9 @@ class Exchange:
             if task == me or not self.sends[me, task]:
                 self.inputs.put(batch, "hits", None, task)
 
-    def receive(self, found: Addressed, sender: int) -> None:
+    def receive(self, hits: Addressed, sender: int) -> None:
         """Take another task's hits of a batch."""
-        self.inputs.put(found.request, "hits", found.body, sender)
+        self.inputs.put(hits.request, "hits", hits.body, sender)
 
     def ready(self) -> Iterator[tuple[Any, list[Any]]]:
         """Batches that can be closed: this task's hits, and those of the others."""

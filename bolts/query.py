@@ -269,10 +269,10 @@ class QueryBolt(Bolt):
     def _emit_requests(self, code: int, output: OperatorOutput) -> UpdateBatch:
         """Send the window queries, relaxations and thresholds of an output; returns its updates."""
         task = self.context.task
-        for query in output.window_requests:
-            if not query.query.more:
-                self.context.count("refills", query.query.rows[0].shape[0])
-            self.context.emit("window_query", Addressed(code, task, query.request, query.query))
+        for number, query in output.window_requests:
+            if not query.more:
+                self.context.count("refills", query.rows[0].shape[0])
+            self.context.emit("window_query", Addressed(code, task, number, query))
         for relax in output.relaxes:
             self.context.count("refills", relax.number.shape[0])
             self.relaxing[code, relax.request] = (self.context.size_of("distribution"), -1)
@@ -302,8 +302,8 @@ class QueryBolt(Bolt):
         if missing > 1:
             self.relaxing[key] = (missing - 1, last_batch)
             return
-        query = self.operators[relaxed.kind].relaxed(relaxed.request, last_batch)
-        self.context.emit("window_query", Addressed(relaxed.kind, self.context.task, query.request, query.query))
+        number, query = self.operators[relaxed.kind].relaxed(relaxed.request, last_batch)
+        self.context.emit("window_query", Addressed(relaxed.kind, self.context.task, number, query))
 
     # -- updates
 

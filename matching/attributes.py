@@ -194,7 +194,7 @@ def number_keys(numbers: Float64) -> Int64:
 
 
 def key_of(type_code: int, value: float | int | str | None, attribute: int, categories: Categories) -> int:
-    """The key of one value of `attribute_value`."""
+    """The key (within int64) of one value of `attribute_value`; `MISSING_KEY` for None."""
     if value is None:
         return MISSING_KEY
     if isinstance(value, str):

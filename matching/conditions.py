@@ -269,7 +269,7 @@ def fit_attributes(conditions, keys, slots, rows, out):
 
 @njit_no_refcount
 def holds(conditions, place, key):
-    """Whether the condition at `place` holds for a value of this key. O(log values)."""
+    """Whether the condition at `place` (int) holds for a value of this key (int64). O(log values), no allocation."""
     operator, low, high = conditions.operator[place], conditions.low[place], conditions.high[place]
     if operator == ABSENT:
         return key == MISSING_KEY
@@ -284,7 +284,7 @@ def holds(conditions, place, key):
 
 @njit_no_refcount
 def has_key(values, low, high, key):
-    """Whether ascending `values[low:high]` have a key. O(log values)."""
+    """Whether `values[low:high]` (int64[v], ascending there) have a key. O(log values), no allocation."""
     while low < high:
         middle = (low + high) // 2
         if values[middle] < key:
@@ -325,7 +325,12 @@ def fit_words(conditions, offsets, terms, slots, rows, out):
 
 @njit_no_refcount
 def shared_terms(terms, first, last, others, start, end, most):
-    """Terms that two ascending runs share, counted up to `most`. O(terms of both)."""
+    """How many terms two ascending runs share, counted up to `most` (int).
+
+    terms[first:last], others[start:end] : int32[t], int32[u]    without repeats
+
+    O(terms of both), no allocation.
+    """
     shared = 0
     while first < last and start < end and shared < most:
         if terms[first] < others[start]:

@@ -75,6 +75,15 @@ class HitBuffer:
         scan : callable
             Takes the first row, the most hits and the free part of the columns, and matches rows until these are full.
             Returns (hits, first row not matched, scanned, verified); a row whose hits do not all fit is not matched.
+
+        Returns
+        -------
+        Hits
+            Copies: the columns are written over by the next batch.
+
+        Notes
+        -----
+        O(hits) beside the scans. Where one row has more hits than fit, the columns double and it is matched again.
         """
         found, row, scanned, verified = 0, first_row, 0, 0
         while row < rows and found < most_hits:
@@ -131,7 +140,7 @@ class SubscriptionIndex(ABC):
         """
 
     def withdraw(self, slots: Int32) -> None:
-        """Stop matching these slots; their columns stay until `release`. O(n + terms).
+        """Stop matching these slots (int32[n]); their columns stay until `release`. Amortised O(n + terms).
 
         Raises
         ------
@@ -148,10 +157,10 @@ class SubscriptionIndex(ABC):
 
     @abstractmethod
     def release(self, slots: Int32) -> None:
-        """Free withdrawn slots. O(n)."""
+        """Free withdrawn slots (int32[n]). O(n)."""
 
     def remove(self, slots: Int32) -> None:
-        """Withdraw and release slots."""
+        """Withdraw and release slots (int32[n]). Amortised O(n + terms). Raises as `withdraw`."""
         self.withdraw(slots)
         self.release(slots)
 

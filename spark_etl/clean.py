@@ -21,6 +21,7 @@ from matching.validate import ParsedMessage
 from spark_etl.ingest import Split, read_blocks
 from spark_etl.options import EtlOptions
 from spark_etl.rows import MAX_ORIGINAL_CHARACTERS, RowCleaner, column_at_fault, readable
+from spark_etl.schemas import ATTRIBUTE_TYPES
 from spark_etl.sources import Source
 from spark_etl.written import replacing
 
@@ -50,7 +51,7 @@ CLEAN_SCHEMA = pa.schema(
         ("bad_time", pa.bool_()),
     ]
 )
-_ATTRIBUTE_TYPES = {NUMBER: (pa.float64(), "double"), CATEGORY: (pa.string(), "string"), TIME: (pa.int64(), "long")}
+_ATTRIBUTE_SPARK_TYPES = {NUMBER: "double", CATEGORY: "string", TIME: "long"}
 _REASONS_SCHEMA = pa.schema([("reason", pa.string()), ("rows", pa.int64())])
 _CLEAN_SPARK_SCHEMA = (
     "row_id long, reason string, original string, column string, message_id string, content binary, lon double, "
@@ -61,7 +62,7 @@ _CLEAN_SPARK_SCHEMA = (
 
 def clean_schema(schema: AttributeSchema) -> pa.Schema:
     """`CLEAN_SCHEMA` and a column for each attribute, `attribute_N`, since Spark reads a dot in a name as a path."""
-    types = [_ATTRIBUTE_TYPES[one.type][0] for one in schema.attributes]
+    types = [ATTRIBUTE_TYPES[one.type] for one in schema.attributes]
     return pa.schema([*CLEAN_SCHEMA, *((f"attribute_{number}", one) for number, one in enumerate(types))])
 
 
@@ -81,7 +82,7 @@ def clean_rows(spark: SparkSession, tasks: list[list[Split]], options: EtlOption
 
 def read_cleaned(spark: SparkSession, path: str, schema: AttributeSchema = NO_ATTRIBUTES) -> DataFrame:
     """Read the output of `clean_rows`: one row for each row of the input (`clean_schema`)."""
-    types = [_ATTRIBUTE_TYPES[one.type][1] for one in schema.attributes]
+    types = [_ATTRIBUTE_SPARK_TYPES[one.type] for one in schema.attributes]
     columns = [_CLEAN_SPARK_SCHEMA, *(f"attribute_{number} {one}" for number, one in enumerate(types))]
     return spark.read.schema(", ".join(columns)).parquet(literal(path))
 

@@ -57,8 +57,8 @@ class EtlOptions:
     ] = None
     attribute: Annotated[
         tuple[str, ...],
-        "attribute to filter by, as NAME:TYPE or NAME=COLUMN:TYPE; the type is number, category or time. May be "
-        "repeated; never inferred, but --dry-run suggests some",
+        "attribute to keep as a typed column, as NAME:TYPE or NAME=COLUMN:TYPE; the type is number, category or time. "
+        "May be repeated; never inferred, but --dry-run suggests some",
     ] = ()
     time_format: Annotated[
         str, "form of the time, such as %d/%m/%Y %H:%M, or seconds, milliseconds, microseconds; many are read without"

@@ -30,13 +30,14 @@ MESSAGE_SCHEMA = pa.schema(
 )
 #: Start of the name of an attribute's column.
 ATTRIBUTE = "attribute_"
-_ATTRIBUTE_TYPES = {NUMBER: pa.float64(), CATEGORY: pa.string(), TIME: pa.int64()}
+#: Type of the column of an attribute; times are microseconds since 1970.
+ATTRIBUTE_TYPES = {NUMBER: pa.float64(), CATEGORY: pa.string(), TIME: pa.int64()}
 
 
 def message_schema(schema: AttributeSchema) -> pa.Schema:
-    """`MESSAGE_SCHEMA` and a nullable column for each attribute; times are microseconds since 1970."""
+    """`MESSAGE_SCHEMA` and a nullable column for each attribute (`ATTRIBUTE_TYPES`)."""
     return pa.schema(
-        [*MESSAGE_SCHEMA, *((ATTRIBUTE + one.name, _ATTRIBUTE_TYPES[one.type]) for one in schema.attributes)]
+        [*MESSAGE_SCHEMA, *((ATTRIBUTE + one.name, ATTRIBUTE_TYPES[one.type]) for one in schema.attributes)]
     )
 
 

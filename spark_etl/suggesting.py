@@ -57,6 +57,11 @@ def suggested_attributes(rows: Iterable[Mapping[str, Any]], taken: Collection[st
     rows : iterable of mappings
     taken : collection of str
         Columns that are something else: the text, the place, attributes that are declared.
+
+    Returns
+    -------
+    list of str
+        At most `MAX_SUGGESTED`, in the order of the columns. O(values).
     """
     columns: dict[str, _Column] = {}
     for row in rows:

@@ -115,7 +115,10 @@ def _exact_side(x, y, x1, y1, x2, y2):
 
 @njit(cache=True, nogil=True)
 def side_of_edge(x, y, x1, y1, x2, y2):
-    """1 if a point lies left of the edge from (x1, y1) to (x2, y2), -1 if right, 0 if on the line through it; exact."""
+    """1 if a point lies left of the edge from (x1, y1) to (x2, y2), -1 if right, 0 if on the line through it.
+
+    All in degrees. Exact for all finite numbers (spec G8); for its cost where rounding would decide see `_exact_side`.
+    """
     left, right = (x2 - x1) * (y - y1), (x - x1) * (y2 - y1)
     difference = left - right
     error = _RELATIVE_ERROR * (abs(left) + abs(right)) + _ABSOLUTE_ERROR
@@ -187,7 +190,7 @@ def _write_covered(polygons, which, lon, lat, out):
 
 
 def covered(polygons: Polygons, which: Int64, lon: Float64, lat: Float64):
-    """`covers` for n pairs of a polygon (int64[n]) and a point (float64[n] each): bool[n]."""
+    """`covers` for n pairs of a polygon (int64[n]) and a point (float64[n] each, degrees): bool[n]. O(their bands)."""
     out = np.empty(len(which), np.bool_)
     _write_covered(polygons, which, lon, lat, out)
     return out

@@ -171,12 +171,18 @@ BOXES = [
 ]
 
 
+def lons_within(box, fractions):
+    """Longitudes at fractions of the width of a box, which may cross the antimeridian; and its width in degrees."""
+    west, _, east, _ = box
+    width = (east - west) % 360 if west > east else east - west
+    return (west + width * fractions + 180) % 360 - 180, width
+
+
 @pytest.mark.parametrize("box", BOXES)
 def test_chord_bounds_hold_and_are_reached(box):
     random = np.random.default_rng(7)
     west, south, east, north = box
-    width = (east - west) % 360 if west > east else east - west
-    lon = (west + np.linspace(0, width, 181) + 180) % 360 - 180
+    lon, width = lons_within(box, np.linspace(0, 1, 181))
     lon[-1], lat = east, np.linspace(south, north, 181)
     grid = sphere.unit_vectors(np.repeat(lon, 181), np.tile(lat, 181))
     for place in [
@@ -196,9 +202,8 @@ def test_chord_bounds_hold_and_are_reached(box):
 @pytest.mark.parametrize("box", BOXES)
 def test_covering_ball_covers_its_box(box):
     random = np.random.default_rng(8)
-    west, south, east, north = box
-    width = (east - west) % 360 if west > east else east - west
-    lon = (west + random.uniform(0, width, 5_000) + 180) % 360 - 180
+    _, south, _, north = box
+    lon, _ = lons_within(box, random.uniform(0, 1, 5_000))
     places = sphere.unit_vectors(lon, random.uniform(south, north, 5_000))
     lon_, lat_, radius_m = sphere.covering_ball(*box)
     assert -180 <= lon_ <= 180
