@@ -39,7 +39,7 @@ class BooleanEngine(SubscriptionIndex):
         self.space = space
         self.subscriptions = RegionSubscriptions()
         super().__init__(self.subscriptions.slots)
-        self._parts: BooleanEngine | None = None
+        self._engine_of_parts: BooleanEngine | None = None
         self._any_of: AnyOf | None = None
         self._hits = HitBuffer()
 
@@ -65,8 +65,8 @@ class BooleanEngine(SubscriptionIndex):
         )
         self._post(slots)
         if self._any_of is None:
-            self._parts = type(self)(self.space)
-            self._any_of = AnyOf(self._parts, self._parts.subscriptions)
+            self._engine_of_parts = type(self)(self.space)
+            self._any_of = AnyOf(self._engine_of_parts, self._engine_of_parts.subscriptions)
         self._any_of.insert(table.take(np.flatnonzero(loose)), slots[loose])
         return slots
 
@@ -82,9 +82,9 @@ class BooleanEngine(SubscriptionIndex):
         """Find all matching pairs of a batch."""
         messages = Messages.of(batch)
         hits = self._hits.fill(len(batch), lambda row, _, *columns: self._scan(messages, row, *columns))
-        if self._parts is None or self._any_of is None:
+        if self._engine_of_parts is None or self._any_of is None:
             return hits
-        more = self._any_of.hits_of_wholes(self._parts.match(batch))
+        more = self._any_of.hits_of_wholes(self._engine_of_parts.match(batch))
         slots, rows = np.concatenate([hits.slot, more.slot]), np.concatenate([hits.row, more.row])
         order = np.argsort(rows, kind="stable")
         scanned, verified = hits.scanned + more.scanned, hits.verified + more.verified
@@ -126,9 +126,9 @@ class BooleanEngine(SubscriptionIndex):
     def allocated_bytes(self) -> int:
         """Allocated memory, spare capacity included."""
         size = self.subscriptions.allocated_bytes() + self._index_bytes() + self._hits.allocated_bytes()
-        if self._parts is None or self._any_of is None:
+        if self._engine_of_parts is None or self._any_of is None:
             return size
-        return size + self._any_of.count.nbytes + self._parts.allocated_bytes()
+        return size + self._any_of.count.nbytes + self._engine_of_parts.allocated_bytes()
 
     @abstractmethod
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
