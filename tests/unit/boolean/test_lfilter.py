@@ -494,3 +494,14 @@ def test_engine_whose_boxes_moved_is_caught(crowd, wanted, kind):
     engine.insert(subscriptions)
     engine._steps_per_degree *= 1.01
     assert engine_pairs(engine, groups["point_short"]) != wanted["point_short"]
+
+
+@pytest.mark.parametrize("engine", PARTED)
+def test_parts_grow_beside_subscriptions_that_need_one_keyword_of_several(engine):
+    messages = batch([((20, 30), [term, term + 1]) for term in range(8)])
+    added = [table([(EVERYWHERE, [t, t + 1])] * 300, first=300 * t, loose=[t % 2 == 0] * 300) for t in range(6)]
+    wanted = sorted(pair for part in added for pair in oracle_pairs(part, messages))
+    index = engine(SPACE)
+    for part in added:
+        index.insert(part)
+    assert engine_pairs(index, messages) == wanted and len(wanted) > 1_000
