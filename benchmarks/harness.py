@@ -28,7 +28,7 @@ from benchmarks.workload import NO_REMOVALS, WORLD
 from matching import model
 from matching.bulk_oracle import Expected, counted, expected, of_numbers, sampled
 from matching.local_engine import LocalEngine
-from matching.model import NO_MESSAGES, Int64, SubscriptionTable, UpdateBatch, concatenate, empty, take_rows
+from matching.model import NO_MESSAGES, SKYLINE, Int64, SubscriptionTable, UpdateBatch, concatenate, empty, take_rows
 from matching.naive import Oracle, tally
 from matching.operator import OperatorOutput
 from matching.storage.state import State, join_states
@@ -125,7 +125,8 @@ class Bench:
 
     def filled(self, name: str | None = None) -> State:
         """All subscriptions in order of the table, and what is kept of each, at the boundary before the first batch."""
-        key = name if self.kind.kept_by_engine or name in self._options else None
+        # a skyline's state is that of its engine, which no other one restores
+        key = name if self.kind.code == SKYLINE or name in self._options else None
         if key not in self._filled:
             self._filled[key] = self._fill(name) if self.kind.windowed else State.of(self.case.table)
         return self._filled[key]

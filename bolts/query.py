@@ -33,7 +33,17 @@ from matching.model import (
     empty,
     take_rows,
 )
-from matching.operator import KindOperator, OperatorContext, OperatorInput, OperatorOutput
+from matching.operator import (
+    KindOperator,
+    OperatorContext,
+    OperatorInput,
+    OperatorOutput,
+    Regional,
+    Replicated,
+    Standing,
+    Windowed,
+    capable,
+)
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window
 from topology.core.api.component import Bolt, Context, Delivery, Saved
@@ -79,9 +89,9 @@ class QueryBolt(Bolt):
         router, task = self.router, context.task
         self.operators: dict[int, KindOperator] = {}
         for kind in self.kinds.run:
-            replicates = router.replicates and kind.replicas
+            replicates = router.replicates and kind.replicated
             operator_context = OperatorContext(
-                self.space, self.window, task, context.tasks, router.uses_thresholds and kind.thresholds, replicates,
+                self.space, self.window, task, context.tasks, router.uses_thresholds and kind.replicated, replicates,
                 getattr(router, "prefix_only", False), context.size_of("distribution"), self.options,
                 self.fading,
             )  # fmt: skip
@@ -122,17 +132,17 @@ class QueryBolt(Bolt):
             self.exchanges[payload.kind].receive(payload, delivery.task)
             self._emit_late(self._close(payload.kind))
         elif delivery.stream == "answer":
-            output = self.operators[payload.kind].answer(payload.request, payload.body)
+            output = capable(self.operators[payload.kind], Windowed).answer(payload.request, payload.body)
             self._emit_late([self._emit_requests(payload.kind, output)])
         elif delivery.stream == "relaxed":
             self._note_relaxed(payload)
         elif delivery.stream == "register":
             register = payload.body
-            self.operators[payload.kind].register(
+            capable(self.operators[payload.kind], Replicated).register(
                 payload.home, register.number, register.version, register.rows, register.changes_through
             )
         else:
-            self.operators[payload.kind].raise_thresholds(payload.body)
+            capable(self.operators[payload.kind], Replicated).raise_thresholds(payload.body)
 
     def finish(self) -> None:
         self.finished = True
@@ -188,9 +198,10 @@ class QueryBolt(Bolt):
                 operator.pass_over(part.boundary)
                 continue
             matched = operator.match(self._operator_input(kind, part, changes, assigned))
-            met.append(operator.met)
-            missed.append(operator.missed)
-            self.lost_pairs[kind.code] += missed[-1].shape[0]
+            if isinstance(operator, Regional):
+                met.append(operator.met)
+                missed.append(operator.missed)
+                self.lost_pairs[kind.code] += missed[-1].shape[0]
             if kind.code in self.exchanges:
                 self.exchanges[kind.code].put(part.boundary.number, matched)
                 updates += self._close(kind.code)
@@ -250,12 +261,13 @@ class QueryBolt(Bolt):
         assert self.signature is not None
         region = self.router.traits.region
         added = added.take(np.flatnonzero(region[added.kind]))
-        leaving, strict = [], []
+        leaving, strict = [], [(np.zeros((0, 4)), np.zeros(0, np.int32))]
         for code, operator in self.operators.items():
             if region[code]:
                 removed_here = removed.of_kind(code).number
                 leaving.append(removed_here[operator.contains(removed_here)])
-                strict.append(operator.claims(leaving[-1]))
+                if isinstance(operator, Regional):
+                    strict.append(operator.claims(leaving[-1]))
         regions, terms = (np.concatenate(column) for column in zip(*strict, strict=True))
         staying = added.take(np.flatnonzero(~np.isin(added.number, removed.number)))
         claims = Claims(regions, np.arange(terms.shape[0] + 1), terms)
@@ -279,14 +291,14 @@ class QueryBolt(Bolt):
             self.context.emit("relax", Addressed(code, task, relax.request, Relaxing(relax.number, relax.version)))
         if output.raised.number.size and self.router.uses_thresholds:
             self.context.emit("raise", Addressed(code, task, 0, output.raised))
-            if self.router.replicates and self.kinds[code].replicas:
+            if self.router.replicates and self.kinds[code].replicated:
                 self._emit_to_replicas(code, output)
         for name, amount in output.work._asdict().items():
             self.context.count(name, amount)
         return output.updates
 
     def _emit_to_replicas(self, code: int, output: OperatorOutput) -> None:
-        wanted = self.operators[code].replica_tasks(output.raised.number)
+        wanted = capable(self.operators[code], Replicated).replica_tasks(output.raised.number)
         for task in range(self.context.tasks):
             mine = np.flatnonzero(wanted[:, task])
             if task != self.context.task and mine.size:
@@ -302,7 +314,7 @@ class QueryBolt(Bolt):
         if missing > 1:
             self.relaxing[key] = (missing - 1, last_batch)
             return
-        number, query = self.operators[relaxed.kind].relaxed(relaxed.request, last_batch)
+        number, query = capable(self.operators[relaxed.kind], Replicated).relaxed(relaxed.request, last_batch)
         self.context.emit("window_query", Addressed(relaxed.kind, self.context.task, number, query))
 
     # -- updates
@@ -317,7 +329,7 @@ class QueryBolt(Bolt):
     def _emit_results(self) -> None:
         if self.idle() and not self.results_emitted:
             self.results_emitted = True
-            standing = [self.operators[kind.code].results() for kind in self.kinds.run if kind.standing]
+            standing = [each.results() for each in self.operators.values() if isinstance(each, Standing)]
             nothing = ResultBatch(*empty(ResultBatch)[:4])
             self.context.emit("results", concatenate([each for each in standing if len(each)] or [nothing]))
 

@@ -61,8 +61,8 @@ class KeywordRouter(Router):
         """
         traits = self.traits
         strict = traits.all_keywords[table.kind]
-        if np.any(~strict & ~traits.replicas[table.kind]):
-            which = table.number[~strict & ~traits.replicas[table.kind]][0]
+        if np.any(~strict & ~traits.replicated[table.kind]):
+            which = table.number[~strict & ~traits.replicated[table.kind]][0]
             raise ConfigError(
                 f"router {self.name}: subscription {which} is of a kind that cannot be placed by its keywords; "
                 "use --router hashing or location"
@@ -196,7 +196,7 @@ def warmup() -> None:
     """Compile, or load from the cache, the kernels of this module and of `matching.storage.prefixes`."""
     one, number = np.ones(1, np.int32), np.zeros(1, np.int64)
     half, offsets = np.full(1, 0.5), np.array([0, 1])
-    kind, match = np.full(1, np.argmax(KINDS.traits.replicas), np.int8), np.full(1, KEYWORDS_BY_KIND, np.int8)
+    kind, match = np.full(1, np.argmax(KINDS.traits.replicated), np.int8), np.full(1, KEYWORDS_BY_KIND, np.int8)
     weight, no_removals = np.ones(1, np.float32), Removals(number[:0], kind[:0], number[:0])
     point = SubscriptionTable(
         number, kind, number, half, half, np.full((1, 4), np.nan), match, one, half, offsets, one, weight

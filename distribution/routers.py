@@ -91,4 +91,4 @@ def placeable(name: str, kinds: Kinds, kind: str, row_wants_any: bool) -> str | 
     of_kind = kinds.named(kind)
     if of_kind.all_keywords:
         return 'has "match": "any", and this router places it by one of its keywords' if row_wants_any else None
-    return None if of_kind.replicas else f"is of kind {kind}, which this router cannot place"
+    return None if of_kind.replicated else f"is of kind {kind}, which this router cannot place"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.operator import Bools, KindOperator, OperatorContext, WindowIndex
+from matching.operator import Bools, KindOperator, OperatorContext, Replicated, Standing, Windowed, WindowIndex
 from matching.storage.state import State, join_states
 
 
@@ -57,16 +57,10 @@ class Kind:
     needs_extent : bool       a region must be more than a point
     all_keywords : bool       every match has all keywords, unless the row asks for any (`match`)
     fields : tuple of str     fields of a row beside keywords and place: of "k", "alpha", "match"
-    standing : bool           has a result, kept by a home, that messages enter and leave; else a pair is one `match`
-    windowed : bool           starts from the window and refills from it; needs window indexes
-    cumulative : bool         cumulative: a result may have messages that have left the window
     needs_ended : bool        a message ends for it when a later version of its object comes
     nearest : bool            its result is the nearest messages: those farther than the k-th do not matter
     fades : bool              scores decay with the age of the message, at a rate set by the run
-    thresholds : bool         routers may drop messages that cannot reach the threshold of a point's subscription
-    replicas : bool           its subscriptions can be matched by replicas at the tasks of keywords
     columns : tuple of str    message columns it needs beside place and terms: of "counts", "event_time_us"
-    kept_by_engine : bool     its state is the engine's own: it can be restored by the same engine only
     engines : mapping         name to a callable that makes an engine of a space, the default first; none: not run
     windows : mapping         name to `WindowIndex`, the default first
     room : type of KindOperator
@@ -82,16 +76,10 @@ class Kind:
     needs_extent: bool = False
     all_keywords: bool = False
     fields: tuple[str, ...] = ()
-    standing: bool = True
-    windowed: bool = True
-    cumulative: bool = False
     needs_ended: bool = False
     nearest: bool = False
     fades: bool = False
-    thresholds: bool = False
-    replicas: bool = False
     columns: tuple[str, ...] = ()
-    kept_by_engine: bool = False
     engines: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     windows: Mapping[str, type[WindowIndex]] = field(default_factory=dict)
     recipe: Recipe = Recipe("")
@@ -100,6 +88,26 @@ class Kind:
     def runs(self) -> bool:
         """Whether it has an operator."""
         return self.room is not None
+
+    @property
+    def standing(self) -> bool:
+        """Whether it has results, which messages enter and leave; else a pair is one `match`."""
+        return self._has(Standing)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether it starts from the window and refills from it; needs window indexes."""
+        return self._has(Windowed)
+
+    @property
+    def cumulative(self) -> bool:
+        """Whether it is cumulative: results do not come from the window, and may have messages that have left it."""
+        return self.standing and not self.windowed
+
+    @property
+    def replicated(self) -> bool:
+        """Whether it has thresholds, by which routers drop messages, and replicas at the tasks of keywords."""
+        return self._has(Replicated)
 
     def engine(self, name: str | None = None) -> Callable[..., Any]:
         """An engine by name, by default the first.
@@ -137,6 +145,9 @@ class Kind:
         assert self.room is not None, "kinds without engine have been refused"
         return self.room(made, context)
 
+    def _has(self, capability: type[KindOperator]) -> bool:
+        return self.room is not None and issubclass(self.room, capability)
+
     def _named(self, what: str, table: Mapping[str, Any], name: str | None) -> Any:
         if not table:
             raise ConfigError(f"{what} for {self.name}: there is none")
@@ -155,8 +166,7 @@ class Traits(NamedTuple):
     standing: Bools
     needs_ended: Bools
     nearest: Bools
-    thresholds: Bools
-    replicas: Bools
+    replicated: Bools
 
 
 class Kinds:
@@ -240,8 +250,7 @@ class Kinds:
             standing=self._flags(lambda kind: kind.standing),
             needs_ended=self._flags(lambda kind: kind.needs_ended),
             nearest=self._flags(lambda kind: kind.nearest),
-            thresholds=self._flags(lambda kind: kind.thresholds),
-            replicas=self._flags(lambda kind: kind.replicas),
+            replicated=self._flags(lambda kind: kind.replicated),
         )
 
     def _flags(self, flag: Callable[[Kind], bool]) -> Bools:

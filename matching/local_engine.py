@@ -25,7 +25,17 @@ from matching.model import (
     concatenate,
     empty,
 )
-from matching.operator import KindOperator, OperatorContext, OperatorInput, OperatorOutput, WindowIndex, WindowRequest
+from matching.operator import (
+    KindOperator,
+    OperatorContext,
+    OperatorInput,
+    OperatorOutput,
+    Standing,
+    Windowed,
+    WindowIndex,
+    WindowRequest,
+    capable,
+)
 from matching.space import Space
 from matching.storage.state import State
 from matching.window import Boundary, Window
@@ -118,11 +128,12 @@ class LocalEngine:
         """Answer a window query of a kind, and give the answer to its operator."""
         indexes = self.shares[code]
         body = indexes[0].merge([index.answer(request.query) for index in indexes])
-        return self.rooms[code].answer(request.request, body)
+        return capable(self.rooms[code], Windowed).answer(request.request, body)
 
     def results(self) -> ResultBatch:
         """Results of all kinds that have any."""
-        return concatenate([empty(ResultBatch), *(self.rooms[kind.code].results() for kind in self.kinds)])
+        standing = [operator for operator in self.rooms.values() if isinstance(operator, Standing)]
+        return concatenate([empty(ResultBatch), *(operator.results() for operator in standing)])
 
     def states(self) -> dict[int, State]:
         """State of every operator, by code of its kind."""

@@ -14,7 +14,7 @@ Read on in `matching.refill`, then in an operator, `matching.topk.operator`.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ from matching.storage.state import State
 from matching.window import Boundary, Window
 
 Bools = NDArray[np.bool_]
+Capability = TypeVar("Capability")
 NO_SEQS: Int64 = np.zeros(0, np.int64)
 #: Which pairs a task reports: of the region of each pair (float64[m, 4]), the messages, and each pair's message row.
 Owned = Callable[[Float64, MessageBatch, Int32], Bools]
@@ -70,7 +71,7 @@ class WindowRequest(NamedTuple):
 
 class Relax(NamedTuple):
     """Subscriptions (int64[n]) whose thresholds routers must drop before the window is queried; see
-    `KindOperator.relaxed`.
+    `Replicated.relaxed`.
     """
 
     request: int
@@ -136,10 +137,10 @@ class OperatorInput(NamedTuple):
     ended : MessageBatch         messages, of this batch or earlier ones, whose object has ended
     added : SubscriptionTable    assigned to this task, or homed on it
     home : int64[n]              the task that keeps the result of each
-    held : bool[n]               whether this task matches it
+    assigned : bool[n]           whether this task matches it
     removed : Removals           all of the kind, on any task
     owned : callable, optional   which pairs this task reports, where several tasks may find the same one
-    withheld : MessageBatch      messages that the router dropped for this task: counted (`KindOperator.missed`)
+    withheld : MessageBatch      messages that the router dropped for this task: counted (`Regional.missed`)
     """
 
     boundary: Boundary
@@ -238,57 +239,6 @@ class KindOperator(ABC):
         )  # fmt: skip
         self.close(self.match(batch_input).own_hits, [])
 
-    def answer(self, request: int, body: Any) -> OperatorOutput:
-        """Take the merged answer of a window query, and advance its subscriptions to the last closed boundary.
-
-        Raises
-        ------
-        EngineError
-            If no such query is in flight.
-        """
-        raise EngineError(f"{type(self).__name__}: an answer to request {request}, which was never sent")
-
-    def relaxed(self, request: int, last_batch: int) -> WindowRequest:
-        """All routers have dropped the thresholds of a request, `last_batch` being the last batch routed by them."""
-        raise EngineError(f"{type(self).__name__}: request {request} relaxed no threshold")
-
-    def register(self, home: int, number: Int64, version: Int64, rows: SubscriptionTable, changes_through: int) -> None:
-        """Replicas: before the next batch, drop the thresholds of these subscriptions of one home, as of `version`.
-
-        `changes_through` is the last change list that the router has applied: later removals must stay in force.
-        `rows` are the subscriptions themselves where replicas may have been dropped, else empty.
-        """
-        raise EngineError(f"{type(self).__name__}: has no replicas to register")
-
-    def raise_thresholds(self, raised: Thresholds) -> None:
-        """Replicas: apply thresholds of the homes; those of an older version are ignored."""
-        raise EngineError(f"{type(self).__name__}: has no replicas that take thresholds")
-
-    def replica_tasks(self, numbers: Int64) -> Bools:
-        """bool[n, tasks]: which tasks may have a replica of each of these, which are homed on this task."""
-        raise EngineError(f"{type(self).__name__}: has no replicas")
-
-    @property
-    def met(self) -> Int64:
-        """Seqs of the messages of the last batch that matched a subscription of this task; only kinds with regions."""
-        return np.zeros(0, np.int64)
-
-    @property
-    def missed(self) -> Int64:
-        """Seqs, one a pair, of withheld messages of the last batch that would have matched; as `met`."""
-        return np.zeros(0, np.int64)
-
-    def claims(self, numbers: Int64) -> tuple[Float64, Int32]:
-        """Region and rarest keyword of those of these subscriptions that can match and need all their keywords.
-
-        Only for kinds that need all keywords: signatures drop the others by themselves.
-        """
-        return np.zeros((0, 4)), np.zeros(0, np.int32)
-
-    def results(self) -> ResultBatch:
-        """Results homed on this task, at the last boundary closed. O(results)."""
-        return empty(ResultBatch)
-
     def report(self) -> dict[str, Any]:
         """Figures for the run report, JSON-ready."""
         return {}
@@ -309,8 +259,88 @@ class KindOperator(ABC):
         """Resume after a boundary; on an empty operator.
 
         state : State       rows assigned to this task or homed on it; columns as in `state`
-        home, held          as in `OperatorInput`, for the rows
+        home, assigned      as in `OperatorInput`, for the rows
         """
+
+
+class Standing(KindOperator):
+    """An operator with results, kept at homes, that messages enter and leave; of others a pair is one `match`."""
+
+    @abstractmethod
+    def results(self) -> ResultBatch:
+        """Results homed on this task, at the last boundary closed. O(results)."""
+
+
+class Windowed(Standing):
+    """An operator whose results start from the window and are refilled from it."""
+
+    @abstractmethod
+    def answer(self, request: int, body: Any) -> OperatorOutput:
+        """Take the merged answer of a window query, and advance its subscriptions to the last closed boundary.
+
+        Raises
+        ------
+        EngineError
+            If no such query is in flight.
+        """
+
+
+class Replicated(Windowed):
+    """An operator with thresholds, by which routers drop messages, and with replicas at the tasks of keywords."""
+
+    @abstractmethod
+    def relaxed(self, request: int, last_batch: int) -> WindowRequest:
+        """All routers have dropped the thresholds of a request, `last_batch` being the last batch routed by them."""
+
+    @abstractmethod
+    def register(self, home: int, number: Int64, version: Int64, rows: SubscriptionTable, changes_through: int) -> None:
+        """Replicas: before the next batch, drop the thresholds of these subscriptions of one home, as of `version`.
+
+        `changes_through` is the last change list that the router has applied: later removals must stay in force.
+        `rows` are the subscriptions themselves where replicas may have been dropped, else empty.
+        """
+
+    @abstractmethod
+    def raise_thresholds(self, raised: Thresholds) -> None:
+        """Replicas: apply thresholds of the homes; those of an older version are ignored."""
+
+    @abstractmethod
+    def replica_tasks(self, numbers: Int64) -> Bools:
+        """bool[n, tasks]: which tasks may have a replica of each of these, which are homed on this task."""
+
+
+class Regional(KindOperator):
+    """An operator that signatures of regions serve: it counts what they let through and what they withheld."""
+
+    @property
+    @abstractmethod
+    def met(self) -> Int64:
+        """Seqs of the messages of the last batch that matched a subscription of this task."""
+
+    @property
+    @abstractmethod
+    def missed(self) -> Int64:
+        """Seqs, one a pair, of withheld messages of the last batch that would have matched."""
+
+    def claims(self, numbers: Int64) -> tuple[Float64, Int32]:
+        """Region and rarest keyword of those of these subscriptions that can match and need all their keywords.
+
+        Only for kinds that need all keywords: signatures drop the others by themselves.
+        """
+        return np.zeros((0, 4)), np.zeros(0, np.int32)
+
+
+def capable(operator: KindOperator, capability: type[Capability]) -> Capability:
+    """The operator, as one with a capability.
+
+    Raises
+    ------
+    EngineError
+        If it lacks the capability.
+    """
+    if not isinstance(operator, capability):
+        raise EngineError(f"{type(operator).__name__}: is not {capability.__name__}")
+    return operator
 
 
 class WindowIndex(ABC):

@@ -14,7 +14,15 @@ from numba import njit
 from matching.boolean.engine import BooleanEngine
 from matching.errors import EngineError
 from matching.model import MATCH, Float64, Int32, Int64, MessageBatch, SubscriptionTable, UpdateBatch
-from matching.operator import Bools, KindOperator, Matched, OperatorContext, OperatorInput, OperatorOutput, Work
+from matching.operator import (
+    Bools,
+    Matched,
+    OperatorContext,
+    OperatorInput,
+    OperatorOutput,
+    Regional,
+    Work,
+)
 from matching.space import Space
 from matching.storage.slots import SlotMap, as_input, find_slot
 from matching.storage.state import State
@@ -23,7 +31,7 @@ from matching.window import Boundary
 _NEVER_ENDS = 2**62
 
 
-class BooleanOperator(KindOperator):
+class BooleanOperator(Regional):
     """The boolean subscriptions of one query task over the stream; see `matching.operator.KindOperator`.
 
     Parameters

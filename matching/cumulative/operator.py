@@ -14,12 +14,12 @@ from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import ResultRows
 from matching.errors import EngineError
 from matching.model import LEAVE, Int32, Int64, ResultBatch, UpdateBatch, concatenate
-from matching.operator import Bools, KindOperator, Matched, OperatorContext, OperatorInput, OperatorOutput, Work
+from matching.operator import Bools, Matched, OperatorContext, OperatorInput, OperatorOutput, Standing, Work
 from matching.storage.state import Lists, State
 from matching.window import Boundary
 
 
-class CumulativeOperator(KindOperator):
+class CumulativeOperator(Standing):
     """Subscriptions of one kind at one query task; see `matching.operator.KindOperator`.
 
     Parameters

@@ -31,7 +31,16 @@ from matching.model import (
     concatenate,
     take_rows,
 )
-from matching.operator import Bools, KindOperator, Matched, OperatorContext, OperatorInput, OperatorOutput, Work
+from matching.operator import (
+    Bools,
+    Matched,
+    OperatorContext,
+    OperatorInput,
+    OperatorOutput,
+    Regional,
+    Windowed,
+    Work,
+)
 from matching.refill import BatchDelta, RefillCoordinator, RefillNeeded
 from matching.skyline.engine import Offers, SkylineEngine
 from matching.skyline.results import SkylineRows, difference
@@ -76,7 +85,7 @@ class _Matched(NamedTuple):
     work: Work
 
 
-class SkylineOperator(KindOperator):
+class SkylineOperator(Windowed, Regional):
     """Skylines over the stream; see `matching.operator.KindOperator`.
 
     Parameters

@@ -31,12 +31,12 @@ from matching.model import (
 from matching.operator import (
     NO_THRESHOLDS,
     Bools,
-    KindOperator,
     Matched,
     OperatorContext,
     OperatorInput,
     OperatorOutput,
     Relax,
+    Replicated,
     Thresholds,
     WindowRequest,
     Work,
@@ -69,7 +69,7 @@ class _Matched(NamedTuple):
     work: Work
 
 
-class TopkOperator(KindOperator):
+class TopkOperator(Replicated):
     """Results of top-k subscriptions over the stream; see `matching.operator.KindOperator`.
 
     Parameters

@@ -32,7 +32,7 @@ from matching.model import (
     empty,
 )
 from matching.naive import tally
-from matching.operator import NO_SEQS, KindOperator, Matched, OperatorOutput, WindowIndex
+from matching.operator import NO_SEQS, Matched, OperatorOutput, Windowed, WindowIndex
 from matching.refill import BatchDelta, RefillCoordinator, RefillNeeded
 from matching.storage.state import Lists, State
 from tests.support.covering import tiered
@@ -127,7 +127,7 @@ class Held:
         self.row, self.home, self.kept, self.more = row, home, [], False
 
 
-class EarliestRoom(KindOperator):
+class EarliestRoom(Windowed):
     def __init__(self, engine, site):
         self.site, self.pending, self.held = site, RefillCoordinator(self), {}
 

@@ -25,7 +25,7 @@ from matching.model import (
     concatenate,
 )
 from matching.naive import Extras, Oracle, Result, tally
-from matching.operator import OperatorContext, OperatorInput
+from matching.operator import OperatorContext, OperatorInput, Windowed, capable
 from matching.skyline.window import SkylineWindow
 from matching.window import Boundary, Window
 from tests.support.skyline_streams import (
@@ -145,7 +145,7 @@ def run_alone(name: str, window: Window, batches: list[Batch], shares: int, rest
 
 def run_behind(name: str, window: Window, batches: list[Batch], lag: int) -> list[Told]:
     """What comes of a room whose shares have always stored `lag` batches more, as far as there are any."""
-    room = KIND.make_operator(OperatorContext(SPACE, window))
+    room = capable(KIND.make_operator(OperatorContext(SPACE, window)), Windowed)
     shares, told, stored = [WINDOWS[name](SPACE, lag) for _ in range(2)], [], 0
     for boundary, messages, _, ended, added, removed in batches:
         for ahead in batches[stored : boundary.number + lag + 1]:

@@ -13,7 +13,7 @@ from baselines.topk.l2_scan import L2Scan
 from matching.errors import EngineError
 from matching.model import NO_MESSAGES, TOPK
 from matching.naive import tally
-from matching.operator import OperatorContext, OperatorInput
+from matching.operator import OperatorContext, OperatorInput, Windowed, capable
 from matching.refill import RefillNeeded
 from matching.topk import operator as room_module
 from matching.topk import thresholds
@@ -210,7 +210,8 @@ def test_topk_room_batches_with_too_many_hits_equal_oracle(recipe, most_hits, mo
 def told_late(world: World, seed: int, made: type[TopkOperator] = TopkOperator) -> Counter:
     """All that is told where the window answers up to four batches late, and in any order."""
     kind, rng, waiting, told = kind_of("topk", room=made), np.random.default_rng(seed), [], []
-    room, share = kind.make_operator(OperatorContext(SPACE, world.window)), kind.window()(SPACE, kept_boundaries=6)
+    room = capable(kind.make_operator(OperatorContext(SPACE, world.window)), Windowed)
+    share = kind.window()(SPACE, kept_boundaries=6)
     for number, (boundary, messages, changes) in enumerate(world.batches):
         share.store(boundary, messages, NO_MESSAGES.seq)
         rows = len(changes.added)
@@ -267,7 +268,7 @@ def test_topk_index_skips_what_cannot_matter():
 
 def test_window_asked_too_far_back_raises():
     kind, world = WITH_BASELINES.named("topk"), make_world(RECIPES["count"], 0)
-    room = kind.make_operator(OperatorContext(SPACE, Window("count", 50)))
+    room = capable(kind.make_operator(OperatorContext(SPACE, Window("count", 50))), Windowed)
     share = kind.window()(SPACE, kept_boundaries=1)
     first = None
     for boundary, messages, changes in world.batches:

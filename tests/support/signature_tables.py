@@ -17,7 +17,7 @@ from matching.model import (
     Removals,
     SubscriptionTable,
 )
-from matching.operator import KindOperator, OperatorContext, OperatorInput
+from matching.operator import OperatorContext, OperatorInput, Regional, capable
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window
 
@@ -102,12 +102,12 @@ def no_claims() -> Claims:
     return Claims(np.zeros((0, 4)), np.zeros(1, np.int64), np.zeros(0, np.int32))
 
 
-def room_of_boolean() -> KindOperator:
+def room_of_boolean() -> Regional:
     """A room with nobody in it."""
-    return KINDS.named("boolean").make_operator(OperatorContext(SPACE, Window("count", 1)))
+    return capable(KINDS.named("boolean").make_operator(OperatorContext(SPACE, Window("count", 1))), Regional)
 
 
-def change(room: KindOperator, batch: int, added: SubscriptionTable, gone: np.ndarray) -> None:
+def change(room: Regional, batch: int, added: SubscriptionTable, gone: np.ndarray) -> None:
     """Have a room of `boolean` take the changes of a batch without messages."""
     added, rows = added.of_kind(BOOLEAN), gone.size
     removed = Removals(gone, np.full(rows, BOOLEAN, np.int8), np.zeros(rows, np.int64))
@@ -115,7 +115,7 @@ def change(room: KindOperator, batch: int, added: SubscriptionTable, gone: np.nd
     room.match(OperatorInput(Boundary(batch, 0, -1, NO_FLOOR), NO_MESSAGES, NO_MESSAGES, added, home, held, removed))
 
 
-def claims_in(room: KindOperator, numbers: np.ndarray) -> Claims:
+def claims_in(room: Regional, numbers: np.ndarray) -> Claims:
     """What those of these subscriptions claim that want all their keywords."""
     regions, terms = room.claims(numbers)
     return Claims(regions, np.arange(terms.size + 1), terms)

@@ -10,7 +10,7 @@ from matching.model import KEYWORDS_BY_KIND, MessageBatch, Removals, Subscriptio
 from matching.space import EARTH, Space
 
 SPACE = Space(*EARTH)
-POINTS = [kind for kind in KINDS.run if kind.place == "point" and not kind.thresholds]
+POINTS = [kind for kind in KINDS.run if kind.place == "point" and not kind.replicated]
 NOBODY = np.zeros(0, np.int64)
 
 
