@@ -1,6 +1,6 @@
 """One harness for every kind: engines are built, held against the oracle, and timed as `skyray run` would run them.
 
-What is driven is `matching.local_engine.LocalEngine`: the room of the kind over its real window index, batch by batch,
+What is driven is `matching.local_engine.LocalEngine`: the kind's operator over its real window index, batch by batch,
 with the messages that end, refills and all. The window is full and every subscription is in before the first batch: one
 bulk refill fills what is kept of them, and every engine continues from that state as from a checkpoint, so that nobody
 has to stream a million messages to reach it. `benchmarks.stopwatch` tells the shares of the time. `benchmarks.run`
@@ -60,21 +60,19 @@ class Running:
     pace_s: float = 1.0
 
     @property
-    def room(self) -> Any:
-        """The room of its kind; of which sort it is knows whoever asks for more than `matching.operator.KindOperator`
-        has.
-        """
-        return self.alone.room
+    def operator(self) -> Any:
+        """The operator of its kind, with what its class has beside `matching.operator.KindOperator`."""
+        return self.alone.operator
 
     @property
     def peer(self) -> Peer | None:
         """The peer that it runs in place of an engine."""
-        return self.room.engine if isinstance(self.room.engine, Peer) else None
+        return self.operator.engine if isinstance(self.operator.engine, Peer) else None
 
     @property
     def refills(self) -> int:
         """Subscriptions that have asked the window so far."""
-        return int(self.room.report().get("refills", 0))
+        return int(self.operator.report().get("refills", 0))
 
 
 PublishedUpdates = Callable[[Running], dict[str, Any]]
@@ -117,7 +115,7 @@ class Bench:
         if self.kind.windowed:
             messages = self.case.messages.take(np.arange(self.case.filled)).alive(self._full.floor)
         ended = None if ends is None else ends[: self.case.filled][ends[: self.case.filled] >= 0]
-        running = Running(alone, self._full, Stopwatch(alone.room, alone.share if alone.shares else None))
+        running = Running(alone, self._full, Stopwatch(alone.operator, alone.share if alone.shares else None))
         begun = perf_counter()
         alone.restore(self._full, messages, {self.kind.code: state}, ended)
         running.build_s = perf_counter() - begun - running.watch.seconds.get("window", 0.0)
@@ -187,11 +185,11 @@ class Bench:
         return of_numbers(running.alone.results(), numbers)
 
     def memory(self, running: Running) -> dict[str, Any]:
-        """Bytes a live subscription of the room's arrays, or of the peer, and those of the window."""
-        live, peer = max(1, len(running.room)), running.peer
+        """Bytes a live subscription of the operator's arrays, or of the peer, and those of the window."""
+        live, peer = max(1, len(running.operator)), running.peer
         if peer is not None:
             return {"bytes_per_subscription": peer.size_bytes() / live, "version": peer.version()}
-        figures = {"bytes_per_subscription": sum(each.nbytes for each in running.room.arrays().values()) / live}
+        figures = {"bytes_per_subscription": sum(each.nbytes for each in running.operator.arrays().values()) / live}
         if self.kind.windowed:
             figures["window_bytes"] = running.alone.share.size_bytes()
         return figures
@@ -267,7 +265,7 @@ class Bench:
 
         def some(rows: Int64) -> State:
             alone = self._alone(name)
-            # two steps, so that the room sees a window of this length and not a sudden batch
+            # two steps, so that the operator sees a window of this length and not a sudden batch
             alone.process(Boundary(0, 0, -1, NO_FLOOR), NO_MESSAGES, _NOBODY, NO_REMOVALS)
             alone.process(full._replace(number=1), messages, _NOBODY, NO_REMOVALS, ended)
             for number, chunk in enumerate(np.split(rows, range(_CHUNK, rows.shape[0], _CHUNK)), start=2):
@@ -318,7 +316,7 @@ def time_beside(
             (checked,) = load.check([built[name]])
             if "warning" in checked:
                 tell(f"{name}: {checked['warning']}")
-            if pruning := getattr(built[name].room.engine, "pruning", None):
+            if pruning := getattr(built[name].operator.engine, "pruning", None):
                 checked["rules"] = pruning._asdict()
             if settled:  # how it settles from the start on is part of what is measured
                 built[name] = load.build(name)

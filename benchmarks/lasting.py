@@ -72,7 +72,7 @@ class LastingBench(Bench):
     def _held_against(self, running: Running, last: Boundary, updates: UpdateBatch) -> dict[str, Any]:
         """Likewise, and all results are held against those of the bulk routine."""
         report, held = super()._held_against(running, last, updates), self._held(running, self._compared.number)
-        key, after = running.room.sign * held.score, self._after
+        key, after = running.operator.sign * held.score, self._after
         same = np.array_equal(held.seq, after.seq) and np.array_equal(key, after.key)
         return report | {"exact": report["exact"] and same, "compared_results": len(held)}
 
@@ -100,12 +100,12 @@ class LastingBench(Bench):
 
     def _held(self, running: Running, numbers: Int64) -> ResultBatch:
         """In order of the numbers."""
-        room = running.room
-        slots = room.engine.subscriptions.find(numbers)
-        held = room.engine.best.rows(slots)
+        operator = running.operator
+        slots = operator.engine.subscriptions.find(numbers)
+        held = operator.engine.best.rows(slots)
         lengths = np.diff(held.offsets)
         rank = np.arange(held.seq.shape[0]) - np.repeat(held.offsets[:-1], lengths) + 1
-        return ResultBatch(np.repeat(numbers, lengths), rank, held.seq, room.sign * held.key)
+        return ResultBatch(np.repeat(numbers, lengths), rank, held.seq, operator.sign * held.key)
 
 
 def best_messages(

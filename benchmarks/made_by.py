@@ -19,7 +19,7 @@ Written by `python -m benchmarks.made_by` from `benchmarks/results/`: the commit
 from it), the command, cores and load of the machine, and the fewest expected updates, matches or answers that an engine
 of the file was compared with. From 1,000 of 500 subscriptions on a figure counts; whatever times something ends with
 exit code 1 below. Of one checkout against another, all that both told was compared, and nothing with the oracle; that
-tool timed rooms of commits whose `skyray bench` says less than today's, and is at the commit that is named.
+tool timed operators of commits whose `skyray bench` says less than today's, and is at the commit that is named.
 
 | figure | commit | command | cores | load | compared |
 | --- | --- | --- | --- | --- | --- |

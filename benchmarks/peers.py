@@ -30,7 +30,7 @@ _MEET = "s.west <= m.east AND s.east >= m.west AND s.south <= m.north AND s.nort
 
 
 class Peer(SubscriptionIndex):
-    """A database that holds boolean subscriptions, for a room in place of an engine."""
+    """A database that holds boolean subscriptions, for an operator in place of an engine."""
 
     name, package, install = "", "", "pip install 'skyray[bench]'"
     #: Statements: what was measured, bytes of table and indexes, and forgetting a list of numbers.

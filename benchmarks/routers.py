@@ -37,7 +37,7 @@ from topology.core.executors.local import run_local
 from topology.core.payload import pack, unpack
 from topology.core.tasks.links import Channel, Destination
 
-#: Subscriptions by kind and messages in the window, unless told otherwise; and parts of a room's time.
+#: Subscriptions by kind and messages in the window, unless told otherwise; and parts of an operator's time.
 _SIZES, _WINDOW = {"topk": 100_000, "skyline": 5_000, "boolean": 200_000, "knn": 1_000_000}, 50_000
 _PARTS = ("index", "kept", "updates", "refills")
 

@@ -47,7 +47,7 @@ def bench(
 
     Says the `kind`, `made_by`, the `workload`, of each engine in `results` what `benchmarks.harness.time_beside` says,
     and why peers cannot run here by name (`absent`); or what a figure says.
-    Raises a `ConfigError` for a kind that has no room, or an engine that the kind does not have.
+    Raises a `ConfigError` for a kind that has no operator, or an engine that the kind does not have.
     """
     if kind not in WITH_BASELINES or not WITH_BASELINES.named(kind).runs:
         there = ", ".join(each.name for each in WITH_BASELINES.run)

@@ -1,4 +1,4 @@
-"""Turns, and where the time of a room goes in them: its index, what it keeps, its updates, refills, the window.
+"""Turns, and where the time of an operator goes in them: its index, what it keeps, its updates, refills, the window.
 
 Methods get clocks on the very objects of a benchmark and nowhere else; a few calls a batch, so that they cost nothing
 that shows. Read on in `benchmarks.harness`.
@@ -15,14 +15,14 @@ from matching.operator import KindOperator, WindowIndex
 
 #: Part, path to an object, methods. What runs inside a refill counts as refill, whatever it calls.
 _CLOCKED = (
-    ("index", "room.engine", ("match", "set_thresholds", "withdraw")),
-    ("index", "room.replicas.engine", ("match",)),
-    ("index", "room.engine.subscriptions", ("match", "match_at", "withdraw", "release")),
-    ("kept", "room.buffers", ("close", "offer", "expire", "due", "results", "raise_threshold", "clear")),
-    ("kept", "room.engine", ("apply", "forget")),
-    ("updates", "room", ("_difference",)),
-    ("updates", "room.standing", ("tell",)),
-    ("refills", "room", ("_request", "answer")),
+    ("index", "operator.engine", ("match", "set_thresholds", "withdraw")),
+    ("index", "operator.replicas.engine", ("match",)),
+    ("index", "operator.engine.subscriptions", ("match", "match_at", "withdraw", "release")),
+    ("kept", "operator.buffers", ("close", "offer", "expire", "due", "results", "raise_threshold", "clear")),
+    ("kept", "operator.engine", ("apply", "forget")),
+    ("updates", "operator", ("_difference",)),
+    ("updates", "operator.standing", ("tell",)),
+    ("refills", "operator", ("_request", "answer")),
     ("refills", "share", ("answer",)),
     ("window", "share", ("store", "load")),
 )
@@ -44,19 +44,19 @@ def medians(rows: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 class Stopwatch:
-    """Wall-clock `seconds` by part of a room and its share, if there is one, from its building on.
+    """Wall-clock `seconds` by part of an operator and its share, if there is one, from its building on.
 
     A part that runs inside another stops the other's clock, save that a refill keeps all that it calls.
     """
 
-    def __init__(self, room: KindOperator, share: WindowIndex | None = None):
-        self.room, self.share = room, share
+    def __init__(self, operator: KindOperator, share: WindowIndex | None = None):
+        self.operator, self.share = operator, share
         self.seconds: dict[str, float] = {}
         self._running, self._since = "", 0.0
         for part, path, methods in _CLOCKED:
             try:
                 owner = attrgetter(path)(self)
-            except AttributeError:  # not every room has every part
+            except AttributeError:  # not every operator has every part
                 continue
             for method in methods:
                 if hasattr(owner, method):

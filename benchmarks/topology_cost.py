@@ -1,4 +1,4 @@
-"""The topology over the whole way of a stream of one kind of subscription, and what it costs beside the bare room.
+"""The topology over the whole way of a stream of one kind of subscription, and what it costs beside the bare operator.
 
     python -m benchmarks.topology_cost [--kind boolean] [--subscriptions N] [--messages N] [--ways ray_count,ray_two]
 
@@ -306,7 +306,7 @@ def compare(
 
 
 def bare(stream: Stream) -> dict[str, Any]:
-    """The room alone: the batches that are timed, and the digest of all it tells."""
+    """The operator alone: the batches that are timed, and the digest of all it tells."""
     case, told, digest, begun = stream.case, [], Digest(), perf_counter()
     alone, nobody = LocalEngine([case.kind], WORLD, case.window), empty(SubscriptionTable)
     for boundary in stream.boundaries:

@@ -63,14 +63,14 @@ class Kind:
     columns : tuple of str    message columns it needs beside place and terms: of "counts", "event_time_us"
     engines : mapping         name to a callable that makes an engine of a space, the default first; none: not run
     windows : mapping         name to `WindowIndex`, the default first
-    room : type of KindOperator
+    operator : type of KindOperator
     recipe : Recipe
     """
 
     code: int
     name: str
     place: str
-    room: type[KindOperator] | None = None
+    operator: type[KindOperator] | None = None
     message_place: str = "centre"
     wraps: bool = False
     needs_extent: bool = False
@@ -87,7 +87,7 @@ class Kind:
     @property
     def runs(self) -> bool:
         """Whether it has an operator."""
-        return self.room is not None
+        return self.operator is not None
 
     @property
     def standing(self) -> bool:
@@ -142,11 +142,11 @@ class Kind:
             For an unknown engine.
         """
         made = self.engine(engine)
-        assert self.room is not None, "kinds without engine have been refused"
-        return self.room(made, context)
+        assert self.operator is not None, "kinds without engine have been refused"
+        return self.operator(made, context)
 
     def _has(self, capability: type[KindOperator]) -> bool:
-        return self.room is not None and issubclass(self.room, capability)
+        return self.operator is not None and issubclass(self.operator, capability)
 
     def _named(self, what: str, table: Mapping[str, Any], name: str | None) -> Any:
         if not table:

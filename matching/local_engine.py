@@ -60,7 +60,7 @@ class LocalEngine:
 
     Attributes
     ----------
-    rooms, shares : dict by code of kind
+    operators, shares : dict by code of kind
         Its operator; its window indexes.
     """
 
@@ -78,18 +78,18 @@ class LocalEngine:
     ):
         context = OperatorContext(space, window, options=options or {}, fading=fading)
         self.kinds = tuple(kinds)
-        self.rooms: dict[int, KindOperator] = {}
+        self.operators: dict[int, KindOperator] = {}
         self.shares: dict[int, list[WindowIndex]] = {}
         for kind in self.kinds:
-            self.rooms[kind.code] = kind.make_operator(context, (engines or {}).get(kind.name))
+            self.operators[kind.code] = kind.make_operator(context, (engines or {}).get(kind.name))
             if kind.windowed:
                 index = kind.window((windows or {}).get(kind.name))
                 self.shares[kind.code] = [index(space) for _ in range(shares)]
 
     @property
-    def room(self) -> KindOperator:
+    def operator(self) -> KindOperator:
         """The operator of the first kind."""
-        return self.rooms[self.kinds[0].code]
+        return self.operators[self.kinds[0].code]
 
     @property
     def share(self) -> WindowIndex:
@@ -113,7 +113,10 @@ class LocalEngine:
             indexes = self.shares.get(kind.code, ())
             for number, index in enumerate(indexes):
                 index.store(boundary, _part(messages, number, len(indexes)), ended.seq)
-            operator, of_kind = self.rooms[kind.code], len(self.kinds) == 1 and bool(np.all(added.kind == kind.code))
+            operator, of_kind = (
+                self.operators[kind.code],
+                len(self.kinds) == 1 and bool(np.all(added.kind == kind.code)),
+            )
             mine = added if of_kind else added.of_kind(kind.code)
             home, assigned = np.zeros(len(mine), np.int64), np.ones(len(mine), np.bool_)
             gone = ended if kind.needs_ended else NO_MESSAGES
@@ -128,16 +131,16 @@ class LocalEngine:
         """Answer a window query of a kind, and give the answer to its operator."""
         indexes = self.shares[code]
         body = indexes[0].merge([index.answer(request.query) for index in indexes])
-        return capable(self.rooms[code], Windowed).answer(request.request, body)
+        return capable(self.operators[code], Windowed).answer(request.request, body)
 
     def results(self) -> ResultBatch:
         """Results of all kinds that have any."""
-        standing = [operator for operator in self.rooms.values() if isinstance(operator, Standing)]
+        standing = [operator for operator in self.operators.values() if isinstance(operator, Standing)]
         return concatenate([empty(ResultBatch), *(operator.results() for operator in standing)])
 
     def states(self) -> dict[int, State]:
         """State of every operator, by code of its kind."""
-        return {kind.code: self.rooms[kind.code].state() for kind in self.kinds}
+        return {kind.code: self.operators[kind.code].state() for kind in self.kinds}
 
     def restore(
         self,
@@ -154,7 +157,7 @@ class LocalEngine:
                 index.load(boundary, _part(messages, number, len(indexes)), gone)
             state = states[kind.code]
             rows = state.rows["number"].shape[0]
-            self.rooms[kind.code].restore(boundary, state, np.zeros(rows, np.int64), np.ones(rows, np.bool_))
+            self.operators[kind.code].restore(boundary, state, np.zeros(rows, np.int64), np.ones(rows, np.bool_))
 
     def _refilled(self, code: int, first: OperatorOutput) -> list[OperatorOutput]:
         """An output and those of its refills."""

@@ -55,12 +55,12 @@ def _mixed(asked: Asked, _: str) -> Bench:
 
 
 def _buffers(running: Running) -> Report:
-    buffers, held = running.room.buffers, running.room.buffers.describe()
+    buffers, held = running.operator.buffers, running.operator.buffers.describe()
     size_bytes = sum(array.nbytes for array in buffers.arrays().values())
     return {
         "entries_per_buffer": held["entries"] / max(1, held["buffers"]),
-        "buffer_bytes_per_subscription": size_bytes / len(running.room),
-        "learned": running.room.rule.describe(),
+        "buffer_bytes_per_subscription": size_bytes / len(running.operator),
+        "learned": running.operator.rule.describe(),
     }
 
 

@@ -84,7 +84,7 @@ def test_topk_ciq_where_its_rules_bite_equals_oracle(engine, name, first):
             got = tally(tasks.process(boundary, messages, changes.added, changes.removed).updates)
             assert got == expected[number], f"seed {seed}, batch {number}"
             if number % 4 == 0:
-                check_lists(tasks.room.engine)
+                check_lists(tasks.operator.engine)
 
 
 @pytest.mark.parametrize("posted_share", [1.0, 0.5])

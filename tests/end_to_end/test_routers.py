@@ -177,7 +177,7 @@ class EveryTermOwns(Replicas):
 )
 def test_broken_protocol_is_found_out(monkeypatch, where, broken, router):
     if where == "topk":
-        kinds = Kinds([replace(kind, room=broken) if kind.name == where else kind for kind in WITH_BASELINES])
+        kinds = Kinds([replace(kind, operator=broken) if kind.name == where else kind for kind in WITH_BASELINES])
         monkeypatch.setattr("tests.support.topologies.KINDS", kinds)
     else:
         monkeypatch.setattr(where, broken)
@@ -275,8 +275,8 @@ def test_replicas_of_removed_subscriptions_do_not_come_back_by_late_registration
         plan = plan_of(world, router, seed, query=4, tuples=2, distribution=3, credits=8)
         report = run_local(plan, seed=seed)
         assert not differences(world, report.components["delivery"].tasks[0].figures)
-        rooms = [task.figures["rooms"]["topk"] for task in report.components["query"].tasks]
-        held += sum(room["replicas_held"] for room in rooms)
+        operators = [task.figures["rooms"]["topk"] for task in report.components["query"].tasks]
+        held += sum(operator["replicas_held"] for operator in operators)
     assert held == 0
 
 
@@ -320,8 +320,8 @@ def test_prefix_router_replicates_and_sends_less_than_keyword():
         report = run_local(plan_of(world, router, 3, query=8))
         assert not differences(world, report.components["delivery"].tasks[0].figures)
         sent = sum(report.components["distribution"].tasks[0].figures["sent_to_each_query_task"])
-        rooms = [task.figures["rooms"]["topk"] for task in report.components["query"].tasks]
-        held = sum(room.get("replicas_held", room["at_home"]) for room in rooms)
+        operators = [task.figures["rooms"]["topk"] for task in report.components["query"].tasks]
+        held = sum(operator.get("replicas_held", operator["at_home"]) for operator in operators)
         measured[router] = (held, sent)
     assert measured["hashing"][0] < measured["prefix"][0] < measured["keyword"][0]
     assert measured["prefix"][1] <= measured["keyword"][1] < measured["hashing"][1]

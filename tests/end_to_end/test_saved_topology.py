@@ -1,8 +1,8 @@
 """The whole product, saved at a quiet boundary in mid-stream and gone on with, also with other numbers of bolts.
 
-Everything that is not derived goes through frames (`topology.core.checkpoint.task_states`): rooms, the log of messages,
-positions of spouts, stream time and object versions, names and digest of delivery. A run that was saved must end with
-the digest and the results of one that was not.
+Everything that is not derived goes through frames (`topology.core.checkpoint.task_states`): operators, the log of
+messages, positions of spouts, stream time and object versions, names and digest of delivery. A run that was saved must
+end with the digest and the results of one that was not.
 """
 
 import json

@@ -1,8 +1,8 @@
 """A kind of subscription that exists in this file alone, run by a production code that has never heard of it.
 
 `earliest` asks for the k lowest seqs alive at a boundary that share a keyword and lie with their centre inside a closed
-region. Versions are messages like any other, every score is 0, and it starts from the window. Its room keeps at most k
-and whether there may be more, so every expiry asks the window: the protocol of questions is at work all the time.
+region. Versions are messages like any other, every score is 0, and it starts from the window. Its operator keeps at
+most k and whether there may be more, so every expiry queries the window: the refill protocol is at work all the time.
 """
 
 import json
@@ -127,7 +127,7 @@ class Held:
         self.row, self.home, self.kept, self.more = row, home, [], False
 
 
-class EarliestRoom(Windowed):
+class EarliestOperator(Windowed):
     def __init__(self, engine, site):
         self.site, self.pending, self.held = site, RefillCoordinator(self), {}
 
@@ -256,7 +256,7 @@ class EarliestRoom(Windowed):
 
 
 EARLIEST = Kind(
-    CODE, "earliest", "region", EarliestRoom, fields=("k",), engines={"plain": id}, windows={"list": EarliestShare}
+    CODE, "earliest", "region", EarliestOperator, fields=("k",), engines={"plain": id}, windows={"list": EarliestShare}
 )
 
 

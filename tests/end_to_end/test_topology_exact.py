@@ -104,8 +104,8 @@ class NoBarrier(TopkOperator):
 
 
 def with_capacity(monkeypatch, broken) -> None:
-    """Have `topk` matched by a broken room."""
-    kinds = Kinds([replace(kind, room=broken) if kind.code == 1 else kind for kind in KINDS])
+    """Have `topk` matched by a broken operator."""
+    kinds = Kinds([replace(kind, operator=broken) if kind.code == 1 else kind for kind in KINDS])
     monkeypatch.setattr("tests.support.topologies.KINDS", kinds)
 
 

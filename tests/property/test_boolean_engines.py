@@ -131,11 +131,11 @@ class BooleanMachine(RuleBasedStateMachine):
     @invariant()
     def holds_who_is_live(self):
         if hasattr(self, "live"):
-            rooms = [task.room for task in self.tasks.tasks]
-            assert sum(len(room) for room in rooms) == len(self.live)
-            assert np.sum([room.contains(np.array(self.live, np.int64)) for room in rooms], axis=0).tolist() == [
-                1
-            ] * len(self.live)
+            operators = [task.operator for task in self.tasks.tasks]
+            assert sum(len(operator) for operator in operators) == len(self.live)
+            assert np.sum(
+                [operator.contains(np.array(self.live, np.int64)) for operator in operators], axis=0
+            ).tolist() == [1] * len(self.live)
 
 
 def machine(name: str):

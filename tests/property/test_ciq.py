@@ -62,10 +62,10 @@ def run(engine, recipe, seed):
     for number, (boundary, messages, changes) in enumerate(world.batches):
         got = tally(tasks.process(boundary, messages, changes.added, changes.removed).updates)
         assert got == expected[number], f"seed {seed}, batch {number}"
-        if hasattr(tasks.room.engine, "lists") and (number % 4 == 0 or len(messages) > 10):
-            check_cells(tasks.room.engine)
-            check_blocks(tasks.room.engine)
-    return tasks.room.engine
+        if hasattr(tasks.operator.engine, "lists") and (number % 4 == 0 or len(messages) > 10):
+            check_cells(tasks.operator.engine)
+            check_blocks(tasks.operator.engine)
+    return tasks.operator.engine
 
 
 def _tier(seed: int) -> list:

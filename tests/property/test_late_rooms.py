@@ -1,4 +1,4 @@
-"""Rooms of several tasks whose answers come late, in any order, while routers keep messages back: exact, never early.
+"""Operators of several tasks whose answers come late, in any order, while routers withhold messages: exact, not early.
 
 A small stand-in for the topology: what a task does next is drawn at random, so that tasks match ahead of what they have
 closed, the window is held by two who store and answer at their own pace, answers overtake each other and batches,
@@ -144,12 +144,12 @@ class Run:
         batches = make_turns(kind, seed, recipe)
         self.rng, self.batches, self.tasks, self.shared = np.random.default_rng(seed), batches, tasks, shared
         window, options = window_of(recipe), {"threshold_rule": rule}
-        self.rooms: list[Any] = [
+        self.operators: list[Any] = [
             kind.make_operator(OperatorContext(SPACE, window, task, tasks, relaxes=routed, options=options))
             for task in range(tasks)
         ]
-        for room in self.rooms:
-            room.refills = watch(room, room.refills.resuming)
+        for operator in self.operators:
+            operator.refills = watch(operator, operator.refills.resuming)
         self.kind = kind
         self.shares = [kind.window()(SPACE, kept_boundaries=len(batches)) for _ in range(_SHARES)]
         self.router = Router(tasks) if routed else None
@@ -189,16 +189,16 @@ class Run:
         while can := self.steps():
             what, *who = can[int(self.rng.integers(len(can)))]
             what(*who)
-            for task, room in enumerate(self.rooms):
-                assert room.watermark >= self.complete[task], "nobody takes back what it has said"
-                self.complete[task] = room.watermark
+            for task, operator in enumerate(self.operators):
+                assert operator.watermark >= self.complete[task], "nobody takes back what it has said"
+                self.complete[task] = operator.watermark
         assert not self.asks and not self.relaxes and not self.relaxed
 
     @property
     def seen(self) -> Seen:
         total = Seen()
-        for room in self.rooms:
-            total = total.plus(room.refills.seen)
+        for operator in self.operators:
+            total = total.plus(operator.refills.seen)
         return total
 
     def _store(self, share: Any) -> None:
@@ -223,7 +223,7 @@ class Run:
         ended = ended if self.kind.needs_ended else ended.take(np.zeros(0, np.int64))
         home, held = added.number % self.tasks, np.ones(len(added), np.bool_)
         turn = OperatorInput(batch.boundary, messages, ended, added, home, held, batch.removed)
-        matched = self.rooms[task].match(turn)
+        matched = self.operators[task].match(turn)
         self.mine[task, number] = matched.own_hits
         for other in range(self.tasks):
             self.found[other, number][task] = (
@@ -235,14 +235,14 @@ class Run:
         number = self.closed[task]
         found = [each for each in self.found.pop((task, number)).values() if each is not None]
         self.closed[task] += 1
-        self._follow(task, self.rooms[task].close(self.mine.pop((task, number)), found if self.shared else []))
+        self._follow(task, self.operators[task].close(self.mine.pop((task, number)), found if self.shared else []))
 
     def _answer_part(self, task: int, ask: WindowRequest, parts: dict[int, Any], number: int) -> None:
         parts[number] = self.shares[number].answer(ask.query)
 
     def _answer(self, task: int, ask: WindowRequest, parts: dict[int, Any]) -> None:
         self.asks = [each for each in self.asks if each[1] is not ask]
-        self._follow(task, self.rooms[task].answer(ask.request, self.shares[0].merge(list(parts.values()))))
+        self._follow(task, self.operators[task].answer(ask.request, self.shares[0].merge(list(parts.values()))))
 
     def _relax(self, task: int, asked: Relax) -> None:
         assert self.router is not None
@@ -251,7 +251,7 @@ class Run:
 
     def _relaxed(self, task: int, request: int, last_batch: int) -> None:
         self.relaxed.remove((task, request, last_batch))
-        self.asks.append((task, self.rooms[task].relaxed(request, last_batch), {}))
+        self.asks.append((task, self.operators[task].relaxed(request, last_batch), {}))
 
     def _raise(self, raised: Thresholds) -> None:
         assert self.router is not None
@@ -296,11 +296,11 @@ def check(run: Run, recipe: Recipe) -> int:
     for each in wanted:
         everything += each
     assert told == everything, f"missing {list(everything - told)[:3]}, extra {list(told - everything)[:3]}"
-    rows = sorted(row[:4] for room in run.rooms for row in rows_of(room.results()))
+    rows = sorted(row[:4] for operator in run.operators for row in rows_of(operator.results()))
     assert rows == [tuple(row[:4]) for row in without_text(results)]
-    for room in run.rooms:
-        pending = room.refills
-        assert room.watermark == len(run.batches) - 1
+    for operator in run.operators:
+        pending = operator.refills
+        assert operator.watermark == len(run.batches) - 1
         assert not pending and not pending.waits.any() and not pending._deferred and not pending._early
     return sum(told.values())
 

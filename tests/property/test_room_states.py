@@ -1,4 +1,4 @@
-"""Rooms saved behind a batch go on exactly, as however many tasks: every engine of every kind, both kinds of window."""
+"""Operators saved after a batch resume exactly, with any number of tasks: every engine, both kinds of window."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def differences(tasks: Tasks, turns: list[Turn], every: int, told=None) -> list[
             moves += 1
             tasks.go_on(COUNTS[moves % len(COUNTS)])
             if without_text(tasks.results()) and len(tasks.tasks) > 1:
-                assert all(len(task.room) for task in tasks.tasks) or len(turn.added) < 3
+                assert all(len(task.operator) for task in tasks.tasks) or len(turn.added) < 3
     if without_text(tasks.results()) != results:
         found.append("results at the end")
     assert moves > 2
@@ -142,8 +142,8 @@ class LeavesTails(EagerStar):
 
 
 BROKEN = {
-    "thresholds": (kind_of("topk", room=ForgetsThresholds), RECIPES["count"]),
-    "lives": (kind_of("topk", room=ForgetsLives), RECIPES["time_with_late_messages"]),
+    "thresholds": (kind_of("topk", operator=ForgetsThresholds), RECIPES["count"]),
+    "lives": (kind_of("topk", operator=ForgetsLives), RECIPES["time_with_late_messages"]),
     "due": (kind_of("skyline", ForgetsDue), RECIPES["count"]),
 }
 

@@ -123,9 +123,9 @@ def expected(window: Window, batches: list[Batch]) -> list[Told]:
     return told
 
 
-def results_of(room) -> list[Result]:
+def results_of(operator) -> list[Result]:
     """Standing results by number and rank."""
-    return sorted(Result(*row) for row in zip(*(column.tolist() for column in room.results()), strict=True))
+    return sorted(Result(*row) for row in zip(*(column.tolist() for column in operator.results()), strict=True))
 
 
 def run_alone(name: str, window: Window, batches: list[Batch], shares: int, restore: int) -> list[Told]:
@@ -144,8 +144,8 @@ def run_alone(name: str, window: Window, batches: list[Batch], shares: int, rest
 
 
 def run_behind(name: str, window: Window, batches: list[Batch], lag: int) -> list[Told]:
-    """What comes of a room whose shares have always stored `lag` batches more, as far as there are any."""
-    room = capable(KIND.make_operator(OperatorContext(SPACE, window)), Windowed)
+    """What comes of an operator whose window indexes have always stored `lag` batches more, as far as there are any."""
+    operator = capable(KIND.make_operator(OperatorContext(SPACE, window)), Windowed)
     shares, told, stored = [WINDOWS[name](SPACE, lag) for _ in range(2)], [], 0
     for boundary, messages, _, ended, added, removed in batches:
         for ahead in batches[stored : boundary.number + lag + 1]:
@@ -154,15 +154,15 @@ def run_behind(name: str, window: Window, batches: list[Batch], lag: int) -> lis
                 share.store(ahead.boundary, mine, ahead.ended.seq)
             stored += 1
         home, held = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
-        matched = room.match(OperatorInput(boundary, messages, ended, added, home, held, removed))
-        step = room.close(matched.own_hits, [])
+        matched = operator.match(OperatorInput(boundary, messages, ended, added, home, held, removed))
+        step = operator.close(matched.own_hits, [])
         updates, asks = [step.updates], list(step.window_requests)
         while asks:
             request, query = asks.pop()
-            step = room.answer(request, shares[0].merge([share.answer(query) for share in shares]))
+            step = operator.answer(request, shares[0].merge([share.answer(query) for share in shares]))
             updates.append(step.updates)
             asks += step.window_requests
-        told.append(Told(tally(concatenate(updates)), results_of(room)))
+        told.append(Told(tally(concatenate(updates)), results_of(operator)))
     return told
 
 

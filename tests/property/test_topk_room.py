@@ -44,11 +44,11 @@ def run(
     restore: bool = False,
     rule: str | None = None,
     window_index: str | None = None,
-    room: type[TopkOperator] | None = None,
+    operator: type[TopkOperator] | None = None,
 ) -> tuple[list[Counter], Counter, int]:
     """Updates of each batch, standing results, and how many subscriptions were refilled."""
     options = {} if rule is None else {"threshold_rule": rule}
-    tasks = Tasks(kind_of("topk", engine, window_index, room), SPACE, world.window, options=options)
+    tasks = Tasks(kind_of("topk", engine, window_index, operator), SPACE, world.window, options=options)
     updates = []
     for number, (boundary, messages, changes) in enumerate(world.batches):
         updates.append(tally(tasks.process(boundary, messages, changes.added, changes.removed).updates))
@@ -193,11 +193,11 @@ class LooseNorms(L2Scan):
 
 @pytest.mark.parametrize("broken", [KthScorePruning, NeverShort, LateExpiry, OlderWinsTies])
 def test_topk_room_broken_on_purpose_is_found_out(broken, monkeypatch):
-    room = broken if issubclass(broken, TopkOperator) else None
-    if room is None:
+    operator = broken if issubclass(broken, TopkOperator) else None
+    if operator is None:
         monkeypatch.setattr(room_module, "ResultBuffers", broken)
     worlds = [make_world(RECIPES[name], seed) for name in ("count", "ties") for seed in range(3)]
-    assert any(differences(world, L2Scan, room=room) for world in worlds), f"{broken.__name__} went unnoticed"
+    assert any(differences(world, L2Scan, operator=operator) for world in worlds), f"{broken.__name__} went unnoticed"
 
 
 @pytest.mark.parametrize("most_hits", [1, 40])
@@ -209,15 +209,15 @@ def test_topk_room_batches_with_too_many_hits_equal_oracle(recipe, most_hits, mo
 
 def told_late(world: World, seed: int, made: type[TopkOperator] = TopkOperator) -> Counter:
     """All that is told where the window answers up to four batches late, and in any order."""
-    kind, rng, waiting, told = kind_of("topk", room=made), np.random.default_rng(seed), [], []
-    room = capable(kind.make_operator(OperatorContext(SPACE, world.window)), Windowed)
+    kind, rng, waiting, told = kind_of("topk", operator=made), np.random.default_rng(seed), [], []
+    operator = capable(kind.make_operator(OperatorContext(SPACE, world.window)), Windowed)
     share = kind.window()(SPACE, kept_boundaries=6)
     for number, (boundary, messages, changes) in enumerate(world.batches):
         share.store(boundary, messages, NO_MESSAGES.seq)
         rows = len(changes.added)
         everywhere = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
         turn = OperatorInput(boundary, messages, NO_MESSAGES, changes.added, *everywhere, changes.removed.of_kind(TOPK))
-        steps = [room.close(room.match(turn).own_hits, [])]
+        steps = [operator.close(operator.match(turn).own_hits, [])]
         while steps:
             step = steps.pop()
             told.append(step.updates)
@@ -226,7 +226,7 @@ def told_late(world: World, seed: int, made: type[TopkOperator] = TopkOperator) 
             due = [at for at, asked in enumerate(since) if number - asked >= 4 or rng.random() < 0.2]
             if due:
                 ask = waiting.pop(due[0])
-                steps.append(room.answer(ask.request, share.answer(ask.query)))
+                steps.append(operator.answer(ask.request, share.answer(ask.query)))
     return sum((tally(updates) for updates in told), Counter())
 
 
@@ -268,7 +268,7 @@ def test_topk_index_skips_what_cannot_matter():
 
 def test_window_asked_too_far_back_raises():
     kind, world = WITH_BASELINES.named("topk"), make_world(RECIPES["count"], 0)
-    room = capable(kind.make_operator(OperatorContext(SPACE, Window("count", 50))), Windowed)
+    operator = capable(kind.make_operator(OperatorContext(SPACE, Window("count", 50))), Windowed)
     share = kind.window()(SPACE, kept_boundaries=1)
     first = None
     for boundary, messages, changes in world.batches:
@@ -276,10 +276,10 @@ def test_window_asked_too_far_back_raises():
         rows = len(changes.added)
         everywhere = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
         turn = OperatorInput(boundary, messages, NO_MESSAGES, changes.added, *everywhere, changes.removed)
-        asks = room.close(room.match(turn).own_hits, []).window_requests
+        asks = operator.close(operator.match(turn).own_hits, []).window_requests
         first = first or (asks[0].query if asks else None)
         while asks:
-            asks = room.answer(asks[0].request, share.answer(asks[0].query)).window_requests + asks[1:]
+            asks = operator.answer(asks[0].request, share.answer(asks[0].query)).window_requests + asks[1:]
     assert first is not None
     with pytest.raises(EngineError, match="are stored"):
         share.answer(first)

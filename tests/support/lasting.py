@@ -17,7 +17,7 @@ from matching.space import Space
 from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE, World
 
-ROOMS = {"decay": DecayOperator, "knn": KnnOperator}
+OPERATORS = {"decay": DecayOperator, "knn": KnnOperator}
 
 
 class EveryPair(CumulativeEngine):
@@ -74,7 +74,7 @@ def differences(
     saved : bool           now and then they are saved and gone on with
     inspect : callable     shown the engine of the first task now and then
     """
-    made = kind_of(kind, engine, room=ROOMS[kind])
+    made = kind_of(kind, engine, operator=OPERATORS[kind])
     tasks = Tasks(made, SPACE, world.window, count, fading=world.fading)
     expected, expected_results = world.expected()
     told = []
@@ -84,7 +84,7 @@ def differences(
             missing, extra = expected[number] - got, got - expected[number]
             told.append(f"batch {number}: missing {list(missing)[:3]}, extra {list(extra)[:3]}")
         if number % 6 == 3:
-            inspect(tasks.room.engine)
+            inspect(tasks.operator.engine)
         if saved and number % 3 == 1:
             tasks.go_on(1 + number % 2)
     results = Counter(row[:4] for row in tasks.results())

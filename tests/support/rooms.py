@@ -1,6 +1,6 @@
 """Kinds in one process, as tests drive them: alone or at several tasks, saved and gone on with as a run does it.
 
-Every one of `Tasks` has rooms of its own, for the subscriptions whose number leaves its remainder, and sees the whole
+Each of `Tasks` has operators of its own, for the subscriptions whose number leaves its remainder, and sees the whole
 stream. `Tasks.go_on` writes what they say to frames, reads it back, joins it and deals it out again, to as many tasks
 as it is told: the way of a run that goes on with other numbers of tasks, without the topology around it.
 """
@@ -40,9 +40,9 @@ ENGINES = [(kind.name, engine) for kind in WITH_BASELINES.run for engine in kind
 
 
 def kind_of(
-    name: str, engine: str | Callable[[Space], Any] | None = None, window: Any = None, room: Any = None
+    name: str, engine: str | Callable[[Space], Any] | None = None, window: Any = None, operator: Any = None
 ) -> Kind:
-    """The row of a kind with one engine, one window index and a room: by name, or what makes them (a broken one, say).
+    """The row of a kind with one engine, one window index and one operator: by name, or callables (a broken one, say).
 
     What is left out is the default.
     """
@@ -53,7 +53,7 @@ def kind_of(
     if window is not None:
         share = kind.window(window) if isinstance(window, str) else window
         windows = {share.name: share}
-    return replace(kind, engines=engines, windows=windows, room=room or kind.room)
+    return replace(kind, engines=engines, windows=windows, operator=operator or kind.operator)
 
 
 class Tasks:
@@ -86,9 +86,9 @@ class Tasks:
         self._asked = 0
 
     @property
-    def room(self) -> Any:
-        """The room of the first task and kind."""
-        return self.tasks[0].room
+    def operator(self) -> Any:
+        """The operator of the first task and kind."""
+        return self.tasks[0].operator
 
     def process(
         self,
@@ -122,8 +122,8 @@ class Tasks:
     @property
     def refills(self) -> int:
         """Subscriptions for which the window has been asked, since the beginning."""
-        rooms = [task.rooms[kind.code] for task in self.tasks for kind in self.kinds if kind.windowed]
-        return self._asked + sum(room.report()["refills"] for room in rooms)
+        operators = [task.operators[kind.code] for task in self.tasks for kind in self.kinds if kind.windowed]
+        return self._asked + sum(operator.report()["refills"] for operator in operators)
 
     def results(self) -> list[Result]:
         """Standing results by number and rank."""

@@ -103,19 +103,21 @@ def no_claims() -> Claims:
 
 
 def room_of_boolean() -> Regional:
-    """A room with nobody in it."""
+    """An operator without subscriptions."""
     return capable(KINDS.named("boolean").make_operator(OperatorContext(SPACE, Window("count", 1))), Regional)
 
 
-def change(room: Regional, batch: int, added: SubscriptionTable, gone: np.ndarray) -> None:
-    """Have a room of `boolean` take the changes of a batch without messages."""
+def change(operator: Regional, batch: int, added: SubscriptionTable, gone: np.ndarray) -> None:
+    """Have an operator of `boolean` take the changes of a batch without messages."""
     added, rows = added.of_kind(BOOLEAN), gone.size
     removed = Removals(gone, np.full(rows, BOOLEAN, np.int8), np.zeros(rows, np.int64))
     home, held = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
-    room.match(OperatorInput(Boundary(batch, 0, -1, NO_FLOOR), NO_MESSAGES, NO_MESSAGES, added, home, held, removed))
+    operator.match(
+        OperatorInput(Boundary(batch, 0, -1, NO_FLOOR), NO_MESSAGES, NO_MESSAGES, added, home, held, removed)
+    )
 
 
-def claims_in(room: Regional, numbers: np.ndarray) -> Claims:
+def claims_in(operator: Regional, numbers: np.ndarray) -> Claims:
     """What those of these subscriptions claim that want all their keywords."""
-    regions, terms = room.claims(numbers)
+    regions, terms = operator.claims(numbers)
     return Claims(regions, np.arange(terms.size + 1), terms)

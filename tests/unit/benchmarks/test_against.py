@@ -19,7 +19,7 @@ from time import sleep as _sleep
 class LocalEngine(LocalEngine):
     def process(self, boundary, *args):
         step, lost = super().process(boundary, *args), 0
-        if self.room.engine.name == "inverted_list":
+        if self.operator.engine.name == "inverted_list":
             _sleep(0.02)
             lost = int(boundary.number > 6 and len(step.updates) > 0)
         return step._replace(updates=type(step.updates)(*(column[lost:] for column in step.updates)))

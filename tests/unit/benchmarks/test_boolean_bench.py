@@ -235,11 +235,11 @@ def test_stream_of_a_kind_without_window_begins_again_where_it_ends():
 def test_changes_leave_as_many_as_there_were():
     bench = Bench(make_case(BOOLEAN, 1_000, 100, rounds=2, seed=4), 2)
     running = bench.build()
-    assert len(running.room) == 1_000
+    assert len(running.operator) == 1_000
     for turn in range(2):
         assert bench.time(running, turn)["subscribe_per_s"] > 0
-        assert len(running.room) == 1_000
+        assert len(running.operator) == 1_000
     assert (
-        not running.room.contains(bench.case.table.number).all()
-        and running.room.contains(bench.case.fresh.number).all()
+        not running.operator.contains(bench.case.table.number).all()
+        and running.operator.contains(bench.case.fresh.number).all()
     )

@@ -1,4 +1,4 @@
-"""The room of `boolean`: who is told what when subscriptions come and go inside a batch."""
+"""The operator of `boolean`: who is told what when subscriptions come and go inside a batch."""
 
 import numpy as np
 import pytest
@@ -29,14 +29,14 @@ COUNT = Window("count", 50)
 
 
 class Feed:
-    """A room that is fed batch by batch, whatever number their boundaries have."""
+    """An operator that is fed batch by batch, whatever number their boundaries have."""
 
     def __init__(self, engine: str):
         self.engine = engine
-        self.room = KIND.make_operator(OperatorContext(SPACE, COUNT), engine)
+        self.operator = KIND.make_operator(OperatorContext(SPACE, COUNT), engine)
 
     def __len__(self) -> int:
-        return len(self.room)
+        return len(self.operator)
 
     def step(
         self,
@@ -46,10 +46,10 @@ class Feed:
         removed: Removals,
         owned: Owned | None = None,
     ) -> OperatorOutput:
-        boundary = boundary._replace(number=self.room.watermark + 1)
+        boundary = boundary._replace(number=self.operator.watermark + 1)
         home, held = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
         turn = OperatorInput(boundary, messages, NO_MESSAGES, added, home, held, removed, owned)
-        return self.room.close(self.room.match(turn).own_hits, [])
+        return self.operator.close(self.operator.match(turn).own_hits, [])
 
     def process(self, *turn) -> UpdateBatch:
         return self.step(*turn).updates
@@ -183,6 +183,6 @@ def test_room_claims_for_those_that_want_all_their_keywords(stream):
     added = table([(region, [5, 7]), (region, [3]), (region, [2, 9]), (region, []), ((170, 0, -170, 9), [8])],
                   loose=[False, False, True, False, False])  # fmt: skip
     stream.process(boundary, messages, added, no_removals())
-    regions, rarest = stream.room.claims(np.array([4, 0, 77, 3, 2, 1]))
+    regions, rarest = stream.operator.claims(np.array([4, 0, 77, 3, 2, 1]))
     assert rarest.tolist() == [8, 5, 3]
     assert regions.tolist() == [[170, 0, -170, 9], [*region], [*region]]

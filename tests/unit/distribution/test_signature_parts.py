@@ -233,11 +233,11 @@ def test_claims_from_rows_and_rooms_equal_those_from_the_table():
     loose = type(table)(**(table._asdict() | {"match": np.full(100, ANY_KEYWORD, np.int8)}))
     for one, other in zip(claims_of(_known(loose)), claims_of_rows(rows, table.number), strict=True):
         assert np.array_equal(one, other)
-    room = room_of_boolean()
-    change(room, 0, table, table.number[:0])
-    for one, other in zip(claims_of(table), claims_in(room, table.number), strict=True):
+    operator = room_of_boolean()
+    change(operator, 0, table, table.number[:0])
+    for one, other in zip(claims_of(table), claims_in(operator, table.number), strict=True):
         assert np.array_equal(one, other)
-    assert 50 < room.claims(table.number)[1].size < 100
+    assert 50 < operator.claims(table.number)[1].size < 100
 
 
 def _known(table):
@@ -248,18 +248,18 @@ def _known(table):
 
 @pytest.mark.parametrize("kinds", [(BOOLEAN,), (SKYLINE,), (BOOLEAN, SKYLINE, TOPK)])
 def test_signature_follows_a_room_through_additions_and_removals(kinds):
-    table, room = random_subscriptions(9, 200, kinds=kinds), room_of_boolean()
+    table, operator = random_subscriptions(9, 200, kinds=kinds), room_of_boolean()
     signature, replica = in_touch(SMALL)
     rng, live = np.random.default_rng(1), np.zeros(0, np.int64)
     for batch in range(10):
         coming, going = np.arange(batch * 20, batch * 20 + 20), live[rng.random(live.size) < 0.4]
-        signature.follow(table.take(coming), going, claims_in(room, going))
-        change(room, batch, table.take(coming), going)
+        signature.follow(table.take(coming), going, claims_in(operator, going))
+        change(operator, batch, table.take(coming), going)
         live = np.concatenate([np.setdiff1d(live, going), coming[table.kind[coming] != TOPK]])
         replica.apply(signature.patch(batch, noted=True))
         messages = random_messages(batch, 100)
         assert not np.any(matching(table.take(live), messages) & ~replica.may_match(messages))
-    signature.follow(table.take(live[:0]), live, claims_in(room, live))
+    signature.follow(table.take(live[:0]), live, claims_in(operator, live))
     assert (len(signature.summary.cells), len(signature.summary.pairs)) == (0, 0)
 
 

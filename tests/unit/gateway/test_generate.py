@@ -20,7 +20,7 @@ from tests.support.etl_folder import random_rows, write_etl
 COUNT = 400
 EARTH = Space(-180, -90, 180, 90)
 #: The table with all kinds running: the loader sets rows of others aside.
-EVERYTHING = Kinds(replace(kind, room=kind.room or KINDS.named("topk").room) for kind in KINDS)
+EVERYTHING = Kinds(replace(kind, operator=kind.operator or KINDS.named("topk").operator) for kind in KINDS)
 
 
 @pytest.fixture(scope="module")
@@ -201,9 +201,9 @@ def test_generate_more_than_a_chunk_numbers_on(etl, tmp_path):
 def test_generate_kinds_handed_in_are_made_by_their_recipes(etl, tmp_path):
     recipe = Recipe("none", keywords=(2, 3), k=(4, 6), side=0.2)
     more = EVERYTHING.plus(
-        Kind(5, "beacon", "point", KINDS.named("topk").room, fields=("alpha", "match"), recipe=recipe),
-        Kind(6, "zone", "region", KINDS.named("topk").room, fields=("k",), recipe=recipe),
-        Kind(7, "plain", "region", KINDS.named("topk").room, wraps=True),
+        Kind(5, "beacon", "point", KINDS.named("topk").operator, fields=("alpha", "match"), recipe=recipe),
+        Kind(6, "zone", "region", KINDS.named("topk").operator, fields=("k",), recipe=recipe),
+        Kind(7, "plain", "region", KINDS.named("topk").operator, wraps=True),
     )
     beacons = make(etl, tmp_path, "beacon", kinds=more, match="any")
     assert {len(row["keywords"]) for row in beacons} <= {1, 2, 3} and all(0 <= row["alpha"] <= 1 for row in beacons)

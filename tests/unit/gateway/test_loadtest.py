@@ -75,7 +75,7 @@ def test_load_plan_router_nobody_knows_is_refused_with_those_there_are():
 
 
 def test_load_plan_takes_kinds_that_are_handed_in():
-    twin = replace(KINDS.named("topk"), code=5, name="twin", room=KINDS.named("skyline").room)
+    twin = replace(KINDS.named("topk"), code=5, name="twin", operator=KINDS.named("skyline").operator)
     with pytest.raises(ConfigError, match="of kind twin, .* or --twin 0"):
         plan_of("prefix", {"twin": 9}, kinds=KINDS.plus(twin))
     with pytest.raises(ConfigError, match="unknown kind 'twin'"):

@@ -121,7 +121,7 @@ class Resumer(Keeper):
 
 
 class Run:
-    """A room with nothing in it but those that pend."""
+    """An operator with nothing in it but those that pend."""
 
     def __init__(self, short: dict[int, int] | None = None, resuming: bool = False):
         resumer = Resumer(short)

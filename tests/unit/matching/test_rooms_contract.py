@@ -1,4 +1,4 @@
-"""What every room keeps to, whatever its kind and engine: one suite over the table of kinds.
+"""What every operator keeps to, whatever its kind and engine: one suite over the table of kinds.
 
 Subscriptions are made by the traits of a kind alone, so that a new row of the table is under test without a word here.
 """
@@ -43,7 +43,7 @@ def kind(request) -> Kind:
 
 
 @pytest.fixture
-def room(kind) -> KindOperator:
+def operator(kind) -> KindOperator:
     return kind.make_operator(OperatorContext(SPACE, WINDOW, fading=FADING))
 
 
@@ -61,51 +61,51 @@ def turn_of(boundary: Boundary, messages: MessageBatch, added=NOBODY, removed=NO
     return OperatorInput(boundary, messages, NO_MESSAGES, added, np.full(rows, home), np.ones(rows, np.bool_), removed)
 
 
-def step_of(room: KindOperator, turn: OperatorInput):
-    return room.close(room.match(turn).own_hits, [])
+def step_of(operator: KindOperator, turn: OperatorInput):
+    return operator.close(operator.match(turn).own_hits, [])
 
 
-def has_nothing(room: KindOperator) -> None:
+def has_nothing(operator: KindOperator) -> None:
     """No state, and neither results nor matched messages where an operator has them."""
-    assert len(room.state().table) == 0
-    assert not isinstance(room, Standing) or len(room.results()) == 0
-    assert not isinstance(room, Regional) or room.met.size == 0
+    assert len(operator.state().table) == 0
+    assert not isinstance(operator, Standing) or len(operator.results()) == 0
+    assert not isinstance(operator, Regional) or operator.met.size == 0
 
 
-def test_room_with_nobody_in_it_has_nothing_to_say(kind, room):
+def test_room_with_nobody_in_it_has_nothing_to_say(kind, operator):
     numbers = np.array([0, 7])
-    assert (len(room), room.watermark) == (0, -1)
-    assert room.contains(numbers).tolist() == [False, False]
-    if isinstance(room, Regional):
-        assert [column.shape[0] for column in room.claims(numbers)] == [0, 0]
-    has_nothing(room)
-    assert isinstance(json.dumps(room.report()), str)
-    assert all(isinstance(array, np.ndarray) for array in room.arrays().values())
+    assert (len(operator), operator.watermark) == (0, -1)
+    assert operator.contains(numbers).tolist() == [False, False]
+    if isinstance(operator, Regional):
+        assert [column.shape[0] for column in operator.claims(numbers)] == [0, 0]
+    has_nothing(operator)
+    assert isinstance(json.dumps(operator.report()), str)
+    assert all(isinstance(array, np.ndarray) for array in operator.arrays().values())
     rng = np.random.default_rng(0)
     for number, messages in enumerate((batch_of(rng, 0), NO_MESSAGES, batch_of(rng, 2).take(np.array([3])))):
-        step = step_of(room, turn_of(boundary_of(number), messages))
+        step = step_of(operator, turn_of(boundary_of(number), messages))
         assert len(step.updates) == 0 and step.window_requests == () == step.relaxes and step.raised.number.size == 0
-        assert room.watermark == number
-        has_nothing(room)
+        assert operator.watermark == number
+        has_nothing(operator)
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])
-def test_room_batch_out_of_order_is_refused(room, kind, number):
+def test_room_batch_out_of_order_is_refused(operator, kind, number):
     rng = np.random.default_rng(1)
     for earlier in range(2):
-        step_of(room, turn_of(boundary_of(earlier), batch_of(rng, earlier)))
+        step_of(operator, turn_of(boundary_of(earlier), batch_of(rng, earlier)))
     with pytest.raises(EngineError):
-        room.match(turn_of(boundary_of(number), batch_of(rng, number)))
-    assert room.watermark == 1
+        operator.match(turn_of(boundary_of(number), batch_of(rng, number)))
+    assert operator.watermark == 1
 
 
 def test_room_number_added_twice_is_refused(kind):
     rng = np.random.default_rng(2)
     for twice in ([3, 3], [4]):
-        room = kind.make_operator(OperatorContext(SPACE, WINDOW, fading=FADING))
-        step_of(room, turn_of(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, [4])))
+        operator = kind.make_operator(OperatorContext(SPACE, WINDOW, fading=FADING))
+        step_of(operator, turn_of(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, [4])))
         with pytest.raises(EngineError, match=f"subscription ({twice[0]}|of this batch) cannot be added"):
-            step_of(room, turn_of(boundary_of(1), batch_of(rng, 1), subscriptions_of(rng, kind, twice)))
+            step_of(operator, turn_of(boundary_of(1), batch_of(rng, 1), subscriptions_of(rng, kind, twice)))
 
 
 def test_room_removal_of_who_is_not_here_is_passed_over(kind):
@@ -113,9 +113,9 @@ def test_room_removal_of_who_is_not_here_is_passed_over(kind):
     rng, alone = np.random.default_rng(3), LocalEngine([kind], SPACE, WINDOW, fading=FADING)
     alone.process(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, [1, 2]), NOTHING)
     alone.process(boundary_of(1), batch_of(rng, 1), NOBODY, removals_of(kind, 9, 1, at=25))
-    assert len(alone.room) == 1 and alone.room.contains(np.array([1, 2, 9])).tolist() == [False, True, False]
+    assert len(alone.operator) == 1 and alone.operator.contains(np.array([1, 2, 9])).tolist() == [False, True, False]
     step = alone.process(boundary_of(2), batch_of(rng, 2), NOBODY, removals_of(kind, 1, at=45))
-    assert len(alone.room) == 1 and set(step.updates.number.tolist()) <= {2}
+    assert len(alone.operator) == 1 and set(step.updates.number.tolist()) <= {2}
 
 
 def test_room_subscription_added_and_removed_in_one_batch_is_gone_behind_it(kind):
@@ -127,8 +127,10 @@ def test_room_subscription_added_and_removed_in_one_batch_is_gone_behind_it(kind
         removed = removals_of(kind, *range(10 * number, 10 * number + 8), at=boundary.first_seq + 12)
         told = tally(alone.process(boundary, messages, added, removed).updates)
         assert told == tally(oracle.advance(boundary, messages, added, removed, extras_of(messages)))
-        assert len(alone.room) == 2 * (number + 1)
-        assert alone.room.contains(np.arange(10 * number + 10)).tolist() == ([False] * 8 + [True] * 2) * (number + 1)
+        assert len(alone.operator) == 2 * (number + 1)
+        assert alone.operator.contains(np.arange(10 * number + 10)).tolist() == ([False] * 8 + [True] * 2) * (
+            number + 1
+        )
     assert len(alone.states()[kind.code].table) == 8
 
 
@@ -146,7 +148,7 @@ def test_room_over_any_small_stream_tells_what_the_oracle_tells(kind):
                 tasks.go_on()
         assert without_text(tasks.results()) == results
         live = sum(len(turn.added) - turn.removed.number.size for turn in turns)
-        assert len(tasks.room) == live and tasks.room.watermark == len(turns) - 1
+        assert len(tasks.operator) == live and tasks.operator.watermark == len(turns) - 1
     assert count > 60, "a stream in which nothing happens proves nothing"
 
 
@@ -159,7 +161,7 @@ def test_room_that_grows_and_shrinks_by_hundreds_tells_what_the_oracle_tells(kin
         assert (
             tally(tasks.process(turn.boundary, turn.messages, turn.added, turn.removed, turn.ended).updates) == wanted
         )
-        held.append(len(tasks.room))
+        held.append(len(tasks.operator))
         if turn.boundary.number == 5:
             tasks.go_on()
     assert without_text(tasks.results()) == results
@@ -178,8 +180,8 @@ def test_room_that_everybody_has_left_is_as_new(kind):
         assert tally(alone.process(boundary, messages, added, removed).updates) == wanted
         told.append(sum(wanted.values()))
         if number in (2, 3):
-            assert len(alone.room) == 0 == len(alone.results()) == len(alone.room.state().table)
-            assert not alone.room.contains(np.arange(20)).any()
+            assert len(alone.operator) == 0 == len(alone.results()) == len(alone.operator.state().table)
+            assert not alone.operator.contains(np.arange(20)).any()
     assert told[3] == 0 < min(told[0], told[4])
 
 
@@ -198,7 +200,7 @@ def test_room_beside_other_kinds_tells_of_its_own_alone(kind):
 def test_room_is_complete_through_what_it_has_told(kind):
     """Whoever asks the window is late, and says so; the others are not."""
     rng = np.random.default_rng(6)
-    room = kind.make_operator(OperatorContext(SPACE, WINDOW, fading=FADING))
+    operator = kind.make_operator(OperatorContext(SPACE, WINDOW, fading=FADING))
     oracle, share = oracle_of(WINDOW), kind.window()(SPACE, 9) if kind.windowed else None
     wanted, told, asks = tally([]), tally([]), []
     for number in range(6):
@@ -207,25 +209,25 @@ def test_room_is_complete_through_what_it_has_told(kind):
         wanted += tally(oracle.advance(boundary, messages, added, NOTHING, extras_of(messages)))
         if share is not None:
             share.store(boundary, messages, NO_MESSAGES.seq)
-        step = step_of(room, turn_of(boundary, messages, added))
+        step = step_of(operator, turn_of(boundary, messages, added))
         asks += step.window_requests
         told += tally(step.updates)
-        assert room.watermark == (number if share is None or number < 2 else 1)
+        assert operator.watermark == (number if share is None or number < 2 else 1)
     assert (len(asks) > 0) == kind.windowed
     for ask in asks:
         assert share is not None and told != wanted
-        step = capable(room, Windowed).answer(ask.request, share.merge([share.answer(ask.query)]))
+        step = capable(operator, Windowed).answer(ask.request, share.merge([share.answer(ask.query)]))
         told += tally(step.updates)
         asks += step.window_requests
     assert told == wanted and sum(told.values()) > 0
-    assert room.watermark == 5
+    assert operator.watermark == 5
 
 
 @pytest.mark.parametrize("shorter", [True, False], ids=["own way", "empty batch"])
 def test_room_that_was_passed_over_goes_on_with_whoever_comes(kind, shorter):
     """Also once all have left again."""
     rng = np.random.default_rng(11)
-    room = kind.make_operator(OperatorContext(SPACE, WINDOW, fading=FADING))
+    operator = kind.make_operator(OperatorContext(SPACE, WINDOW, fading=FADING))
     oracle, share = oracle_of(WINDOW), kind.window()(SPACE, 9) if kind.windowed else None
     told_in_all = 0
     for number in range(12):
@@ -237,26 +239,26 @@ def test_room_that_was_passed_over_goes_on_with_whoever_comes(kind, shorter):
         wanted = tally(oracle.advance(boundary, messages, added, removed, extras_of(messages)))
         if share is not None:
             share.store(boundary, messages, NO_MESSAGES.seq)
-        if not len(room) and not len(added):
-            room.pass_over(boundary) if shorter else KindOperator.pass_over(room, boundary)
+        if not len(operator) and not len(added):
+            operator.pass_over(boundary) if shorter else KindOperator.pass_over(operator, boundary)
             assert not wanted
-            has_nothing(room)
+            has_nothing(operator)
         else:
-            step = step_of(room, turn_of(boundary, messages, added, removed))
+            step = step_of(operator, turn_of(boundary, messages, added, removed))
             told = tally(step.updates)
             for ask in step.window_requests:
                 assert share is not None
                 answer = share.merge([share.answer(ask.query)])
-                told += tally(capable(room, Windowed).answer(ask.request, answer).updates)
+                told += tally(capable(operator, Windowed).answer(ask.request, answer).updates)
             assert told == wanted
             told_in_all += sum(told.values())
-        assert room.watermark == number
+        assert operator.watermark == number
     assert told_in_all > 20
 
 
-def test_room_refuses_answers_to_queries_it_has_not_sent(kind, room):
+def test_room_refuses_answers_to_queries_it_has_not_sent(kind, operator):
     with pytest.raises(EngineError, match="request 3" if kind.windowed else "is not Windowed"):
-        capable(room, Windowed).answer(3, None)
+        capable(operator, Windowed).answer(3, None)
 
 
 def test_room_restored_from_an_empty_state_goes_on_behind_the_boundary(kind):
@@ -269,11 +271,11 @@ def test_room_restored_from_an_empty_state_goes_on_behind_the_boundary(kind):
         assert tally(tasks.process(boundary, messages, added, NOTHING).updates) == wanted
         if number == 3:
             tasks.go_on(3)
-            assert [len(each.room) for each in tasks.tasks] == [0, 0, 0]
-            assert {each.room.watermark for each in tasks.tasks} == {3}
+            assert [len(each.operator) for each in tasks.tasks] == [0, 0, 0]
+            assert {each.operator.watermark for each in tasks.tasks} == {3}
             assert len(tasks.results()) == 0
             with pytest.raises(EngineError):
-                tasks.room.match(turn_of(boundary_of(3), messages))
+                tasks.operator.match(turn_of(boundary_of(3), messages))
         told += sum(wanted.values())
     assert told > 0
 
@@ -283,7 +285,7 @@ def test_room_says_of_every_subscription_what_it_asks(kind):
     added = subscriptions_of(rng, kind, [5, 2, 9, 4])
     alone.process(boundary_of(0), batch_of(rng, 0), added, NOTHING)
     alone.process(boundary_of(1), batch_of(rng, 1), NOBODY, removals_of(kind, 2, at=20))
-    state = State.from_arrays(alone.room.state().arrays())
+    state = State.from_arrays(alone.operator.state().arrays())
     assert said_by(state.table) == said_by(added.take(np.array([0, 2, 3])))
     assert said_by(state.take(np.array([1])).table).items() < said_by(state.table).items()
 
@@ -302,16 +304,18 @@ def test_room_keeps_no_result_of_who_is_at_home_elsewhere(kind):
     if not kind.standing:
         return  # pairs are told by whoever finds them: there is no home
     rng = np.random.default_rng(9)
-    room = kind.make_operator(OperatorContext(SPACE, WINDOW, task=0, tasks=2, fading=FADING))
+    operator = kind.make_operator(OperatorContext(SPACE, WINDOW, task=0, tasks=2, fading=FADING))
     if kind.place == "point" and not kind.replicated:  # each is matched at its home, and nowhere else
         with pytest.raises(EngineError, match="must be assigned to its home task"):
-            room.match(turn_of(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, np.arange(10)), home=1))
+            operator.match(
+                turn_of(boundary_of(0), batch_of(rng, 0), subscriptions_of(rng, kind, np.arange(10)), home=1)
+            )
         return
     for number in range(3):
         added = subscriptions_of(rng, kind, np.arange(10) if number == 0 else [])
-        step = step_of(room, turn_of(boundary_of(number), batch_of(rng, number), added, home=1))
-        assert len(step.updates) == 0 and step.window_requests == () and room.watermark == number
-    assert len(capable(room, Standing).results()) == 0 and len(room.state().table) == 0
+        step = step_of(operator, turn_of(boundary_of(number), batch_of(rng, number), added, home=1))
+        assert len(step.updates) == 0 and step.window_requests == () and operator.watermark == number
+    assert len(capable(operator, Standing).results()) == 0 and len(operator.state().table) == 0
 
 
 def test_contract_is_kept_by_every_engine_of_every_kind_that_runs():

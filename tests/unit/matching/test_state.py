@@ -1,4 +1,4 @@
-"""What is saved of a room: cut, joined and written, every row keeps all that is said of it."""
+"""What is saved of an operator: cut, joined and written, every row keeps all that is said of it."""
 
 import numpy as np
 import pytest

@@ -95,8 +95,8 @@ class Feed:
         return sorted(zip(told.number.tolist(), told.seq.tolist(), told.change.tolist(), strict=True))
 
     @property
-    def room(self):
-        return self.tasks.room
+    def operator(self):
+        return self.tasks.operator
 
     def held(self) -> list[tuple]:
         return [(row.seq, round(row.score, 4), round(row.text_score, 4)) for row in self.tasks.results()]
@@ -177,7 +177,7 @@ def test_skyline_subscriptions_come_from_the_window_and_go_with_what_they_held(e
     table = subscriptions(SQUARE, (1, (3.0, 4.0, 5.0, 5.0), [2]), (2, (3.0, 4.0, 5.0, 5.0), [1]))
     assert feed(added=table, removed=removals(2)) == [(0, 0, ENTER), (1, 1, ENTER)]
     assert feed(removed=removals(0)) == [(0, 0, LEAVE)]
-    assert len(feed.room) == 1
+    assert len(feed.operator) == 1
     # the place of the first is given to another; the pool of keywords has been rewritten by then
     for number in range(3, 40):
         feed(added=subscriptions((number, SQUARE[1], [1, 2])), removed=removals(number - 1) if number > 3 else None)
@@ -188,7 +188,7 @@ def test_skyline_subscriptions_come_from_the_window_and_go_with_what_they_held(e
 def test_skyline_room_refuses_what_does_not_fit_and_changes_nothing():
     feed = Feed("eager_star")
     feed((0, 0.0, 0.0, [1]), added=subscriptions(SQUARE))
-    before = {name: value.copy() for name, value in feed.room.arrays().items()}
+    before = {name: value.copy() for name, value in feed.operator.arrays().items()}
     one, two = messages((1, 0.0, 0.0, [1])), messages((2, 0.0, 0.0, [1]))
     for text, turn in {
         "cannot follow": turn_of(Boundary(3, 1, 1, -99), one),
@@ -199,12 +199,12 @@ def test_skyline_room_refuses_what_does_not_fit_and_changes_nothing():
         ),
     }.items():
         with pytest.raises(EngineError, match=text):
-            feed.room.match(turn)
-    after = feed.room.arrays()
+            feed.operator.match(turn)
+    after = feed.operator.arrays()
     assert all(np.array_equal(after[name], value) for name, value in before.items())
     assert feed((1, 0.0, 0.0, [1])) == [(0, 1, ENTER)]
     with pytest.raises(EngineError, match="twice"):
-        feed.room.match(turn_of(Boundary(2, 2, 2, -98), two, removed=removals(0, 0)))
+        feed.operator.match(turn_of(Boundary(2, 2, 2, -98), two, removed=removals(0, 0)))
     with pytest.raises(EngineError, match="keywords"):
         SkylineSubscriptions(SPACE).insert(subscriptions((0, SQUARE[1], list(range(5000)))))
 
@@ -234,7 +234,7 @@ def test_skyline_newcomers_under_a_member_are_put_by_until_it_goes():
     feed((0, 0.0, 0.0, [1, 2]))
     far = [(seq, 2.5 - seq / 20, 0.0, [1, 2]) for seq in range(1, 31)]  # each is nearer than all before it
     assert feed(*far) == []
-    engine = feed.room.engine
+    engine = feed.operator.engine
     assert isinstance(engine, EagerStar)
     tails, kept = engine._tails, engine.candidates
     assert tails.words[0, 0] == 2 and kept.entries() == 2  # 14 in a tail: two have been full and left one each
@@ -260,7 +260,7 @@ def test_skyline_engines_keep_less_the_more_they_know():
     for name in ENGINES:
         tasks = Tasks(kind_of("skyline", name, Counting), SPACE, window)
         feed_world(tasks, turns)
-        entries[name], refills[name] = tasks.room.engine.entries(), tasks.refills
+        entries[name], refills[name] = tasks.operator.engine.entries(), tasks.refills
         fetched[name] = tasks.tasks[0].share.fetched  # type: ignore[attr-defined]
     assert entries["bnl"] == entries["sweep"] < entries["eager"] == entries["eager_star"] < entries["lazy"]
     assert refills["eager_star"] == refills["lazy"] < refills["bnl"] / 3

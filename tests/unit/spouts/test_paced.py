@@ -163,11 +163,11 @@ def test_generated_subscriptions_stay_what_they_are():
     }
 
 
-#: All kinds run here, those without a room of their own in that of another, and so do two more.
-ROOM = KINDS.named("topk").room
-EVERYTHING = Kinds(replace(kind, room=kind.room or ROOM) for kind in KINDS).plus(
-    Kind(5, "beacon", "point", ROOM, recipe=KindRecipe("none", keywords=(3, 4))),
-    Kind(6, "zone", "region", ROOM, fields=("k",), recipe=KindRecipe("none", k=(4, 6), side=0.5)),
+#: All kinds run here, those without an operator of their own in that of another, and so do two more.
+TOPK_OPERATOR = KINDS.named("topk").operator
+EVERYTHING = Kinds(replace(kind, operator=kind.operator or TOPK_OPERATOR) for kind in KINDS).plus(
+    Kind(5, "beacon", "point", TOPK_OPERATOR, recipe=KindRecipe("none", keywords=(3, 4))),
+    Kind(6, "zone", "region", TOPK_OPERATOR, fields=("k",), recipe=KindRecipe("none", k=(4, 6), side=0.5)),
 )
 
 

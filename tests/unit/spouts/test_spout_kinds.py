@@ -90,7 +90,7 @@ def test_scan_rows_passes_over_rows_that_a_run_would_set_aside(tmp_path):
     assert scan_rows(lambda _: None, both, WORDS, EARTH) == (None, ("topk", "knn", "skyline"))
     idle = Kind(5, "idle", "point")
     assert scan_rows(finds, [path, other], WORDS, EARTH, KINDS.plus(idle))[0] == found[0]
-    more = KINDS.plus(idle, Kind(6, "ring", "point", KINDS.named("topk").room))
+    more = KINDS.plus(idle, Kind(6, "ring", "point", KINDS.named("topk").operator))
     assert scan_rows(finds, [path, other], WORDS, EARTH, more)[0] == ("ring", other, 1, "is ring")
 
 

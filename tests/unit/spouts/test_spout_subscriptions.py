@@ -437,7 +437,7 @@ def test_load_changes_any_keyword_can_match_though_one_is_unknown(tmp_path):
 
 #: A kind that runs as another one does, and one that does not run.
 MORE = KINDS.plus(
-    Kind(5, "beacon", "point", KINDS.named("topk").room, all_keywords=True, fields=("k",)),
+    Kind(5, "beacon", "point", KINDS.named("topk").operator, all_keywords=True, fields=("k",)),
     Kind(6, "zone", "region"),
 )
 

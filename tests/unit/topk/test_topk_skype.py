@@ -76,7 +76,7 @@ def busy_life(rules: Pruning, seed: int, grid: int | None, steps: int = 7):
             index.remove(gone)
             live = np.setdiff1d(live, gone).astype(np.int32)
             assert_columns_bound_their_postings(index)
-        if step % 3 == 1:  # another goes on in its place, made of what a room would save of it
+        if step % 3 == 1:  # another goes on in its place, made of what an operator would save of it
             again = type(index)(SPACE)
             slots = again.insert(index.subscriptions.rows(live))
             again.set_thresholds(slots, index.subscriptions.columns.threshold[live])
@@ -104,7 +104,7 @@ def test_skype_with_any_rules_over_a_stream_equals_oracle(rules):
         tasks = Tasks(kind_of("topk", engine_of(rules)), SPACE, world.window)
         for number, (boundary, messages, changes) in enumerate(world.batches):
             step = tasks.process(boundary, messages, changes.added, changes.removed)
-            walked = tasks.room.engine
+            walked = tasks.operator.engine
             assert isinstance(walked, Skype) and walked.pruning._replace(signature=rules.signature) == rules
             assert tally(step.updates) == expected[number], f"seed {seed} batch {number}"
             nodes += walked.counters()["nodes"]
