@@ -115,7 +115,9 @@ class Bench:
         if self.kind.windowed:
             messages = self.case.messages.take(np.arange(self.case.filled)).alive(self._full.floor)
         ended = None if ends is None else ends[: self.case.filled][ends[: self.case.filled] >= 0]
-        running = Running(alone, self._full, Stopwatch(alone.operator, alone.share if alone.shares else None))
+        running = Running(
+            alone, self._full, Stopwatch(alone.operator, alone.window_index if alone.window_indexes else None)
+        )
         begun = perf_counter()
         alone.restore(self._full, messages, {self.kind.code: state}, ended)
         running.build_s = perf_counter() - begun - running.watch.seconds.get("window", 0.0)
@@ -191,7 +193,7 @@ class Bench:
             return {"bytes_per_subscription": peer.size_bytes() / live, "version": peer.version()}
         figures = {"bytes_per_subscription": sum(each.nbytes for each in running.operator.arrays().values()) / live}
         if self.kind.windowed:
-            figures["window_bytes"] = running.alone.share.size_bytes()
+            figures["window_bytes"] = running.alone.window_index.size_bytes()
         return figures
 
     def time(self, running: Running, turn: int, most_s: float = MOST_S, changes: bool = True) -> dict[str, float]:

@@ -23,8 +23,8 @@ _CLOCKED = (
     ("updates", "operator", ("_difference",)),
     ("updates", "operator.standing", ("tell",)),
     ("refills", "operator", ("_request", "answer")),
-    ("refills", "share", ("answer",)),
-    ("window", "share", ("store", "load")),
+    ("refills", "window_index", ("answer",)),
+    ("window", "window_index", ("store", "load")),
 )
 
 
@@ -44,13 +44,13 @@ def medians(rows: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 class Stopwatch:
-    """Wall-clock `seconds` by part of an operator and its share, if there is one, from its building on.
+    """Wall-clock `seconds` by part of an operator and its window index, if there is one, since they were built.
 
     A part that runs inside another stops the other's clock, save that a refill keeps all that it calls.
     """
 
-    def __init__(self, operator: KindOperator, share: WindowIndex | None = None):
-        self.operator, self.share = operator, share
+    def __init__(self, operator: KindOperator, window_index: WindowIndex | None = None):
+        self.operator, self.window_index = operator, window_index
         self.seconds: dict[str, float] = {}
         self._running, self._since = "", 0.0
         for part, path, methods in _CLOCKED:

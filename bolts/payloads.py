@@ -15,9 +15,9 @@
 
 The rest is feedback about one kind, `Addressed` with the body given here:
 
-    found       query -> query                  of the kind     direct: one a batch to every home of which the sender
-                                                                has replicas; only where `Router.shares`
-    ask         query -> tuples                 Question        all
+    hits        query -> query                  of the kind     direct: one a batch to every home of which the sender
+                                                                has replicas; only where `Router.exchanges_hits`
+    window_query  query -> tuples               WindowQuery     all
     partial     tuples -> aggregation           of the kind     direct: task = (request + home) mod tasks
     answer      aggregation -> query            of the kind     direct: the home task
     relax       query -> distribution           Relaxing        all

@@ -117,7 +117,7 @@ class QueryBolt(Bolt):
         self.exchanges = {
             kind.code: Exchange(kind.code, self.context, first)
             for kind in self.kinds.run
-            if kind.standing and self.router.shares
+            if kind.standing and self.router.exchanges_hits
         }
 
     def execute(self, delivery: Delivery) -> None:
@@ -341,7 +341,9 @@ class QueryBolt(Bolt):
         arrays = {"boundary": np.array(self.boundary, np.int64), "counts": counts, "met": met}
         for code, operator in self.operators.items():
             state = operator.state()
-            if self.router.shares and not self.kinds[code].standing:  # several tasks may have it: the lowest saves it
+            if (
+                self.router.exchanges_hits and not self.kinds[code].standing
+            ):  # several tasks may have it: the lowest saves it
                 lower = [self.router.assigned_to(state.table, task) for task in range(self.context.task)]
                 if lower:
                     state = state.take(np.flatnonzero(~np.logical_or.reduce(lower)))

@@ -42,7 +42,7 @@ class KeywordRouter(Router):
     name = "keyword"
     uses_thresholds = True
     replicates = True
-    shares = True
+    exchanges_hits = True
     prefix_only = False
 
     def __init__(self, tasks: int, traits: Traits = KINDS.traits):

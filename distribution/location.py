@@ -59,7 +59,7 @@ class LocationRouter(Router):
 
     name = "location"
     uses_thresholds = True
-    shares = True
+    exchanges_hits = True
     rebalances = True
 
     def __init__(

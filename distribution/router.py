@@ -126,8 +126,8 @@ class Router(ABC):
     uses_thresholds = False
     #: Whether kinds with replicas are matched by them, at the tasks of their keywords.
     replicates = False
-    #: Whether a subscription may be assigned to several tasks, or to another than its home.
-    shares = False
+    #: Whether a subscription may be assigned to other tasks than its home, which then send their hits to it.
+    exchanges_hits = False
     #: Whether it can rebalance loads by measured work (`restored`).
     rebalances = False
     #: Specification of the query tasks' signatures; None without any.

@@ -55,12 +55,12 @@ class LocalEngine:
         As `matching.operator.OperatorContext.options`.
     fading : DecayParameters
         Required once a kind whose scores decay has subscriptions.
-    shares : int
+    window_tasks : int
         Number of window indexes of each kind; messages are distributed by seq.
 
     Attributes
     ----------
-    operators, shares : dict by code of kind
+    operators, window_indexes : dict by code of kind
         Its operator; its window indexes.
     """
 
@@ -74,17 +74,17 @@ class LocalEngine:
         windows: Mapping[str, str] | None = None,
         options: Mapping[str, str] | None = None,
         fading: DecayParameters | None = None,
-        shares: int = 1,
+        window_tasks: int = 1,
     ):
         context = OperatorContext(space, window, options=options or {}, fading=fading)
         self.kinds = tuple(kinds)
         self.operators: dict[int, KindOperator] = {}
-        self.shares: dict[int, list[WindowIndex]] = {}
+        self.window_indexes: dict[int, list[WindowIndex]] = {}
         for kind in self.kinds:
             self.operators[kind.code] = kind.make_operator(context, (engines or {}).get(kind.name))
             if kind.windowed:
                 index = kind.window((windows or {}).get(kind.name))
-                self.shares[kind.code] = [index(space) for _ in range(shares)]
+                self.window_indexes[kind.code] = [index(space) for _ in range(window_tasks)]
 
     @property
     def operator(self) -> KindOperator:
@@ -92,9 +92,9 @@ class LocalEngine:
         return self.operators[self.kinds[0].code]
 
     @property
-    def share(self) -> WindowIndex:
+    def window_index(self) -> WindowIndex:
         """The first window index of the first kind."""
-        return self.shares[self.kinds[0].code][0]
+        return self.window_indexes[self.kinds[0].code][0]
 
     def process(
         self,
@@ -110,7 +110,7 @@ class LocalEngine:
         """
         outputs = []
         for kind in self.kinds:
-            indexes = self.shares.get(kind.code, ())
+            indexes = self.window_indexes.get(kind.code, ())
             for number, index in enumerate(indexes):
                 index.store(boundary, _part(messages, number, len(indexes)), ended.seq)
             operator, of_kind = (
@@ -129,7 +129,7 @@ class LocalEngine:
 
     def answer(self, code: int, request: WindowRequest) -> OperatorOutput:
         """Answer a window query of a kind, and give the answer to its operator."""
-        indexes = self.shares[code]
+        indexes = self.window_indexes[code]
         body = indexes[0].merge([index.answer(request.query) for index in indexes])
         return capable(self.operators[code], Windowed).answer(request.request, body)
 
@@ -152,7 +152,7 @@ class LocalEngine:
         """Resume after a boundary; on a new engine. `messages` are those alive at it, except those `ended`."""
         gone = np.zeros(0, np.int64) if ended is None else ended
         for kind in self.kinds:
-            indexes = self.shares.get(kind.code, ())
+            indexes = self.window_indexes.get(kind.code, ())
             for number, index in enumerate(indexes):
                 index.load(boundary, _part(messages, number, len(indexes)), gone)
             state = states[kind.code]

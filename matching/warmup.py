@@ -112,7 +112,7 @@ def _warm_named(name: str, all_of_them: bool) -> int:
 def warm_engine(kind: Kind, name: str) -> None:
     """One engine of a kind, through growth, refills, changes inside a batch, ends, expiry and a restore."""
     for window in (Window("count", 12), Window("time", 12)):
-        engine = LocalEngine([kind], _SPACE, window, engines={kind.name: name}, fading=_FADING, shares=2)
+        engine = LocalEngine([kind], _SPACE, window, engines={kind.name: name}, fading=_FADING, window_tasks=2)
         boundary, messages = Boundary(-1, 0, -1, -1), NO_MESSAGES
         for batch in range(_BATCHES):
             first = batch * _SIZE

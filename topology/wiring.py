@@ -134,7 +134,7 @@ def wire(
     builder.edge("distribution", "relaxed", "query", DIRECT, feedback=True)
     if router.signatures is not None:
         builder.edge("query", "signature", "distribution", ALL, feedback=True)
-    if router.shares:
+    if router.exchanges_hits:
         builder.edge("query", "hits", "query", DIRECT, feedback=True)
     if router.replicates:
         builder.edge("distribution", "register", "query", DIRECT, feedback=True)

@@ -33,7 +33,7 @@ from tests.support.rooms import ENGINES, kind_of, rows_at, rows_of
 from tests.support.worlds import SPACE
 
 #: Among how many the messages are dealt out.
-_SHARES = 2
+_WINDOW_TASKS = 2
 WINDOWED = [(kind, engine) for kind, engine in ENGINES if WITH_BASELINES.named(kind).windowed]
 RECIPES = {
     "count": Recipe(sizes=(0, 5, 12), batches=16),
@@ -151,7 +151,7 @@ class Run:
         for operator in self.operators:
             operator.refills = watch(operator, operator.refills.resuming)
         self.kind = kind
-        self.shares = [kind.window()(SPACE, kept_boundaries=len(batches)) for _ in range(_SHARES)]
+        self.window_indexes = [kind.window()(SPACE, kept_boundaries=len(batches)) for _ in range(_WINDOW_TASKS)]
         self.router = Router(tasks) if routed else None
         self.parts: list[list[np.ndarray]] = []
         self.found: dict[tuple[int, int], dict[int, Any]] = defaultdict(dict)  # (home, batch) -> by whom, what
@@ -169,7 +169,11 @@ class Run:
     def steps(self) -> list[tuple]:
         """What can be done next."""
         last, can = len(self.batches), []
-        can += [(self._store, share) for share in self.shares if share.stored_through + 1 < last]
+        can += [
+            (self._store, window_index)
+            for window_index in self.window_indexes
+            if window_index.stored_through + 1 < last
+        ]
         if self.router is not None and len(self.parts) < min(last, max(self.matched) + 3):
             can.append((self._route,))
         for task in range(self.tasks):
@@ -179,7 +183,7 @@ class Run:
             if self.closed[task] < self.matched[task] and len(self.found[task, self.closed[task]]) == self.tasks:
                 can.append((self._close, task))
         for asked in self.asks:
-            missing = [number for number in range(_SHARES) if number not in asked[2]]
+            missing = [number for number in range(_WINDOW_TASKS) if number not in asked[2]]
             can += [(self._answer_part, *asked, number) for number in missing if self._knows(number, asked[1].query)]
             can += [] if missing else [(self._answer, *asked)]
         can += [(self._relax, *each) for each in self.relaxes] + [(self._relaxed, *each) for each in self.relaxed]
@@ -201,10 +205,10 @@ class Run:
             total = total.plus(operator.refills.seen)
         return total
 
-    def _store(self, share: Any) -> None:
-        batch = self.batches[share.stored_through + 1]
-        mine = rows_at(batch.messages.seq, self.shares.index(share), _SHARES)
-        share.store(batch.boundary, batch.messages.take(mine), batch.ended.seq)
+    def _store(self, window_index: Any) -> None:
+        batch = self.batches[window_index.stored_through + 1]
+        mine = rows_at(batch.messages.seq, self.window_indexes.index(window_index), _WINDOW_TASKS)
+        window_index.store(batch.boundary, batch.messages.take(mine), batch.ended.seq)
 
     def _route(self) -> None:
         assert self.router is not None
@@ -238,11 +242,11 @@ class Run:
         self._follow(task, self.operators[task].close(self.mine.pop((task, number)), found if self.shared else []))
 
     def _answer_part(self, task: int, ask: WindowRequest, parts: dict[int, Any], number: int) -> None:
-        parts[number] = self.shares[number].answer(ask.query)
+        parts[number] = self.window_indexes[number].answer(ask.query)
 
     def _answer(self, task: int, ask: WindowRequest, parts: dict[int, Any]) -> None:
         self.asks = [each for each in self.asks if each[1] is not ask]
-        self._follow(task, self.operators[task].answer(ask.request, self.shares[0].merge(list(parts.values()))))
+        self._follow(task, self.operators[task].answer(ask.request, self.window_indexes[0].merge(list(parts.values()))))
 
     def _relax(self, task: int, asked: Relax) -> None:
         assert self.router is not None
@@ -259,7 +263,7 @@ class Run:
         self.router.learn(raised)
 
     def _knows(self, number: int, query: WindowQuery) -> bool:
-        return max(query.as_of.number, query.up_to) <= self.shares[number].stored_through
+        return max(query.as_of.number, query.up_to) <= self.window_indexes[number].stored_through
 
     def _follow(self, task: int, step: OperatorOutput) -> None:
         if len(step.updates):

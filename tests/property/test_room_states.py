@@ -55,7 +55,7 @@ def test_rooms_saved_split_and_joined_every_few_batches_tell_what_the_oracle_tel
     for seed in range(2):
         turns = make_turns(kind, 100 + seed, recipe)
         told = expected(turns, window_of(recipe))
-        tasks = Tasks(kind, SPACE, window_of(recipe), count=1 + seed, shares=1 + seed)
+        tasks = Tasks(kind, SPACE, window_of(recipe), count=1 + seed, window_tasks=1 + seed)
         assert not differences(tasks, turns, every=1 + 2 * seed, told=told), f"seed {seed}"
         count += sum(sum(each.values()) for each in told[0])
     assert count > 60, "streams in which nothing happens prove nothing"
@@ -65,7 +65,7 @@ def test_rooms_saved_split_and_joined_every_few_batches_tell_what_the_oracle_tel
 def test_all_kinds_saved_together_go_on_together(recipe):
     """Whoever hears of ends and whoever does not are given the same log."""
     turns = make_turns(WITH_BASELINES.run, 7, recipe)
-    assert not differences(Tasks(WITH_BASELINES.run, SPACE, window_of(recipe), shares=2), turns, every=2)
+    assert not differences(Tasks(WITH_BASELINES.run, SPACE, window_of(recipe), window_tasks=2), turns, every=2)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)

@@ -39,7 +39,7 @@ def test_skyline_room_over_random_worlds_equals_oracle(engine, recipe):
         window, turns = make_world(recipe, seed)
         wanted, updates = expected(window, turns)
         assert updates > 40, "a world in which nothing happens proves nothing"
-        told = run(engine, window, turns, restore=3 if seed == 2 else 0, shares=1 + seed % 2)
+        told = run(engine, window, turns, restore=3 if seed == 2 else 0, window_tasks=1 + seed % 2)
         assert not differences(told, wanted), f"seed {seed}"
 
 

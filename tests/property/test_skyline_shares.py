@@ -128,9 +128,9 @@ def results_of(operator) -> list[Result]:
     return sorted(Result(*row) for row in zip(*(column.tolist() for column in operator.results()), strict=True))
 
 
-def run_alone(name: str, window: Window, batches: list[Batch], shares: int, restore: int) -> list[Told]:
+def run_alone(name: str, window: Window, batches: list[Batch], window_tasks: int, restore: int) -> list[Told]:
     """What comes of one process; after every `restore` batches it goes on as another."""
-    begin = partial(LocalEngine, [KIND], SPACE, window, windows={"skyline": name}, shares=shares)
+    begin = partial(LocalEngine, [KIND], SPACE, window, windows={"skyline": name}, window_tasks=window_tasks)
     alone, told, alive = begin(), [], NO_MESSAGES
     for boundary, messages, _, ended, added, removed in batches:
         step = alone.process(boundary, messages, added, removed, ended)
@@ -146,12 +146,12 @@ def run_alone(name: str, window: Window, batches: list[Batch], shares: int, rest
 def run_behind(name: str, window: Window, batches: list[Batch], lag: int) -> list[Told]:
     """What comes of an operator whose window indexes have always stored `lag` batches more, as far as there are any."""
     operator = capable(KIND.make_operator(OperatorContext(SPACE, window)), Windowed)
-    shares, told, stored = [WINDOWS[name](SPACE, lag) for _ in range(2)], [], 0
+    window_indexes, told, stored = [WINDOWS[name](SPACE, lag) for _ in range(2)], [], 0
     for boundary, messages, _, ended, added, removed in batches:
         for ahead in batches[stored : boundary.number + lag + 1]:
-            for number, share in enumerate(shares):
+            for number, window_index in enumerate(window_indexes):
                 mine = ahead.messages.take(np.flatnonzero(ahead.messages.seq % 2 == number))
-                share.store(ahead.boundary, mine, ahead.ended.seq)
+                window_index.store(ahead.boundary, mine, ahead.ended.seq)
             stored += 1
         home, held = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
         matched = operator.match(OperatorInput(boundary, messages, ended, added, home, held, removed))
@@ -159,7 +159,9 @@ def run_behind(name: str, window: Window, batches: list[Batch], lag: int) -> lis
         updates, asks = [step.updates], list(step.window_requests)
         while asks:
             request, query = asks.pop()
-            step = operator.answer(request, shares[0].merge([share.answer(query) for share in shares]))
+            step = operator.answer(
+                request, window_indexes[0].merge([window_index.answer(query) for window_index in window_indexes])
+            )
             updates.append(step.updates)
             asks += step.window_requests
         told.append(Told(tally(concatenate(updates)), results_of(operator)))
@@ -173,7 +175,7 @@ def test_skylines_over_every_window_equal_the_oracle(name, recipe):
         window, batches = make_world(RECIPES[recipe], seed)
         wanted = expected(window, batches)
         assert sum(each.updates.total() for each in wanted) > 60, "a world in which nothing happens proves nothing"
-        assert run_alone(name, window, batches, shares=1 + 2 * seed, restore=4 * seed) == wanted
+        assert run_alone(name, window, batches, window_tasks=1 + 2 * seed, restore=4 * seed) == wanted
         assert run_behind(name, window, batches, lag=3 * seed) == wanted
 
 

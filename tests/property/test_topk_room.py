@@ -211,9 +211,9 @@ def told_late(world: World, seed: int, made: type[TopkOperator] = TopkOperator) 
     """All that is told where the window answers up to four batches late, and in any order."""
     kind, rng, waiting, told = kind_of("topk", operator=made), np.random.default_rng(seed), [], []
     operator = capable(kind.make_operator(OperatorContext(SPACE, world.window)), Windowed)
-    share = kind.window()(SPACE, kept_boundaries=6)
+    window_index = kind.window()(SPACE, kept_boundaries=6)
     for number, (boundary, messages, changes) in enumerate(world.batches):
-        share.store(boundary, messages, NO_MESSAGES.seq)
+        window_index.store(boundary, messages, NO_MESSAGES.seq)
         rows = len(changes.added)
         everywhere = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
         turn = OperatorInput(boundary, messages, NO_MESSAGES, changes.added, *everywhere, changes.removed.of_kind(TOPK))
@@ -226,7 +226,7 @@ def told_late(world: World, seed: int, made: type[TopkOperator] = TopkOperator) 
             due = [at for at, asked in enumerate(since) if number - asked >= 4 or rng.random() < 0.2]
             if due:
                 ask = waiting.pop(due[0])
-                steps.append(operator.answer(ask.request, share.answer(ask.query)))
+                steps.append(operator.answer(ask.request, window_index.answer(ask.query)))
     return sum((tally(updates) for updates in told), Counter())
 
 
@@ -269,17 +269,17 @@ def test_topk_index_skips_what_cannot_matter():
 def test_window_asked_too_far_back_raises():
     kind, world = WITH_BASELINES.named("topk"), make_world(RECIPES["count"], 0)
     operator = capable(kind.make_operator(OperatorContext(SPACE, Window("count", 50))), Windowed)
-    share = kind.window()(SPACE, kept_boundaries=1)
+    window_index = kind.window()(SPACE, kept_boundaries=1)
     first = None
     for boundary, messages, changes in world.batches:
-        share.store(boundary, messages, NO_MESSAGES.seq)
+        window_index.store(boundary, messages, NO_MESSAGES.seq)
         rows = len(changes.added)
         everywhere = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
         turn = OperatorInput(boundary, messages, NO_MESSAGES, changes.added, *everywhere, changes.removed)
         asks = operator.close(operator.match(turn).own_hits, []).window_requests
         first = first or (asks[0].query if asks else None)
         while asks:
-            asks = operator.answer(asks[0].request, share.answer(asks[0].query)).window_requests + asks[1:]
+            asks = operator.answer(asks[0].request, window_index.answer(asks[0].query)).window_requests + asks[1:]
     assert first is not None
     with pytest.raises(EngineError, match="are stored"):
-        share.answer(first)
+        window_index.answer(first)

@@ -51,8 +51,8 @@ def kind_of(
     engines = {engine if isinstance(engine, str) else getattr(made, "name", "given"): made}
     windows = kind.windows
     if window is not None:
-        share = kind.window(window) if isinstance(window, str) else window
-        windows = {share.name: share}
+        index = kind.window(window) if isinstance(window, str) else window
+        windows = {index.name: index}
     return replace(kind, engines=engines, windows=windows, operator=operator or kind.operator)
 
 
@@ -64,7 +64,7 @@ class Tasks:
     kinds : Kind, or several of them
     space, window
     count : int       how many tasks
-    shares : int      among how many the messages are dealt out, by each task for itself
+    window_tasks : int    as of `matching.local_engine.LocalEngine`, of each task
     options, fading : as of `matching.operator.OperatorContext`
     """
 
@@ -74,13 +74,13 @@ class Tasks:
         space: Space,
         window: Window,
         count: int = 1,
-        shares: int = 1,
+        window_tasks: int = 1,
         options: Mapping[str, str] | None = None,
         fading: DecayParameters | None = None,
     ):
         self.kinds = (kinds,) if isinstance(kinds, Kind) else tuple(kinds)
         self.space, self.window = space, window
-        self._shares, self._options, self._fading = shares, options, fading or FADING
+        self._window_tasks, self._options, self._fading = window_tasks, options, fading or FADING
         self.log = WindowLog()
         self.tasks = [self._alone() for _ in range(count)]
         self._asked = 0
@@ -132,7 +132,7 @@ class Tasks:
 
     def _alone(self) -> LocalEngine:
         options = {"options": self._options, "fading": self._fading}
-        return LocalEngine(self.kinds, self.space, self.window, **options, shares=self._shares)
+        return LocalEngine(self.kinds, self.space, self.window, **options, window_tasks=self._window_tasks)
 
     def _saved(self, kind: Kind) -> State:
         """What all tasks say of a kind, written, read and joined."""

@@ -144,13 +144,13 @@ def run(
     turns: list[Turn],
     restore: int = 0,
     index: str | type[SkylineWindow] | None = None,
-    shares: int = 1,
+    window_tasks: int = 1,
 ) -> list[Told]:
     """What an engine says, batch by batch; after every `restore` batches it is saved and goes on as another.
 
     `engine` is a name, or whatever makes one of a space (a broken one, say); `index` likewise.
     """
-    tasks, told = Tasks(kind_of("skyline", engine, index), SPACE, window, shares=shares), []
+    tasks, told = Tasks(kind_of("skyline", engine, index), SPACE, window, window_tasks=window_tasks), []
     for number, turn in enumerate(turns):
         step = tasks.process(turn.boundary, turn.messages, turn.added, turn.removed, ended_of(turns, number))
         told.append(Told(tally(step.updates), tasks.results()))

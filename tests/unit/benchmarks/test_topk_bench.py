@@ -73,8 +73,8 @@ def test_window_gives_up_what_has_expired_while_it_slides(index):
     running = bench.build()
     for turn in range(5):
         bench.time(running, turn)
-    held = len(running.alone.share)
+    held = len(running.alone.window_index)
     assert held >= 500
     for turn in range(5, 6):
         bench.time(running, turn)
-    assert len(running.alone.share) < 2 * 500 + 2 * bench.case.batch and held < 2 * 500 + 2 * bench.case.batch
+    assert len(running.alone.window_index) < 2 * 500 + 2 * bench.case.batch and held < 2 * 500 + 2 * bench.case.batch

@@ -138,7 +138,7 @@ def test_room_over_any_small_stream_tells_what_the_oracle_tells(kind):
     """Batches of every size, none too; objects that speak again; read-only columns; saved now and then."""
     count = 0
     for seed in range(4):
-        tasks, turns = Tasks(kind, SPACE, WINDOW, shares=1 + seed % 2), make_turns(kind, seed)
+        tasks, turns = Tasks(kind, SPACE, WINDOW, window_tasks=1 + seed % 2), make_turns(kind, seed)
         told, results = expected(turns, WINDOW)
         for turn, wanted in zip(turns, told, strict=True):
             step = tasks.process(turn.boundary, turn.messages, turn.added, turn.removed, turn.ended)
@@ -201,22 +201,22 @@ def test_room_is_complete_through_what_it_has_told(kind):
     """Whoever asks the window is late, and says so; the others are not."""
     rng = np.random.default_rng(6)
     operator = kind.make_operator(OperatorContext(SPACE, WINDOW, fading=FADING))
-    oracle, share = oracle_of(WINDOW), kind.window()(SPACE, 9) if kind.windowed else None
+    oracle, window_index = oracle_of(WINDOW), kind.window()(SPACE, 9) if kind.windowed else None
     wanted, told, asks = tally([]), tally([]), []
     for number in range(6):
         boundary, messages = boundary_of(number), batch_of(rng, number)
         added = subscriptions_of(rng, kind, np.arange(8) if number == 2 else [], boundary.first_seq)
         wanted += tally(oracle.advance(boundary, messages, added, NOTHING, extras_of(messages)))
-        if share is not None:
-            share.store(boundary, messages, NO_MESSAGES.seq)
+        if window_index is not None:
+            window_index.store(boundary, messages, NO_MESSAGES.seq)
         step = step_of(operator, turn_of(boundary, messages, added))
         asks += step.window_requests
         told += tally(step.updates)
-        assert operator.watermark == (number if share is None or number < 2 else 1)
+        assert operator.watermark == (number if window_index is None or number < 2 else 1)
     assert (len(asks) > 0) == kind.windowed
     for ask in asks:
-        assert share is not None and told != wanted
-        step = capable(operator, Windowed).answer(ask.request, share.merge([share.answer(ask.query)]))
+        assert window_index is not None and told != wanted
+        step = capable(operator, Windowed).answer(ask.request, window_index.merge([window_index.answer(ask.query)]))
         told += tally(step.updates)
         asks += step.window_requests
     assert told == wanted and sum(told.values()) > 0
@@ -228,7 +228,7 @@ def test_room_that_was_passed_over_goes_on_with_whoever_comes(kind, shorter):
     """Also once all have left again."""
     rng = np.random.default_rng(11)
     operator = kind.make_operator(OperatorContext(SPACE, WINDOW, fading=FADING))
-    oracle, share = oracle_of(WINDOW), kind.window()(SPACE, 9) if kind.windowed else None
+    oracle, window_index = oracle_of(WINDOW), kind.window()(SPACE, 9) if kind.windowed else None
     told_in_all = 0
     for number in range(12):
         boundary, messages = boundary_of(number), batch_of(rng, number)
@@ -237,8 +237,8 @@ def test_room_that_was_passed_over_goes_on_with_whoever_comes(kind, shorter):
         )
         removed = removals_of(kind, *range(300, 330), at=boundary.first_seq) if number == 6 else NOTHING
         wanted = tally(oracle.advance(boundary, messages, added, removed, extras_of(messages)))
-        if share is not None:
-            share.store(boundary, messages, NO_MESSAGES.seq)
+        if window_index is not None:
+            window_index.store(boundary, messages, NO_MESSAGES.seq)
         if not len(operator) and not len(added):
             operator.pass_over(boundary) if shorter else KindOperator.pass_over(operator, boundary)
             assert not wanted
@@ -247,8 +247,8 @@ def test_room_that_was_passed_over_goes_on_with_whoever_comes(kind, shorter):
             step = step_of(operator, turn_of(boundary, messages, added, removed))
             told = tally(step.updates)
             for ask in step.window_requests:
-                assert share is not None
-                answer = share.merge([share.answer(ask.query)])
+                assert window_index is not None
+                answer = window_index.merge([window_index.answer(ask.query)])
                 told += tally(capable(operator, Windowed).answer(ask.request, answer).updates)
             assert told == wanted
             told_in_all += sum(told.values())

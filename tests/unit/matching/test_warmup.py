@@ -56,7 +56,7 @@ def use(kind: Kind) -> int:
     """Run a kind over streams, read-only and not, saved and gone on with by several; returns how much it told."""
     told = 0
     for seed, recipe in enumerate(RECIPES):
-        tasks = Tasks(kind, SPACE, window_of(recipe), shares=1 + seed)
+        tasks = Tasks(kind, SPACE, window_of(recipe), window_tasks=1 + seed)
         for turn in make_turns(kind, seed, recipe):
             messages, added, ended = turn.messages, turn.added, turn.ended
             if turn.boundary.number % 2:

@@ -38,19 +38,19 @@ def rows_of(found) -> list[list[tuple]]:
 def test_answers_of_shares_merge_to_what_is_of_use_of_the_whole(name, recipe):
     """Left out is exactly what another candidate dominates that lives at least as long; as of any boundary."""
     kind, left_out, kept = WINDOWS[name], 0, 0
-    shares, whole, model = [kind(SPACE, 2) for _ in range(3)], kind(SPACE, 2), Model()
+    window_indexes, whole, model = [kind(SPACE, 2) for _ in range(3)], kind(SPACE, 2), Model()
     for step in make_steps(recipe, 9):
         model.store(step)
         whole.store(step.boundary, step.messages, step.ended)
-        for number, share in enumerate(shares):
+        for number, window_index in enumerate(window_indexes):
             mine = np.flatnonzero(step.messages.seq % 3 == number)
             # ends are told to those who hold the message, or to all
             ended = step.ended if step.boundary.number % 2 else step.ended[step.ended % 3 == number]
-            share.store(step.boundary, step.messages.take(mine), ended)
+            window_index.store(step.boundary, step.messages.take(mine), ended)
     queries = make_queries(recipe, 1, 60)
     for as_of in whole.known:
         query = WindowQuery(as_of, as_of.number, queries)
-        merged = rows_of(kind.merge([share.answer(query) for share in shares]))
+        merged = rows_of(kind.merge([window_index.answer(query) for window_index in window_indexes]))
         assert merged == rows_of(kind.merge([whole.answer(query)]))
         for row, got in enumerate(merged):
             first, last = queries.term_offsets[row : row + 2]
