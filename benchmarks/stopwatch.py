@@ -17,10 +17,10 @@ from matching.operator import KindOperator, WindowIndex
 _CLOCKED = (
     ("index", "operator.engine", ("match", "set_thresholds", "withdraw")),
     ("index", "operator.replicas.engine", ("match",)),
-    ("index", "operator.engine.subscriptions", ("match", "match_at", "withdraw", "release")),
+    ("index", "operator.engine.subscriptions", ("match", "withdraw", "release")),
     ("kept", "operator.buffers", ("close", "offer", "expire", "due", "results", "raise_threshold", "clear")),
     ("kept", "operator.engine", ("apply", "forget")),
-    ("updates", "operator", ("_difference", "result_updates")),
+    ("updates", "operator", ("result_updates",)),
     ("refills", "operator", ("_request", "answer")),
     ("refills", "window_index", ("answer",)),
     ("window", "window_index", ("store", "load")),

@@ -15,6 +15,7 @@ from matching.cumulative.results import ResultRows
 from matching.errors import EngineError
 from matching.model import LEAVE, Int32, Int64, ResultBatch, UpdateBatch, concatenate
 from matching.operator import Bools, Matched, OperatorContext, OperatorInput, OperatorOutput, Standing, Work
+from matching.result_rows import ranks
 from matching.storage.state import Lists, State
 from matching.window import Boundary
 
@@ -86,10 +87,8 @@ class CumulativeOperator(Standing):
     def results(self) -> ResultBatch:
         slots = self.engine.subscriptions.live_slots()
         rows = self.engine.best.rows(slots)
-        lengths = np.diff(rows.offsets)
-        rank = np.arange(rows.seq.shape[0]) - np.repeat(rows.offsets[:-1], lengths) + 1
-        numbers = np.repeat(self.engine.numbers(slots), lengths)
-        return ResultBatch(numbers, rank.astype(np.int32), rows.seq, self.sign * rows.key)
+        numbers = np.repeat(self.engine.numbers(slots), np.diff(rows.offsets))
+        return ResultBatch(numbers, ranks(rows.offsets), rows.seq, self.sign * rows.key)
 
     def report(self) -> dict[str, Any]:
         c = self.engine.subscriptions.columns

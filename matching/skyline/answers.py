@@ -58,20 +58,6 @@ def merge_answers(parts: Sequence[Candidates]) -> Candidates:
     return useful(Candidates(offsets, seq[order], life, spatial, text))
 
 
-def joined(parts: list[Candidates]) -> Candidates:
-    """The rows of all parts, one behind the other."""
-    ends = np.cumsum([0, *(part.offsets[-1] for part in parts)])
-    offsets = [np.zeros(1, np.int64), *(part.offsets[1:] + end for part, end in zip(parts, ends, strict=False))]
-    whole, real = [np.zeros(0, np.int64)], [np.zeros(0)]
-    return Candidates(
-        np.concatenate(offsets),
-        np.concatenate(whole + [part.seq for part in parts]),
-        np.concatenate(whole + [part.life for part in parts]),
-        np.concatenate(real + [part.spatial for part in parts]),
-        np.concatenate(real + [part.text for part in parts]),
-    )
-
-
 def useful(found: Candidates) -> Candidates:
     """Without candidates that another one of the row dominates and outlives (or equals); O(n log n + n * kept)."""
     useful = np.zeros(found.seq.shape[0], np.bool_)

@@ -19,8 +19,6 @@ import numpy as np
 
 from matching.errors import EngineError
 from matching.model import (
-    ENTER,
-    LEAVE,
     Float64,
     Int32,
     Int64,
@@ -42,9 +40,9 @@ from matching.operator import (
     Work,
 )
 from matching.refill import BatchDelta, RefillCoordinator, RefillNeeded
+from matching.result_rows import join_results, ranks, result_updates, take_results
 from matching.skyline.engine import Offers, SkylineEngine
-from matching.skyline.results import SkylineRows, difference
-from matching.skyline.retained import alive_rows, contents_of, join_skylines, no_skylines, take_skylines
+from matching.skyline.results import SkylineRows
 from matching.skyline.window import Candidates, SkylineQueries
 from matching.space import Space
 from matching.storage.slots import resized
@@ -142,15 +140,15 @@ class SkylineOperator(Windowed, Regional):
             return Matched(_Matched(BatchDelta(boundary, _NO_OFFERS), _NONE.astype(np.int32), Work()),
                            (nothing,) * self.context.tasks)  # fmt: skip
         index.withdraw(leaving)
-        alive = batch_input.messages.take(alive_rows(boundary, batch_input.messages, batch_input.ended.seq))
+        alive = _alive(batch_input.messages, boundary, batch_input.ended.seq)
         before = batch_input.ended.take(
             np.flatnonzero((batch_input.ended.seq < boundary.first_seq) & (batch_input.ended.life > past))
         )
-        hits, lost = index.match(alive), index.match_at(contents_of(before))
+        hits, lost = index.match(alive), index.match(before)
         self.scanned += hits.scanned + lost.scanned
         self.pairs += hits.slot.shape[0]
         self._met = alive.seq[np.unique(hits.row)]
-        withheld = batch_input.withheld.take(alive_rows(boundary, batch_input.withheld, batch_input.ended.seq))
+        withheld = _alive(batch_input.withheld, boundary, batch_input.ended.seq)
         self._missed = withheld.seq[index.match(withheld).row] if len(withheld) else _NONE
         offers = Offers(hits.slot, alive.seq[hits.row], alive.life[hits.row], *hits.scores)
         lost_seqs = before.seq[lost.row]
@@ -195,7 +193,7 @@ class SkylineOperator(Windowed, Regional):
         requests = ()
         if slots.shape[0]:
             self.engine.forget(slots)
-            before = join_skylines([needed.before, no_skylines(fresh.shape[0])])
+            before = join_results([needed.before, self.engine.candidates.skylines(fresh, past.floor)])
             requests = (self.refills.begin(delta.boundary, slots, before),)
         return OperatorOutput(updates, requests, work=mine.work)
 
@@ -227,12 +225,10 @@ class SkylineOperator(Windowed, Regional):
         refill_needed = self.engine.apply(offers, lost_slots, lost_seqs, boundary.floor)
         updates = self.result_updates(boundary, leaving, leaving_before)
         settled = np.flatnonzero(~np.isin(touched, refill_needed))
-        updates = concatenate(
-            [updates, self.result_updates(boundary, touched[settled], take_skylines(before, settled))]
-        )
+        updates = concatenate([updates, self.result_updates(boundary, touched[settled], take_results(before, settled))])
         self.engine.subscriptions.release(leaving)
         self.engine.forget(refill_needed)
-        return updates, RefillNeeded(refill_needed, take_skylines(before, np.searchsorted(touched, refill_needed)))
+        return updates, RefillNeeded(refill_needed, take_results(before, np.searchsorted(touched, refill_needed)))
 
     def query(self, slots: Int32) -> SkylineQueries:
         return self.engine.subscriptions.queries(slots)
@@ -240,27 +236,17 @@ class SkylineOperator(Windowed, Regional):
     def result_updates(self, boundary: Boundary, slots: Int32, before: SkylineRows) -> UpdateBatch:
         """Updates from the skylines `before` to those at the boundary, row by row; leaves first. O(entries)."""
         after = self.engine.candidates.skylines(slots, boundary.floor)
-        most = before.seq.shape[0] + after.seq.shape[0]
-        row, seq = np.empty(most, np.int32), np.empty(most, np.int64)
-        score, enters = np.empty(most), np.empty(most, np.bool_)
-        count = difference(before, after, row, seq, score, enters)
-        change = np.where(enters[:count], ENTER, LEAVE).astype(np.int8)
-        numbers = self.engine.subscriptions.slots.number[slots][row[:count]]
-        return UpdateBatch(np.full(count, boundary.last_seq), numbers, seq[:count], change, score[:count])
+        return result_updates(boundary, self.engine.subscriptions.slots.number[slots], before, after, by_seq=True)
 
     # -- results and state
 
     def results(self) -> ResultBatch:
         slots = self._homed_slots()
         rows = self.engine.candidates.skylines(slots, self.refills.closed.floor)
-        lengths = np.diff(rows.offsets)
-        row = np.repeat(np.arange(slots.shape[0]), lengths)
+        row = np.repeat(np.arange(slots.shape[0]), np.diff(rows.offsets))
         order = np.lexsort((rows.seq, -rows.spatial, row))
-        rank = np.arange(row.shape[0]) - np.repeat(rows.offsets[:-1], lengths) + 1
         numbers = self.engine.subscriptions.slots.number[slots][row]
-        return ResultBatch(
-            numbers, rank.astype(np.int32), rows.seq[order], rows.spatial[order], rows.text[order]
-        )  # fmt: skip
+        return ResultBatch(numbers, ranks(rows.offsets), rows.seq[order], rows.spatial[order], rows.text[order])
 
     def report(self) -> dict[str, Any]:
         return {
@@ -352,6 +338,11 @@ class SkylineOperator(Windowed, Regional):
         slots = self.engine.subscriptions.find(gone)
         staying = added.take(np.flatnonzero(~np.isin(added.number, gone))) if gone.size else added
         return slots[slots >= 0], staying
+
+
+def _alive(messages: MessageBatch, boundary: Boundary, ended: Int64) -> MessageBatch:
+    """The messages of a batch that are alive at its boundary: not too late, and not ended in it."""
+    return messages.take(np.flatnonzero((messages.life > boundary.floor) & ~np.isin(messages.seq, ended)))
 
 
 _NO_OFFERS = Offers(np.zeros(0, np.int32), _NONE, _NONE, np.zeros(0), np.zeros(0))

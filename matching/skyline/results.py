@@ -357,33 +357,3 @@ def _copy_skylines(v, slots, floor, rows):
                 rows.spatial[end] = v.spatial[at]
                 rows.text[end] = v.text[at]
                 end += 1
-
-
-@njit(cache=True, nogil=True)
-def difference(before, after, out_row, out_seq, out_score, out_enters):
-    """Write the set difference of two sets of skylines, row by row; returns the number written.
-
-    Parameters
-    ----------
-    before, after : SkylineRows
-    out_row : int32[m], out_seq : int64[m], out_score : float64[m], out_enters : bool[m]
-        m at least the entries of both together; messages that left a row come before those that entered.
-    """
-    written = 0
-    for row in range(before.offsets.shape[0] - 1):
-        for enters in (False, True):
-            # the same merge twice, with the sides swapped: entries missing on the other side have left or entered
-            old = after if enters else before
-            new = before if enters else after
-            j, last = new.offsets[row], new.offsets[row + 1]
-            for i in range(old.offsets[row], old.offsets[row + 1]):
-                # both ascend by seq, so this never goes back
-                while j < last and new.seq[j] < old.seq[i]:
-                    j += 1
-                if j == last or new.seq[j] != old.seq[i]:
-                    out_row[written] = row
-                    out_seq[written] = old.seq[i]
-                    out_score[written] = old.spatial[i]
-                    out_enters[written] = enters
-                    written += 1
-    return written

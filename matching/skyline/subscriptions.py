@@ -15,7 +15,7 @@ from numba import njit
 from matching.errors import EngineError
 from matching.index import HitBuffer, Hits, SubscriptionIndex, gather
 from matching.model import KEYWORDS_BY_KIND, SKYLINE, Int32, Int64, MessageBatch, SubscriptionTable
-from matching.skyline.window import Contents, SkylineQueries
+from matching.skyline.answers import SkylineQueries
 from matching.space import Space
 from matching.storage.cell_term import CellTermIndex
 from matching.storage.region_messages import Messages
@@ -89,13 +89,8 @@ class SkylineSubscriptions(SubscriptionIndex):
     def match(self, batch: MessageBatch) -> Hits:
         """All candidate pairs of a batch, with relevances as `matching.naive.skyline_scores` has them, bit for bit."""
         lon, lat = (batch.west + batch.east) / 2.0, (batch.south + batch.north) / 2.0
-        return self.match_at(Contents(batch.seq, lon, lat, batch.term_offsets, batch.terms))
-
-    def match_at(self, contents: Contents) -> Hits:
-        """`match` for messages given by place and terms only."""
-        lon, lat = as_input(contents.lon, np.float64), as_input(contents.lat, np.float64)
-        offsets = as_input(contents.term_offsets, np.int64)
-        messages = Messages(lon, lat, lon, lat, offsets, as_input(contents.terms, np.int32))
+        offsets = as_input(batch.term_offsets, np.int64)
+        messages = Messages(lon, lat, lon, lat, offsets, as_input(batch.terms, np.int32))
         hits = self._hits.fill(lon.shape[0], lambda row, _, *columns: self._cells.scan(messages, row, *columns))
         if self._common.shape[0] < self.capacity:
             self._common = np.zeros(self.capacity, np.int32)

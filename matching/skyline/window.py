@@ -7,36 +7,20 @@ indexes give the same answers; arrivals, ends and queries differ in cost. Read o
 """
 
 from abc import abstractmethod
-from typing import NamedTuple
 
 import numpy as np
 
 from matching.errors import EngineError
-from matching.model import Float64, Int32, Int64, MessageBatch, take_ragged
+from matching.model import Int64, MessageBatch, take_ragged
 from matching.operator import WindowIndex, WindowQuery
-from matching.skyline.answers import Candidates, SkylineQueries, joined, merge_answers, useful
+from matching.result_rows import join_results
+from matching.skyline.answers import Candidates, SkylineQueries, merge_answers, useful
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary
 
 #: Subscriptions answered at once; their candidates are in memory together.
 _CHUNK = 1_024
 _NO_SEQS = np.zeros(0, np.int64)
-
-
-class Contents(NamedTuple):
-    """Places and terms of messages.
-
-    seq : int64[n]
-    lon, lat : float64[n]    degrees; of a range message the centre
-    term_offsets : int64[n + 1]
-    terms : int32[nnz]
-    """
-
-    seq: Int64
-    lon: Float64
-    lat: Float64
-    term_offsets: Int64
-    terms: Int32
 
 
 class SkylineWindow(WindowIndex):
@@ -84,12 +68,12 @@ class SkylineWindow(WindowIndex):
         """Useful candidates as of a boundary (`useful`); in chunks, so that memory stays bounded."""
         rows: SkylineQueries = query.rows
         parts, count = [], rows.region.shape[0]
-        for first in range(0, count, _CHUNK):
+        for first in range(0, max(1, count), _CHUNK):
             chosen = np.arange(first, min(count, first + _CHUNK))
             offsets, picked = take_ragged(rows.term_offsets, chosen)
             queries = SkylineQueries(rows.region[chosen], offsets, rows.terms[picked])
             parts.append(useful(self.candidates(queries, query.as_of)))
-        return joined(parts)
+        return join_results(parts)
 
     @classmethod
     def merge(cls, parts: list[Candidates]) -> Candidates:

@@ -42,6 +42,7 @@ from matching.operator import (
     Work,
 )
 from matching.refill import BatchDelta, RefillCoordinator, RefillNeeded
+from matching.result_rows import ResultRows, join_results, ranks, result_updates, take_results
 from matching.space import Space
 from matching.storage.point_subscriptions import take_ragged_at
 from matching.storage.slots import resized
@@ -49,8 +50,7 @@ from matching.storage.state import Lists, State
 from matching.topk.engine import TopkEngine
 from matching.topk.offers import NO_SLOTS, Offers, distinct, join_offers
 from matching.topk.replicas import HomeEngine, ReplicaHits, Replicas
-from matching.topk.results import ResultBuffers, ResultRows, join_results, no_results
-from matching.topk.results_kernels import difference
+from matching.topk.results import ResultBuffers
 from matching.topk.thresholds import rule as threshold_rule
 from matching.topk.window import WindowAnswers, WindowQueries
 from matching.window import Boundary
@@ -147,14 +147,11 @@ class TopkOperator(Replicated):
             self.refills.defer(BatchDelta(boundary, taken.queued, gone[waiting]))
         updates = taken.updates
         if leaving.size:
-            updates = concatenate(
-                [updates, self._difference(boundary, leaving, before_leaving, no_results(leaving.size))]
-            )
-            self._forget(leaving)
+            updates = concatenate([updates, self._forget(boundary, leaving, before_leaving)])
         requests, relaxes = [], []
         if not began_empty and len(added):  # their first answer has the hits of this batch
             fresh = self._add(added)
-            requests.append(self._request(boundary, fresh, no_results(fresh.size)))
+            requests.append(self._request(boundary, fresh, self.buffers.results(fresh, self._k)))
         short = taken.refill_needed.slots
         if short.size:
             request = self._request(boundary, *taken.refill_needed)
@@ -217,10 +214,9 @@ class TopkOperator(Replicated):
         before = self.buffers.results(slots, self._k)
         last_updates, closing = [], self._slot_mask(delta.leaving)[slots]
         if delta.leaving.size:
-            ending, had = slots[closing], before.take(np.flatnonzero(closing))
-            last_updates.append(self._difference(delta.boundary, ending, had, no_results(ending.size)))
-            self._forget(ending)
-            slots, before = slots[~closing], before.take(np.flatnonzero(~closing))
+            had = take_results(before, np.flatnonzero(closing))
+            last_updates.append(self._forget(delta.boundary, slots[closing], had))
+            slots, before = slots[~closing], take_results(before, np.flatnonzero(~closing))
             delta = delta.of(self._slot_mask(slots))
         hits = delta.offers.score >= self.engine.subscriptions.columns.threshold[delta.offers.slot]
         self._offer(take_rows(delta.offers, hits))
@@ -239,7 +235,8 @@ class TopkOperator(Replicated):
 
     def result_updates(self, boundary: Boundary, slots: Int32, before: ResultRows) -> UpdateBatch:
         """The updates from an earlier result to the present one."""
-        return self._difference(boundary, slots, before, self.buffers.results(slots, self._k))
+        number = self.engine.subscriptions.columns.number[slots]
+        return result_updates(boundary, number, before, self.buffers.results(slots, self._k))
 
     # -- replicas
 
@@ -264,10 +261,8 @@ class TopkOperator(Replicated):
         slots = self.engine.subscriptions.live_slots()
         slots = slots[~self.refills.waits[slots]]
         rows = self.buffers.results(slots, self._k)
-        lengths = np.diff(rows.offsets)
-        rank = np.arange(rows.seq.shape[0]) - np.repeat(rows.offsets[:-1], lengths) + 1
-        numbers = np.repeat(self.engine.subscriptions.columns.number[slots], lengths)
-        return ResultBatch(numbers, rank.astype(np.int32), rows.seq, rows.score)
+        numbers = np.repeat(self.engine.subscriptions.columns.number[slots], np.diff(rows.offsets))
+        return ResultBatch(numbers, ranks(rows.offsets), rows.seq, rows.score)
 
     def report(self) -> dict[str, Any]:
         figures = {"thresholds": self.rule.describe(), "buffers": self.buffers.describe()}
@@ -434,19 +429,10 @@ class TopkOperator(Replicated):
         short = np.flatnonzero(is_short)
         if short.size:
             whole = np.flatnonzero(~is_short)
-            updates = self.result_updates(boundary, slots[whole], before.take(whole))
+            updates = self.result_updates(boundary, slots[whole], take_results(before, whole))
         else:
             updates = self.result_updates(boundary, slots, before)
-        return updates, RefillNeeded(slots[short], before.take(short))
-
-    def _difference(self, boundary: Boundary, slots: Int32, before: ResultRows, after: ResultRows) -> UpdateBatch:
-        most = before.seq.shape[0] + after.seq.shape[0]
-        row, seq = np.empty(most, np.int32), np.empty(most, np.int64)
-        score, enters = np.empty(most, np.float64), np.empty(most, np.bool_)
-        n = difference(before, after, row, seq, score, enters)
-        number = self.engine.subscriptions.columns.number[slots[row[:n]]]
-        change = np.where(enters[:n], ENTER, LEAVE).astype(np.int8)
-        return UpdateBatch(np.full(n, boundary.last_seq), number, seq[:n].copy(), change, score[:n].copy())
+        return updates, RefillNeeded(slots[short], take_results(before, short))
 
     def _raise(self, slots: Int32, counts: Int32) -> Thresholds:
         """Raise the thresholds of buffers that have grown too long; `counts` has their entries."""
@@ -490,12 +476,14 @@ class TopkOperator(Replicated):
         mask[slots] = True
         return mask
 
-    def _forget(self, slots: Int32) -> None:
-        """Free slots that have been withdrawn."""
+    def _forget(self, boundary: Boundary, slots: Int32, before: ResultRows) -> UpdateBatch:
+        """Free slots that have been withdrawn; returns their last updates."""
         self.buffers.clear(slots)
+        updates = self.result_updates(boundary, slots, before)
         self._count_by_k -= np.bincount(self._k[slots], minlength=self._count_by_k.shape[0])
         self.refills.waits[slots] = self._closing[slots] = False
         self.engine.release(slots)
+        return updates
 
 
 def _answered(slots: Int32, body: WindowAnswers, after: int) -> Offers:

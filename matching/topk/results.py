@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matching.errors import EngineError
-from matching.model import Float64, Int32, Int64, take_ragged
+from matching.model import Float64, Int32, Int64
+from matching.result_rows import ResultRows
 from matching.storage.block_pool import NO_BLOCK
 from matching.storage.slots import resized
 from matching.topk.results_kernels import (
@@ -67,24 +68,6 @@ class Buffers(NamedTuple):
     dominators: np.ndarray
     free: Int64
     used: Int64
-
-
-class ResultRows(NamedTuple):
-    """Results of some slots, row after row: `offsets` int64[rows + 1], `seq` int64, `score` float64."""
-
-    offsets: Int64
-    seq: Int64
-    score: Float64
-
-    def take(self, rows: Int64) -> "ResultRows":
-        """Some rows. O(rows + entries)."""
-        offsets, picked = take_ragged(self.offsets, rows)
-        return ResultRows(offsets, self.seq[picked], self.score[picked])
-
-
-def no_results(rows: int) -> ResultRows:
-    """Empty results."""
-    return ResultRows(np.zeros(rows + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
 class Closed(NamedTuple):
@@ -172,8 +155,8 @@ class ResultBuffers:
     ) -> Closed:
         """Offer the hits of a batch, drop entries with life <= floor from all slots, and compare the results.
 
-        The same as `results`, `offer`, `expire` and `difference` in turn, but slot by slot, so that each
-        buffer is fetched from memory once, and in ascending order.
+        The same as `results`, `offer`, `expire` and `result_updates` in turn, but slot by slot, so that each buffer is
+        fetched from memory once, and in ascending order.
 
         Parameters
         ----------
@@ -255,8 +238,6 @@ class ResultBuffers:
 
     def results(self, slots: Int32, k: Int32) -> ResultRows:
         """The results of these slots: the first min(k, count) entries of each. O(result)."""
-        if not slots.size:
-            return no_results(0)
         offsets = np.zeros(slots.shape[0] + 1, np.int64)
         np.cumsum(np.minimum(self.view.count[slots], k[slots]), out=offsets[1:])
         rows = ResultRows(offsets, np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.float64))
@@ -317,12 +298,3 @@ class ResultBuffers:
             life=seq if self.seq_is_life else resized(v.life, size),
             dominators=resized(v.dominators, size),
         )
-
-
-def join_results(parts: list[ResultRows]) -> ResultRows:
-    """Join results row-wise. O(rows + entries)."""
-    offsets = np.zeros(1 + sum(part.offsets.shape[0] - 1 for part in parts), np.int64)
-    np.cumsum(np.concatenate([np.diff(part.offsets) for part in parts]), out=offsets[1:])
-    return ResultRows(
-        offsets, np.concatenate([part.seq for part in parts]), np.concatenate([part.score for part in parts])
-    )

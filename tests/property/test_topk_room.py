@@ -15,6 +15,7 @@ from matching.model import NO_MESSAGES, TOPK
 from matching.naive import tally
 from matching.operator import OperatorContext, OperatorInput, Windowed, capable
 from matching.refill import RefillNeeded
+from matching.result_rows import take_results
 from matching.topk import operator as room_module
 from matching.topk import thresholds
 from matching.topk.operator import TopkOperator
@@ -156,7 +157,8 @@ class KthScorePruning(TopkOperator):
 
     def _match_and_offer(self, boundary, messages, found):
         taken = super()._match_and_offer(boundary, messages, found)
-        nothing = RefillNeeded(taken.refill_needed.slots[:0], taken.refill_needed.before.take(np.zeros(0, np.int64)))
+        slots, before = taken.refill_needed
+        nothing = RefillNeeded(slots[:0], take_results(before, np.zeros(0, np.int64)))
         return taken._replace(refill_needed=nothing)
 
 

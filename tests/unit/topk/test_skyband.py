@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from matching.errors import EngineError
+from matching.model import ENTER
+from matching.result_rows import result_updates, take_results
 from matching.topk import results as skyband
-from matching.topk import results_kernels as skyband_kernels
 from matching.topk.results import ResultBuffers
+from matching.window import Boundary
 
 
 def offer(buffers: ResultBuffers, slot: int, seqs: list[int], scores: list[float], k: int = 3) -> None:
@@ -105,18 +107,15 @@ def test_buffers_close_does_what_its_steps_do_one_after_the_other(seq_is_life, l
         assert whole.view.count[~passed_over].tolist() == steps.view.count[~passed_over].tolist()
         is_short = (steps.view.count[touched] < k[touched]) & (threshold[touched] > -np.inf)
         assert closed.short.tolist() == touched[is_short].tolist()
-        for got, wanted in zip(closed.before, before.take(np.flatnonzero(is_short)), strict=True):
+        for got, wanted in zip(closed.before, take_results(before, np.flatnonzero(is_short)), strict=True):
             assert got.tolist() == wanted.tolist()
         rest = np.flatnonzero(~is_short)
-        before, after = before.take(rest), steps.results(touched[rest], k)
-        most = before.seq.size + after.seq.size
-        row, message, score = np.empty(most, np.int32), np.empty(most, np.int64), np.empty(most)
-        enters = np.empty(most, np.bool_)
-        n = skyband_kernels.difference(before, after, row, message, score, enters)
-        expected = zip(touched[rest][row[:n]], message[:n], score[:n], enters[:n], strict=True)
+        after = steps.results(touched[rest], k)
+        updates = result_updates(Boundary(0, 0, 0, floor), touched[rest], take_results(before, rest), after)
+        expected = zip(updates.number, updates.seq, updates.score, updates.change == ENTER, strict=True)
         got = zip(closed.slot, closed.seq, closed.score, closed.enters, strict=True)
         assert sorted(tuple(map(float, one)) for one in got) == sorted(tuple(map(float, one)) for one in expected)
-        told, short = told + n, short + closed.short.size
+        told, short = told + len(updates), short + closed.short.size
     everybody = np.arange(slots, dtype=np.int32)
     for got, wanted in zip(whole.results(everybody, k), steps.results(everybody, k), strict=True):
         assert got.tolist() == wanted.tolist()
