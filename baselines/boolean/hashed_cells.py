@@ -17,7 +17,7 @@ from matching.space import Space
 from matching.storage.cells import FINEST, cell_range, fitting_level, lattice
 from matching.storage.region_messages import Messages
 from matching.storage.region_subscriptions import all_terms_in, region_meets
-from matching.storage.slots import SlotMap, as_input, find_slot, grown_length, resized
+from matching.storage.slots import SlotMap, as_input, find_slot, grown
 
 _LATTICE_STEPS = 2.0**15
 #: Two boxes of at most two by two cells: what a region across the antimeridian covers at most.
@@ -82,14 +82,10 @@ class HashedCells(BooleanEngine):
         fresh = fresh[self._keys.find(fresh) < 0]
         self._keys.insert(fresh)
         self._at_level += _count_by_level(fresh)
-        if self._keys.capacity > self._head.shape[0]:
-            self._head = resized(self._head, self._keys.capacity, _END)
-        if self.subscriptions.slots.capacity > self._first.shape[0]:
-            self._first = resized(self._first, self.subscriptions.slots.capacity, _END)
+        self._head = grown(self._head, self._keys.capacity, _END)
+        self._first = grown(self._first, self.subscriptions.slots.capacity, _END)
         needed = int(self._used[0]) + key.shape[0]
-        if needed > self._nodes["slot"].shape[0]:
-            length = grown_length(self._nodes["slot"].shape[0], needed)
-            self._nodes = {name: resized(column, length) for name, column in self._nodes.items()}
+        self._nodes = {name: grown(column, needed) for name, column in self._nodes.items()}
         _link(slots[row], key, self._view())
 
     def _unpost(self, slots: Int32) -> None:

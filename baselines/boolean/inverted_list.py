@@ -17,12 +17,12 @@ from matching.model import Int32, Int64
 from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.cell_blocks import MORE, NO_SECOND, describe, slot_of
-from matching.storage.cell_match import NO_TERM, TABLE, has_term, longer, on_lattice
+from matching.storage.cell_match import NO_TERM, TABLE, has_term, on_lattice
 from matching.storage.cells import GUARDS, LANES, LATTICE_STEPS, ONE_IN_EACH_LANE, message_word
 from matching.storage.prefetch import prefetch
 from matching.storage.region_messages import Messages
 from matching.storage.region_subscriptions import region_meets
-from matching.storage.slots import SlotMap, as_input, find_slot, grown_length, resized
+from matching.storage.slots import SlotMap, as_input, find_slot, grown, longer
 
 _DEAD_FRACTION = 0.25
 #: Postings whose tests lie in the nearest cache.
@@ -80,12 +80,10 @@ class InvertedList(BooleanEngine):
         first, box, link = first[order].astype(np.int64), box[order], link[order]
         fresh = np.unique(first)
         self._terms.insert(fresh[self._terms.find(fresh) < 0])
-        if self._terms.capacity > self._start.shape[0]:
-            self._start, self._length, self._capacity = (
-                resized(column, self._terms.capacity) for column in (self._start, self._length, self._capacity)
-            )
-        if self.subscriptions.slots.capacity > self._place.shape[0]:
-            self._place = resized(self._place, self.subscriptions.slots.capacity, -1)
+        self._start, self._length, self._capacity = (
+            grown(column, self._terms.capacity) for column in (self._start, self._length, self._capacity)
+        )
+        self._place = grown(self._place, self.subscriptions.slots.capacity, -1)
         done = 0
         while True:
             done, needed = _append(first, box, link, done, self._view())
@@ -106,9 +104,7 @@ class InvertedList(BooleanEngine):
             order = np.argsort(self._start[: self._terms.high_water], kind="stable").astype(np.int32)
             _compact(order, self._view())
             used = int(self._used[0])
-        if used + needed > self._box.shape[0]:
-            capacity = grown_length(self._box.shape[0], used + needed)
-            self._box, self._link = resized(self._box, capacity), resized(self._link, capacity)
+        self._box, self._link = grown(self._box, used + needed), grown(self._link, used + needed)
 
     def _index_arrays(self) -> dict[str, np.ndarray]:
         terms, slots, used = self._terms.high_water, self.subscriptions.slots.high_water, int(self._used[0])

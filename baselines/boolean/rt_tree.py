@@ -30,11 +30,10 @@ from matching.boolean.engine import BooleanEngine
 from matching.model import Int32, Int64
 from matching.njit import njit_no_refcount
 from matching.space import Space
-from matching.storage.cell_match import longer
 from matching.storage.prefetch import prefetch
 from matching.storage.region_messages import Messages
 from matching.storage.region_subscriptions import all_terms_in, region_meets
-from matching.storage.slots import as_input, grown_length, resized
+from matching.storage.slots import as_input, grown, longer
 
 #: Children of a node, and entries of a leaf: one bit each of a mask.
 FANOUT = 32
@@ -86,8 +85,7 @@ class RtTree(BooleanEngine):
 
     def _post(self, slots: Int32) -> None:
         """Amortised O(log(n)**2) a subscription."""
-        if self.subscriptions.slots.capacity > self._place.shape[0]:
-            self._place = resized(self._place, self.subscriptions.slots.capacity, _NOBODY)
+        self._place = grown(self._place, self.subscriptions.slots.capacity, _NOBODY)
         slots = slots[self.subscriptions.columns.start[slots] >= 0]
         kept, count = self._tree.shape[0], slots.shape[0]
         while kept > 0 and self._tree[kept - 1, LIVE] < 2 * count:
@@ -133,9 +131,8 @@ class RtTree(BooleanEngine):
         self._tree = np.concatenate([self._tree, tree])
 
     def _put(self, name: str, start: int, rows: np.ndarray) -> None:
-        pool, end = self._pools[name], start + rows.shape[0]
-        if end > pool.shape[0]:
-            pool = self._pools[name] = resized(pool, grown_length(pool.shape[0], end))
+        end = start + rows.shape[0]
+        pool = self._pools[name] = grown(self._pools[name], end)
         pool[start:end] = rows
 
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
@@ -323,10 +320,7 @@ def _match(messages, first_row, forest, columns, out_slot, out_row):
                 behind = pending[waiting, 4]
                 mask, last = _children(forest, node, terms, alive, pending[waiting, 3], behind)
                 # Capacity for all its children; masks have no bits beyond the last one, so no other bound is needed.
-                if waiting + FANOUT > pending.shape[0]:
-                    more = np.empty((2 * pending.shape[0], 5), np.int64)
-                    more[: pending.shape[0]] = pending
-                    pending = more
+                pending = longer(pending, waiting + FANOUT)
                 slots = longer(slots, count + FANOUT)
                 for bit in range(FANOUT):
                     if not mask >> np.uint32(bit) & np.uint32(1):

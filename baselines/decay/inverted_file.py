@@ -20,7 +20,7 @@ from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
-from matching.storage.slots import resized
+from matching.storage.slots import grown
 
 #: Postings whose subscriptions are scored together: prefetched rows must stay in the nearest caches.
 _BLOCK = 256
@@ -47,8 +47,7 @@ class InvertedFile(CumulativeEngine):
             self._factor = np.zeros(self.postings.view.start.shape[0])
             background = self.fading.collection_share[: self._factor.shape[0]]
             self._factor[: background.shape[0]] = self.fading.smoothing * background
-        if self._met.shape[0] < self.subscriptions.capacity:
-            self._met = resized(self._met, self.subscriptions.capacity)
+        self._met = grown(self._met, self.subscriptions.capacity)
 
     def _unpost(self, slots: Int32) -> None:
         self.postings.remove(self.subscriptions, slots)

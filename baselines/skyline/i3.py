@@ -38,12 +38,12 @@ class I3(TreeWindow):
     def _insert(self, slots):
         log, progress = self.log.view, np.zeros(2, np.int64)
         while not page_changes.insert(self.pages, self.operations, log, slots, progress):
-            self.pages = keyword_pages.grown(self.pages)
+            self.pages = keyword_pages.larger(self.pages)
 
     def _end(self, slots):
         log, progress = self.log.view, np.zeros(3, np.int64)
         while not page_changes.delete(self.pages, self.operations, log, slots, progress):
-            self.pages = keyword_pages.grown(self.pages)
+            self.pages = keyword_pages.larger(self.pages)
         missing = int(progress[2])
         if missing:
             raise EngineError(f"{self.name}: {missing} postings that ended are not where they should be; start anew")

@@ -23,7 +23,7 @@ from baselines.skyline.cells import DEEPEST, column_in, line_in
 from baselines.skyline.keyword_table import KeywordTable, has_capacity, new_table, with_capacity
 from matching.model import Int32, Int64, UInt8
 from matching.njit import njit_no_refcount
-from matching.storage.slots import grown_length, resized
+from matching.storage.slots import grown
 
 #: Tuples of a page, and so of a keyword cell that is not dense.
 PAGE = 128
@@ -80,7 +80,7 @@ def new_pages() -> Pages:
     )  # fmt: skip
 
 
-def grown(pages: Pages) -> Pages:
+def larger(pages: Pages) -> Pages:
     """Pages with capacity for another posting, and half as many again where there was none. O(all), amortised O(1)."""
     columns: dict[str, Any] = pages._asdict() | {"table": with_capacity(pages.table)}
     for names, used, most in (
@@ -89,9 +89,7 @@ def grown(pages: Pages) -> Pages:
         (("page", "word", "source"), PAGES, _MOST_PAGES),
     ):
         needed = int(pages.meta[used]) + most
-        if needed > columns[names[0]].shape[0]:
-            length = grown_length(columns[names[0]].shape[0], needed)
-            columns |= {name: resized(columns[name], length) for name in names}
+        columns |= {name: grown(columns[name], needed) for name in names}
     return Pages(**columns)
 
 

@@ -1,7 +1,7 @@
 """Updates of keyword cells: additions and removals of messages; cells that move, become dense, and are merged.
 
 See `baselines.skyline.keyword_pages` for the data. Each kernel checks the capacity for a posting before it starts with
-it, and returns to Python, which calls `grown`, if there is none.
+it, and returns to Python, which calls `larger`, if there is none.
 
 Read on in `baselines.skyline.i3`, the queries.
 """

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float32, Int32, Int64
+from matching.storage.slots import longer
 from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.postings import WHOLE, build_postings, push_reaching, summarise, visit_postings, widen
 from matching.topk.windows.search import (
@@ -24,7 +25,7 @@ from matching.topk.windows.search import (
     WindowRows,
     extend_queue,
     find_term,
-    grown,
+    more_hits,
     most_terms,
     place_on_curve,
     pop,
@@ -95,10 +96,7 @@ def _split(start, link, curve):
         first, last = parts[at, 0], parts[at, 1]
         parts[at, 2] = parts[at, 3] = count
         if last - first > _LEAF:
-            if count + 4 > parts.shape[0]:
-                more = np.zeros((2 * parts.shape[0], 4), np.int64)
-                more[:count] = parts[:count]
-                parts = more
+            parts = longer(parts, count + 4)
             # a list is sorted along the curve: the common prefix of first and last is that of all
             low, high = curve[link[first, 0]], curve[link[last - 1, 0]]
             shift = 2 * (_DEEPEST - 1)
@@ -172,7 +170,7 @@ def _search(trees, rows, queries, span):
             # a leaf of the finest grid may be of any size: columns grow visit by visit
             for begin in range(parts[node, 0], parts[node, 1], _VISIT):
                 if found + _VISIT > scores.shape[0]:
-                    messages, scores = grown(messages, scores)
+                    messages, scores = more_hits(messages, scores)
                 end = min(begin + _VISIT, parts[node, 1])
                 found = visit_postings(
                     near, link, begin, end, WHOLE, rows, queries, span, r, j, own[j], rest[j], messages, scores, found

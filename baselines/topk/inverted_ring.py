@@ -16,6 +16,7 @@ from numba import njit
 from matching.model import Float32, Int32, Int64, MessageBatch
 from matching.njit import njit_no_refcount
 from matching.space import Space
+from matching.storage.slots import grown
 from matching.topk.window import TopkWindowIndex
 from matching.topk.windows.postings import link_term, upper_bound, visit_postings
 from matching.topk.windows.search import (
@@ -23,7 +24,7 @@ from matching.topk.windows.search import (
     Span,
     WindowHits,
     WindowRows,
-    grown,
+    more_hits,
     most_terms,
     rows_of,
     settle_row,
@@ -122,10 +123,7 @@ class InvertedRing(TopkWindowIndex):
             self._term_at = live.terms.shape[0]
             self._rows.terms[: self._term_at], self._rows.weights[: self._term_at] = live.terms, live.weights
         terms = int(rows.terms.max(initial=-1)) + 1
-        if terms > self._chains.ends.shape[0]:
-            ends = np.full((max(terms, 2 * self._chains.ends.shape[0]), 2), _NONE, np.int32)
-            ends[: self._chains.ends.shape[0]] = self._chains.ends
-            self._chains = self._chains._replace(ends=ends)
+        self._chains = self._chains._replace(ends=grown(self._chains.ends, terms, _NONE))
         if self._chains.free[1] < rows.terms.shape[0]:  # no list needs more than a chunk a posting
             wanted_chunks = _chunks_wanted(self._chains, rows.terms)
             if self._chains.free[1] < wanted_chunks:
@@ -330,7 +328,7 @@ def _search(chains, ring, rows, queries, span):
                 bound = upper_bound(chunk_bounds, chunk, x, y, alpha, own[j], rest[j], max_distance)
                 if bound >= best[bars[r]]:
                     if found + _CHUNK > scores.shape[0]:
-                        messages, scores = grown(messages, scores)
+                        messages, scores = more_hits(messages, scores)
                     begin = chunk * _CHUNK
                     found = visit_postings(
                         near, link, begin, begin + counts[chunk], ring, rows, queries, span, r, j, own[j], rest[j],

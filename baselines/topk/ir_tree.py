@@ -25,7 +25,7 @@ from matching.topk.windows.search import (
     WindowHits,
     WindowRows,
     extend_queue,
-    grown,
+    more_hits,
     note,
     pop,
     push,
@@ -170,7 +170,7 @@ def _search(tree, rows, queries, span):
                 continue
             # capacity for a whole leaf, so that `_visit_leaf` need not check
             if found + _FAN_OUT > scores.shape[0]:
-                messages, scores = grown(messages, scores)
+                messages, scores = more_hits(messages, scores)
             found = _visit_leaf(tree, node, rows, queries, span, r, text, square, messages, scores, found)
         found = settle_row(queries, r, span, messages, scores, before, found)
     return messages[:found].copy(), scores[:found].copy()

@@ -10,7 +10,7 @@ import numpy as np
 from matching.index import Hits, SubscriptionIndex
 from matching.model import KEYWORDS_BY_KIND, UNKNOWN_TERM, Int32, Int64, SubscriptionTable
 from matching.storage.region_subscriptions import RegionSubscriptions
-from matching.storage.slots import resized
+from matching.storage.slots import grown
 
 #: Parts are numbered slot * WIDTH + position; no subscription has more keywords (`matching.validate`).
 WIDTH = 1 << 16
@@ -40,8 +40,7 @@ class AnyOf:
         position = np.arange(row.shape[0]) - first
         known = table.terms != UNKNOWN_TERM
         row, position = row[known], position[known]
-        if int(slots.max(initial=-1)) >= self.count.shape[0]:
-            self.count = resized(self.count, max(2 * self.count.shape[0], int(slots.max()) + 1))
+        self.count = grown(self.count, int(slots.max(initial=-1)) + 1)
         self.count[slots] = np.bincount(row, minlength=len(table))
         columns = {name: getattr(table, name)[row] for name in ("kind", "at", "x", "y", "region", "k", "alpha")}
         self.parts.insert(

@@ -22,6 +22,7 @@ from matching.ciq.cell_bounds import bucket_of, is_spatial, place_of, reach_in_b
 from matching.ciq.quadtree import path_to
 from matching.model import Float64, Int32
 from matching.njit import njit_no_refcount
+from matching.storage.slots import longer
 
 #: Places in `h.facts`.
 MESSAGES, PLACES, TEXTS = range(3)
@@ -133,21 +134,14 @@ def spread(h, c, slots, worth, costs, max_distance):
                     boxes[height, 2], boxes[height, 3] = half, quarters[quarter]
                     height += 1
                 continue
-            if found == out_row.shape[0]:
-                out_row, out_where, out_reach = _twice(out_row), _twice(out_where), _twice(out_reach)
+            out_row, out_where = longer(out_row, found + 1), longer(out_where, found + 1)
+            out_reach = longer(out_reach, found + 1)
             # not kept on the stack: only cells that are taken need it
             reach = reach_in_box(c, slot, west, south, side, max_distance)
             bucket = costs.buckets + 1 if unfilled else bucket_of(reach, c.alpha[slot], costs.buckets)
             out_row[found], out_where[found], out_reach[found] = row, place_of(cell, bucket), reach
             found += 1
     return out_row[:found], out_where[:found], out_reach[:found]
-
-
-@njit(cache=True, nogil=True)
-def _twice(column: np.ndarray) -> np.ndarray:
-    longer = np.empty(2 * column.shape[0], column.dtype)
-    longer[: column.shape[0]] = column
-    return longer
 
 
 # -- probabilities

@@ -31,7 +31,7 @@ from matching.model import Float32, Float64, Int32, Int64, UInt8
 from matching.njit import njit_no_refcount
 from matching.storage.block_pool import allocate_block, free_block
 from matching.storage.point_subscriptions import PointSubscriptions
-from matching.storage.slots import resized
+from matching.storage.slots import grown
 from matching.storage.term_lists import bit_of
 
 #: Buckets of a cell at most; with it in five bits, cell and bucket take one int32. Two of them are special: for those
@@ -146,11 +146,10 @@ class CelledLists:
         order = np.lexsort((slots if alike is None else alike, where))
         slots, where, scaled, reach = slots[order], where[order], scaled[order], reach[order]
         alone = np.ones(slots.shape[0], np.float32) if alone is None else alone[order]
-        if self._head.shape[0] < subscriptions.capacity:
-            self._head = resized(self._head, subscriptions.capacity, NONE)
+        self._head = grown(self._head, subscriptions.capacity, NONE)
         used = int(self._used[ASSOCIATIONS])
         self._in_order = max(self._in_order, slots.shape[0])
-        self._associations = _longer(self._associations, used + slots.shape[0])
+        self._associations = grown(self._associations, used + slots.shape[0])
         self._refresh()
         done = 0
         while True:
@@ -200,10 +199,8 @@ class CelledLists:
     def _grow(self, terms: int) -> None:
         """Grow what is too short for the postings of one more association, by half."""
         lists, blocks = int(self._used[_LISTS]) + terms, int(self._used[_BLOCKS]) + terms
-        self._rows = _longer(self._rows[0], lists), _longer(self._rows[1], blocks)
-        needed = int(self._used[_POOL_END]) + terms * self.block
-        if needed > self._seq.shape[0]:
-            self._seq = resized(self._seq, max(needed, self._seq.shape[0] * 3 // 2))
+        self._rows = grown(self._rows[0], lists), grown(self._rows[1], blocks)
+        self._seq = grown(self._seq, int(self._used[_POOL_END]) + terms * self.block)
         places = self._index.shape[0]
         while lists > _FULLEST * places:
             places *= 2
@@ -229,10 +226,6 @@ class CelledLists:
             signature=self._associations.view(np.uint32)[:, 7], head=self._head, used=self._used,
             occupied=self._occupied,
         )  # fmt: skip
-
-
-def _longer(rows: Int64, needed: int) -> Int64:
-    return rows if needed <= rows.shape[0] else resized(rows, max(needed, rows.shape[0] * 3 // 2))
 
 
 @njit(cache=True, nogil=True)

@@ -104,9 +104,7 @@ class BestResults:
         self.view = self.view._replace(**columns, **more)
 
     def _grow_pool(self, length: int) -> None:
-        pool = np.zeros((length, 2), np.int64)
-        pool[: self._pool.shape[0]] = self._pool
-        self._pool = pool
+        self._pool = resized(self._pool, length)
         self._renew()
 
     def begin_batch(self, number: int, first_seq: int) -> None:
@@ -137,11 +135,8 @@ class BestResults:
         v = self.view
         pool, capacity = v.seq.shape[0], v.pushed_slot.shape[0]
         if int(v.used[_PUSHED]) * 2 > capacity:
-            self.view = v._replace(
-                pushed_slot=resized(v.pushed_slot, 2 * capacity),
-                pushed_seq=resized(v.pushed_seq, 2 * capacity),
-                pushed_key=resized(v.pushed_key, 2 * capacity),
-            )
+            pushed = ("pushed_slot", "pushed_seq", "pushed_key")
+            self.view = v._replace(**{name: resized(getattr(v, name), 2 * capacity) for name in pushed})
         # one block may be larger than the whole pool
         if int(v.used[_POOL_END]) + int(v.sizes[v.size_class.max(initial=0) + 1]) > pool:
             self._grow_pool(pool + max(1 << 10, pool // 2, 2 * int(v.sizes[v.size_class.max(initial=0) + 1])))

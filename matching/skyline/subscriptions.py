@@ -20,7 +20,7 @@ from matching.space import Space
 from matching.storage.cell_term import CellTermIndex
 from matching.storage.region_messages import Messages
 from matching.storage.region_subscriptions import Regions, RegionSubscriptions
-from matching.storage.slots import SlotMap, as_input, grown_length, resized
+from matching.storage.slots import SlotMap, as_input, grown
 
 #: Low bits of a row number in the index: the position of the keyword, hence the most keywords of a subscription.
 _KEYWORD_BITS = 12
@@ -57,10 +57,9 @@ class SkylineSubscriptions(SubscriptionIndex):
         if np.any(table.kind != SKYLINE) or np.any(lengths >= 1 << _KEYWORD_BITS):
             raise EngineError(f"skyline: takes skyline subscriptions of less than {1 << _KEYWORD_BITS} keywords only")
         slots = self.slots.insert(table.number)
-        if self.slots.capacity > self.term_count.shape[0]:
-            self.region, self.term_start, self.term_count = (
-                resized(column, self.slots.capacity) for column in (self.region, self.term_start, self.term_count)
-            )
+        self.region, self.term_start, self.term_count = (
+            grown(column, self.slots.capacity) for column in (self.region, self.term_start, self.term_count)
+        )
         first, last = int(table.term_offsets[0]), int(table.term_offsets[-1])
         used = self._reserve(last - first)
         self.region[slots] = table.region
@@ -139,9 +138,7 @@ class SkylineSubscriptions(SubscriptionIndex):
                 self.term_start[slots] = kept.term_offsets[:-1]
                 self._pool[:] = kept.terms.shape[0], 0
                 self.terms[: kept.terms.shape[0]] = kept.terms
-            wanted = int(self._pool[0]) + needed
-            if wanted > self.terms.shape[0]:
-                self.terms = resized(self.terms, grown_length(self.terms.shape[0], wanted))
+            self.terms = grown(self.terms, int(self._pool[0]) + needed)
         return int(self._pool[0])
 
     def _row_numbers(self, slots: Int32) -> Int64:

@@ -31,7 +31,7 @@ from matching.storage.cells import (
 )
 from matching.storage.prefetch import prefetch
 from matching.storage.region_subscriptions import box_meets, term_in
-from matching.storage.slots import find_slot
+from matching.storage.slots import find_slot, longer
 
 #: Level of a run whose postings count at any level: a whole block.
 _ANY_LEVEL = FINEST + 1
@@ -39,16 +39,6 @@ _NO_CUT = -1
 #: Places (a power of two) of the table by which `verify` looks up the terms of a message.
 TABLE = 1024
 NO_TERM = np.int32(-1)
-
-
-@njit(cache=True, nogil=True)
-def longer(array: np.ndarray, needed) -> np.ndarray:
-    """The array itself, or a longer one with the same beginning."""
-    if needed <= array.shape[0]:
-        return array
-    copy = np.empty(2 * needed, array.dtype)
-    copy[: array.shape[0]] = array
-    return copy
 
 
 @njit(cache=True, nogil=True)

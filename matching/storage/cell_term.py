@@ -24,7 +24,7 @@ from matching.storage.cell_match import match
 from matching.storage.cells import LATTICE_STEPS
 from matching.storage.region_messages import Messages
 from matching.storage.region_subscriptions import RegionSubscriptions
-from matching.storage.slots import SlotMap, as_input, resized
+from matching.storage.slots import SlotMap, as_input, grown
 
 #: Pools are packed anew when this fraction of them is abandoned.
 _MOST_ABANDONED = 0.25
@@ -71,9 +71,8 @@ class CellTermIndex:
         in_order = term[order]
         fresh = in_order[np.flatnonzero(np.diff(in_order, prepend=-1))].astype(np.int64)
         self._terms.insert(fresh[self._terms.find(fresh) < 0])
-        if self._terms.capacity > self._head.shape[0]:
-            self._head = resized(self._head, self._terms.capacity)
-            self._finest = resized(self._finest, self._terms.capacity)
+        self._head = grown(self._head, self._terms.capacity)
+        self._finest = grown(self._finest, self._terms.capacity)
         done = 0
         while True:
             done, places, cuts = append(order, term, box, link, done, self._blocks())

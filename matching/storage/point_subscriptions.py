@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from matching.errors import EngineError
 from matching.model import KEYWORDS_BY_KIND, Float32, Float64, Int32, Int64, SubscriptionTable
-from matching.storage.slots import SlotMap, resized
+from matching.storage.slots import SlotMap, grown, resized
 
 #: A pool is compacted when it is full and this fraction of it is dead.
 _MOST_DEAD = 0.25
@@ -61,7 +61,7 @@ class PointSubscriptions:
 
     def __init__(self):
         self.slots = SlotMap()
-        self._rows, self._pool = _new_rows(_FEWEST), _new_pool(_FEWEST)
+        self._rows, self._pool = _new_rows(_FEWEST), np.zeros((_FEWEST, TERM_HALVES), np.int32)
         self._columns = _columns(self.slots.number, self._rows, self._pool)
         self._kind = np.zeros(_FEWEST, np.int8)
         self._pool_used = 0
@@ -167,12 +167,8 @@ class PointSubscriptions:
             order = slots[np.argsort(c.term_start[slots], kind="stable")]
             self._pool_used = int(_compact_pool(order, c))
             self._pool_dead = 0
-        size = self._pool.shape[0]
-        if self._pool_used + needed > size:
-            pool = _new_pool(max(self._pool_used + needed, size + size // 2))
-            pool[:size] = self._pool
-            self._pool = pool
-            self._columns = _columns(self.slots.number, self._rows, self._pool)
+        self._pool = grown(self._pool, self._pool_used + needed)
+        self._columns = _columns(self.slots.number, self._rows, self._pool)
 
 
 def _new_rows(count: int) -> Int64:
@@ -180,10 +176,6 @@ def _new_rows(count: int) -> Int64:
     rows = np.zeros((count, ROW_WORDS), np.int64)
     rows.view(np.float64)[:, 3] = np.inf
     return rows
-
-
-def _new_pool(count: int) -> Int32:
-    return np.zeros((count, TERM_HALVES), np.int32)
 
 
 def _columns(number: Int64, rows: Int64, pool: Int32) -> Subscriptions:

@@ -12,7 +12,7 @@ from numba import njit
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int32, Int64, SubscriptionTable
 from matching.njit import njit_no_refcount
-from matching.storage.slots import SlotMap, as_input, grown_length, resized
+from matching.storage.slots import SlotMap, as_input, grown
 
 _MOST_DEAD = 0.25
 #: `start` of a subscription that can never match: an unknown keyword, no keyword, or no region.
@@ -74,9 +74,8 @@ class RegionSubscriptions:
         if self._pool[0] + needed > self._terms.shape[0]:
             self._reserve(needed)
         slots = self.slots.insert(table.number)
-        if self.slots.capacity > self._start.shape[0]:
-            self._region = resized(self._region, self.slots.capacity)
-            self._start = resized(self._start, self.slots.capacity, NEVER)
+        self._region = grown(self._region, self.slots.capacity)
+        self._start = grown(self._start, self.slots.capacity, NEVER)
         _write(
             as_input(slots, np.int32),
             as_input(table.region, np.float64),
@@ -124,8 +123,7 @@ class RegionSubscriptions:
         wanted = int(self._pool[0]) + needed
         if wanted > 2**31 - 1:
             raise EngineError(f"{wanted} keywords do not fit one engine: use more query bolts (at most 2**31 - 1 each)")
-        if wanted > self._terms.shape[0]:
-            self._terms = resized(self._terms, grown_length(self._terms.shape[0], wanted))
+        self._terms = grown(self._terms, wanted)
 
 
 @njit_no_refcount

@@ -109,7 +109,7 @@ class SlotMap:
                 raise EngineError(
                     f"{needed} subscriptions do not fit one engine: use more query bolts (at most 2**31 - 1 each)"
                 )
-            self.number = resized(self.number, grown_length(self.capacity, needed), -1)
+            self.number = grown(self.number, needed, -1)
         if needed > _FULLEST * self.index.shape[0]:
             bits = max(_FEWEST_BITS, int(np.ceil(np.log2(needed / _FULLEST))))
             self.index = np.full(1 << bits, EMPTY, np.int32)
@@ -129,6 +129,22 @@ def resized(column: np.ndarray, length: int, fill: int | float = 0) -> np.ndarra
     grown = np.full((length, *column.shape[1:]), fill, column.dtype)
     grown[: column.shape[0]] = column
     return grown
+
+
+def grown(column: np.ndarray, needed: int, fill: int | float = 0) -> np.ndarray:
+    """The column, or a copy with at least `needed` rows and half as many again as before, the new part filled."""
+    have = column.shape[0]
+    return column if needed <= have else resized(column, grown_length(have, needed), fill)
+
+
+@njit(cache=True, nogil=True)
+def longer(array: np.ndarray, needed) -> np.ndarray:
+    """In a kernel: the array, or a copy of twice `needed` rows with the same beginning; the rest is undefined."""
+    if needed <= array.shape[0]:
+        return array
+    copy = np.empty((2 * needed,) + array.shape[1:], array.dtype)  # noqa: RUF005 - numba unpacks no tuple here
+    copy[: array.shape[0]] = array
+    return copy
 
 
 def as_input(array: np.ndarray, dtype: type) -> np.ndarray:

@@ -19,7 +19,7 @@ from matching.errors import EngineError
 from matching.model import Float64, Int32, Int64, SubscriptionTable, concatenate, take_rows
 from matching.operator import OperatorContext, OperatorInput, Thresholds, Work
 from matching.storage.prefixes import prefix_lengths, task_of_term
-from matching.storage.slots import resized
+from matching.storage.slots import grown
 from matching.topk.engine import TopkEngine
 
 
@@ -173,10 +173,9 @@ class Replicas:
         wanted = wanted[np.diff(table.term_offsets)[wanted] > 0]
         chosen = table.take(wanted)
         slots = self.engine.insert(chosen, self._posted(chosen, length[wanted]))
-        if self._version.shape[0] < self.engine.subscriptions.capacity:
-            capacity = self.engine.subscriptions.capacity
-            self._version, self._relaxed = resized(self._version, capacity), resized(self._relaxed, capacity)
-            self._length, self._home = resized(self._length, capacity), resized(self._home, capacity)
+        capacity = self.engine.subscriptions.capacity
+        self._version, self._relaxed = grown(self._version, capacity), grown(self._relaxed, capacity)
+        self._length, self._home = grown(self._length, capacity), grown(self._home, capacity)
         self._version[slots] = self._relaxed[slots] = 0
         self._length[slots], self._home[slots] = length[wanted], home[wanted]
 

@@ -23,7 +23,7 @@ from matching.space import Space
 from matching.storage.cells import GUARDS, ONE_IN_EACH_LANE, lattice, message_word, subscription_word
 from matching.storage.region_messages import Messages
 from matching.storage.region_subscriptions import all_terms_in, box_meets, region_meets
-from matching.storage.slots import as_input, resized
+from matching.storage.slots import as_input, grown
 
 _LATTICE_STEPS = 2.0**15
 #: A part is built once more than this many subscriptions wait. Looking through them costs some 50 ns a message.
@@ -111,8 +111,7 @@ class PartedEngine(BooleanEngine):
         return len(self._parts)
 
     def _post(self, slots: Int32) -> None:
-        if self.subscriptions.slots.capacity > self._place.shape[0]:
-            self._place = resized(self._place, self.subscriptions.slots.capacity, _NOWHERE)
+        self._place = grown(self._place, self.subscriptions.slots.capacity, _NOWHERE)
         fresh = slots[self.subscriptions.columns.start[slots] >= 0]
         self._place[fresh] = _IN_TAIL
         self._tail = np.concatenate([self._tail, fresh])

@@ -11,10 +11,9 @@ from numba import njit
 
 from matching.boolean.engines.lfilter_parts import first_not_below, interleave, text_bit
 from matching.njit import njit_no_refcount
-from matching.storage.cell_match import longer
 from matching.storage.cells import FINEST, box_of, cell_range, fitting_level
 from matching.storage.region_subscriptions import Columns
-from matching.storage.slots import as_input
+from matching.storage.slots import as_input, longer
 
 #: A cell with no more entries than this is not divided.
 LEAF_CAPACITY = 48
@@ -101,16 +100,6 @@ def _narrow(head, cell, entry, word, text, entry_box, entry_text):
 
 
 @njit(cache=True, nogil=True)
-def _wider(rows, needed):
-    """The rows themselves, or a longer copy."""
-    if needed <= rows.shape[0]:
-        return rows
-    copy = np.empty((2 * needed, rows.shape[1]), rows.dtype)
-    copy[: rows.shape[0]] = rows
-    return copy
-
-
-@njit(cache=True, nogil=True)
 def _divide(key, rank, leaf_capacity):
     """Cells in preorder from entries ascending by key; returns (branch, cell, entry), see `pt_quadtree.Quadtree`."""
     # Preorder: children behind their parent. What sums up cells below runs from the end, what hands down from
@@ -126,7 +115,7 @@ def _divide(key, rank, leaf_capacity):
         low, high, level, code, above = stack[depth]
         node = nodes
         nodes += 1
-        head, cell = _wider(head, nodes), longer(cell, nodes)
+        head, cell = longer(head, nodes), longer(cell, nodes)
         head[node, :4] = -1
         cell[node] = np.int64(level) << 28 | _half(code >> 1) << 14 | _half(code)
         if above >= 0:
@@ -154,7 +143,7 @@ def _divide(key, rank, leaf_capacity):
         head[node, 5] = used
         if leaf:
             continue
-        stack = _wider(stack, depth + 4)
+        stack = longer(stack, depth + 4)
         # Codes in keys are of lattice steps, as if of level 15: two bits for each level from the child down to there.
         shift = 2 * (14 - level)
         end = high

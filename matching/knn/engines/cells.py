@@ -15,7 +15,7 @@ from numba import njit
 from matching.knn.engines.balls import NOWHERE, SLACK, BallLists, Balls, drop, limit_of, make_headers, push
 from matching.model import Int64
 from matching.njit import njit_no_refcount
-from matching.storage.slots import home_of
+from matching.storage.slots import home_of, resized
 
 #: Longer runs of linear probing cost more than the 24 bytes an empty place takes.
 _FULLEST = 0.7
@@ -41,12 +41,9 @@ class CellLists(BallLists):
         self.entered = np.zeros(1, np.int64)
 
     def ensure_terms(self, terms: int) -> None:
-        """Extend the counts to this number of terms."""
-        have = self.counts.shape[0]
-        if terms > have:
-            counts = np.zeros((terms, self.sides.shape[0]), np.int32)
-            counts[:have] = self.counts
-            self.counts = counts
+        """Extend the counts to this number of terms: exactly, since kernels take their length for that of the lists."""
+        if terms > self.counts.shape[0]:
+            self.counts = resized(self.counts, terms)
 
     def grow(self, needed: int) -> None:
         """Reserve `needed` more postings and lists, and half as many again; drops empty lists.

@@ -33,7 +33,7 @@ from matching.knn.engines.terms import TermLists, is_first_common, post_terms, u
 from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.prefetch import prefetch
-from matching.storage.slots import resized
+from matching.storage.slots import grown
 
 #: Grid of a subscription: `_NEW`: in no list yet; `_BY_TERM`: in the lists of its terms alone.
 _NEW, _BY_TERM = -2, -1
@@ -66,8 +66,7 @@ class InfluenceGrid(CumulativeEngine):
 
     def _post(self, slots):
         c, capacity = self.subscriptions.columns, self.subscriptions.capacity
-        if self._grid.shape[0] < capacity:
-            self._grid, self._reach = resized(self._grid, capacity), resized(self._reach, capacity)
+        self._grid, self._reach = grown(self._grid, capacity), grown(self._reach, capacity)
         self._grid[slots] = _NEW
         self.terms.ensure_terms(c, slots)
         self.cells.ensure_terms(self.terms.view.start.shape[0])

@@ -16,6 +16,7 @@ from numba import njit
 
 from matching.model import Int64
 from matching.njit import njit_no_refcount
+from matching.storage.slots import resized
 
 #: Fingerprint bits, as in the paper; 0 is no fingerprint.
 _MASK = 1023
@@ -51,9 +52,7 @@ def new_filters() -> Filters:
 def grown(filters: Filters, words: int) -> Filters:
     """A copy with capacity for `words` more."""
     used = int(filters.meta[POOL_END])
-    larger = np.zeros(used + used // 4 + words, np.int64)
-    larger[:used] = filters.words[:used]
-    return filters._replace(words=larger)
+    return filters._replace(words=resized(filters.words, used + used // 4 + words))
 
 
 @njit(cache=True, nogil=True)

@@ -16,7 +16,7 @@ from numba import njit
 
 from matching.model import Float64, Int32, Int64, MessageBatch
 from matching.njit import njit_no_refcount
-from matching.storage.slots import SlotMap, grown_length, resized
+from matching.storage.slots import SlotMap, grown
 
 #: Below this many terms the heap is never rewritten.
 _SMALL_HEAP = 1024
@@ -85,21 +85,19 @@ class MessageLog:
         """Take messages; returns their slots. O(terms), amortised."""
         slots = self.slots.insert(messages.seq)
         capacity = self.slots.capacity
-        if capacity > self.life.shape[0]:
-            for name in ("life", "lon", "lat", "term_start", "term_count"):
-                setattr(self, name, resized(getattr(self, name), capacity))
+        for name in ("life", "lon", "lat", "term_start", "term_count"):
+            setattr(self, name, grown(getattr(self, name), capacity))
         if objects is not None:
-            self.object = resized(self.object, capacity) if capacity > self.object.shape[0] else self.object
+            self.object = grown(self.object, capacity)
             self.object[slots] = objects
         if self.remembers:
-            self.ended = resized(self.ended, capacity) if capacity > self.ended.shape[0] else self.ended
+            self.ended = grown(self.ended, capacity)
             self.ended[slots] = NEVER
         self.life[slots] = messages.life
         self.lon[slots], self.lat[slots] = centres(messages)
         counts = np.diff(messages.term_offsets)
         end = self.heap_used + messages.terms.shape[0]
-        if end > self.terms.shape[0]:
-            self.terms = resized(self.terms, grown_length(self.terms.shape[0], end))
+        self.terms = grown(self.terms, end)
         self.terms[self.heap_used : end] = messages.terms
         self.term_start[slots] = self.heap_used + messages.term_offsets[:-1]
         self.term_count[slots] = counts

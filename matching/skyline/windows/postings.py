@@ -15,7 +15,7 @@ import numpy as np
 
 from matching.model import Float32, Int32, Int64
 from matching.njit import njit_no_refcount
-from matching.storage.slots import grown_length, resized
+from matching.storage.slots import grown
 
 #: Places of the first chunk of a list, of the longest, and of a chunk's header: begin and length of the one before it.
 _SHORTEST, LONGEST, HEADER = 4, 1024, 2
@@ -49,23 +49,17 @@ def new_postings(terms: int = 0, pool: int = 0) -> Postings:
 
 def with_terms(postings: Postings, highest: int) -> Postings:
     """The same with capacity for terms up to `highest`."""
-    had = postings.chunk.shape[0]
-    if highest < had:
-        return postings
-    length = grown_length(had, highest + 1)
-    return postings._replace(
-        chunk=resized(postings.chunk, length, -1),
-        size=resized(postings.size, length),
-        used=resized(postings.used, length),
-    )
+    terms = highest + 1
+    chunk, size, used = grown(postings.chunk, terms, -1), grown(postings.size, terms), grown(postings.used, terms)
+    return postings._replace(chunk=chunk, size=size, used=used)
 
 
 def linked(postings: Postings, term_offsets: Int64, terms: Int32, lon, lat, first: int, end: int) -> Postings:
     """Append the terms of rows `first` to `end` - 1 to their lists. O(terms), amortised."""
     progress = np.array([first, term_offsets[first]], np.int64)
     while not _link(postings, term_offsets, terms, lon, lat, progress, end):
-        length = grown_length(postings.row.shape[0], postings.row.shape[0] + LONGEST)
-        row, lons, lats = (resized(column, length) for column in (postings.row, postings.lon, postings.lat))
+        needed = postings.row.shape[0] + LONGEST
+        row, lons, lats = (grown(column, needed) for column in (postings.row, postings.lon, postings.lat))
         postings = postings._replace(row=row, lon=lons, lat=lats)
     return postings
 

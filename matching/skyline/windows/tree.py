@@ -24,7 +24,7 @@ from matching.skyline.answers import sort_rows
 from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow
 from matching.skyline.windows.messages import NEVER, MessageLog, heap_expired, heap_push, heap_remove
 from matching.space import Space
-from matching.storage.slots import as_input, resized
+from matching.storage.slots import as_input, grown, resized
 from matching.window import Boundary
 
 _FEWEST_CANDIDATES = 256
@@ -128,8 +128,7 @@ class TreeWindow(SkylineWindow):
     def _add(self, messages: MessageBatch, objects: Int64 | None) -> None:
         slots = self.log.insert(messages, objects)
         capacity = self.log.slots.capacity
-        if capacity > self._heap.shape[0]:
-            self._heap, self._place = resized(self._heap, capacity), resized(self._place, capacity, -1)
+        self._heap, self._place = grown(self._heap, capacity), grown(self._place, capacity, -1)
         self._in_heap = heap_push(self._heap, self._place, self._in_heap, self.log.life, slots)
         self._insert(as_input(slots, np.int32))
 
@@ -167,10 +166,7 @@ class TreeWindow(SkylineWindow):
             done = self._search(as_of, region, offsets, terms, done, ends, found)
             if done < count:
                 needed = max(2 * found.seq.shape[0], int(ends[done + 1]))
-                seq, life, spatial, text = found
-                found = CandidateColumns(
-                    resized(seq, needed), resized(life, needed), resized(spatial, needed), resized(text, needed)
-                )  # fmt: skip
+                found = CandidateColumns(*(resized(column, needed) for column in found))
         total = int(ends[-1])
         order = np.empty(total, np.int64)
         sort_rows(found.seq, ends, order)

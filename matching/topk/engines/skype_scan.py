@@ -12,6 +12,7 @@ import math
 import numpy as np
 from numba import njit
 
+from matching.storage.slots import longer
 from matching.topk.engines.skype_bounds import (
     CELLS,
     EARLY_STOP,
@@ -79,22 +80,6 @@ def _find_runs(
                     found += 1
         node += 1
     return found
-
-
-@njit(cache=True, nogil=True)
-def _longer(column):
-    """A copy of twice the length."""
-    grown = np.empty(2 * column.shape[0], column.dtype)
-    grown[: column.shape[0]] = column
-    return grown
-
-
-@njit(cache=True, nogil=True)
-def _longer_rows(column, more=0):
-    """As `_longer`, for an array of rows; with `more` rows beyond that."""
-    grown = np.empty((2 * column.shape[0] + more, column.shape[1]), column.dtype)
-    grown[: column.shape[0]] = column
-    return grown
 
 
 @njit(cache=True, nogil=True)
@@ -216,8 +201,8 @@ def _find_candidates(
             start, built = v.start[term], v.built[term]
             counters[POSTINGS] += v.count[term]
             # a run a group at most, and one for the tail
-            while run_count + v.node_count[term] + 1 > runs.shape[0]:
-                runs, run_away = _longer_rows(runs), _longer(run_away)
+            needed = run_count + v.node_count[term] + 1
+            runs, run_away = longer(runs, needed), longer(run_away, needed)
             before_term = run_count
             if built:
                 at = j + r  # of the statistics from this term on
@@ -267,8 +252,7 @@ def _find_candidates(
                             run_away[run], weight, rest, stats[at, 1], stats[at, 2], norm, diagonal, rules, counters,
                             passed,
                         )  # fmt: skip
-                    while passing + size + 8 > at_place.shape[0]:
-                        at_place, at_pair = _longer(at_place), _longer(at_pair)
+                    at_place, at_pair = longer(at_place, passing + size + 8), longer(at_pair, passing + size + 8)
                     before_block = passing
                     for word in range((size + 7) >> 3):
                         # eight at once, as most do not pass
@@ -291,7 +275,7 @@ def _find_candidates(
             # tombstones and what signatures cut are still counted: `limit` bounds memory, not answers
             if candidates + passing > limit:
                 return -1, ints, floats
-            ints, floats = _longer_rows(ints, passing), _longer_rows(floats, passing)
+            ints, floats = longer(ints, candidates + passing), longer(floats, candidates + passing)
         before = candidates
         dead = 0
         for k in range(passing):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from matching.model import Float32, Float64, Int32, Int64, MessageBatch
 from matching.njit import njit_no_refcount
+from matching.storage.slots import longer
 
 #: Upper bound of the error of a bound from float32 coordinates, weights and norms. Compiled in as a literal.
 SLACK = 1e-5
@@ -148,7 +149,7 @@ def scan_rows(rows, queries, span):
         # few messages are hits: capacity for the next ones, not for all
         for begin in range(0, rows.point.shape[0], _STEP):
             if found + _STEP > scores.shape[0]:
-                messages, scores = grown(messages, scores)
+                messages, scores = more_hits(messages, scores)
             end = min(begin + _STEP, rows.point.shape[0])
             found = _scan_some(rows, begin, end, queries, r, span, messages, scores, found)
         found = settle_row(queries, r, span, messages, scores, before, found)
@@ -342,24 +343,16 @@ def drop_outlived(is_tie, seq, life, rank, keep):
 
 
 @njit(cache=True, nogil=True)
-def grown(messages, scores):
+def more_hits(messages, scores):
     """The columns of `WindowHits` with more than twice the capacity."""
-    size = 2 * scores.shape[0] + _STEP
-    more_messages, more_scores = np.empty((size, 3), np.int64), np.empty(size)
-    more_messages[: messages.shape[0]] = messages
-    more_scores[: scores.shape[0]] = scores
-    return more_messages, more_scores
+    needed = scores.shape[0] + _STEP
+    return longer(messages, needed), longer(scores, needed)
 
 
 @njit(cache=True, nogil=True)
 def extend_queue(bounds, nodes, wanted):
     """The arrays of a priority queue, extended to at least `wanted` entries: bounds, and nodes with their terms."""
-    if wanted <= bounds.shape[0]:
-        return bounds, nodes
-    more_bounds, more_nodes = np.empty(2 * wanted), np.empty((2 * wanted, 2), np.int64)
-    more_bounds[: bounds.shape[0]] = bounds
-    more_nodes[: nodes.shape[0]] = nodes
-    return more_bounds, more_nodes
+    return longer(bounds, wanted), longer(nodes, wanted)
 
 
 @njit(cache=True, nogil=True)

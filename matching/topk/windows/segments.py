@@ -22,7 +22,7 @@ from matching.topk.windows.search import (
     WindowRows,
     extend_queue,
     find_term,
-    grown,
+    more_hits,
     most_terms,
     pop,
     settle_row,
@@ -180,7 +180,7 @@ def _search(s, rows, queries, span):
                 continue
             # capacity for a whole block, which `visit_postings` does not check
             if found + _BLOCK > scores.shape[0]:
-                messages, scores = grown(messages, scores)
+                messages, scores = more_hits(messages, scores)
             begin = starts[t, 0] + (-1 - node - starts[t, 1]) * _BLOCK
             end = min(begin + _BLOCK, starts[t + 1, 0])
             found = visit_postings(
