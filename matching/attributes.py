@@ -1,29 +1,32 @@
 """Attributes of messages: their schema, the check of single values, and the keys that kernels compare.
 
 A schema is declared, never inferred. Every value has an int64 key whose order is that of the values: microseconds of a
-time, the id of a category, and of a number the bits of its float64, those of negative numbers turned over. So one
-kernel compares all three types exactly. Read on in `matching.conditions`.
+time, a hash of a category, and of a number the bits of its float64, those of negative numbers turned over. So one
+kernel compares all three types. Categories have no order, and two of them one key only if 64 bits of BLAKE2b collide: a
+table of categories would have to be the same on all tasks, at every batch and after every restart.
+Read on in `matching.conditions`.
 """
 
+import hashlib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.fields import MAX_ID_CHARACTERS, encodes, event_time_us
+from matching.fields import MAX_ID_CHARACTERS, MESSAGE_ROLES, encodes, event_time_us
 from matching.model import Float64, Int64
-from matching.validate import MESSAGE_ROLES
 
 #: Types of attributes, in the order of their codes.
 TYPES = ("number", "category", "time")
 NUMBER, CATEGORY, TIME = range(3)
-#: Key of a missing value, and of a category that no table has; no value has them.
-MISSING_KEY = np.iinfo(np.int64).min
-UNKNOWN_CATEGORY = -1
+#: Start of the name of an attribute's column in files of messages.
+ATTRIBUTE = "attribute_"
+#: Key of a missing value; no value has it.
+MISSING_KEY = int(np.iinfo(np.int64).min)
 MAX_ATTRIBUTES = 256
 #: Names of a message's own values; an attribute called so would be mistaken for it.
 RESERVED = frozenset((*MESSAGE_ROLES, "seq", "message_id", "event_time", "terms", "counts", "weights"))
@@ -152,29 +155,10 @@ def _category(value: Any) -> str:
     return value
 
 
-class Categories:
-    """Ids of the categories of each attribute, dense from 0 in the order of their admission.
-
-    Parameters
-    ----------
-    values : sequence of sequences of str
-        The categories of each attribute of the schema; none for other types.
-    """
-
-    def __init__(self, values: Sequence[Iterable[str]]):
-        self.values = [list(of_attribute) for of_attribute in values]
-        self._ids = [{text: number for number, text in enumerate(texts)} for texts in self.values]
-
-    def id_of(self, attribute: int, text: str) -> int:
-        """The id of a category, `UNKNOWN_CATEGORY` if it has none."""
-        return self._ids[attribute].get(text, UNKNOWN_CATEGORY)
-
-    def admit(self, attribute: int, text: str) -> int:
-        """The id of a category; a new one gets the next."""
-        number = self._ids[attribute].setdefault(text, len(self.values[attribute]))
-        if number == len(self.values[attribute]):
-            self.values[attribute].append(text)
-        return number
+def category_key(text: str) -> int:
+    """The key of a category, never `MISSING_KEY`."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return max(int.from_bytes(digest, "little", signed=True), MISSING_KEY + 1)
 
 
 def number_keys(numbers: Float64) -> Int64:
@@ -193,10 +177,10 @@ def number_keys(numbers: Float64) -> Int64:
     return np.where(np.isnan(numbers), np.int64(MISSING_KEY), keys)
 
 
-def key_of(type_code: int, value: float | int | str | None, attribute: int, categories: Categories) -> int:
+def key_of(type_code: int, value: float | int | str | None) -> int:
     """The key (within int64) of one value of `attribute_value`; `MISSING_KEY` for None."""
     if value is None:
         return MISSING_KEY
     if isinstance(value, str):
-        return categories.id_of(attribute, value)
+        return category_key(value)
     return int(value) if type_code == TIME else int(number_keys(np.array([value], np.float64))[0])

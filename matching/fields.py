@@ -13,6 +13,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+#: What a message can have, in the order of `RawMessage`.
+MESSAGE_ROLES = ("text", "lat", "lon", "time", "id", "west", "south", "east", "north", "object_id", "op")
 MAX_ID_CHARACTERS = 512
 #: The years 1 to 9999, in microseconds since 1970.
 FIRST_US = -62_135_596_800 * 10**6

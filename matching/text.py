@@ -25,6 +25,7 @@ import regex
 import Stemmer
 from numpy.typing import NDArray
 
+from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import ConfigError
 from matching.model import TERM, WEIGHT, Float32, Float64, Int32, Int64
 
@@ -248,6 +249,8 @@ class Vocabulary:
         The language the ETL stemmed with; "" for none.
     folds_accents : bool
         Whether the ETL folded accents.
+    attributes : AttributeSchema
+        What else subscriptions can name: the attributes of the messages.
 
     Notes
     -----
@@ -265,7 +268,9 @@ class Vocabulary:
         stop_terms: Iterable[str] = (),
         stem_language: str = "",
         folds_accents: bool = False,
+        attributes: AttributeSchema = NO_ATTRIBUTES,
     ):
+        self.attributes = attributes
         self.terms = list(terms)
         self.document_frequency = np.asarray(document_frequency, np.int64)
         self.collection_count = np.asarray(collection_count, np.int64)
@@ -283,7 +288,8 @@ class Vocabulary:
     def __reduce__(self) -> tuple[Any, ...]:
         # a stemmer cannot be pickled: it is made again
         statistics = self.document_frequency, self.collection_count, self.idf, self.messages, self.total_tokens
-        return Vocabulary, (self.terms, *statistics, self.stop_terms, self.stem_language, self.folds_accents)
+        how = self.stem_language, self.folds_accents
+        return Vocabulary, (self.terms, *statistics, self.stop_terms, *how, self.attributes)
 
     @classmethod
     def of_counts(

@@ -20,9 +20,10 @@ import pyarrow.parquet as pq
 
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import InputError
+from matching.fields import MESSAGE_ROLES
 from matching.reasons import MAX_LINE_BYTES
 from matching.unpacking import UNPACKING_ERRORS, Unpacked
-from matching.validate import MESSAGE_ROLES, RawMessage, decode_object
+from matching.validate import RawMessage, decode_object
 from spark_etl.documents import DOCUMENT_ERRORS, objects_of
 from spark_etl.geometry import placed
 from spark_etl.options import EtlOptions

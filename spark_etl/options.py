@@ -76,7 +76,7 @@ class EtlOptions:
     overwrite: Annotated[bool, "replace the output folder"] = False
 
     def columns(self) -> dict[str, str]:
-        """Role of a message's value (`matching.validate.MESSAGE_ROLES`) -> column; named like the role unless given."""
+        """Role of a message's value (`matching.fields.MESSAGE_ROLES`) -> column; named like the role unless given."""
         names = (field.name for field in fields(self) if _is_column(field))
         given = {name.removesuffix(_END): getattr(self, name) for name in names}
         return {role: role if name is None else name for role, name in given.items()}

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from matching.attributes import AttributeSchema
-from matching.validate import MESSAGE_ROLES, MessageDecoder, RawMessage, decode_object
+from matching.fields import MESSAGE_ROLES
+from matching.validate import MessageDecoder, RawMessage, decode_object
 from spark_etl.geometry import placed
 
 #: Most levels of an object that are searched for columns.

@@ -5,7 +5,7 @@ Used by `spark_etl.vectorise` and `gateway.live.recording`.
 
 import pyarrow as pa
 
-from matching.attributes import CATEGORY, NUMBER, TIME, AttributeSchema
+from matching.attributes import ATTRIBUTE, CATEGORY, NUMBER, TIME, AttributeSchema
 
 #: `format_version` in the manifest of a folder, and that of one whose messages have attributes.
 FORMAT_VERSION, ATTRIBUTES_VERSION = 1, 2
@@ -28,8 +28,6 @@ MESSAGE_SCHEMA = pa.schema(
         pa.field("op", pa.int32(), nullable=False),
     ]
 )
-#: Start of the name of an attribute's column.
-ATTRIBUTE = "attribute_"
 #: Type of the column of an attribute; times are microseconds since 1970.
 ATTRIBUTE_TYPES = {NUMBER: pa.float64(), CATEGORY: pa.string(), TIME: pa.int64()}
 

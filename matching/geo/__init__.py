@@ -5,7 +5,7 @@ of a point; both are NumPy and Numba. `shapes` checks what subscriptions say and
 
     shape = shapes.read_polygon({"type": "Polygon", "coordinates": [[[5, 52], [6, 52], [6, 53], [5, 52]]]})
     table = polygons.lay_out([shape.rings])
-    polygons.covers(table, 0, 5.5, 52.2)                        # True
+    polygons.covered(table, np.array([0]), np.array([5.5]), np.array([52.2]))      # bool[1]: inside
 
     vectors = sphere.unit_vectors(lon, lat)                     # once for each message
     centre, limit = sphere.unit_vector(5.0, 52.0), sphere.chord_limit(2_500.0)

@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float64, Int32, Int64
+from matching.njit import njit_no_refcount
 
 #: Edges for each band that a polygon is divided into, and the most bands that an edge lies in on average: long edges
 #: lie in many, so there are fewer bands then.
@@ -27,7 +28,7 @@ _FLAT = 1e-6
 #: Error of a difference of two products of differences: four roundings of half a unit in the last place, and underflow.
 _RELATIVE_ERROR, _ABSOLUTE_ERROR = 4.5e-16, 1e-300
 #: An exact sum of products: the smallest product has its last digit at 2**-2252, the largest is below 2**32.
-_LAST_DIGIT, _LIMBS = 2252, 75
+_LAST_DIGIT, LIMBS = 2252, 75
 _LIMB_BITS, _LIMB = 32, 2**32 - 1
 _HALF_BITS, _HALF = 27, 2**27 - 1
 
@@ -66,7 +67,7 @@ class Polygons(NamedTuple):
 # ----------------------------------------------------------------------------------------------------- side of an edge
 
 
-@njit(cache=True, nogil=True)
+@njit_no_refcount
 def _add_part(limbs, part, place):
     """Add an integer below 2**54 (or subtract it, if negative), times 2**place."""
     sign, size = (1, part) if part >= 0 else (-1, -part)
@@ -77,9 +78,9 @@ def _add_part(limbs, part, place):
     limbs[limb + 2] += sign * (high >> _LIMB_BITS)
 
 
-@njit(cache=True, nogil=True)
+@njit_no_refcount
 def _add_product(limbs, a, b):
-    """Add the exact product of two numbers below 2**16 to a sum of `_LIMBS` limbs, lowest first."""
+    """Add the exact product of two numbers below 2**16 to a sum of `LIMBS` limbs, lowest first."""
     a_fraction, a_exponent = math.frexp(a)
     b_fraction, b_exponent = math.frexp(b)
     sign = 1 if (a < 0.0) == (b < 0.0) else -1
@@ -93,10 +94,11 @@ def _add_product(limbs, a, b):
     _add_part(limbs, sign * a_high * b_high, place + 2 * _HALF_BITS)
 
 
-@njit(cache=True, nogil=True)
-def _exact_side(x, y, x1, y1, x2, y2):
+@njit_no_refcount
+def _exact_side(x, y, x1, y1, x2, y2, limbs):
     """`side_of_edge` without rounding: the sum of six products, as an integer of 2,400 bits. Some 300 ns."""
-    limbs = np.zeros(_LIMBS, np.int64)
+    for i in range(LIMBS):
+        limbs[i] = 0
     _add_product(limbs, x2, y)
     _add_product(limbs, -x1, y)
     _add_product(limbs, -x2, y1)
@@ -104,7 +106,7 @@ def _exact_side(x, y, x1, y1, x2, y2):
     _add_product(limbs, -x, y2)
     _add_product(limbs, x, y1)
     carry, rest = np.int64(0), np.int64(0)
-    for i in range(_LIMBS):
+    for i in range(LIMBS):
         limb = limbs[i] + carry
         carry = limb >> _LIMB_BITS
         rest |= limb & _LIMB
@@ -113,11 +115,12 @@ def _exact_side(x, y, x1, y1, x2, y2):
     return 1 if carry > 0 or rest > 0 else 0
 
 
-@njit(cache=True, nogil=True)
-def side_of_edge(x, y, x1, y1, x2, y2):
+@njit_no_refcount
+def side_of_edge(x, y, x1, y1, x2, y2, limbs):
     """1 if a point lies left of the edge from (x1, y1) to (x2, y2), -1 if right, 0 if on the line through it.
 
-    All in degrees. Exact for all finite numbers (spec G8); for its cost where rounding would decide see `_exact_side`.
+    All in degrees. Exact for all finite numbers (spec G8); for its cost where rounding would decide see `_exact_side`,
+    which writes to `limbs` (int64[LIMBS]).
     """
     left, right = (x2 - x1) * (y - y1), (x - x1) * (y2 - y1)
     difference = left - right
@@ -126,20 +129,20 @@ def side_of_edge(x, y, x1, y1, x2, y2):
         return 1
     if difference < -error:
         return -1
-    return _exact_side(x, y, x1, y1, x2, y2)
+    return _exact_side(x, y, x1, y1, x2, y2, limbs)
 
 
 # ------------------------------------------------------------------------------------------------------- point in rings
 
 
 @njit(cache=True, nogil=True)
-def _band_of(lat, south, bands_per_degree, bands):
+def banded(lat, south, bands_per_degree, bands):
     """Band of a latitude, 0..bands - 1. It never falls while the latitude grows, whatever the rounding."""
     return min(max(np.int64((lat - south) * bands_per_degree), 0), bands - 1)
 
 
 @njit(cache=True, nogil=True)
-def covers(polygons, i, lon, lat):
+def covers(polygons, i, lon, lat, limbs):
     """Whether a point lies in a polygon or on an edge of it.
 
     Parameters
@@ -147,6 +150,7 @@ def covers(polygons, i, lon, lat):
     polygons : Polygons
     i : int                      which of them
     lon, lat : float             degrees, checked
+    limbs : int64[LIMBS]         written over
 
     Returns
     -------
@@ -158,14 +162,30 @@ def covers(polygons, i, lon, lat):
     """
     first = polygons.band_start[i]
     bands = polygons.band_start[i + 1] - first
-    band = first + _band_of(lat, polygons.south[i], polygons.bands_per_degree[i], bands)
+    band = first + banded(lat, polygons.south[i], polygons.bands_per_degree[i], bands)
+    begin, end = polygons.member_start[band], polygons.member_start[band + 1]
+    return within_band(polygons.members, begin, end, polygons.lon, 0, polygons.lat, 0, lon, lat, limbs)
+
+
+@njit_no_refcount
+def within_band(members, begin, end, lons, first_lon, lats, first_lat, lon, lat, limbs):
+    """`covers`, given the edges of the point's band.
+
+    Parameters
+    ----------
+    members, begin, end : int[m], int, int     members[begin:end] are the edges: the corner where each begins
+    lons, first_lon, lats, first_lat : float64[n], int, float64[n], int
+        Corner c is at lons[first_lon + c], lats[first_lat + c].
+    lon, lat : float                           the point
+    limbs : int64[LIMBS]                       written over
+    """
     odd = False
-    for member in range(polygons.member_start[band], polygons.member_start[band + 1]):
-        corner = polygons.members[member]
-        y1, y2 = polygons.lat[corner], polygons.lat[corner + 1]
+    for member in range(begin, end):
+        corner = members[member]
+        y1, y2 = lats[first_lat + corner], lats[first_lat + corner + 1]
         if lat < min(y1, y2) or lat > max(y1, y2):
             continue
-        x1, x2 = polygons.lon[corner], polygons.lon[corner + 1]
+        x1, x2 = lons[first_lon + corner], lons[first_lon + corner + 1]
         if lon > max(x1, x2):
             continue
         # A ray to the east meets the edge if one end lies above it and the other does not: a corner counts once.
@@ -176,7 +196,7 @@ def covers(polygons, i, lon, lat):
         # Within the box of the edge: one along an axis fills its box, and so does a corner.
         if y1 == y2 or x1 == x2 or (lon == x1 and lat == y1) or (lon == x2 and lat == y2):
             return True
-        side = side_of_edge(lon, lat, x1, y1, x2, y2)
+        side = side_of_edge(lon, lat, x1, y1, x2, y2, limbs)
         if side == 0:
             return True
         odd ^= meets and (side > 0) == (y2 > y1)
@@ -185,8 +205,9 @@ def covers(polygons, i, lon, lat):
 
 @njit(cache=True, nogil=True)
 def _write_covered(polygons, which, lon, lat, out):
+    limbs = np.empty(LIMBS, np.int64)
     for n in range(which.size):
-        out[n] = covers(polygons, which[n], lon[n], lat[n])
+        out[n] = covers(polygons, which[n], lon[n], lat[n], limbs)
 
 
 def covered(polygons: Polygons, which: Int64, lon: Float64, lat: Float64):
@@ -213,7 +234,7 @@ def _fill_bands(lat, edges, south, bands_per_degree, bands, start, members):
         y1, y2 = lat[edge], lat[edge + 1]
         low, high = min(y1, y2), max(y1, y2)
         for band in range(
-            _band_of(low, south, bands_per_degree, bands), _band_of(high, south, bands_per_degree, bands) + 1
+            banded(low, south, bands_per_degree, bands), banded(high, south, bands_per_degree, bands) + 1
         ):
             start[band + 1] += 1
     for band in range(bands):
@@ -226,7 +247,7 @@ def _fill_bands(lat, edges, south, bands_per_degree, bands, start, members):
         y1, y2 = lat[edges[n]], lat[edges[n] + 1]
         low, high = min(y1, y2), max(y1, y2)
         for band in range(
-            _band_of(low, south, bands_per_degree, bands), _band_of(high, south, bands_per_degree, bands) + 1
+            banded(low, south, bands_per_degree, bands), banded(high, south, bands_per_degree, bands) + 1
         ):
             start[band + 1] -= 1
             members[start[band + 1]] = edges[n]

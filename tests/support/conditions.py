@@ -2,9 +2,14 @@
 
 import numpy as np
 
-from matching.attributes import MISSING_KEY, TYPES, AttributeSchema, Categories, attribute_value, key_of
-from matching.conditions import attribute_conditions, fit_attributes, parse_where
+from matching.attributes import MISSING_KEY, TYPES, AttributeSchema, attribute_value, key_of
+from matching.conditions import parse_where
+from matching.filter_programs import compile_filter, joined_programs
+from matching.filters import FilterStore
+from matching.model import NO_KEYS, MessageBatch, SubscriptionTable, empty
+from matching.naive import messages_of
 from matching.naive_conditions import where_holds
+from matching.naive_filters import holds, instructions_of
 
 SCHEMA = AttributeSchema.parse(["price:number", "type:category", "listed:time"])
 TYPES_BY_NAME = {one.name: TYPES[one.type] for one in SCHEMA.attributes}
@@ -44,33 +49,73 @@ def random_values(draw):
     return {name: domain[draw(len(domain))] for name, domain in DOMAINS.items() if draw(3)}
 
 
-def keys_of(messages, categories):
-    """int64[attributes, messages], and the checked values of each message by name."""
+def keys_of(messages):
+    """int64[messages, attributes], and the checked values of each message by name."""
     checked = [
         {one.name: attribute_value(one.type, message.get(one.name)) for one in SCHEMA.attributes}
         for message in messages
     ]
-    keys = [
-        [key_of(one.type, message[one.name], number, categories) for message in checked]
-        for number, one in enumerate(SCHEMA.attributes)
-    ]
-    return np.array(keys, np.int64).reshape(len(SCHEMA), len(messages)), checked
+    keys = [[key_of(one.type, message[one.name]) for one in SCHEMA.attributes] for message in checked]
+    return np.array(keys, np.int64).reshape(len(messages), len(SCHEMA)), checked
 
 
-def judged(wheres, messages, broken_table=lambda table: table, broken_keys=lambda keys: keys):
+def batch_of(terms, keys=NO_KEYS, lon=None, lat=None):
+    """A batch of messages with these terms and keys, at 0, 0 unless places are given."""
+    n = len(terms)
+    offsets = np.cumsum([0, *map(len, terms)])
+    flat = np.array([term for one in terms for term in sorted(one)], np.int32)
+    lon, lat = (np.zeros(n) if column is None else np.array(column, np.float64) for column in (lon, lat))
+    seq = np.arange(n)
+    return MessageBatch(
+        seq, lon, lat, lon, lat, lon, lat, seq, offsets, flat, np.ones(flat.size, np.float32), keys=keys
+    )
+
+
+def passing(programs, batch):
+    """Which messages pass which programs: bool[programs, messages]."""
+    store, n = FilterStore(), len(programs)
+    offsets, words = joined_programs(programs)
+    nothing = empty(SubscriptionTable)._asdict()
+    columns = nothing | {"number": np.arange(n), "filter_offsets": offsets, "filter_words": words}
+    store.insert(SubscriptionTable(**columns), np.arange(n, dtype=np.int32))
+    slots = np.repeat(np.arange(n, dtype=np.int32), len(batch))
+    found = store.passing(slots, np.tile(np.arange(len(batch), dtype=np.int32), n), batch)
+    return np.ones((n, len(batch)), np.bool_) if found is None else found.reshape(n, len(batch))
+
+
+def passing_plain(programs, batch):
+    """The same by the oracle of programs."""
+    messages = list(messages_of(batch))
+    rows = [instructions_of(np.frombuffer(program, np.int64).tolist()) for program in programs]
+    return np.array(
+        [[all(holds(one, m.west, m.south, m.weights, m.keys) for one in row) for m in messages] for row in rows]
+    ).reshape(len(programs), len(messages))
+
+
+def judged(wheres, messages, broken=lambda program: program, broken_keys=lambda keys: keys):
     """What kernel and oracle say of each pair: two bool[subscriptions, messages]."""
-    categories = Categories([(), CATEGORIES, ()])
     parsed = [parse_where(where, SCHEMA) for where in wheres]
     assert not [one for one in parsed if isinstance(one, str)]
     seen = [{name: value for name, value in message.items() if value != "never seen"} for message in messages]
-    keys, checked = keys_of(seen, categories)
-    table = broken_table(attribute_conditions(parsed, SCHEMA, categories))
-    slots = np.repeat(np.arange(len(wheres), dtype=np.int32), len(messages))
-    rows = np.tile(np.arange(len(messages), dtype=np.int32), len(wheres))
-    out = np.ones(slots.shape[0], np.bool_)
-    fit_attributes(table, broken_keys(keys), slots, rows, out)
-    oracle = [[where_holds(where, TYPES_BY_NAME, values) for values in checked] for where in wheres]
-    return out.reshape(len(wheres), len(messages)), np.array(oracle)
+    keys, checked = keys_of(seen)
+    programs = [broken(compile_filter(one, SCHEMA)) for one in parsed]
+    batch = batch_of([[] for _ in messages], broken_keys(keys))
+    oracle = np.array([[where_holds(where, TYPES_BY_NAME, values) for values in checked] for where in wheres])
+    kernel = passing(programs, batch)
+    assert (kernel == passing_plain(programs, batch)).all(), "kernel and oracle read a program differently"
+    return kernel, oracle
+
+
+def edited(program, operation, edit):
+    """A program of which the words of all instructions of an operation are edited: broken on purpose."""
+    words, at = np.frombuffer(program, np.int64).tolist(), 1
+    made = []
+    while at < len(words):
+        head, end = words[at], at + 1 + (words[at] >> 32)
+        own = edit(words[at + 1 : end]) if head % 256 == operation else words[at + 1 : end]
+        made += [head % 2**32 | len(own) << 32, *own]
+        at = end
+    return np.array([len(made), *made], np.int64).tobytes() if made else b""
 
 
 def missing_as_zero(keys):

@@ -21,4 +21,4 @@ def corners_of(rings: Rings) -> list[list[tuple[float, float]]]:
 
 def covers(rings, lon: float, lat: float) -> bool:
     """Whether the kernel says that a point lies in a polygon."""
-    return bool(polygons.covers(polygons.lay_out([flat(rings)]), 0, lon, lat))
+    return bool(polygons.covered(polygons.lay_out([flat(rings)]), np.array([0]), np.array([lon]), np.array([lat]))[0])

@@ -10,20 +10,14 @@ from matching.attributes import (
     MISSING_KEY,
     NUMBER,
     TIME,
-    UNKNOWN_CATEGORY,
     Attribute,
     AttributeSchema,
-    Categories,
     attribute_value,
     number_keys,
 )
 from matching.conditions import (
     MAX_CONDITIONS,
     MAX_VALUES,
-    AttributeConditions,
-    attribute_conditions,
-    fit_attributes,
-    parse_match,
     parse_where,
 )
 from matching.errors import ConfigError
@@ -106,15 +100,6 @@ def test_parse_where_of_too_many_conditions_is_refused():
     assert parse_where({one.name: 1 for one in schema.attributes}, schema) == "too_many_conditions"
 
 
-@pytest.mark.parametrize(
-    ("match", "distinct", "need"),
-    [(None, 3, 3), ("all", 3, 3), ("any", 3, 1), (2, 3, 2), (3, 3, 3), (4, 3, "match_too_large"), (0, 3, "bad_match")]
-    + [(True, 3, "bad_match"), (2.0, 3, "bad_match"), ("most", 3, "bad_match"), ([2], 3, "bad_match")],
-)
-def test_parse_match_gives_terms_needed_or_a_reason(match, distinct, need):
-    assert parse_match(match, distinct) == need
-
-
 def test_oracle_of_words_counts_distinct_words():
     assert words_hold(2, ["a", "b", "b", "z"], [], ["a", "b"])
     assert not words_hold("all", ["a", "z"], [], ["a", "b"])
@@ -184,24 +169,3 @@ def test_attribute_parse_reads_name_path_and_type(text, attribute):
 def test_attribute_schema_refuses_what_cannot_be_used(texts, hint):
     with pytest.raises(ConfigError, match=hint):
         AttributeSchema.parse(texts)
-
-
-def test_attribute_conditions_admit_new_categories_where_asked():
-    categories = Categories([(), ("house",), ()])
-    row = parse_where({"type": ["boat", "house"]}, SCHEMA)
-    table = attribute_conditions([row], SCHEMA, categories)
-    assert table.values.tolist() == [UNKNOWN_CATEGORY, 0]
-    table = attribute_conditions([row], SCHEMA, categories, categories.admit)
-    assert table.values.tolist() == [0, 1] and categories.values[1] == ["house", "boat"]
-
-
-def test_fit_attributes_reads_arrays_that_cannot_be_written_and_passes_over_false_pairs():
-    categories = Categories([(), (), ()])
-    rows = [parse_where({"price": {"lt": 2}}, SCHEMA), ()]
-    table = AttributeConditions(*(array.copy() for array in attribute_conditions(rows, SCHEMA, categories)))
-    keys = np.array([number_keys(np.array([1.0, 3.0])), [0, 0], [0, 0]])
-    for array in (*table, keys):
-        array.flags.writeable = False
-    out = np.array([True, True, True, False])
-    fit_attributes(table, keys, np.array([0, 0, 1, 1], np.int32), np.array([0, 1, 1, 0], np.int32), out)
-    assert out.tolist() == [True, False, True, False]

@@ -1,0 +1,91 @@
+"""Programs of filters: what a message must satisfy beside the place and words that indexes know, as int64 words.
+
+A program is its length and then instructions: a head (operation, argument, number of words that follow) and its words.
+
+- `WITHIN` (attribute): first and last key. `ANY_OF`, `NONE_OF` (attribute): keys, ascending. `PRESENT`, `ABSENT`
+  (attribute): nothing.
+- `AT_LEAST` (how many a message needs), `WITHOUT`: terms, ascending.
+- `CIRCLE`: bits of lon, lat, radius in metres, x, y, z of the centre, largest squared chord.
+- `POLYGON` (number of rings): number of corners, of bands and of members; bits of south and of bands a degree; where
+  rings start and end, where bands start and end; members; bits of lon and then of lat of all corners
+  (`matching.geo.polygons`).
+
+Loads no kernels, since every process that checks subscriptions loads it. Read on in `matching.filters`, which tests.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from matching.attributes import AttributeSchema, key_of
+from matching.conditions import ANY_OF, NONE_OF, WITHIN, Condition, interval_of
+from matching.model import NO_WORDS, Int64
+
+#: Operations beyond those of `matching.conditions`.
+AT_LEAST, WITHOUT, CIRCLE, POLYGON = range(5, 9)
+#: Bits of a head: operation, argument, length.
+ARGUMENT_AT, LENGTH_AT = 8, 32
+
+
+class Instruction(NamedTuple):
+    """An operation, its argument and its words."""
+
+    operation: int
+    argument: int
+    words: Sequence[int]
+
+
+def compile_filter(
+    conditions: Sequence[Condition] = (),
+    schema: AttributeSchema | None = None,
+    without: Sequence[int] = (),
+    at_least: tuple[int, Sequence[int]] | None = None,
+    shape: Instruction | None = None,
+) -> bytes:
+    """The program of one subscription, as bytes of int64; empty if there is nothing to test.
+
+    Parameters
+    ----------
+    conditions : sequence of Condition
+    schema : AttributeSchema       of which the conditions are
+    without : sequence of int      terms that no message may have
+    at_least : (int, sequence of int), optional
+        How many of these terms a message must have.
+    shape : Instruction, optional
+        `matching.filters.circle_instruction` or `polygon_instruction`.
+
+    Notes
+    -----
+    O(words log words). Instructions come in the order of their cost.
+    """
+    words: list[int] = []
+    for one in conditions:
+        assert schema is not None
+        type_code, values = schema.attributes[one.attribute].type, ()
+        if one.operator == WITHIN:
+            values = interval_of(type_code, one)
+        elif one.operator in (ANY_OF, NONE_OF):
+            values = sorted({key_of(type_code, value) for value in one.values})
+        words += _instruction(one.operator, one.attribute, values)
+    if without:
+        words += _instruction(WITHOUT, 0, sorted(set(without)))
+    if at_least is not None:
+        words += _instruction(AT_LEAST, at_least[0], sorted(set(at_least[1])))
+    if shape is not None:
+        words += _instruction(*shape)
+    return np.array([len(words), *words], np.int64).tobytes() if words else b""
+
+
+def _instruction(operation: int, argument: int, words: Sequence[int]) -> list[int]:
+    return [operation | argument << ARGUMENT_AT | len(words) << LENGTH_AT, *words]
+
+
+def joined_programs(programs: Sequence[bytes]) -> tuple[Int64, Int64]:
+    """`filter_offsets` and `filter_words` of a table; both empty if no row has a program."""
+    joined = b"".join(programs)
+    if not joined:
+        return NO_WORDS, NO_WORDS
+    offsets = np.zeros(len(programs) + 1, np.int64)
+    np.cumsum([len(program) // 8 for program in programs], out=offsets[1:])
+    return offsets, np.frombuffer(joined, np.int64)

@@ -1,0 +1,289 @@
+"""Filters of subscriptions: what a message must satisfy beside the place and words that indexes know.
+
+`matching.filter_programs` compiles conditions to programs, which are the same on every task, in every checkpoint and in
+every window query. Engines find candidates as ever and drop the pairs that fail. A subscription without a filter has no
+program, and an engine without filters tests nothing.
+
+The oracle is `matching.naive_filters`. Read on in `matching.index`, for who tests.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from matching.attributes import MISSING_KEY
+from matching.conditions import ABSENT, NONE_OF, PRESENT, WITHIN
+from matching.filter_programs import ARGUMENT_AT, AT_LEAST, CIRCLE, LENGTH_AT, POLYGON, WITHOUT, Instruction
+from matching.geo.polygons import LIMBS, Rings, banded, lay_out, within_band
+from matching.geo.sphere import chord_limit, chord_squared, unit_vector
+from matching.model import NO_WORDS, Float64, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.njit import njit_no_refcount
+from matching.storage.slots import as_input, grown
+
+#: Words before the first ring of a polygon.
+_POLYGON_HEAD = 5
+#: The pool is compacted when it is full and this fraction of it is dead.
+_MOST_DEAD = 0.25
+_NONE = -1
+
+
+class Filters(NamedTuple):
+    """Kernel view of the programs of n slots.
+
+    start : int64[n]       place of the program's length in `words`, -1 if the slot has none; n may be 0
+    words : int64[m]
+    numbers : float64[m]   the same memory
+    limbs : int64[LIMBS]   space for `matching.geo.polygons.side_of_edge`; so no two threads may share a view
+    """
+
+    start: Int64
+    words: Int64
+    numbers: Float64
+    limbs: Int64
+
+
+def as_filters(start: Int64, words: Int64) -> Filters:
+    """The kernel view of programs that start at these places."""
+    return Filters(start, words, words.view(np.float64), np.empty(LIMBS, np.int64))
+
+
+NO_FILTERS = as_filters(NO_WORDS, NO_WORDS)
+
+
+def filters_of(offsets: Int64, words: Int64) -> Filters:
+    """The kernel view of programs row after row, as `SubscriptionTable` has them. O(rows)."""
+    if not words.shape[0]:
+        return NO_FILTERS
+    start = np.where(np.diff(offsets) > 0, offsets[:-1], _NONE)
+    return as_filters(start, words if words.flags.writeable else words.copy())
+
+
+# ------------------------------------------------------------------------------------------------------------- shapes
+
+
+def circle_instruction(lon: float, lat: float, radius_m: float) -> Instruction:
+    """The instruction of a closed circle on the sphere; degrees, metres."""
+    numbers = (lon, lat, radius_m, *unit_vector(lon, lat), chord_limit(radius_m))
+    return Instruction(CIRCLE, 0, _bits(np.array(numbers)))
+
+
+def polygon_instruction(rings: Rings) -> Instruction:
+    """The instruction of a polygon. O(corners)."""
+    p = lay_out([rings])
+    sizes = [rings.lon.shape[0], p.member_start.shape[0] - 1, p.members.shape[0]]
+    scale = _bits(np.concatenate([p.south, p.bands_per_degree]))
+    places = [*rings.offsets.tolist(), *p.member_start.tolist(), *p.members.tolist()]
+    corners = _bits(np.concatenate([rings.lon, rings.lat]))
+    return Instruction(POLYGON, rings.offsets.shape[0] - 1, [*sizes, *scale, *places, *corners])
+
+
+def _bits(numbers: Float64) -> list[int]:
+    return np.asarray(numbers, np.float64).view(np.int64).tolist()
+
+
+# -------------------------------------------------------------------------------------------------------------- store
+
+
+class FilterStore:
+    """The programs of the subscriptions of an index, by slot; nothing where none has one."""
+
+    def __init__(self):
+        self._start, self._words = NO_WORDS, NO_WORDS
+        self._used = self._dead = 0
+        self._view = NO_FILTERS
+
+    @property
+    def view(self) -> Filters:
+        """The arrays as they are now; fetch it again after `insert`."""
+        return self._view
+
+    def insert(self, table: SubscriptionTable, slots: Int32) -> None:
+        """Add the programs of subscriptions with these slots. O(rows + words), amortised; O(1) where there are none."""
+        if not table.filter_words.shape[0]:
+            return
+        first, last = int(table.filter_offsets[0]), int(table.filter_offsets[-1])
+        if self._used + last - first > self._words.shape[0] and self._dead > _MOST_DEAD * self._used:
+            live = np.flatnonzero(self._start >= 0)
+            offsets, words = self._programs(live)
+            self._start[live] = offsets[:-1]
+            self._words[: words.shape[0]] = words
+            self._used, self._dead = words.shape[0], 0
+        self._start = grown(self._start, int(slots.max(initial=-1)) + 1, _NONE)
+        self._words = grown(self._words, self._used + last - first)
+        has = np.diff(table.filter_offsets) > 0
+        self._start[slots[has]] = self._used + table.filter_offsets[:-1][has] - first
+        self._words[self._used : self._used + last - first] = table.filter_words[first:last]
+        self._used += last - first
+        self._view = as_filters(self._start, self._words)
+
+    def remove(self, slots: Int32) -> None:
+        """Forget the programs of slots, of which some may have none. O(n)."""
+        slots = slots[slots < self._start.shape[0]]
+        slots = slots[self._start[slots] >= 0]
+        self._dead += int((self._words[self._start[slots]] + 1).sum())
+        self._start[slots] = _NONE
+
+    def columns(self, slots: Int32) -> tuple[Int64, Int64]:
+        """`filter_offsets` and `filter_words` of these slots, row after row. O(n + words)."""
+        if not self._start.shape[0]:
+            return NO_WORDS, NO_WORDS
+        offsets, words = self._programs(slots)
+        return (offsets, words) if words.shape[0] else (NO_WORDS, NO_WORDS)
+
+    def passing(self, slots: Int32, rows: Int32, batch: MessageBatch) -> np.ndarray | None:
+        """bool[n]: which pairs of slot and row of a batch pass; None if all do. O(words of their programs)."""
+        if not self._start.shape[0] or not slots.shape[0]:
+            return None
+        out = np.empty(slots.shape[0], np.bool_)
+        batch = MessageBatch(*(as_input(column, column.dtype.type) for column in batch))
+        return None if _pass_pairs(self._view, slots, rows, batch, out) else out
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All memory, trimmed to the used part."""
+        return {"start": self._start, "words": self._words[: self._used]} if self._start.shape[0] else {}
+
+    def allocated_bytes(self) -> int:
+        """Memory, spare capacity included."""
+        return self._start.nbytes + self._words.nbytes
+
+    def _programs(self, slots) -> tuple[Int64, Int64]:
+        start = np.full(slots.shape[0], _NONE)
+        inside = slots < self._start.shape[0]
+        start[inside] = self._start[slots[inside]]
+        has = start >= 0
+        bounds = np.zeros((slots.shape[0], 2), np.int64)
+        bounds[has, 0] = start[has]
+        bounds[has, 1] = start[has] + self._words[start[has]] + 1
+        lengths = bounds[:, 1] - bounds[:, 0]
+        offsets = np.zeros(slots.shape[0] + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        places = np.arange(offsets[-1]) + np.repeat(bounds[:, 0] - offsets[:-1], lengths)
+        return offsets, self._words[places]
+
+
+# --------------------------------------------------------------------------------------------------------------- test
+
+
+@njit(cache=True, nogil=True)
+def _pass_pairs(filters, slots, rows, batch, out):
+    """Write which pairs pass; returns whether all do."""
+    all_pass = True
+    for i in range(slots.shape[0]):
+        out[i] = message_passes(filters, slots[i], batch, rows[i])
+        all_pass = all_pass and out[i]
+    return all_pass
+
+
+@njit_no_refcount
+def message_passes(filters, slot, batch, row):
+    """`passes` for a row of a `MessageBatch`."""
+    lon = (batch.west[row] + batch.east[row]) / 2.0
+    lat = (batch.south[row] + batch.north[row]) / 2.0
+    first, last = batch.term_offsets[row], batch.term_offsets[row + 1]
+    return passes(filters, slot, lon, lat, batch.keys, row, batch.terms, first, last)
+
+
+@njit_no_refcount
+def passes(filters, slot, lon, lat, keys, row, terms, first, last):
+    """Whether a message satisfies the filter of a slot; true if it has none.
+
+    Parameters
+    ----------
+    filters : Filters
+    slot : int                   any; one beyond `filters.start` has no filter
+    lon, lat : float             of the message; the centre of a range message
+    keys, row : int64[n, attributes], int       keys[row] are those of the message; what it lacks is missing
+    terms, first, last : int32[nnz], int, int   terms[first:last] are those of the message, ascending
+
+    Notes
+    -----
+    O(words of the program); for lists of values O(log values), for a polygon O(edges of a band). No allocation.
+    """
+    if slot >= filters.start.shape[0]:
+        return True
+    start = filters.start[slot]
+    if start < 0:
+        return True
+    words, numbers = filters.words, filters.numbers
+    at, end = start + 1, start + 1 + words[start]
+    while at < end:
+        head = words[at]
+        operation, argument = head & 0xFF, (head >> ARGUMENT_AT) & 0xFFFFFF
+        begin, after = at + 1, at + 1 + (head >> LENGTH_AT)
+        if operation <= ABSENT:
+            key = keys[row, argument] if argument < keys.shape[1] else MISSING_KEY
+            fits = _key_fits(words, operation, begin, after, key)
+        elif operation == AT_LEAST:
+            fits = _shared(words, begin, after, terms, first, last, argument) >= argument
+        elif operation == WITHOUT:
+            fits = _shared(words, begin, after, terms, first, last, 1) == 0
+        elif operation == CIRCLE:
+            x, y, z = unit_vector(lon, lat)
+            centre = begin + 3
+            chord = chord_squared(x, y, z, numbers[centre], numbers[centre + 1], numbers[centre + 2])
+            fits = chord <= numbers[centre + 3]
+        else:
+            fits = _in_polygon(words, numbers, begin, argument, lon, lat, filters.limbs)
+        if not fits:
+            return False
+        at = after
+    return True
+
+
+@njit_no_refcount
+def _key_fits(words, operation, begin, after, key):
+    """Whether an instruction about an attribute holds for a message's key of it."""
+    if operation == ABSENT:
+        return key == MISSING_KEY
+    if operation == NONE_OF:
+        return not _has_key(words, begin, after, key)
+    if key == MISSING_KEY:
+        return False
+    if operation == WITHIN:
+        return words[begin] <= key and key <= words[begin + 1]
+    return operation == PRESENT or _has_key(words, begin, after, key)
+
+
+@njit_no_refcount
+def _has_key(words, low, high, key):
+    """Whether words[low:high], ascending, has a key."""
+    while low < high:
+        middle = (low + high) // 2
+        if words[middle] < key:
+            low = middle + 1
+        elif words[middle] > key:
+            high = middle
+        else:
+            return True
+    return False
+
+
+@njit_no_refcount
+def _shared(words, begin, after, terms, first, last, most):
+    """How many terms words[begin:after] and terms[first:last], both ascending, share; counted up to `most`."""
+    shared = 0
+    while begin < after and first < last and shared < most:
+        if words[begin] < terms[first]:
+            begin += 1
+        elif words[begin] > terms[first]:
+            first += 1
+        else:
+            shared += 1
+            begin += 1
+            first += 1
+    return shared
+
+
+@njit_no_refcount
+def _in_polygon(words, numbers, begin, rings, lon, lat, limbs):
+    """Whether a point lies in the polygon at `begin`, or on an edge of it."""
+    corners, bands, members = words[begin], words[begin + 1], words[begin + 2]
+    starts = begin + _POLYGON_HEAD + rings + 1
+    first_member = starts + bands + 1
+    first_lon = first_member + members
+    band = banded(lat, numbers[begin + 3], numbers[begin + 4], bands)
+    return within_band(
+        words, first_member + words[starts + band], first_member + words[starts + band + 1],
+        numbers, first_lon, numbers, first_lon + corners, lon, lat, limbs,
+    )  # fmt: skip

@@ -1,0 +1,77 @@
+"""The oracle of filters: reads the program of a subscription, in plain Python, and tests messages one by one.
+
+It shares no code with `matching.filters`, whose documentation describes programs. Shapes and metres are those of
+`matching.naive_shapes`. What people write is compared with programs by tests, through `matching.naive_conditions`.
+Read on in `matching.naive`.
+"""
+
+import struct
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from matching.naive_shapes import in_circle, in_polygon, unit_vector
+
+_MISSING = -(2**63)
+_NAMES = ("within", "any of", "none of", "present", "absent", "at least", "without", "circle", "polygon")
+
+
+class Instruction(NamedTuple):
+    """One instruction: its name, its argument and its words."""
+
+    name: str
+    argument: int
+    words: tuple[int, ...]
+
+
+def instructions_of(program: Sequence[int]) -> tuple[Instruction, ...]:
+    """The instructions of a program, an empty one included. O(words)."""
+    return tuple(_cut(program[1:]))
+
+
+def _cut(words: Sequence[int]) -> Iterator[Instruction]:
+    at = 0
+    while at < len(words):
+        length, argument, operation = words[at] >> 32, words[at] // 256 % 2**24, words[at] % 256
+        yield Instruction(_NAMES[operation], argument, tuple(words[at + 1 : at + 1 + length]))
+        at += 1 + length
+
+
+def holds(one: Instruction, lon: float, lat: float, terms: Collection[int], keys: Sequence[int]) -> bool:
+    """Whether a message satisfies an instruction.
+
+    Parameters
+    ----------
+    one : Instruction
+    lon, lat : float            degrees; the centre of a range message
+    terms : collection of int   of the message
+    keys : sequence of int      of its attributes
+    """
+    name, argument, words = one
+    if name in ("at least", "without"):
+        common = sum(term in terms for term in words)
+        return common >= argument if name == "at least" else common == 0
+    if name == "circle":
+        centre_lon, centre_lat, radius_m = map(_number, words[:3])
+        return in_circle(unit_vector(lon, lat), unit_vector(centre_lon, centre_lat), radius_m)
+    if name == "polygon":
+        return in_polygon(rings_of(one), lon, lat)
+    key = keys[argument] if argument < len(keys) else _MISSING
+    if name == "none of":
+        return key == _MISSING or key not in words
+    if name == "absent" or key == _MISSING:
+        return name == "absent" and key == _MISSING
+    return name == "present" or (words[0] <= key <= words[1] if name == "within" else key in words)
+
+
+def rings_of(polygon: Instruction) -> list[list[tuple[float, float]]]:
+    """The rings of a polygon, lon and lat of each corner."""
+    rings, words = polygon.argument, polygon.words
+    corners = words[0]
+    starts = words[5 : 6 + rings]
+    numbers = [_number(word) for word in words[len(words) - 2 * corners :]]
+    places = list(zip(numbers[:corners], numbers[corners:], strict=True))
+    return [places[first:last] for first, last in zip(starts, starts[1:], strict=False)]
+
+
+def _number(bits: int) -> float:
+    return struct.unpack("<d", struct.pack("<q", bits))[0]
