@@ -37,7 +37,7 @@ from matching.model import (
     empty,
     take_rows,
 )
-from matching.naive import DecayModel, tally
+from matching.naive import DecayModel, messages_of, passes, subscriptions_of, tally
 from matching.window import NO_FLOOR, Boundary
 
 #: The end of a subscription or message without one.
@@ -305,6 +305,13 @@ def _not_dominated(found: Found, among: Int64, k: int) -> Int64:
     return kept[np.lexsort((kept, -found.score[kept]))]
 
 
+def _passing(messages: MessageBatch, table: SubscriptionTable, at: int, row: Int64) -> np.ndarray:
+    """bool[n]: which of these messages satisfy the filter of a subscription. O(n * words)."""
+    subscription = next(subscriptions_of(table.take(np.array([at]))))
+    some = messages_of(messages.take(row)) if subscription.filter else ()
+    return np.array([passes(subscription, message) for message in some] or [True] * row.shape[0], np.bool_)
+
+
 class Rule(NamedTuple):
     """How a kind with a result scores messages, and which of them are its result.
 
@@ -456,7 +463,8 @@ class BulkOracle:
 
     def _matches(self, chunk: Chunk, at: int) -> UpdateBatch:
         """The matches of a subscription that has no result."""
-        seq = chunk.messages.seq[matching_rows(chunk, self.table, at)]
+        row = matching_rows(chunk, self.table, at)
+        seq = chunk.messages.seq[row[_passing(chunk.messages, self.table, at, row)]]
         seq = seq[(seq > self._last_seq) & (seq >= self.table.at[at]) & (seq < self._end[at])]
         number, change = np.full(seq.shape, self.table.number[at]), np.full(seq.shape, MATCH, np.int8)
         return UpdateBatch(seq, number, seq, change, np.full(seq.shape, np.nan))
@@ -470,7 +478,9 @@ class BulkOracle:
         A result changes only where a message comes or one in it goes. While none goes, only messages in it and new ones
         compete; otherwise all that are alive.
         """
-        found, best, done = self._found(rule.score(chunk, self.table, at), chunk.messages, at, *when, start)
+        eligible = rule.score(chunk, self.table, at)
+        eligible = take_rows(eligible, _passing(chunk.messages, self.table, at, eligible.row))
+        found, best, done = self._found(eligible, chunk.messages, at, *when, start)
         k, comes, goes = int(self.table.k[at]), found.comes.tolist(), found.goes
         rows, changes, places = [], [], []
         reported = set(best.tolist())

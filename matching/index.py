@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from matching.errors import EngineError
+from matching.filters import FilterStore
 from matching.model import Float64, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.storage.slots import SlotMap, resized
 
@@ -45,6 +46,14 @@ class Hits(NamedTuple):
     def matched(self) -> int:
         """Number of pairs."""
         return self.slot.shape[0]
+
+    def passing(self, filters: FilterStore, batch: MessageBatch) -> "Hits":
+        """The hits that satisfy the filters of their slots. O(hits with a filter)."""
+        passes = filters.passing(self.slot, self.row, batch)
+        if passes is None:
+            return self
+        scores = tuple(score[passes] for score in self.scores)
+        return self._replace(slot=self.slot[passes], row=self.row[passes], scores=scores)
 
 
 class HitBuffer:

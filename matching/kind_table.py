@@ -57,6 +57,8 @@ class Kind:
     needs_extent : bool       a region must be more than a point
     all_keywords : bool       every match has all keywords, unless the row asks for any (`match`)
     fields : tuple of str     fields of a row beside keywords and place: of "k", "alpha", "match"
+    shapes : tuple of str     shapes of its subscriptions: of "circle" and "polygon", in place of a region, or a filter
+                              beside a point, and "radius_m" around the point
     needs_ended : bool        a message ends for it when a later version of its object comes
     nearest : bool            its result is the nearest messages: those farther than the k-th do not matter
     fades : bool              scores decay with the age of the message, at a rate set by the run
@@ -76,6 +78,7 @@ class Kind:
     needs_extent: bool = False
     all_keywords: bool = False
     fields: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
     needs_ended: bool = False
     nearest: bool = False
     fades: bool = False

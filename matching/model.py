@@ -30,6 +30,10 @@ Float64 = NDArray[np.float64]
 #: Optional columns of messages (`Kind.columns`) where no kind needs them.
 NO_COUNTS: Int32 = np.zeros(0, np.int32)
 NO_TIMES: Int64 = np.zeros(0, np.int64)
+#: Attributes of messages that have none.
+NO_KEYS: Int64 = np.zeros((0, 0), np.int64)
+#: Filters of subscriptions where none has any.
+NO_WORDS: Int64 = np.zeros(0, np.int64)
 
 #: Kinds of subscription by their code in `SubscriptionTable.kind`; `matching.kinds` has a row for each.
 BOOLEAN, TOPK, DECAY, KNN, SKYLINE = range(5)
@@ -79,6 +83,7 @@ class MessageBatch(NamedTuple):
     weights : float32[nnz]    unit tf-idf vector over the terms in the vocabulary
     counts : int32[nnz]       occurrences of each term in its message; empty where no kind needs it
     event_time_us : int64[n]  microseconds; empty where no kind needs it
+    keys : int64[n, a]        keys of the attributes (`matching.attributes`); int64[0, 0] where messages have none
     """
 
     seq: Int64
@@ -94,6 +99,7 @@ class MessageBatch(NamedTuple):
     weights: Float32
     counts: Int32 = NO_COUNTS
     event_time_us: Int64 = NO_TIMES
+    keys: Int64 = NO_KEYS
 
     def __len__(self) -> int:  # a NamedTuple would count its fields
         return self.seq.shape[0]
@@ -121,6 +127,7 @@ class MessageBatch(NamedTuple):
             self.weights[picked],
             self.counts[picked] if self.counts.shape[0] else self.counts,
             self.event_time_us[rows] if self.event_time_us.shape[0] else self.event_time_us,
+            self.keys[rows] if self.keys.shape[1] else self.keys,
         )
 
 
@@ -139,6 +146,9 @@ class SubscriptionTable(NamedTuple):
     term_offsets : int64[n+1]
     terms : int32[nnz]        ascending, without repeats; `UNKNOWN_TERM` at most once, last, only where all are needed
     weights : float32[nnz]    unit idf vector over the terms in the vocabulary
+    filter_offsets : int64[n+1]    filter_words[filter_offsets[i]:filter_offsets[i + 1]] is the filter of subscription
+                              i (`matching.filters`), nothing for one without; empty (0) where no row has one
+    filter_words : int64[words]
     """
 
     number: Int64
@@ -153,12 +163,14 @@ class SubscriptionTable(NamedTuple):
     term_offsets: Int64
     terms: Int32
     weights: Float32
+    filter_offsets: Int64 = NO_WORDS
+    filter_words: Int64 = NO_WORDS
 
     def __len__(self) -> int:
         return self.number.shape[0]
 
     def take(self, rows: NDArray[np.integer]) -> "SubscriptionTable":
-        """The subscriptions at `rows` (indices, not a mask), as a new table. O(rows + their terms)."""
+        """The subscriptions at `rows` (indices, not a mask), as a new table. O(rows + their terms and filters)."""
         offsets, picked = take_ragged(self.term_offsets, rows)
         return SubscriptionTable(
             self.number[rows],
@@ -173,6 +185,7 @@ class SubscriptionTable(NamedTuple):
             offsets,
             self.terms[picked],
             self.weights[picked],
+            *take_filters(self.filter_offsets, self.filter_words, rows),
         )
 
     def of_kind(self, kind: int) -> "SubscriptionTable":
@@ -271,6 +284,17 @@ def take_ragged(offsets: Int64, rows: NDArray[np.integer]) -> tuple[Int64, Int64
     return new_offsets, picked
 
 
+def take_filters(offsets: Int64, words: Int64, rows: NDArray[np.integer]) -> tuple[Int64, Int64]:
+    """Filters of some rows (`SubscriptionTable.filter_offsets`, `filter_words`). O(rows + words)."""
+    if not offsets.shape[0]:
+        return offsets, words
+    new_offsets, picked = take_ragged(offsets, rows)
+    return new_offsets, words[picked]
+
+
+_SHAPES = {"term_offsets": (1,), "region": (0, 4), "keys": (0, 0)}
+
+
 def _columns(table_type: type) -> dict:
     """Empty arrays for the fields of a table type, by the role of each name."""
     dtypes = {
@@ -283,12 +307,14 @@ def _columns(table_type: type) -> dict:
         "terms": TERM,
         "weights": WEIGHT,
         "term_offsets": np.int64,
+        "filter_offsets": np.int64,
+        "filter_words": np.int64,
     }
-    integers = {"seq", "life", "number", "at", "as_of", "event_time_us"}
+    integers = {"seq", "life", "number", "at", "as_of", "event_time_us", "keys"}
     columns: dict = {}
     for name in table_type._fields:  # type: ignore[attr-defined]
         dtype = dtypes.get(name, np.int64 if name in integers else np.float64)
-        shape = (1,) if name == "term_offsets" else (0, 4) if name == "region" else (0,)
+        shape = _SHAPES.get(name, (0,))
         columns[name] = np.zeros(shape, dtype)
     return columns
 
@@ -315,11 +341,20 @@ def concatenate(tables: Sequence):
             starts = np.cumsum([0] + [part[-1] - part[0] for part in parts[:-1]])
             joined = [part[1:] - part[0] + start for part, start in zip(parts, starts, strict=True)]
             columns[name] = np.concatenate([np.zeros(1, np.int64), *joined])
+        elif name == "filter_offsets":
+            columns[name] = _join_filter_offsets(tables)
+        elif name == "keys":
+            columns[name] = _join_keys(parts, [len(table) for table in tables])
         elif name == "text_score":
             columns[name] = _join_optional(parts, [len(table) for table in tables])
         else:
             columns[name] = np.concatenate(parts)
     return type(first)(**columns)
+
+
+def centres(messages: MessageBatch) -> tuple[Float64, Float64]:
+    """Longitude and latitude of messages; of a range message the centre. O(n)."""
+    return (messages.west + messages.east) / 2.0, (messages.south + messages.north) / 2.0
 
 
 def join_messages(parts: Sequence[MessageBatch]) -> MessageBatch:
@@ -339,6 +374,29 @@ def _as_points(messages: MessageBatch) -> MessageBatch:
 
 
 NO_MESSAGES = _as_points(empty(MessageBatch))
+
+
+def _join_filter_offsets(tables: Sequence[SubscriptionTable]) -> Int64:
+    """Offsets of the filters of all rows; empty if no table has any."""
+    if all(table.filter_offsets.shape[0] == 0 for table in tables):
+        return NO_WORDS
+    lengths = [
+        np.diff(table.filter_offsets) if table.filter_offsets.shape[0] else np.zeros(len(table), np.int64)
+        for table in tables
+    ]
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(lengths))])
+
+
+def _join_keys(parts: Sequence[Int64], lengths: Sequence[int]) -> Int64:
+    """Keys of all messages; those of a table without attributes are missing (the least int64)."""
+    width = max(part.shape[1] for part in parts)
+    if not width:
+        return parts[0]
+    missing = np.iinfo(np.int64).min
+    filled = [
+        part if part.shape[1] else np.full((rows, width), missing) for part, rows in zip(parts, lengths, strict=True)
+    ]
+    return np.concatenate(filled)
 
 
 def _join_optional(parts: Sequence[Float64 | None], lengths: Sequence[int]) -> Float64 | None:

@@ -20,6 +20,7 @@ Rules:
 - A message is alive at a boundary while its life is greater than the floor. One that comes too late never enters.
 - A message without a time (`NO_FLOOR`) is in no window that goes by time, and `decay` does not see it.
 - Beside `boolean`, a message can only matter to a subscription with which it shares a keyword.
+- A message that does not satisfy the filter of a subscription does not exist for it (`matching.naive_filters`).
 """
 
 import heapq
@@ -44,11 +45,14 @@ from matching.model import (
     SubscriptionTable,
     UpdateBatch,
 )
+from matching.naive_filters import Instruction, holds, instructions_of
 from matching.window import NO_FLOOR, Boundary, Window
 
 
 class Message(NamedTuple):
-    """One message. `weights` maps each term to its weight; the last four fields matter to `decay` and `skyline`."""
+    """One message. `weights` maps each term to its weight, `keys` are of its attributes; the other fields after
+    `weights` matter to `decay` and `skyline`.
+    """
 
     seq: int
     x: float
@@ -63,10 +67,13 @@ class Message(NamedTuple):
     event_time_us: int
     object_id: object
     op: int
+    keys: Sequence[int] = ()
 
 
 class Subscription(NamedTuple):
-    """One subscription. `region` is west, south, east, north; `weights` maps each keyword to its weight."""
+    """One subscription. `region` is west, south, east, north; `weights` maps each keyword to its weight; a message must
+    satisfy all of `filter`.
+    """
 
     number: int
     kind: int
@@ -78,6 +85,7 @@ class Subscription(NamedTuple):
     k: int
     alpha: float
     weights: Mapping[int, float]
+    filter: tuple[Instruction, ...] = ()
 
 
 class Extras(NamedTuple):
@@ -142,6 +150,7 @@ def messages_of(batch: MessageBatch, extras: Extras | None = None) -> Iterator[M
     more = extras or Extras()
     offsets, terms, weights = batch.term_offsets.tolist(), batch.terms.tolist(), batch.weights.tolist()
     columns = (batch.seq, batch.x, batch.y, batch.west, batch.south, batch.east, batch.north, batch.life)
+    keys = batch.keys.tolist()
     for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         cut = slice(offsets[row], offsets[row + 1])
         yield Message(
@@ -151,18 +160,21 @@ def messages_of(batch: MessageBatch, extras: Extras | None = None) -> Iterator[M
             event_time_us=0 if more.event_time_us is None else int(more.event_time_us[row]),
             object_id=values[0] if more.object_id is None else more.object_id[row],
             op=0 if more.op is None else int(more.op[row]),
+            keys=keys[row] if keys else (),
         )
 
 
 def subscriptions_of(table: SubscriptionTable) -> Iterator[Subscription]:
     """The rows of a table, in order. O(terms)."""
     offsets, terms, weights = table.term_offsets.tolist(), table.terms.tolist(), table.weights.tolist()
+    cuts, words = table.filter_offsets.tolist(), table.filter_words.tolist()
     columns = (table.number, table.kind, table.at, table.x, table.y, table.region, table.match, table.k, table.alpha)
     for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         cut = slice(offsets[row], offsets[row + 1])
         number, kind, at, x, y, region, match, k, alpha = values
         keywords = dict(zip(terms[cut], weights[cut], strict=True))
-        yield Subscription(number, kind, at, x, y, tuple(region), match, k, alpha, keywords)
+        filters = instructions_of(words[cuts[row] : cuts[row + 1]]) if cuts else ()
+        yield Subscription(number, kind, at, x, y, tuple(region), match, k, alpha, keywords, filters)
 
 
 def updates_of(batch: UpdateBatch) -> Iterator[Update]:
@@ -188,6 +200,18 @@ def tally(updates: Iterable[Update] | UpdateBatch) -> Counter:
 def common_terms(subscription: Subscription, message: Message) -> list[int]:
     """Keywords of the subscription that the message carries, ascending."""
     return sorted(term for term in subscription.weights if term in message.weights)
+
+
+def passes(subscription: Subscription, message: Message) -> bool:
+    """Whether a message satisfies the filter of a subscription; a range message counts with its centre."""
+    return first_failed(subscription, message) is None
+
+
+def first_failed(subscription: Subscription, message: Message) -> Instruction | None:
+    """The first instruction of the filter that a message does not satisfy."""
+    lon, lat = (message.west + message.east) / 2.0, (message.south + message.north) / 2.0
+    failed = (one for one in subscription.filter if not holds(one, lon, lat, message.weights, message.keys))
+    return next(failed, None)
 
 
 def boxes(region: tuple[float, float, float, float]) -> list[tuple[float, float, float, float]]:
@@ -544,7 +568,8 @@ class Oracle:
         self._standing[new.number] = standing
         if standing.from_window:
             for message in self._kept:
-                if not new.weights.keys().isdisjoint(message.weights) and not self._hidden(new.kind, message.seq):
+                meets = not new.weights.keys().isdisjoint(message.weights) and passes(new, message)
+                if meets and not self._hidden(new.kind, message.seq):
                     standing.offer(message)
 
     def _publish(self, message: Message) -> Iterator[Update]:
@@ -556,6 +581,8 @@ class Oracle:
             meets |= self._by_term.get(term, set())
         for number in sorted(meets):
             subscription = self._subscriptions[number]
+            if not passes(subscription, message):
+                continue
             if subscription.kind == BOOLEAN:
                 if boolean_match(subscription, message):
                     yield Update(message.seq, number, message.seq, MATCH, math.nan)

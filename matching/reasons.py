@@ -29,7 +29,7 @@ REASONS = {
     "bad_geometry": "the geometry is neither a point nor a rectangle along the axes, in degrees, or is no WKT or WKB",
     "bad_id": f"an id must be text or a whole number, of at most {MAX_ID_CHARACTERS} characters",
     "bad_k": f"k must be a whole number from 1 to {MAX_K:,} ({{k_needed}} one)",
-    "bad_match": "match is neither all nor any, or is any, which {match_taken}",
+    "bad_match": "match must be all, any, or a whole number from 1: how many distinct words of the keywords are needed",
     "bad_op": "op must be publish (0) or delete (1)",
     "bad_polygon": "polygon must be a GeoJSON geometry, Polygon or MultiPolygon, whose rings end where they begin",
     "bad_radius": f"radius_m must be a number of metres above 0, at most {MAX_RADIUS_M:,} (half around the earth)",
@@ -69,7 +69,8 @@ REASONS = {
     "unknown_attribute": "where names an attribute that the messages do not have",
     "unknown_column": "a column's name is nearly one that subscriptions have; check the spelling, or name it otherwise",
     "unknown_kind": "kind must be one of {kinds}",
-    "wrong_place": "{region_taken} a region and no point, the other kinds a point and no region",
+    "wrong_place": "{region_taken} a region{or_shape} and no point, the other kinds a point and no region",
+    "wrong_shape": "{circle_taken} a circle, {polygon_taken} a polygon, {radius_taken} radius_m; only one of them",
     "wrong_type": "a value has the wrong type",
 }
 
@@ -86,7 +87,6 @@ def explain(code: str, kinds: Kinds) -> str:
     def those(which: Callable[[Kind], bool]) -> list[str]:
         return [kind.name for kind in kinds if which(kind)]
 
-    match = those(lambda kind: "match" in kind.fields)
     wraps = those(lambda kind: kind.wraps)
     extent = [f"a {name}'s" for name in those(lambda kind: kind.needs_extent)]
     return REASONS[code].format(
@@ -94,7 +94,10 @@ def explain(code: str, kinds: Kinds) -> str:
         alpha_needed=_they(those(lambda kind: "alpha" in kind.fields), "need"),
         k_needed=_they(those(lambda kind: "k" in kind.fields), "need"),
         region_taken=_they(those(lambda kind: kind.place == "region"), "take"),
-        match_taken=f"only {_they(match, 'take')}" if match else "no kind takes",
+        or_shape=" (or a circle or polygon in its place)" if those(lambda kind: "circle" in kind.shapes) else "",
+        circle_taken=_they(those(lambda kind: "circle" in kind.shapes), "take"),
+        polygon_taken=_they(those(lambda kind: "polygon" in kind.shapes), "take"),
+        radius_taken=_they(those(lambda kind: "radius_m" in kind.shapes), "take"),
         extent_needed=f"; {_they(extent, 'need')} some size" if extent else "",
         wraps=f"only {' and '.join(wraps)}" if wraps else "no",
     )

@@ -20,19 +20,22 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from matching.conditions import parse_where
 from matching.errors import ConfigError
-from matching.fields import FIRST_US, coordinate, encodes, event_time_us, identifier, share, whole_number
+from matching.fields import FIRST_US, MESSAGE_ROLES, coordinate, encodes, event_time_us, identifier, share, whole_number
+from matching.filter_programs import Instruction, compile_filter, joined_programs
 from matching.kind_table import Kind, Kinds
 from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, TERM, UNKNOWN_TERM, SubscriptionTable
 from matching.reasons import MAX_K, MAX_LINE_BYTES, MAX_SUBSCRIPTION_TERMS
 from matching.space import Space
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
 
-#: What a message can have, in the order of `RawMessage`.
-MESSAGE_ROLES = ("text", "lat", "lon", "time", "id", "west", "south", "east", "north", "object_id", "op")
 SUBSCRIPTION_COLUMNS = frozenset(
-    ("subscription_id", "kind", "keywords", "lon", "lat", "region", "match", "k", "alpha", "at", "until")
-)
+    ("subscription_id", "kind", "keywords", "not_keywords", "match", "lon", "lat", "region", "circle", "polygon",
+     "radius_m", "where", "k", "alpha", "at", "until")
+)  # fmt: skip
+#: Those that a message must satisfy beside keywords, region and point.
+CONDITION_COLUMNS = ("match", "not_keywords", "circle", "polygon", "radius_m", "where")
 PUBLISH, DELETE = 0, 1
 #: How alike two names are (`difflib`) if one may be a slip for the other: "keyword", "untill", "Alpha".
 _NEARLY = 0.75
@@ -97,7 +100,7 @@ class ParsedSubscription(NamedTuple):
     `alpha` NaN where the kind has none.
     `terms` ascend, `idf` goes with them (0 for `UNKNOWN_TERM`). `words` are all terms as people read them. `unknown`
     and `stopped` count those the vocabulary lacks and those it removed. Where all keywords are needed and one is
-    unknown, `UNKNOWN_TERM` comes last and nothing can match.
+    unknown, `UNKNOWN_TERM` comes last and nothing can match. `filter` is the program of `matching.filters`.
     """
 
     subscription_id: str
@@ -115,6 +118,7 @@ class ParsedSubscription(NamedTuple):
     stopped: int
     at: int
     until: int | None
+    filter: bytes = b""
 
 
 class MessageDecoder:
@@ -323,13 +327,15 @@ def subscription_row(
     if not isinstance(name, str) or name not in kinds:
         return "unknown_kind"
     kind = kinds.named(name)
-    place = _region_of(obj, kind) if kind.place == "region" else _point_of(obj, space)
+    shape = _shape_of(obj, kind)
+    if isinstance(shape, str):
+        return shape
+    if kind.place != "region":
+        place = _point_of(obj, space)
+    else:
+        place = _region_of(obj, kind, None if shape is None else shape.region)
     if isinstance(place, str):
         return place
-    required = obj.get("match")
-    if required not in (None, "all", "any") or (required == "any" and "match" not in kind.fields):
-        return "bad_match"
-    match = ANY_KEYWORD if required == "any" else KEYWORDS_BY_KIND
     k, alpha = 0, math.nan
     if "k" in kind.fields:
         k = whole_number(obj.get("k"))
@@ -347,10 +353,94 @@ def subscription_row(
         or (obj.get("until") is not None and (until is None or not at < until < 2**62))
     ):
         return "bad_span"
-    found = _keywords_of(obj.get("keywords"), kind.all_keywords and match != ANY_KEYWORD, vocabulary)
+    needs = _need_of(obj.get("match"), kind)
+    if isinstance(needs, str):
+        return needs
+    found = _keywords_of(obj.get("keywords"), needs == ALL_KEYWORDS and kind.all_keywords, vocabulary)
     if isinstance(found, str):
         return found
-    return ParsedSubscription(subscription_id, kind.code, *place, match, k, alpha, *found, at, until)
+    match = ANY_KEYWORD if kind.all_keywords and needs != ALL_KEYWORDS else KEYWORDS_BY_KIND
+    program = _filter_of(obj, kind, needs, found, shape, vocabulary)
+    if isinstance(program, str):
+        return program
+    return ParsedSubscription(subscription_id, kind.code, *place, match, k, alpha, *found, at, until, program)
+
+
+#: How many keywords a message must have, if it is no number.
+ALL_KEYWORDS = 0
+
+
+def _need_of(match: Any, kind: Kind) -> int | str:
+    """`ALL_KEYWORDS` or how many distinct keywords a message must have, or a reason code."""
+    if match is None:
+        return ALL_KEYWORDS if kind.all_keywords else 1
+    if match in ("all", "any"):
+        return ALL_KEYWORDS if match == "all" else 1
+    number = whole_number(match)
+    return "bad_match" if number is None or number < 1 else number
+
+
+class _Shape(NamedTuple):
+    """A checked circle or polygon, and the region around it."""
+
+    region: tuple[float, float, float, float]
+    instruction: Instruction
+
+
+def _shape_of(obj: Mapping[str, Any], kind: Kind) -> _Shape | str | None:
+    """The circle or polygon of a subscription, None if it has neither, or a reason code."""
+    named = [name for name in ("circle", "polygon", "radius_m") if obj.get(name) is not None]
+    if not named:
+        return None
+    if len(named) > 1 or named[0] not in kind.shapes:
+        return "wrong_shape"
+    # here, since kernels and shapely are loaded with them, and most processes see no shapes
+    from matching.filters import circle_instruction, polygon_instruction
+    from matching.geo.shapes import Refusal, read_circle, read_polygon, read_radius
+    from matching.geo.sphere import ball_box
+
+    value = obj[named[0]]
+    if named[0] == "polygon":
+        polygon = read_polygon(value)
+        if isinstance(polygon, Refusal):
+            return polygon.reason
+        return _Shape(polygon.region, polygon_instruction(polygon.rings))
+    if named[0] == "radius_m":
+        radius_m = read_radius(value)
+        if isinstance(radius_m, Refusal):
+            return radius_m.reason
+        value = {"lon": obj.get("lon"), "lat": obj.get("lat"), "radius_m": radius_m}
+    circle = read_circle(value)
+    if isinstance(circle, Refusal):
+        return circle.reason
+    return _Shape(ball_box(*circle), circle_instruction(*circle))
+
+
+def _filter_of(
+    obj: Mapping[str, Any], kind: Kind, needs: int, found: "_Found", shape: _Shape | None, vocabulary: Vocabulary
+) -> bytes | str:
+    """The program of a subscription's filter, or a reason code."""
+    terms, words = found[0], found[2]
+    at_least = None
+    if needs > len(words):
+        return "match_too_large"
+    if needs == ALL_KEYWORDS and not kind.all_keywords:
+        needs = len(words)
+    if needs > 1:
+        at_least = needs, [term for term in terms if term != UNKNOWN_TERM]
+    without: list[int] = []
+    if obj.get("not_keywords") is not None:
+        excluded = _words_of(obj["not_keywords"], vocabulary)
+        if isinstance(excluded, str):
+            return excluded
+        without = [term_id for term_id in map(vocabulary.id_of, excluded) if term_id is not None]
+    conditions = parse_where(obj.get("where"), vocabulary.attributes)
+    if isinstance(conditions, str):
+        return conditions
+    if not (conditions or without or at_least or shape):
+        return b""
+    instruction = None if shape is None else shape.instruction
+    return compile_filter(conditions, vocabulary.attributes, without, at_least, instruction)
 
 
 @lru_cache(maxsize=1024)
@@ -383,11 +473,13 @@ def _point_of(obj: Mapping[str, Any], space: Space) -> _Place | str:
     return float(x), float(y), _NO_REGION
 
 
-def _region_of(obj: Mapping[str, Any], kind: Kind) -> _Place | str:
-    """No x, no y, the region; or a reason code."""
-    if obj.get("lon") is not None or obj.get("lat") is not None:
-        return "wrong_place"
+def _region_of(obj: Mapping[str, Any], kind: Kind, around: tuple[float, float, float, float] | None) -> _Place | str:
+    """No x, no y, the region, or that around a shape; or a reason code."""
     sides = obj.get("region")
+    if obj.get("lon") is not None or obj.get("lat") is not None or (around is not None and sides is not None):
+        return "wrong_place"
+    if around is not None:
+        return math.nan, math.nan, around
     if not isinstance(sides, list | tuple) or len(sides) != 4:
         return "bad_region"
     degrees = []
@@ -409,20 +501,13 @@ def _keywords_of(keywords: Any, needs_all: bool, vocabulary: Vocabulary) -> _Fou
 
     Where not all are needed, those that no message can have are left out.
     """
-    texts = [keywords] if isinstance(keywords, str) else keywords
-    if texts is None:
+    if keywords is None:
         return "no_keyword"
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        return "wrong_type"
-    if sum(map(len, texts)) > MAX_TEXT_CHARACTERS:
-        return "text_too_long"
-    words = tuple(vocabulary.keyword_terms(texts))
+    words = _words_of(keywords, vocabulary)
+    if isinstance(words, str):
+        return words
     if not words:
         return "no_keyword"
-    if len(words) > MAX_SUBSCRIPTION_TERMS:
-        return "too_many_keywords"
-    if not all(map(encodes, words)):
-        return "bad_utf8"
     stopped = sum(word in vocabulary.stop_terms for word in words)
     if stopped and needs_all:
         return "stop_term"
@@ -432,6 +517,19 @@ def _keywords_of(keywords: Any, needs_all: bool, vocabulary: Vocabulary) -> _Fou
     if needs_all and unknown:
         return (*terms, UNKNOWN_TERM), (*idf, 0.0), words, unknown, stopped
     return (tuple(terms), idf, words, unknown, stopped) if terms else "no_known_keyword"
+
+
+def _words_of(keywords: Any, vocabulary: Vocabulary) -> tuple[str, ...] | str:
+    """The distinct words of a text or a list of texts, or a reason code."""
+    texts = [keywords] if isinstance(keywords, str) else keywords
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        return "wrong_type"
+    if sum(map(len, texts)) > MAX_TEXT_CHARACTERS:
+        return "text_too_long"
+    words = tuple(vocabulary.keyword_terms(texts))
+    if len(words) > MAX_SUBSCRIPTION_TERMS:
+        return "too_many_keywords"
+    return words if all(map(encodes, words)) else "bad_utf8"
 
 
 def build_table(parsed: Sequence[ParsedSubscription], numbers: Sequence[int], ats: Sequence[int]) -> SubscriptionTable:
@@ -456,6 +554,7 @@ def build_table(parsed: Sequence[ParsedSubscription], numbers: Sequence[int], at
     np.cumsum([len(row.terms) for row in parsed], out=offsets[1:])
     terms = np.array([term for row in parsed for term in row.terms], TERM)
     raw = np.array([idf for row in parsed for idf in row.idf], np.float64)
+    filter_offsets, filter_words = joined_programs([row.filter for row in parsed])
     return SubscriptionTable(
         number=np.array(numbers, np.int64),
         kind=np.array([row.kind for row in parsed], np.int8),
@@ -469,4 +568,6 @@ def build_table(parsed: Sequence[ParsedSubscription], numbers: Sequence[int], at
         term_offsets=offsets,
         terms=terms,
         weights=unit_weights(raw, offsets),
+        filter_offsets=filter_offsets,
+        filter_words=filter_words,
     )

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from matching.attributes import ATTRIBUTE, MISSING_KEY, category_key, number_keys
 from matching.errors import InputError
-from matching.model import NO_COUNTS, NO_TIMES, Int32, Int64, MessageBatch, Names
+from matching.model import NO_COUNTS, NO_KEYS, NO_TIMES, Int32, Int64, MessageBatch, Names
 from matching.space import Space
 from matching.window import NO_FLOOR, Window
 from spouts.cutting import Rows
@@ -31,6 +32,8 @@ OBJECT_COLUMNS = ("object_id", "op")
 #: Marks messages that a live stream quarantined for their date.
 AHEAD = "ahead"
 _TIME = pa.timestamp("us", "UTC")
+#: Of numbers, categories and times.
+_ATTRIBUTE_TYPES = (pa.float64(), pa.string(), pa.large_string(), pa.int64())
 #: Columns of message files, as readers of single columns get them.
 TYPES = {
     **_REQUIRED,
@@ -80,6 +83,7 @@ class Columns:
         self._untimed = untimed
         self.latest_us = latest_us
         self._path = Path()
+        self._attributes: list[str] = []
 
     def of_file(self, path: Path, schema: pa.Schema) -> list[str]:
         """Switch to this file and return the columns to read. Raises InputError if the ETL did not write it."""
@@ -112,7 +116,11 @@ class Columns:
                     self._path, f"column {AHEAD!r} is {schema.field(AHEAD).type}, where true or false belongs"
                 )
             columns.append(AHEAD)
-        return columns + sides
+        self._attributes = [name for name in schema.names if name.startswith(ATTRIBUTE)]
+        for name in self._attributes:
+            if schema.field(name).type not in _ATTRIBUTE_TYPES:
+                raise damaged(self._path, f"column {name!r} is {schema.field(name).type}, which no attribute is")
+        return columns + sides + self._attributes
 
     def rows(self, columns: dict[str, pa.Array], first_seq: int) -> Rows:
         """Convert a row group of that file, whose first message must be `first_seq`. O(values).
@@ -152,7 +160,10 @@ class Columns:
             times = np.where(ahead, NO_FLOOR, times)
         life = seq if times is None else self.window.lives(seq, times)
         own = times if times is not None and self._own_times else NO_TIMES
-        messages = MessageBatch(seq, x, y, *box, life, offsets, terms, weights, counts, own)
+        keys = NO_KEYS
+        if self._attributes:
+            keys = np.stack([attribute_keys(columns[name]) for name in self._attributes], axis=1)
+        messages = MessageBatch(seq, x, y, *box, life, offsets, terms, weights, counts, own, keys)
         objects = self._convert_objects(columns) if self._objects else None
         return Rows(
             messages,
@@ -290,3 +301,14 @@ def damaged(path: Path, what: str) -> InputError:
 def first_line(error: Exception) -> str:
     """First line of an error's text; its type's name where it has none."""
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def attribute_keys(column: pa.Array) -> Int64:
+    """Keys of the values of an attribute: of numbers, categories (text) or times. O(n)."""
+    if pa.types.is_float64(column.type):
+        return number_keys(column.to_numpy(zero_copy_only=False))
+    if pa.types.is_int64(column.type):
+        return column.fill_null(MISSING_KEY).to_numpy()
+    coded = column.dictionary_encode()
+    keys = np.array([category_key(text) for text in coded.dictionary.to_pylist()] + [MISSING_KEY], np.int64)
+    return keys[coded.indices.fill_null(-1).to_numpy()]

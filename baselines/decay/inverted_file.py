@@ -100,7 +100,7 @@ def _scan(c, best, v, met, messages, batch, first_row, factor, fading, max_dista
                     # strictly better: of equal keys the older stays
                     if key <= c.threshold[slot] and key != -np.inf:
                         continue
-                    said = offer(c, best, slot, batch.seq[row], key)
+                    said = offer(c, best, slot, batch, row, key)
                     if said == POOL_FULL:
                         _leave(factor, terms, fading)
                         return row

@@ -82,7 +82,7 @@ def _scan(c, best, v, batch, first_row, counters):
     found = np.empty(_BLOCK, np.int32)
     for r in range(first_row, batch.seq.shape[0]):
         first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
-        x, y, seq = batch.x[r], batch.y[r], batch.seq[r]
+        x, y = batch.x[r], batch.y[r]
         scanned = verified = matched = 0
         for i in range(last - first):
             term = batch.terms[first + i]
@@ -121,7 +121,7 @@ def _scan(c, best, v, batch, first_row, counters):
                     # strictly nearer: of equal distances the older stays
                     if key <= c.threshold[slot]:
                         continue
-                    said = offer(c, best, slot, seq, key)
+                    said = offer(c, best, slot, batch, r, key)
                     if said == POOL_FULL:
                         return r
                     if said == A_RESULT:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.model import Float32, Int32, Int64, MessageBatch
+from matching.model import NO_KEYS, Float32, Int32, Int64, MessageBatch
 from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.slots import grown
@@ -139,6 +139,8 @@ def _empty_rows(messages: int, terms: int) -> WindowRows:
         np.zeros((messages, 2), np.float64),
         np.zeros(terms, np.int32),
         np.zeros(terms, np.float32),
+        np.zeros((messages, 2)),  # nothing reads it: this index serves no filters
+        NO_KEYS,
     )
 
 
@@ -207,7 +209,7 @@ def _chunks_wanted(chains, terms):
 @njit_no_refcount
 def _append(ring, chains, rows, oldest, newest, term_at):
     """Write messages into the ring and into their lists; returns where the next message's terms go."""
-    head, point, ring_terms, ring_weights = ring
+    head, point, ring_terms, ring_weights, _, _ = ring
     capacity = head.shape[0]
     for n in range(rows.point.shape[0]):
         length = rows.head[n, 3] - rows.head[n, 2]

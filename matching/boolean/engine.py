@@ -12,6 +12,7 @@ import numpy as np
 
 from matching.boolean.any_of import AnyOf
 from matching.errors import EngineError
+from matching.filters import FilterStore
 from matching.index import HitBuffer, Hits, SubscriptionIndex
 from matching.model import (
     ANY_KEYWORD,
@@ -42,6 +43,7 @@ class BooleanEngine(SubscriptionIndex):
         self._engine_of_parts: BooleanEngine | None = None
         self._any_of: AnyOf | None = None
         self._hits = HitBuffer()
+        self.filters = FilterStore()
 
     def insert(self, table: SubscriptionTable) -> Int32:
         """As `SubscriptionIndex.insert`; one with an unknown keyword is kept and cannot match."""
@@ -53,6 +55,7 @@ class BooleanEngine(SubscriptionIndex):
         loose = table.match == ANY_KEYWORD
         if not np.any(loose):
             slots = self.subscriptions.insert(table)
+            self.filters.insert(table, slots)
             if slots.shape[0]:
                 self._post(slots)
             return slots
@@ -63,6 +66,7 @@ class BooleanEngine(SubscriptionIndex):
         slots = self.subscriptions.insert(
             SubscriptionTable(**(table._asdict() | {"term_offsets": offsets, "terms": terms}))
         )
+        self.filters.insert(table, slots)
         self._post(slots)
         if self._any_of is None:
             self._engine_of_parts = type(self)(self.space)
@@ -76,6 +80,7 @@ class BooleanEngine(SubscriptionIndex):
             self._any_of.remove(slots)
 
     def release(self, slots: Int32) -> None:
+        self.filters.remove(slots)
         self.subscriptions.remove(slots)
 
     def match(self, batch: MessageBatch) -> Hits:
@@ -83,12 +88,13 @@ class BooleanEngine(SubscriptionIndex):
         messages = Messages.of(batch)
         hits = self._hits.fill(len(batch), lambda row, _, *columns: self._scan(messages, row, *columns))
         if self._engine_of_parts is None or self._any_of is None:
-            return hits
+            return hits.passing(self.filters, batch)
         more = self._any_of.hits_of_wholes(self._engine_of_parts.match(batch))
         slots, rows = np.concatenate([hits.slot, more.slot]), np.concatenate([hits.row, more.row])
         order = np.argsort(rows, kind="stable")
         scanned, verified = hits.scanned + more.scanned, hits.verified + more.verified
-        return Hits(slots[order], rows[order], (), hits.next_row, scanned, verified)
+        both = Hits(slots[order], rows[order], (), hits.next_row, scanned, verified)
+        return both.passing(self.filters, batch)
 
     def table(self) -> SubscriptionTable:
         """The subscriptions, in ascending number; without `at` and weights, of which nothing depends. O(n log n).
@@ -114,6 +120,7 @@ class BooleanEngine(SubscriptionIndex):
             self.slots.number[slots], np.full(n, BOOLEAN, np.int8), zeros, nowhere, nowhere,
             self.subscriptions.columns.region[slots], match, zeros.astype(np.int32), nowhere, offsets,
             terms[np.argsort(owner, kind="stable")], np.zeros(terms.shape[0], np.float32),
+            *self.filters.columns(slots),
         )  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -121,11 +128,13 @@ class BooleanEngine(SubscriptionIndex):
         rows = {f"rows_{name}": value for name, value in self.subscriptions.arrays().items()}
         if self._any_of is not None:
             rows |= {f"any_{name}": value for name, value in self._any_of.arrays().items()}
+        rows |= {f"filters_{name}": value for name, value in self.filters.arrays().items()}
         return rows | {f"index_{name}": value for name, value in self._index_arrays().items()}
 
     def allocated_bytes(self) -> int:
         """Allocated memory, spare capacity included."""
         size = self.subscriptions.allocated_bytes() + self._index_bytes() + self._hits.allocated_bytes()
+        size += self.filters.allocated_bytes()
         if self._engine_of_parts is None or self._any_of is None:
             return size
         return size + self._any_of.count.nbytes + self._engine_of_parts.allocated_bytes()

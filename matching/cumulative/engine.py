@@ -39,7 +39,8 @@ class CumulativeEngine(SubscriptionIndex):
     def insert(self, table: SubscriptionTable, results: ResultRows | None = None) -> Int32:
         """As `SubscriptionIndex.insert`, with results if they have any. They see messages from their `at` on."""
         slots = self.subscriptions.insert(table)
-        self.best.begin(slots, np.ascontiguousarray(table.at, np.int64), self.subscriptions.capacity)
+        since, filters = np.ascontiguousarray(table.at, np.int64), self.subscriptions.filters.view
+        self.best.begin(slots, since, self.subscriptions.capacity, filters)
         if results is not None:
             self.best.load(self.subscriptions.columns, slots, results)
         self._post(slots)

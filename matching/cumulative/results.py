@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.filters import NO_FILTERS, Filters, message_passes
 from matching.model import ENTER, LEAVE, Float64, Int32, Int64, UpdateBatch
 from matching.njit import njit_no_refcount
 from matching.storage.block_pool import NO_BLOCK, allocate_block, free_block
@@ -49,6 +50,7 @@ class Best(NamedTuple):
                             what was in a result at the last boundary, and was pushed out in this batch
     used : int64[5]         end of the used part of the pool; entries of `touched`, of `pushed_*`; number and first seq
                             of the batch
+    filters : Filters       of the subscriptions
     """
 
     start: Int64
@@ -65,6 +67,7 @@ class Best(NamedTuple):
     pushed_seq: Int64
     pushed_key: Float64
     used: Int64
+    filters: Filters
 
 
 class ResultRows(NamedTuple):
@@ -85,10 +88,15 @@ class BestResults:
             *_columns(self._rows, self._pool), free=np.full(_SIZES.shape[0], NO_BLOCK, np.int64), sizes=_SIZES,
             touched=np.zeros(_FEWEST, np.int32), pushed_slot=np.zeros(capacity, np.int32),
             pushed_seq=np.zeros(capacity, np.int64), pushed_key=np.zeros(capacity), used=np.zeros(5, np.int64),
+            filters=NO_FILTERS,
         )  # fmt: skip
 
-    def begin(self, slots: Int32, since: Int64, capacity: int) -> None:
-        """Add slots without results, which see messages from `since` (int64[n]) on. O(n), amortised."""
+    def begin(self, slots: Int32, since: Int64, capacity: int, filters: Filters = NO_FILTERS) -> None:
+        """Add slots without results, which see messages from `since` (int64[n]) on. O(n), amortised.
+
+        `filters` are those of all slots, of which some may have moved.
+        """
+        self.view = self.view._replace(filters=filters)
         have = self._rows.shape[0]
         if have < capacity:
             rows = _new_rows(capacity)
@@ -173,7 +181,7 @@ class BestResults:
     def arrays(self) -> dict[str, np.ndarray]:
         """All memory, trimmed to the used part."""
         v = self.view._asdict()
-        others = {name: v[name] for name in Best._fields[Best._fields.index("free") :]}
+        others = {name: v[name] for name in Best._fields[Best._fields.index("free") : -1]}
         return others | {"rows": self._rows, "pool": self._pool[: int(self.view.used[_POOL_END])]}
 
 
@@ -193,18 +201,22 @@ def _columns(rows: Int64, pool: Int64) -> tuple[np.ndarray, ...]:
 
 
 @njit_no_refcount
-def offer(c, v, slot, seq, key):
-    """Offer a message to a result: `POOL_FULL`, `NO_RESULT` or `A_RESULT`.
+def offer(c, v, slot, batch, row, key):
+    """Offer a message, a row of a `MessageBatch`, to a result: `POOL_FULL`, `NO_RESULT` or `A_RESULT`.
 
-    Messages come in order of seq. The threshold of the slot becomes the k-th key once there are k. To offer a pair
-    again changes nothing, so a message may be repeated after `POOL_FULL`. O(k).
+    One that the filter of the slot excludes is no result. Messages come in order of seq. The threshold of the slot
+    becomes the k-th key once there are k. To offer a pair again changes nothing, so a message may be repeated after
+    `POOL_FULL`. O(k).
     """
+    seq = batch.seq[row]
     # strictly better: of equal keys the older stays. A threshold of minus infinity does not imply fewer than k entries
     if (key <= c.threshold[slot] and key != -np.inf) or seq <= v.after[slot]:
         return NO_RESULT
     start, count = v.start[slot], v.count[slot]
     full = count == c.k[slot]
     if full and key <= v.key[start + count - 1]:
+        return NO_RESULT
+    if not message_passes(v.filters, slot, batch, row):
         return NO_RESULT
     at = count
     while at > 0 and v.key[start + at - 1] < key:

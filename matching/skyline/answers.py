@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.model import Float64, Int32, Int64
+from matching.model import NO_WORDS, Float64, Int32, Int64
 from matching.skyline.results import dominates
 
 
@@ -20,11 +20,14 @@ class SkylineQueries(NamedTuple):
     """region : float64[q, 4]         west, south, east, north in degrees, closed
     term_offsets : int64[q + 1]
     terms : int32[nnz]             ascending within a query, without repeats
+    filter_offsets, filter_words   as in `SubscriptionTable`
     """
 
     region: Float64
     term_offsets: Int64
     terms: Int32
+    filter_offsets: Int64 = NO_WORDS
+    filter_words: Int64 = NO_WORDS
 
 
 class Candidates(NamedTuple):

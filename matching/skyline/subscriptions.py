@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from matching.errors import EngineError
+from matching.filters import FilterStore
 from matching.index import HitBuffer, Hits, SubscriptionIndex, gather
 from matching.model import KEYWORDS_BY_KIND, SKYLINE, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.skyline.answers import SkylineQueries
@@ -45,6 +46,7 @@ class SkylineSubscriptions(SubscriptionIndex):
         self._cells = CellTermIndex(space, self._rows, "skyline")
         self._hits = HitBuffer()
         self._common = np.zeros(0, np.int32)
+        self.filters = FilterStore()
 
     @property
     def capacity(self) -> int:
@@ -67,6 +69,7 @@ class SkylineSubscriptions(SubscriptionIndex):
         self.term_count[slots] = lengths
         self.terms[used : used + last - first] = table.terms[first:last]
         self._pool[0] = used + last - first
+        self.filters.insert(table, slots)
         self._post(slots)
         return slots
 
@@ -83,6 +86,7 @@ class SkylineSubscriptions(SubscriptionIndex):
     def release(self, slots: Int32) -> None:
         self._pool[1] += int(self.term_count[slots].sum())
         self.term_count[slots] = 0
+        self.filters.remove(slots)
         self.slots.remove(self.slots.number[slots])
 
     def match(self, batch: MessageBatch) -> Hits:
@@ -99,7 +103,8 @@ class SkylineSubscriptions(SubscriptionIndex):
             gather(self._rows.slots.number, hits.slot), hits.row, lon, lat, offsets, self.region, self.term_count,
             self._common, slot, row, spatial, text,
         )  # fmt: skip
-        return Hits(slot[:count], row[:count], (spatial[:count], text[:count]), hits.next_row, hits.scanned, 0)
+        pairs = Hits(slot[:count], row[:count], (spatial[:count], text[:count]), hits.next_row, hits.scanned, 0)
+        return pairs.passing(self.filters, batch)
 
     def queries(self, slots: Int32) -> SkylineQueries:
         """Window queries of these slots. O(n + terms)."""
@@ -107,7 +112,7 @@ class SkylineSubscriptions(SubscriptionIndex):
         offsets = np.zeros(slots.shape[0] + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
         picked = np.arange(offsets[-1]) + np.repeat(self.term_start[slots] - offsets[:-1], lengths)
-        return SkylineQueries(self.region[slots], offsets, self.terms[picked])
+        return SkylineQueries(self.region[slots], offsets, self.terms[picked], *self.filters.columns(slots))
 
     def table(self, slots: Int32) -> SubscriptionTable:
         """The subscriptions of these slots, without `at` and weights, which `skyline` ignores. O(n + terms)."""
@@ -116,7 +121,7 @@ class SkylineSubscriptions(SubscriptionIndex):
         return SubscriptionTable(
             self.slots.number[slots], np.full(n, SKYLINE, np.int8), zeros, nowhere, nowhere, queries.region,
             np.full(n, KEYWORDS_BY_KIND, np.int8), zeros.astype(np.int32), nowhere, queries.term_offsets,
-            queries.terms, np.zeros(queries.terms.shape[0], np.float32),
+            queries.terms, np.zeros(queries.terms.shape[0], np.float32), *self.filters.columns(slots),
         )  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -124,6 +129,7 @@ class SkylineSubscriptions(SubscriptionIndex):
         columns = {"region": self.region, "term_start": self.term_start, "term_count": self.term_count}
         columns |= {"terms": self.terms[: self._pool[0]], "pool": self._pool}
         columns |= {f"slots_{name}": value for name, value in self.slots.arrays().items()}
+        columns |= {f"filters_{name}": value for name, value in self.filters.arrays().items()}
         columns |= {f"cells_rows_{name}": value for name, value in self._rows.arrays().items()}
         return columns | {f"cells_index_{name}": value for name, value in self._cells.arrays().items()}
 

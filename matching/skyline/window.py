@@ -7,11 +7,12 @@ indexes give the same answers; arrivals, ends and queries differ in cost. Read o
 """
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import numpy as np
 
 from matching.errors import EngineError
-from matching.model import Int64, MessageBatch, take_ragged
+from matching.model import Int64, MessageBatch, take_filters, take_ragged
 from matching.operator import WindowIndex, WindowQuery
 from matching.result_rows import join_results
 from matching.skyline.answers import Candidates, SkylineQueries, merge_answers, useful
@@ -31,6 +32,9 @@ class SkylineWindow(WindowIndex):
     space : Space
     kept_boundaries : int    how many boundaries back `candidates` can answer
     """
+
+    #: Whether `candidates` tests the filters of queries.
+    serves_filters: ClassVar[bool] = False
 
     def __init__(self, space: Space, kept_boundaries: int = 0):
         self.space = space
@@ -67,11 +71,14 @@ class SkylineWindow(WindowIndex):
     def answer(self, query: WindowQuery) -> Candidates:
         """Useful candidates as of a boundary (`useful`); in chunks, so that memory stays bounded."""
         rows: SkylineQueries = query.rows
+        if rows.filter_words.shape[0] and not self.serves_filters:
+            raise EngineError(f"window index {self.name}: serves no subscriptions with filters; take another one")
         parts, count = [], rows.region.shape[0]
         for first in range(0, max(1, count), _CHUNK):
             chosen = np.arange(first, min(count, first + _CHUNK))
             offsets, picked = take_ragged(rows.term_offsets, chosen)
-            queries = SkylineQueries(rows.region[chosen], offsets, rows.terms[picked])
+            filters = take_filters(rows.filter_offsets, rows.filter_words, chosen)
+            queries = SkylineQueries(rows.region[chosen], offsets, rows.terms[picked], *filters)
             parts.append(useful(self.candidates(queries, query.as_of)))
         return join_results(parts)
 

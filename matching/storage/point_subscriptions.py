@@ -15,6 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from matching.errors import EngineError
+from matching.filters import FilterStore
 from matching.model import KEYWORDS_BY_KIND, Float32, Float64, Int32, Int64, SubscriptionTable
 from matching.storage.slots import SlotMap, grown, resized
 
@@ -66,6 +67,7 @@ class PointSubscriptions:
         self._kind = np.zeros(_FEWEST, np.int8)
         self._pool_used = 0
         self._pool_dead = 0
+        self.filters = FilterStore()
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -118,6 +120,7 @@ class PointSubscriptions:
         position = self._columns.position[self._pool_used : self._pool_used + needed]
         position[:] = 0 if posted is None else posted[first:last].astype(np.int32) - 1
         self._pool_used += needed
+        self.filters.insert(table, slots)
         return slots
 
     def rows(self, slots: Int32) -> SubscriptionTable:
@@ -128,7 +131,7 @@ class PointSubscriptions:
         return SubscriptionTable(
             c.number[slots], self._kind[slots], np.zeros(n, np.int64), c.x[slots], c.y[slots],
             np.full((n, 4), np.nan), np.full(n, KEYWORDS_BY_KIND, np.int8), c.k[slots], c.alpha[slots], offsets,
-            c.terms[picked], c.weights[picked],
+            c.terms[picked], c.weights[picked], *self.filters.columns(slots),
         )  # fmt: skip
 
     def remove(self, slots: Int32) -> None:
@@ -138,6 +141,7 @@ class PointSubscriptions:
             raise EngineError("store: a slot to be removed is not in use; this is a fault of the caller")
         self._pool_dead += int(c.term_count[slots].sum())
         self.slots.remove(c.number[slots])
+        self.filters.remove(slots)
         c.term_count[slots] = 0
         c.threshold[slots] = np.inf
 
@@ -148,7 +152,9 @@ class PointSubscriptions:
         columns |= {name: np.ascontiguousarray(c[name][: self.capacity]) for name in _BY_SLOT}
         pool = np.array([used, self._pool_dead], np.int64)
         columns["kind"] = self._kind[: self.capacity]
-        return {**columns, **{f"slots_{name}": value for name, value in self.slots.arrays().items()}, "pool": pool}
+        columns |= {f"slots_{name}": value for name, value in self.slots.arrays().items()}
+        columns |= {f"filters_{name}": value for name, value in self.filters.arrays().items()}
+        return columns | {"pool": pool}
 
     def _grow_slots(self, needed: int) -> None:
         """Lengthen the rows to `needed`, and take over the number column of the slot map."""

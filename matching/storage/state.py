@@ -38,13 +38,20 @@ class State(NamedTuple):
         """The rows of a table, to which an operator adds its columns."""
         columns = table._asdict()
         words = {name: columns.pop(name) for name in _WORDS}
-        return cls(columns, {"words": Lists(columns.pop("term_offsets"), words)}, {})
+        offsets, filters = columns.pop("filter_offsets"), columns.pop("filter_words")
+        lists = {"words": Lists(columns.pop("term_offsets"), words)}
+        if not offsets.shape[0]:  # states of several tasks are joined: all have the group
+            offsets = np.zeros(len(table) + 1, np.int64)
+        lists["filters"] = Lists(offsets, {"words": filters})
+        return cls(columns, lists, {})
 
     @property
     def table(self) -> SubscriptionTable:
         """The subscriptions."""
-        words = self.lists["words"]
+        words, filters = self.lists["words"], self.lists.get("filters")
         columns = {name: self.rows[name] for name in SubscriptionTable._fields if name in self.rows}
+        if filters is not None and filters.offsets[-1]:
+            columns |= {"filter_offsets": filters.offsets, "filter_words": filters.columns["words"]}
         return SubscriptionTable(**columns, term_offsets=words.offsets, **words.columns)
 
     def take(self, rows: np.ndarray) -> "State":

@@ -52,7 +52,8 @@ class TopkEngine(SubscriptionIndex):
     def match(self, batch: MessageBatch, first_row: int = 0, most_hits: int = 1 << 21) -> Hits:
         """Match rows from `first_row` on, stopping after the row that brings the hits to `most_hits`."""
         batch = MessageBatch(*(as_input(column, column.dtype.type) for column in batch))
-        return self._hits.fill(len(batch), partial(self._scan, batch), first_row, most_hits)
+        hits = self._hits.fill(len(batch), partial(self._scan, batch), first_row, most_hits)
+        return hits.passing(self.subscriptions.filters, batch)
 
     @abstractmethod
     def _apply_thresholds(self, slots: Int32) -> None:

@@ -228,9 +228,10 @@ class TopkOperator(Replicated):
     def query(self, slots: Int32) -> WindowQueries:
         c = self.engine.subscriptions.columns
         offsets, picked = take_ragged_at(c.term_start[slots], c.term_count[slots])
+        filter_offsets, filter_words = self.engine.subscriptions.filters.columns(slots)
         return WindowQueries(
             c.number[slots], c.x[slots], c.y[slots], c.alpha[slots], self.rule.ranks(c.k[slots]), offsets,
-            c.terms[picked], c.weights[picked],
+            c.terms[picked], c.weights[picked], filter_offsets=filter_offsets, filter_words=filter_words,
         )  # fmt: skip
 
     def result_updates(self, boundary: Boundary, slots: Int32, before: ResultRows) -> UpdateBatch:

@@ -6,13 +6,14 @@ Read on in the default implementation, `matching.topk.windows.segments`.
 """
 
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from matching.errors import EngineError
-from matching.model import Float32, Float64, Int8, Int32, Int64, MessageBatch
+from matching.filters import filters_of
+from matching.model import NO_WORDS, Float32, Float64, Int8, Int32, Int64, MessageBatch
 from matching.operator import WindowIndex, WindowQuery
 from matching.space import Space
 from matching.topk.windows.search import QueryRows, Span, WindowHits, drop_outlived, place_on_curve
@@ -30,6 +31,7 @@ class WindowQueries(NamedTuple):
     same score outlive, being newer and alive as long or longer: they are never among the best.
     `threshold` (float64[rows]) is that of an earlier answer, in a query for later messages alone (`WindowQuery.more`):
     then every later message that reaches it is wanted, and `rank` is ignored. Otherwise it is empty.
+    `filter_offsets`, `filter_words` are as in `SubscriptionTable`.
     """
 
     number: Int64
@@ -41,6 +43,8 @@ class WindowQueries(NamedTuple):
     terms: Int32
     weights: Float32
     threshold: Float64 = np.zeros(0)
+    filter_offsets: Int64 = NO_WORDS
+    filter_words: Int64 = NO_WORDS
 
 
 class WindowAnswers(NamedTuple):
@@ -71,6 +75,9 @@ class TopkWindowIndex(WindowIndex):
     An implementation stores messages (`_add`, `_load`), drops old ones (`_drop`) and finds those that reach the bars of
     queries (`_search`).
     """
+
+    #: Whether `_search` tests `QueryRows.filters`.
+    serves_filters: ClassVar[bool] = False
 
     def __init__(self, space: Space, kept_boundaries: int = 0):
         self.space = space
@@ -115,6 +122,9 @@ class TopkWindowIndex(WindowIndex):
                 f"window: query as of batch {as_of.number} up to batch {up_to}, "
                 f"but batches {min(known, default=-1)} to {self.stored_through} are stored"
             )
+        if queries.filter_words.shape[0] and not self.serves_filters:
+            raise EngineError(f"window index {self.name}: serves no subscriptions with filters; take another one")
+        filters = filters_of(queries.filter_offsets, queries.filter_words)
         # a min-heap of the best scores so far for each row, one after the other
         bars = np.zeros(queries.number.shape[0] + 1, np.int64)
         np.cumsum(np.ones_like(queries.rank) if more else queries.rank, out=bars[1:])
@@ -127,7 +137,9 @@ class TopkWindowIndex(WindowIndex):
             column if column.flags.writeable else column.copy() for column in columns
         )
         read = np.zeros(rows, np.int64)
-        query_rows = QueryRows(order, x, y, alpha, offsets, terms, weights, bars, best, self.max_distance, read)
+        query_rows = QueryRows(
+            order, x, y, alpha, offsets, terms, weights, bars, best, self.max_distance, read, filters
+        )
         since = as_of.last_seq
         alive = [] if more else self._search(query_rows, Span(-1, since, as_of.floor, True))
         later = []

@@ -1,13 +1,21 @@
-"""The kernels of conditions against their oracle; broken variants must be found by the same comparison."""
+"""Conditions over attributes and words against their oracle; the same comparison must find broken variants."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matching.conditions import NONE_OF, WITHIN, fit_words, parse_match, word_conditions
+from matching.boolean.engines.cell_term import CellTerm
+from matching.conditions import NONE_OF, WITHIN
+from matching.kinds import KINDS
 from matching.naive_conditions import words_hold
-from tests.support.conditions import judged, missing_as_zero, random_values, random_where
+from matching.space import Space
+from matching.text import Vocabulary
+from matching.topk.engines.skype import Skype
+from matching.validate import build_table, subscription_row
+from tests.support.conditions import batch_of, edited, judged, missing_as_zero, random_values, random_where
+
+SPACE = Space(-180.0, -90.0, 180.0, 90.0)
 
 
 def drawn(seed, wheres=120, messages=120):
@@ -35,27 +43,21 @@ def test_attribute_kernel_judges_as_the_oracle_whatever_is_drawn(data):
     assert kernel.tolist() == oracle.tolist()
 
 
-def not_ignored(table):
-    low, high = table.low.copy(), table.high.copy()
-    high[table.operator == NONE_OF] = low[table.operator == NONE_OF]
-    return table._replace(high=high)
+def not_ignored(program):
+    return edited(program, NONE_OF, lambda words: [])
 
 
-def open_at_the_top(table):
-    high = table.high.copy()
-    high[table.operator == WITHIN] -= 1
-    return table._replace(high=high)
+def open_at_the_top(program):
+    return edited(program, WITHIN, lambda words: [words[0], words[1] - 1])
 
 
-def closed_at_the_bottom(table):
-    low = table.low.copy()
-    low[table.operator == WITHIN] -= 1
-    return table._replace(low=low)
+def closed_at_the_bottom(program):
+    return edited(program, WITHIN, lambda words: [words[0] - 1, words[1]])
 
 
 @pytest.mark.parametrize("broken", [not_ignored, open_at_the_top, closed_at_the_bottom])
-def test_broken_table_is_found(broken):
-    kernel, oracle = judged(*drawn(0), broken_table=broken)
+def test_broken_program_is_found(broken):
+    kernel, oracle = judged(*drawn(0), broken=broken)
     assert (kernel != oracle).any()
 
 
@@ -64,28 +66,34 @@ def test_missing_taken_for_zero_is_found():
     assert (kernel != oracle).any()
 
 
-def judged_words(subscriptions, messages, known):
-    """What kernel and oracle say; words beyond `known` have no id, as those that no message had."""
+ENGINES = {"boolean": CellTerm, "topk": Skype}
+
+
+def judged_words(subscriptions, messages, known, kind="boolean"):
+    """What an engine and the oracle say; words beyond `known` have no id, as those that no message had."""
+    vocabulary = Vocabulary(known, [1] * len(known), [1] * len(known), [1.0] * len(known), messages=10)
+    place = {"region": [-180, -90, 180, 90]} if kind == "boolean" else {"lon": 0, "lat": 0, "k": 1, "alpha": 0.5}
+    parsed = [
+        subscription_row(
+            {"subscription_id": "s", "kind": kind, "keywords": keywords, "match": match, "not_keywords": excluded}
+            | place, vocabulary, SPACE, KINDS,
+        )
+        for match, keywords, excluded in subscriptions
+    ]  # fmt: skip
+    able = [row for row, one in enumerate(parsed) if not isinstance(one, str)]
+    assert {one for one in parsed if isinstance(one, str)} <= {"no_known_keyword"}
+    engine = ENGINES[kind](SPACE)
+    engine.insert(build_table([parsed[row] for row in able], able, [0] * len(able)))
     ids = {word: number for number, word in enumerate(known)}
-    needs = [parse_match(match, len(set(keywords))) for match, keywords, _ in subscriptions]
-    table = word_conditions(
-        needs,
-        [[ids[word] for word in keywords if word in ids] for _, keywords, _ in subscriptions],
-        [[ids[word] for word in excluded if word in ids] for _, _, excluded in subscriptions],
-    )
-    flat = [sorted(ids[word] for word in set(message)) for message in messages]
-    offsets = np.zeros(len(messages) + 1, np.int64)
-    offsets[1:] = np.cumsum([len(one) for one in flat])
-    terms = np.array([term for one in flat for term in one], np.int32)
-    slots = np.repeat(np.arange(len(subscriptions), dtype=np.int32), len(messages))
-    rows = np.tile(np.arange(len(messages), dtype=np.int32), len(subscriptions))
-    out = np.ones(slots.shape[0], np.bool_)
-    fit_words(table, offsets, terms, slots, rows, out)
+    hits = engine.match(batch_of([{ids[word] for word in message} for message in messages]))
+    found = np.zeros((len(subscriptions), len(messages)), np.bool_)
+    found[engine.numbers(hits.slot), hits.row] = True
+    default = "all" if kind == "boolean" else "any"
     oracle = [
-        [words_hold(match, keywords, excluded, message) for message in messages]
+        [words_hold(match or default, keywords, excluded, message) for message in messages]
         for match, keywords, excluded in subscriptions
     ]
-    return out.reshape(len(subscriptions), len(messages)), np.array(oracle)
+    return found, np.array(oracle)
 
 
 def drawn_words(seed, subscriptions=150, messages=100):
@@ -103,9 +111,10 @@ def drawn_words(seed, subscriptions=150, messages=100):
     return rows, [some(known, 0, 6) for _ in range(messages)], known
 
 
+@pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize("seed", range(3))
-def test_word_kernel_judges_as_the_oracle(seed):
-    kernel, oracle = judged_words(*drawn_words(seed))
+def test_engine_judges_words_as_the_oracle(seed, kind):
+    kernel, oracle = judged_words(*drawn_words(seed), kind)
     assert np.argwhere(kernel != oracle).tolist() == []
     assert 1000 < oracle.sum() < oracle.size - 1000
 
@@ -119,12 +128,8 @@ def test_excluded_words_ignored_are_found():
 
 def test_unknown_words_left_out_of_all_are_found():
     subscriptions, messages, known = drawn_words(0)
-    forgetful = [
-        (match, [word for word in keywords if word in known], excluded)
-        for match, keywords, excluded in subscriptions
-        if match in ("all", None)
-    ]
-    honest = [one for one in subscriptions if one[0] in ("all", None)]
+    honest = [one for one in subscriptions if one[0] == "all" and set(one[1]) & set(known)]
+    forgetful = [(match, [word for word in words if word in known], excluded) for match, words, excluded in honest]
     kernel, _ = judged_words(forgetful, messages, known)
     _, oracle = judged_words(honest, messages, known)
     assert (kernel != oracle).any()

@@ -102,7 +102,7 @@ def with_deletions(rng: np.random.Generator, recipe: Recipe, step: Step) -> tupl
 def subscriptions(recipe: Recipe, seed: int, numbers: np.ndarray, at: int) -> SubscriptionTable:
     """Subscriptions of these numbers."""
     count = numbers.size
-    region, offsets, terms = make_queries(recipe, seed, max(1, count))
+    region, offsets, terms, *_ = make_queries(recipe, seed, max(1, count))
     region = region[:count] + [0.0, 0.0, 0.5, 0.5]  # more than points
     offsets, terms = offsets[: count + 1], terms[: offsets[count]]
     nowhere = np.full(count, np.nan)

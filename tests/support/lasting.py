@@ -47,7 +47,7 @@ class EveryPair(CumulativeEngine):
                 start = c.term_start[slot]
                 if np.isin(c.terms[start : start + c.term_count[slot]], terms).any():
                     key = self._key(c, slot, batch, row, terms, cut)
-                    if offer(c, self.best.view, slot, batch.seq[row], key) == POOL_FULL:
+                    if offer(c, self.best.view, slot, batch, row, key) == POOL_FULL:
                         return row
         return len(batch)
 

@@ -72,7 +72,7 @@ def scan(
             counters[1] += 1
             relevant = text_relevance(c, slot, terms, counts, length, fading)
             key = key_of(relevance(c, slot, x, y, relevant, max_distance), lifted)
-            said = offer(c, best, slot, batch.seq[row], key)
+            said = offer(c, best, slot, batch, row, key)
             if said == POOL_FULL:
                 return row
             if said == A_RESULT:

@@ -209,7 +209,7 @@ def _scan(
                     prefetch(best.seq, 2 * start + 8)
                 slot = found[nth]
                 before = c.threshold[slot]
-                outcome = offer(c, best, slot, batch.seq[r], keys[nth])
+                outcome = offer(c, best, slot, batch, r, keys[nth])
                 # the whole message again after growing: messages offered before are not offered twice
                 if outcome == POOL_FULL:
                     return r

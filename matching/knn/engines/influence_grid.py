@@ -280,7 +280,7 @@ def _offer_all(c, best, lists, cells, sides, counts, batch, first, last, lookups
     for ahead in range(min(3 * _AHEAD, total)):
         prefetch(c.x, found[ahead, 0] * _SLOT_WORDS)
     for r in range(first, last):
-        x, y, seq = batch.x[r], batch.y[r], batch.seq[r]
+        x, y = batch.x[r], batch.y[r]
         begin = batch.term_offsets[r]
         verified = matched = 0
         while h < row_end[r - first]:
@@ -303,7 +303,7 @@ def _offer_all(c, best, lists, cells, sides, counts, batch, first, last, lookups
                 key = -math.sqrt(dx * dx + dy * dy)
                 # strictly nearer: of equal distances the older stays
                 if key > threshold[slot]:
-                    outcome = offer(c, best, slot, seq, key)
+                    outcome = offer(c, best, slot, batch, r, key)
                     if outcome == POOL_FULL:
                         return r
                     matched += outcome == A_RESULT

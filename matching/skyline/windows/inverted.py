@@ -18,7 +18,9 @@ import numpy as np
 from numba import njit
 
 from matching.errors import EngineError
-from matching.model import Float64, Int32, Int64, MessageBatch, take_ragged
+from matching.filters import filters_of, passes
+from matching.model import NO_KEYS, Float64, Int32, Int64, MessageBatch, centres, take_ragged
+from matching.njit import njit_no_refcount
 from matching.skyline.answers import sort_rows
 from matching.skyline.subscriptions import spatial_relevance
 from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow
@@ -40,6 +42,7 @@ class Ring(NamedTuple):
     lon, lat : float64[n]
     term_offsets : int64[n + 1]
     terms : int32[pool]
+    keys : int64[n, a]        of the attributes
     """
 
     seq: Int64
@@ -49,17 +52,19 @@ class Ring(NamedTuple):
     lat: Float64
     term_offsets: Int64
     terms: Int32
+    keys: Int64
 
 
 class InvertedWindow(SkylineWindow):
     """Inverted lists over the ring of messages; see the module."""
 
     name = "inverted"
+    serves_filters = True
 
     def __init__(self, space: Space, kept_boundaries: int = 0):
         super().__init__(space, kept_boundaries)
         whole, real = np.zeros(0, np.int64), np.zeros(0)
-        self.ring = Ring(whole, whole, whole, real, real, np.zeros(1, np.int64), np.zeros(0, np.int32))
+        self.ring = Ring(whole, whole, whole, real, real, np.zeros(1, np.int64), np.zeros(0, np.int32), NO_KEYS)
         self.postings = new_postings()
         self.rows = 0
         self.checked = 0
@@ -94,11 +99,12 @@ class InvertedWindow(SkylineWindow):
         count, capacity = queries.region.shape[0], _FEWEST
         region = as_input(queries.region, np.float64)
         offsets, terms = as_input(queries.term_offsets, np.int64), as_input(queries.terms, np.int32)
+        filters = filters_of(queries.filter_offsets, queries.filter_words)
         ends, done = np.zeros(count + 1, np.int64), 0
         row, spatial, text = np.empty(capacity, np.int32), np.empty(capacity), np.empty(capacity)
         while True:
             done, checked = _search(
-                self.ring, self.postings, as_of, region, offsets, terms, done, ends, row, spatial, text
+                self.ring, self.postings, as_of, region, offsets, terms, filters, done, ends, row, spatial, text
             )
             self.checked += checked
             if done == count:
@@ -130,12 +136,13 @@ class InvertedWindow(SkylineWindow):
         return rows[known[np.minimum(rows, self.rows - 1)] == seqs] if self.rows else np.zeros(0, np.int64)
 
     def _append(self, messages: MessageBatch) -> None:
-        lon, lat = (messages.west + messages.east) / 2.0, (messages.south + messages.north) / 2.0
-        ended = np.full(len(messages), _NEVER)
-        self._extend(messages.seq, messages.life, ended, lon, lat, messages.term_offsets, messages.terms)
+        ended, place = np.full(len(messages), _NEVER), centres(messages)
+        self._extend(messages.seq, messages.life, ended, *place, messages.term_offsets, messages.terms, messages.keys)
 
-    def _extend(self, seq, life, ended, lon, lat, term_offsets, terms) -> None:
+    def _extend(self, seq, life, ended, lon, lat, term_offsets, terms, keys) -> None:
         """Append messages."""
+        if keys.shape[1] != self.ring.keys.shape[1]:  # the first messages with attributes
+            self.ring = self.ring._replace(keys=np.zeros((self.ring.seq.shape[0], keys.shape[1]), np.int64))
         end, places = self.rows + seq.shape[0], self._places + int(term_offsets[-1])
         if end > self.ring.seq.shape[0] or places > self.ring.terms.shape[0]:
             live = int(np.count_nonzero(self._alive(slice(self.rows), self.known[0])))
@@ -148,6 +155,8 @@ class InvertedWindow(SkylineWindow):
         ring, first, place = self.ring, self.rows, self._places
         ring.seq[first:end], ring.life[first:end], ring.ended[first:end] = seq, life, ended
         ring.lon[first:end], ring.lat[first:end] = lon, lat
+        if keys.shape[1]:
+            ring.keys[first:end] = keys
         ring.term_offsets[first + 1 : end + 1] = term_offsets[1:] + place
         ring.terms[place:places] = terms
         self._link(first, end)
@@ -167,6 +176,7 @@ class InvertedWindow(SkylineWindow):
             lat=resized(old.lat[live], rows),
             term_offsets=new_offsets,
             terms=resized(old.terms[picked], pool),
+            keys=resized(old.keys[live], rows) if old.keys.shape[1] else old.keys,
         )
         self.rows = live.shape[0]
         self.postings = new_postings(self.postings.chunk.shape[0], self.postings.row.shape[0])
@@ -181,7 +191,7 @@ class InvertedWindow(SkylineWindow):
 
 
 @njit(cache=True, nogil=True)
-def _search(ring, p, as_of, region, offsets, terms, first, ends, out_row, out_spatial, out_text):
+def _search(ring, p, as_of, region, offsets, terms, filters, first, ends, out_row, out_spatial, out_text):
     """Answer queries from `first` on; returns the first that did not fit (with its end in `ends`), postings checked."""
     checked, hits = 0, np.empty(LONGEST, np.int32)
     for query in range(first, region.shape[0]):
@@ -209,7 +219,7 @@ def _search(ring, p, as_of, region, offsets, terms, first, ends, out_row, out_sp
                     if ring.life[row] <= as_of.floor or ring.ended[row] <= as_of.number:
                         continue
                     common = _common(ring, row, terms, begin, last, j) if ring.seq[row] <= as_of.last_seq else 0
-                    if common == 0:
+                    if common == 0 or not _fits(filters, query, ring, row):
                         continue
                     # counted beyond the capacity too: the caller grows the columns and repeats the query
                     if end < out_row.shape[0]:
@@ -223,6 +233,13 @@ def _search(ring, p, as_of, region, offsets, terms, first, ends, out_row, out_sp
         if end > out_row.shape[0]:
             return query, checked
     return region.shape[0], checked
+
+
+@njit_no_refcount
+def _fits(filters, query, ring, row):
+    """Whether a message satisfies the filter of a query."""
+    first, last = ring.term_offsets[row], ring.term_offsets[row + 1]
+    return passes(filters, query, ring.lon[row], ring.lat[row], ring.keys, row, ring.terms, first, last)
 
 
 @njit(cache=True, nogil=True)

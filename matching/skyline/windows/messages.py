@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.model import Float64, Int32, Int64, MessageBatch
+from matching.model import Float64, Int32, Int64, MessageBatch, centres
 from matching.njit import njit_no_refcount
 from matching.storage.slots import SlotMap, grown
 
@@ -125,11 +125,6 @@ class MessageLog:
     def size_bytes(self) -> int:
         """Memory of all arrays in bytes, spare capacity included."""
         return sum(getattr(self, name).nbytes for name in (*_COLUMNS, "terms")) + self.slots.allocated_bytes()
-
-
-def centres(messages: MessageBatch) -> tuple[Float64, Float64]:
-    """Longitude and latitude of messages; of a range message the centre. O(n)."""
-    return (messages.west + messages.east) / 2.0, (messages.south + messages.north) / 2.0
 
 
 @njit(cache=True, nogil=True)

@@ -17,6 +17,7 @@ from matching.njit import njit_no_refcount
 from matching.topk.windows.search import (
     SLACK,
     WindowRows,
+    fits,
     note,
     push,
     replace_least,
@@ -165,7 +166,7 @@ def visit_postings(near, link, begin, end, ring, rows, queries, span, r, j, own,
            reused)
     messages, scores : the columns of `WindowHits`, with capacity for all
     """
-    head, point, message_terms, message_weights = rows
+    head, point, message_terms, message_weights, place, keys = rows
     terms, weights, best = queries.terms, queries.weights, queries.best
     first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
     x, y, alpha, max_distance = queries.x[r], queries.y[r], queries.alpha[r], queries.max_distance
@@ -197,7 +198,7 @@ def visit_postings(near, link, begin, end, ring, rows, queries, span, r, j, own,
             continue  # found under an earlier term, or bounded out there
         score = score_of(point, row, x, y, alpha, text, max_distance)
         # exact, unlike the bounds; ties stay in
-        if score >= bar:
+        if score >= bar and fits(queries.filters, r, head, row, place, keys, message_terms):
             note(messages, scores, found, r, head, row, score)
             found += 1
             # later messages must not raise the bar: the threshold is that of the boundary

@@ -17,7 +17,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from matching.model import Float32, Float64, Int32, Int64, MessageBatch
+from matching.filters import Filters, passes
+from matching.model import Float32, Float64, Int32, Int64, MessageBatch, centres
 from matching.njit import njit_no_refcount
 from matching.storage.slots import longer
 
@@ -34,12 +35,16 @@ class WindowRows(NamedTuple):
     point : float64[n, 2]    x and y in the unit square
     terms : int32[nnz]       ascending within a message
     weights : float32[nnz]
+    place : float64[n, 2]    longitude and latitude, for filters
+    keys : int64[n, a]       of the attributes
     """
 
     head: Int64
     point: Float64
     terms: Int32
     weights: Float32
+    place: Float64
+    keys: Int64
 
     def __len__(self) -> int:
         return self.point.shape[0]
@@ -60,6 +65,7 @@ class QueryRows(NamedTuple):
     best : float64[sum of ranks]     written
     max_distance : float
     read : int64[rows]        written: postings, messages and bounds examined
+    filters : Filters         of the rows
     """
 
     order: Int64
@@ -73,6 +79,7 @@ class QueryRows(NamedTuple):
     best: Float64
     max_distance: float
     read: Int64
+    filters: Filters
 
 
 class Span(NamedTuple):
@@ -97,7 +104,9 @@ def rows_of(messages: MessageBatch) -> WindowRows:
     first, last = int(offsets[0]), int(offsets[-1])
     head = np.stack((messages.seq, messages.life, offsets[:-1] - first, offsets[1:] - first), axis=1)
     point = np.stack((messages.x, messages.y), axis=1)
-    return WindowRows(head, point, messages.terms[first:last].copy(), messages.weights[first:last].copy())
+    place = np.stack(centres(messages), axis=1)
+    terms, weights = messages.terms[first:last].copy(), messages.weights[first:last].copy()
+    return WindowRows(head, point, terms, weights, place, messages.keys.copy())
 
 
 def join_window_rows(parts: list[WindowRows]) -> WindowRows:
@@ -105,9 +114,9 @@ def join_window_rows(parts: list[WindowRows]) -> WindowRows:
     if len(parts) == 1:
         return parts[0]
     starts = np.cumsum([0] + [part.terms.shape[0] for part in parts])
-    head, point, terms, weights = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    head, point, terms, weights, place, keys = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     head[:, 2:] += np.repeat(starts[:-1], [len(part) for part in parts])[:, None]
-    return WindowRows(head, point, terms, weights)
+    return WindowRows(head, point, terms, weights, place, keys)
 
 
 def take_window_rows(rows: WindowRows, picked: NDArray[np.integer]) -> WindowRows:
@@ -117,7 +126,8 @@ def take_window_rows(rows: WindowRows, picked: NDArray[np.integer]) -> WindowRow
     ends = np.cumsum(lengths)
     at = np.arange(int(lengths.sum())) + np.repeat(head[:, 2] - ends + lengths, lengths)
     head[:, 2], head[:, 3] = ends - lengths, ends
-    return WindowRows(head, rows.point[picked], rows.terms[at], rows.weights[at])
+    keys = rows.keys[picked] if rows.keys.shape[1] else rows.keys
+    return WindowRows(head, rows.point[picked], rows.terms[at], rows.weights[at], rows.place[picked], keys)
 
 
 def place_on_curve(x: Float64, y: Float64) -> Int64:
@@ -159,7 +169,7 @@ def scan_rows(rows, queries, span):
 @njit_no_refcount
 def _scan_some(rows, begin, end, queries, r, span, messages, scores, found):
     """Scan messages begin to end - 1 for row r."""
-    head, point, message_terms, message_weights = rows
+    head, point, message_terms, message_weights, place, keys = rows
     all_terms, all_weights, best = queries.terms, queries.weights, queries.best
     first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
     x, y, alpha, max_distance = queries.x[r], queries.y[r], queries.alpha[r], queries.max_distance
@@ -174,13 +184,19 @@ def _scan_some(rows, begin, end, queries, r, span, messages, scores, found):
             continue
         score = score_of(point, row, x, y, alpha, text, max_distance)
         # ties at the bar are found as well: which of them count depends on their ages (spec 2.3)
-        if score >= best[heap]:
+        if score >= best[heap] and fits(queries.filters, r, head, row, place, keys, message_terms):
             note(messages, scores, found, r, head, row, score)
             found += 1
             # later messages must not raise the bar: the threshold is that of the boundary
             if span.push:
                 replace_least(best, heap, heap_end, score)
     return found
+
+
+@njit_no_refcount
+def fits(filters, r, head, row, place, keys, terms):
+    """Whether a message satisfies the filter of row r of the query."""
+    return passes(filters, r, place[row, 0], place[row, 1], keys, row, terms, head[row, 2], head[row, 3])
 
 
 @njit_no_refcount

@@ -65,6 +65,7 @@ class Segments(GenerationIndex):
     """
 
     name = "segments"
+    serves_filters = True
 
     def _build(self, rows: WindowRows) -> Segment:
         return build_segment(rows)

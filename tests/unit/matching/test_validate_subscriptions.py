@@ -86,7 +86,22 @@ def test_subscription_row_each_kind_is_parsed(kind):
         ("topk", {"k": True}, "bad_k"),
         ("boolean", {"match": "some"}, "bad_match"),
         ("boolean", {"match": ["any"]}, "bad_match"),
-        ("topk", {"match": "any"}, "bad_match"),
+        ("topk", {"match": 0}, "bad_match"),
+        ("topk", {"match": True}, "bad_match"),
+        ("knn", {"match": 9}, "match_too_large"),
+        ("boolean", {"where": {"price": 3}}, "unknown_attribute"),
+        ("boolean", {"where": []}, "bad_where"),
+        ("boolean", {"not_keywords": [3]}, "wrong_type"),
+        ("boolean", {"circle": {"lon": 1, "lat": 2, "radius_m": 5}}, "wrong_place"),
+        ("boolean", {"region": None, "circle": {"lon": 1, "lat": 2}}, "bad_circle"),
+        ("boolean", {"region": None, "circle": {"lon": 1, "lat": 2, "radius_m": 0}}, "bad_radius"),
+        ("boolean", {"region": None, "polygon": {"type": "Point", "coordinates": [1, 2]}}, "bad_polygon"),
+        ("boolean", {"radius_m": 5}, "wrong_shape"),
+        ("topk", {"radius_m": 5}, "wrong_shape"),
+        ("topk", {"circle": {"lon": 1, "lat": 2, "radius_m": 5}}, "wrong_shape"),
+        ("skyline", {"polygon": {}}, "wrong_shape"),
+        ("knn", {"radius_m": -1}, "bad_radius"),
+        ("knn", {"radius_m": 5, "polygon": {}}, "wrong_shape"),
         ("boolean", {"match": "any", "keywords": "nobody the"}, "no_known_keyword"),
         ("topk", {"alpha": None}, "bad_alpha"),
         ("topk", {"alpha": math.nan}, "bad_alpha"),
@@ -169,7 +184,7 @@ def test_subscription_row_a_slip_in_a_name_is_no_free_column(name, meant):
     assert not isinstance(parse("topk", **{name: None}), str), "what is null is not there"
 
 
-@pytest.mark.parametrize("name", ["name", "note", "colour", "radius", "e-mail", "latitude", "", "\x1b[2J", "名前"])
+@pytest.mark.parametrize("name", ["name", "note", "colour", "floor", "e-mail", "latitude", "", "\x1b[2J", "名前"])
 def test_subscription_row_other_columns_are_their_owners(name):
     assert misspelt(name) is None
     assert parsed("topk", **{name: ["anything", {}]}) == parsed("topk")
@@ -203,7 +218,7 @@ def test_build_table_mixed_kinds_fills_columns():
     dtypes = [column.dtype.name for column in table]
     assert dtypes == [
         "int64", "int8", "int64", "float64", "float64", "float64", "int8", "int32", "float64", "int64",
-        "int32", "float32",
+        "int32", "float32", "int64", "int64",
     ]  # fmt: skip
 
 
@@ -243,7 +258,7 @@ def parse_as(kind, **changes):
         ("zone", {"k": 4, "keywords": "tea zebra"}, (6, None, 4, None, (2,))),
         ("zone", {"k": 4, "region": [3, 2, 3, 2]}, (6, None, 4, None, (0, 1))),
         ("zone", {}, "bad_k"),
-        ("zone", {"k": 4, "match": "any"}, "bad_match"),
+        ("zone", {"k": 4, "match": "some"}, "bad_match"),
         ("zone", {"k": 4, "region": [3, 2, 1, 4]}, "crosses_antimeridian"),
         ("zone", {"k": 4, "lon": 1}, "wrong_place"),
         ("belt", {"k": 0, "alpha": "x"}, (7, None, 0, None, (0, 1))),
@@ -276,7 +291,6 @@ def test_subscription_row_kind_that_the_table_lacks_is_unknown():
         ("unknown_kind", "one of boolean, topk, decay, knn, skyline", "knn, skyline, beacon, zone, belt"),
         ("bad_k", "(topk, decay and knn need one)", "(topk, decay, knn and zone need one)"),
         ("bad_alpha", "(topk and decay need one)", "(topk, decay and beacon need one)"),
-        ("bad_match", "any, which only boolean takes", "any, which only boolean and beacon take"),
         ("bad_region", "a skyline's needs some size", "a skyline's and a belt's need some size"),
         ("crosses_antimeridian", "which only boolean regions may have", "which only boolean and belt regions may have"),
         ("wrong_place", "boolean and skyline take a region", "boolean, skyline, zone and belt take a region"),

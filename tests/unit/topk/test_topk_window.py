@@ -381,7 +381,7 @@ def test_postings_of_far_apart_terms_are_those_of_near_ones():
     rng = np.random.default_rng(4)
     rows = window_search.rows_of(make_messages(rng, 0, 50))
     near = window_postings.build_postings(rows)
-    spread = window_search.WindowRows(rows.head, rows.point, rows.terms * 100_000, rows.weights)
+    spread = window_search.WindowRows(**(rows._asdict() | {"terms": rows.terms * 100_000}))
     far = window_postings.build_postings(spread)
     np.testing.assert_array_equal(far.term, near.term * 100_000)
     np.testing.assert_array_equal(far.start, near.start)

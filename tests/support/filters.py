@@ -1,0 +1,101 @@
+"""Random filters: keys for the messages of a stream, and programs for its subscriptions."""
+
+from typing import Any
+
+import numpy as np
+
+from matching.attributes import MISSING_KEY
+from matching.conditions import ABSENT, ANY_OF, NONE_OF, PRESENT, WITHIN
+from matching.filter_programs import AT_LEAST, WITHOUT, Instruction, joined_programs
+from matching.filters import circle_instruction, polygon_instruction
+from matching.geo.polygons import Rings
+from matching.model import ANY_KEYWORD, BOOLEAN, Int64, MessageBatch, SubscriptionTable
+
+ATTRIBUTES = 3
+
+
+def keys_of(seq: Int64, seed: int) -> Int64:
+    """Keys of messages by their seq, so that a message has the same ones wherever it stands; some are missing."""
+    rows = [np.random.default_rng([seed, int(one)]).integers(-1, 6, ATTRIBUTES) for one in seq.tolist()]
+    keys = np.array(rows, np.int64).reshape(seq.size, ATTRIBUTES)
+    return np.where(keys < 0, MISSING_KEY, keys)
+
+
+def with_keys(messages: MessageBatch, seed: int) -> MessageBatch:
+    return MessageBatch(**(messages._asdict() | {"keys": keys_of(messages.seq, seed)}))
+
+
+def program(*instructions: Instruction) -> bytes:
+    """A program of these instructions, empty for none."""
+    words = [
+        word for operation, argument, own in instructions for word in (operation | argument << 8 | len(own) << 32, *own)
+    ]
+    return np.array([len(words), *words], np.int64).tobytes() if words else b""
+
+
+def random_instructions(rng: np.random.Generator, terms: list[int], most_terms: int) -> list[Instruction]:
+    """None to three instructions of any kind; about half of all messages pass most of them."""
+    made = []
+    for _ in range(int(rng.integers(0, 4))):
+        attribute, low = int(rng.integers(ATTRIBUTES)), int(rng.integers(0, 4))
+        some = np.unique(rng.integers(0, 6, rng.integers(1, 5))).tolist()
+        lon, lat = float(rng.uniform(-180, 180)), float(rng.uniform(-90, 90))
+        made.append(
+            [
+                Instruction(WITHIN, attribute, [low, low + int(rng.integers(0, 5))]),
+                Instruction(ANY_OF, attribute, some),
+                Instruction(NONE_OF, attribute, some),
+                Instruction(PRESENT, attribute, []),
+                Instruction(ABSENT, attribute, []),
+                Instruction(WITHOUT, 0, np.unique(rng.integers(0, most_terms, 2)).tolist()),
+                Instruction(AT_LEAST, min(2, len(terms)), terms),
+                circle_instruction(lon, lat, float(rng.uniform(3e6, 1.5e7))),
+                polygon_instruction(_triangles(rng)),
+            ][int(rng.integers(9))]
+        )
+    return made
+
+
+def _triangles(rng: np.random.Generator) -> Rings:
+    """A large triangle and a small one, which may be a hole; corners on whole degrees, where messages of a grid lie."""
+    rings = []
+    for size in (170, 40):
+        corners = np.round(rng.uniform(-1, 1, (3, 2)) * [size, size / 2]) * 1.0
+        rings.append(np.concatenate([corners, corners[:1]]))
+    lon, lat = np.concatenate(rings).T
+    return Rings(np.array([0, 4, 8]), lon.copy(), lat.copy())
+
+
+def filter_rows(table: SubscriptionTable, seed: int, most_terms: int) -> SubscriptionTable:
+    """The subscriptions with random filters; of boolean ones with two keywords or more some need only two."""
+    programs, match = [], table.match.copy()
+    for row, number in enumerate(table.number.tolist()):
+        rng = np.random.default_rng([seed, 1, number])
+        terms = table.terms[table.term_offsets[row] : table.term_offsets[row + 1]].tolist()
+        made = random_instructions(rng, terms, most_terms)
+        if table.kind[row] == BOOLEAN and any(one.operation == AT_LEAST for one in made):
+            match[row] = ANY_KEYWORD
+        programs.append(program(*made))
+    offsets, words = joined_programs(programs)
+    columns: dict[str, Any] = {"match": match, "filter_offsets": offsets, "filter_words": words}
+    return SubscriptionTable(**(table._asdict() | columns))
+
+
+def with_filters(world: Any, seed: int, most_terms: int = 12) -> Any:
+    """A world whose messages have attributes and whose subscriptions have filters; changed in place and returned."""
+    if hasattr(world, "turns"):  # of skylines: its batches are made of turns
+        world.turns = [
+            turn._replace(
+                messages=with_keys(turn.messages, seed),
+                ended=with_keys(turn.ended, seed),
+                changes=turn.changes._replace(added=filter_rows(turn.changes.added, seed, most_terms)),
+            )
+            for turn in world.turns
+        ]
+        world.batches = [(turn.boundary, turn.messages, turn.changes) for turn in world.turns]
+        return world
+    world.batches = [
+        (boundary, with_keys(messages, seed), changes._replace(added=filter_rows(changes.added, seed, most_terms)))
+        for boundary, messages, changes in world.batches
+    ]
+    return world
