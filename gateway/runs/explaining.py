@@ -4,23 +4,28 @@ The messages of the run that share a keyword are read back for `gateway.runs.mat
 with keywords, ids and texts. Read on there for the rules.
 """
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.compute
 
+from gateway.runs.distance import distance_km, kilometres
 from gateway.runs.match_rules import REASONS, Scene, Verdict, judge
 from gateway.runs.message_rows import Row
 from gateway.runs.oracle_replay import CHUNK, MessageExtras, boundary_ends, relevant_rows
 from gateway.runs.reader import Run, Subscriber
+from matching.attributes import TIME
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import MessageBatch, concatenate
 from matching.naive import Message, Subscription, messages_of, subscriptions_of
+from matching.naive_filters import Instruction
 from matching.text import Vocabulary
 from matching.window import NO_FLOOR, stream_time
 from spouts.quarantine import without_terms
@@ -129,8 +134,8 @@ def answer_of(
         ],
         "rivals_in_all": len(verdict.rivals),
     }
+    answer["why"] = _in_words(answer, verdict, kind, scene, owner.at, vocabulary)
     del answer["message"]["terms"], answer["message"]["ahead"]
-    answer["why"] = _in_words(answer, verdict, kind, scene, owner.at)
     return answer
 
 
@@ -242,7 +247,29 @@ def _updates_of_pair(run: Run, subscription_id: str, seq: int) -> list[dict[str,
 # ------------------------------------------------------------------------------------------------------ in words
 
 
-def _in_words(answer: Mapping[str, Any], verdict: Verdict, kind: Kind, scene: Scene, at: int) -> str:
+def _why_not(answer: Mapping[str, Any], failed: Instruction, vocabulary: Vocabulary) -> str:
+    """The figures for which a message does not satisfy an instruction of the filter."""
+    message, conditions = answer["message"], answer["subscription"]["conditions"]
+    if failed.name == "circle":
+        lon, lat, radius_m = np.array(failed.words[:3]).view(np.float64).tolist()
+        far = kilometres(distance_km(lon, lat, message["lon"], message["lat"]))
+        return f"{far} km from the centre, where {kilometres(radius_m / 1000)} km are allowed"
+    if failed.name == "polygon":
+        return f"{message['lon']:g} {message['lat']:g}"
+    if failed.name == "without":
+        return ", ".join(vocabulary.terms[term] for term in failed.words if term in message["terms"])
+    if failed.name == "at least":
+        return f"{len(answer['words'])}, where {failed.argument} are needed"
+    name = vocabulary.attributes.attributes[failed.argument].name
+    value, wanted = message["attributes"].get(name), json.dumps(conditions["where"][name], ensure_ascii=False)
+    if value is not None and vocabulary.attributes.attributes[failed.argument].type == TIME:
+        value = datetime.fromtimestamp(value / 1e6, UTC).isoformat()
+    return f"{name} is {'missing' if value is None else value}, where it says {wanted}"
+
+
+def _in_words(
+    answer: Mapping[str, Any], verdict: Verdict, kind: Kind, scene: Scene, at: int, vocabulary: Vocabulary
+) -> str:
     """One sentence for a verdict, with the figures that decided."""
     k, rank, rivals = answer["subscription"]["k"], verdict.rank, answer["rivals"]
     reason = verdict.reason
@@ -262,6 +289,8 @@ def _in_words(answer: Mapping[str, Any], verdict: Verdict, kind: Kind, scene: Sc
         west, south, east, north = answer["subscription"]["region"]
         place = f"{answer['message']['lon']:g} {answer['message']['lat']:g}"
         more = f"{place} is not within {west:g} to {east:g}, {south:g} to {north:g}"
+    elif verdict.failed is not None and reason not in RUN_REASONS:
+        more = _why_not(answer, verdict.failed, vocabulary)
     elif reason == "before_registration":
         more = f"it is number {answer['message']['seq']:,}, the subscription begins before number {at:,}"
     elif reason in ("after_end", "subscription_ended"):

@@ -22,9 +22,12 @@ from matching.naive import (
     decay_key,
     distance,
     dominates,
+    first_failed,
+    passes,
     skyline_scores,
     topk_score,
 )
+from matching.naive_filters import Instruction
 from matching.window import NO_FLOOR
 
 
@@ -69,6 +72,7 @@ class Verdict:
     rank : int or None     among all eligible messages
     threshold : float      score of the k-th of them, None while there are fewer
     rivals : list          messages that rank before it, best first; of a skyline: that dominate it
+    failed : Instruction or None    the first part of the filter that the message does not satisfy
     """
 
     in_result: bool = False
@@ -81,6 +85,7 @@ class Verdict:
     rank: int | None = None
     threshold: float | None = None
     rivals: list[Rival] = field(default_factory=list)
+    failed: Instruction | None = None
 
 
 #: Code -> what it means, for people.
@@ -90,6 +95,11 @@ REASONS = {
     "no_common_word": "the message has none of the keywords",
     "missing_keyword": "the message lacks a keyword, and all are needed",
     "outside_region": "the message lies outside the region",
+    "outside_circle": "the message lies outside the circle",
+    "outside_polygon": "the message lies outside the polygon",
+    "excluded_word": "the message has one of not_keywords",
+    "too_few_keywords": "the message has fewer of the keywords than match says",
+    "where": "the message does not satisfy where",
     "before_registration": "the message came before the subscription, which starts empty",
     "after_end": "the subscription had ended before the message came",
     "subscription_ended": "the subscription has ended, and its result is empty",
@@ -124,6 +134,9 @@ def judge(scene: Scene, subscription: Subscription, message: Message) -> Verdict
         reason = "not_registered"
     elif not verdict.common:
         reason = "missing_keyword" if _needs_all(subscription) else "no_common_word"
+    verdict.failed = first_failed(subscription, message)
+    if not reason and verdict.failed is not None:
+        reason = _FILTER_REASONS.get(verdict.failed.name, "where")
     found = _JUDGES[subscription.kind](scene, subscription, message, verdict)
     verdict.reason = reason or found
     verdict.in_result = verdict.reason in ("held", "matched")
@@ -223,13 +236,22 @@ def _skyline(scene: Scene, subscription: Subscription, message: Message, verdict
     if message.life <= scene.floor:
         return _not_alive(message)
     for each in scene.messages:
-        if each.life > scene.floor and each.seq not in scene.ends and common_terms(subscription, each):
+        alive = each.life > scene.floor and each.seq not in scene.ends
+        if alive and common_terms(subscription, each) and passes(subscription, each):
             scores = skyline_scores(subscription, each)
             if scores is not None and dominates(scores, own):
                 verdict.rivals.append(Rival(each.seq, *scores))
     verdict.rivals.sort(key=lambda rival: (-rival.score, rival.seq))
     return "dominated" if verdict.rivals else "held"
 
+
+#: Reasons by the name of the instruction that failed; the others are about attributes.
+_FILTER_REASONS = {
+    "circle": "outside_circle",
+    "polygon": "outside_polygon",
+    "without": "excluded_word",
+    "at least": "too_few_keywords",
+}
 
 _JUDGES: dict[int, Callable[[Scene, Subscription, Message, Verdict], str]] = {
     BOOLEAN: _boolean,
@@ -275,7 +297,11 @@ def _among(
 ) -> str:
     """`held` or `rivals` by the rank of a message among the eligible; "" if it is not eligible."""
     ranked = sorted(
-        ((score(each), each.seq) for each in eligible if common_terms(subscription, each)),
+        (
+            (score(each), each.seq)
+            for each in eligible
+            if common_terms(subscription, each) and passes(subscription, each)
+        ),
         key=lambda entry: best(*entry),
     )
     if len(ranked) >= subscription.k:

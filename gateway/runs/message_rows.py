@@ -5,7 +5,7 @@ A long list of results or updates reads the same row groups again and again: the
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from matching.attributes import ATTRIBUTE
 from matching.errors import InputError
 from spouts.columns import AHEAD, first_line
 from spouts.parquet import list_message_files
@@ -25,7 +26,8 @@ KEPT_BYTES = 128 * 2**20
 class Row(NamedTuple):
     """A message as the ETL wrote it; degrees, `terms` by id, `event_time` a datetime or None.
 
-    `ahead`: a live stream has set it aside, as it was dated too far ahead.
+    `ahead`: a live stream has set it aside, as it was dated too far ahead. `attributes` has those with a value, by name;
+    times in microseconds since 1970.
     """
 
     message_id: str
@@ -35,6 +37,7 @@ class Row(NamedTuple):
     text: str
     terms: frozenset[int]
     ahead: bool = False
+    attributes: Mapping[str, Any] = {}
 
 
 class _Group(NamedTuple):
@@ -115,8 +118,9 @@ def _list_groups(etl: Path) -> list[_Group]:
 def _read_group(group: _Group) -> pa.Table:
     try:
         with pq.ParquetFile(group.path) as file:
-            present = set(file.schema_arrow.names)
-            table = file.read_row_group(group.number, [name for name in _COLUMNS if name in present])
+            present = file.schema_arrow.names
+            columns = [name for name in present if name in _COLUMNS or name.startswith(ATTRIBUTE)]
+            table = file.read_row_group(group.number, columns)
             table.validate(full=True)
             return table
     except (OSError, pa.ArrowException) as error:
@@ -126,4 +130,9 @@ def _read_group(group: _Group) -> pa.Table:
 def _row(row: dict[str, Any]) -> Row:
     terms = frozenset(row["terms"] or ())
     place = row["message_id"], row["lon"], row["lat"]
-    return Row(*place, row.get("event_time"), row.get("text") or "", terms, bool(row.get(AHEAD)))
+    attributes = {
+        name.removeprefix(ATTRIBUTE): value
+        for name, value in row.items()
+        if name.startswith(ATTRIBUTE) and value is not None
+    }
+    return Row(*place, row.get("event_time"), row.get("text") or "", terms, bool(row.get(AHEAD)), attributes)

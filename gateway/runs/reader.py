@@ -31,7 +31,7 @@ from matching.kinds import KINDS
 from matching.model import CHANGES, ENTER, MATCH
 from matching.naive import DecayModel
 from matching.text import Vocabulary
-from matching.validate import SUBSCRIPTION_COLUMNS, ParsedSubscription, subscription_row
+from matching.validate import CONDITION_COLUMNS, SUBSCRIPTION_COLUMNS, ParsedSubscription, subscription_row
 from matching.window import Window
 from spouts.lines import read_rows
 from spouts.parquet import read_manifest, world_of
@@ -91,6 +91,7 @@ class Subscriber(NamedTuple):
     k, alpha                   None where the kind has none
     at : int                   the seq before which it takes effect
     more : dict                its free columns: name, note, ...
+    conditions : dict          its columns that a message must satisfy beside: where, circle, not_keywords, ...
     """
 
     subscription_id: str
@@ -103,6 +104,7 @@ class Subscriber(NamedTuple):
     alpha: float | None
     at: int
     more: dict[str, Any]
+    conditions: dict[str, Any]
 
     def kilometres(self, lon: float, lat: float) -> float | None:
         """From its point to a place, in degrees; None where it has a region."""
@@ -403,6 +405,7 @@ def subscriber(row: dict[str, Any], parsed: ParsedSubscription, kinds: Kinds) ->
         parsed.alpha if "alpha" in kind.fields else None,
         parsed.at,
         {name: value for name, value in row.items() if name not in SUBSCRIPTION_COLUMNS and value is not None},
+        {name: row[name] for name in CONDITION_COLUMNS if row.get(name) is not None},
     )
 
 

@@ -6,6 +6,7 @@ memory does not grow with the list. Read on in `gateway.runs.reader`, which read
 """
 
 import csv
+import json
 import math
 import shlex
 import sys
@@ -25,6 +26,7 @@ from gateway.shell.listing import cells, fitted, listing
 from gateway.runs.reader import Run, Subscriber
 from gateway.shell.terminal import cell, flushed, plain, shown
 from matching.model import Int64
+from matching.validate import CONDITION_COLUMNS
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
@@ -287,13 +289,22 @@ def _footnotes(run: Run, kinds: Iterable[str], example: tuple[str, int] | None, 
 def _heading(one: Mapping[str, Any]) -> Iterator[str]:
     """The query of a subscription, and the size of its result."""
     yield f"{cell(one['subscription_id'])}: {one['kind']} of {cell(' '.join(one['keywords']))}"
+    conditions = one["conditions"]
     if one.get("lon") is not None:
         parts = [f"at {_place(one)}"]
+    elif "circle" in conditions:
+        circle = conditions["circle"]
+        parts = [cell(f"within {circle['radius_m']} m of {circle['lon']} {circle['lat']}")]
     else:
         west, south, east, north = one["region"]
         parts = [f"in {west:.{PLACE_DECIMALS}f} to {east:.{PLACE_DECIMALS}f}, "
                  f"{south:.{PLACE_DECIMALS}f} to {north:.{PLACE_DECIMALS}f}"]  # fmt: skip
     parts += [f"{name} {one[name]:g}" for name in ("k", "alpha") if one.get(name) is not None]
+    parts += [
+        f"{name} {cell('' if name == 'polygon' else json.dumps(conditions[name], ensure_ascii=False))}".strip()
+        for name in CONDITION_COLUMNS
+        if name in conditions and name != "circle"
+    ]
     parts += [f"results {one['held']:,}", *(f"{change} {count:,}" for change, count in sorted(one["updates"].items()))]
     parts += [f"{cell(name)} {cell(value)}" for name, value in one["more"].items()]
     yield f"    {', '.join(parts)}"
