@@ -100,7 +100,8 @@ class ParsedSubscription(NamedTuple):
     `alpha` NaN where the kind has none.
     `terms` ascend, `idf` goes with them (0 for `UNKNOWN_TERM`). `words` are all terms as people read them. `unknown`
     and `stopped` count those the vocabulary lacks and those it removed. Where all keywords are needed and one is
-    unknown, `UNKNOWN_TERM` comes last and nothing can match. `filter` is the program of `matching.filters`.
+    unknown, `UNKNOWN_TERM` comes last and nothing can match. `filter` is the program of `matching.filters`, `needs` how
+    many keywords a message must have, if that is a number.
     """
 
     subscription_id: str
@@ -119,6 +120,12 @@ class ParsedSubscription(NamedTuple):
     at: int
     until: int | None
     filter: bytes = b""
+    needs: int = 1
+
+    @property
+    def can_match(self) -> bool:
+        """Whether messages may have as many of its keywords as it needs."""
+        return self.needs <= len(self.terms) and self.terms[-1] != UNKNOWN_TERM
 
 
 class MessageDecoder:
@@ -360,10 +367,15 @@ def subscription_row(
     if isinstance(found, str):
         return found
     match = ANY_KEYWORD if kind.all_keywords and needs != ALL_KEYWORDS else KEYWORDS_BY_KIND
-    program = _filter_of(obj, kind, needs, found, shape, vocabulary)
+    words = found[2]
+    if needs > len(words):
+        return "match_too_large"
+    if needs == ALL_KEYWORDS and not kind.all_keywords:
+        needs = len(words)
+    program = _filter_of(obj, needs, found, shape, vocabulary)
     if isinstance(program, str):
         return program
-    return ParsedSubscription(subscription_id, kind.code, *place, match, k, alpha, *found, at, until, program)
+    return ParsedSubscription(subscription_id, kind.code, *place, match, k, alpha, *found, at, until, program, needs)
 
 
 #: How many keywords a message must have, if it is no number.
@@ -417,15 +429,11 @@ def _shape_of(obj: Mapping[str, Any], kind: Kind) -> _Shape | str | None:
 
 
 def _filter_of(
-    obj: Mapping[str, Any], kind: Kind, needs: int, found: "_Found", shape: _Shape | None, vocabulary: Vocabulary
+    obj: Mapping[str, Any], needs: int, found: "_Found", shape: _Shape | None, vocabulary: Vocabulary
 ) -> bytes | str:
     """The program of a subscription's filter, or a reason code."""
-    terms, words = found[0], found[2]
+    terms = found[0]
     at_least = None
-    if needs > len(words):
-        return "match_too_large"
-    if needs == ALL_KEYWORDS and not kind.all_keywords:
-        needs = len(words)
     if needs > 1:
         at_least = needs, [term for term in terms if term != UNKNOWN_TERM]
     without: list[int] = []

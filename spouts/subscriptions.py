@@ -25,7 +25,7 @@ from matching.errors import CheckpointError, DeliveryError, InputError
 from matching.fields import encodes, identifier, whole_number
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import UNKNOWN_TERM, ChangeList, Int64, Names, Removals, SubscriptionTable, concatenate, empty
+from matching.model import ChangeList, Int64, Names, Removals, SubscriptionTable, concatenate, empty
 from matching.reasons import explain
 from matching.space import Space
 from matching.text import Vocabulary
@@ -375,7 +375,7 @@ class _Loader:
         self.until.append(NEVER if parsed.until is None else parsed.until)
         self.counts["unknown_keywords"] += parsed.unknown
         self.counts["stopped_keywords"] += parsed.stopped
-        self.counts["cannot_match"] += parsed.terms[-1] == UNKNOWN_TERM
+        self.counts["cannot_match"] += not parsed.can_match
         self.chunk.append(parsed)
         if len(self.chunk) == _CHUNK_ROWS:
             self._build()

@@ -30,7 +30,8 @@ from spouts.subscriptions import load_vocabulary, meaning_of
 ESTIMATE = (
     "matches a day: messages of the folder that have the words (all or any of them, by the kind) and lie in the "
     "region, where there is one, over the days that its messages span, by the nine tenths in the middle, so that a few "
-    "absurd dates do not count; of kinds that keep the best ones it is how many compete; fewer are updates"
+    "absurd dates do not count; of kinds that keep the best ones it is how many compete; fewer are updates; where, "
+    "not_keywords, circles, polygons and match as a number are not counted in, so with these fewer still"
 )
 _US_PER_DAY = 86_400e6
 
@@ -123,7 +124,7 @@ def _verdict_of(
     return {
         "verdict": "accepted",
         "reason": None,
-        "what": "cannot match: no message has one of its words" if parsed.terms[-1] == UNKNOWN_TERM else "",
+        "what": "" if parsed.can_match else "cannot match: no message has as many of its words as it needs",
         "subscription_id": parsed.subscription_id,
         "kind": kind.name,
         "unknown_words": unknown,

@@ -160,6 +160,8 @@ def test_generated_subscriptions_stay_what_they_are():
         "term_offsets": "4b5f6987fb22",
         "terms": "b97f20711e45",
         "weights": "7df49da5e107",
+        "filter_offsets": "e3b0c44298fc",  # empty
+        "filter_words": "e3b0c44298fc",
     }
 
 

@@ -416,12 +416,12 @@ def test_load_changes_of_skyline_is_taken_and_only_across_the_antimeridian_refus
         {"subscription_id": "b", "region": [179, 2, -179, 4], **skyline},
         {"subscription_id": "c", "region": [1, 2, 1, 4], **skyline},
         {"subscription_id": "d", "region": [1, 2, 3, 4], "match": "all", **skyline},
-        {"subscription_id": "e", "region": [1, 2, 3, 4], "match": "any", **skyline},
+        {"subscription_id": "e", "region": [1, 2, 3, 4], "match": "some", **skyline},
     )
     changes = load(tmp_path, *rows)
     assert changes.names.strings() == ["a", "c", "d"]
     assert changes.rejected_by_reason == {"crosses_antimeridian": 1, "bad_match": 1}
-    assert changes.counts["unknown_keywords"] == 3 and changes.counts["cannot_match"] == 0
+    assert changes.counts["unknown_keywords"] == 3 and changes.counts["cannot_match"] == 1
     assert np.diff(changes.table.term_offsets).tolist() == [1, 1, 1], "the word that no message has is left out"
 
 
