@@ -14,6 +14,7 @@ from baselines.postings import Postings
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.decay.scores import background_of, key_of, length_of, lift, probability, relevance
+from matching.filters import message_passes
 from matching.half_life import DecayParameters
 from matching.model import Int32, MessageBatch
 from matching.njit import njit_no_refcount
@@ -100,7 +101,9 @@ def _scan(c, best, v, met, messages, batch, first_row, factor, fading, max_dista
                     # strictly better: of equal keys the older stays
                     if key <= c.threshold[slot] and key != -np.inf:
                         continue
-                    said = offer(c, best, slot, batch, row, key)
+                    if best.filters.start.shape[0] and not message_passes(best.filters, slot, batch, row):
+                        continue
+                    said = offer(c, best, slot, batch.seq[row], key)
                     if said == POOL_FULL:
                         _leave(factor, terms, fading)
                         return row

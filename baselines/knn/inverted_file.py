@@ -12,6 +12,7 @@ from numba import njit
 
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
+from matching.filters import message_passes
 from matching.knn.engines.balls import limit_of
 from matching.knn.engines.terms import TermLists, is_first_common, post_terms, unpost_terms
 from matching.njit import njit_no_refcount
@@ -82,7 +83,7 @@ def _scan(c, best, v, batch, first_row, counters):
     found = np.empty(_BLOCK, np.int32)
     for r in range(first_row, batch.seq.shape[0]):
         first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
-        x, y = batch.x[r], batch.y[r]
+        x, y, seq = batch.x[r], batch.y[r], batch.seq[r]
         scanned = verified = matched = 0
         for i in range(last - first):
             term = batch.terms[first + i]
@@ -121,7 +122,9 @@ def _scan(c, best, v, batch, first_row, counters):
                     # strictly nearer: of equal distances the older stays
                     if key <= c.threshold[slot]:
                         continue
-                    said = offer(c, best, slot, batch, r, key)
+                    if best.filters.start.shape[0] and not message_passes(best.filters, slot, batch, r):
+                        continue
+                    said = offer(c, best, slot, seq, key)
                     if said == POOL_FULL:
                         return r
                     if said == A_RESULT:

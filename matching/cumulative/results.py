@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.filters import NO_FILTERS, Filters, message_passes
+from matching.filters import NO_FILTERS, Filters
 from matching.model import ENTER, LEAVE, Float64, Int32, Int64, UpdateBatch
 from matching.njit import njit_no_refcount
 from matching.storage.block_pool import NO_BLOCK, allocate_block, free_block
@@ -201,22 +201,19 @@ def _columns(rows: Int64, pool: Int64) -> tuple[np.ndarray, ...]:
 
 
 @njit_no_refcount
-def offer(c, v, slot, batch, row, key):
-    """Offer a message, a row of a `MessageBatch`, to a result: `POOL_FULL`, `NO_RESULT` or `A_RESULT`.
+def offer(c, v, slot, seq, key):
+    """Offer a message to a result: `POOL_FULL`, `NO_RESULT` or `A_RESULT`.
 
-    One that the filter of the slot excludes is no result. Messages come in order of seq. The threshold of the slot
-    becomes the k-th key once there are k. To offer a pair again changes nothing, so a message may be repeated after
-    `POOL_FULL`. O(k).
+    One that the filter of the slot excludes must not be offered (`matching.filters.message_passes`). Messages come in
+    order of seq. The threshold of the slot becomes the k-th key once there are k. To offer a pair again changes
+    nothing, so a message may be repeated after `POOL_FULL`. O(k).
     """
-    seq = batch.seq[row]
     # strictly better: of equal keys the older stays. A threshold of minus infinity does not imply fewer than k entries
     if (key <= c.threshold[slot] and key != -np.inf) or seq <= v.after[slot]:
         return NO_RESULT
     start, count = v.start[slot], v.count[slot]
     full = count == c.k[slot]
     if full and key <= v.key[start + count - 1]:
-        return NO_RESULT
-    if not message_passes(v.filters, slot, batch, row):
         return NO_RESULT
     at = count
     while at > 0 and v.key[start + at - 1] < key:

@@ -10,6 +10,7 @@ from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import POOL_FULL, offer
 from matching.decay.operator import DecayOperator
 from matching.decay.scores import key_of, length_of, lift, relevance, text_relevance
+from matching.filters import message_passes
 from matching.half_life import DecayParameters
 from matching.knn.operator import KnnOperator
 from matching.naive import tally
@@ -47,7 +48,8 @@ class EveryPair(CumulativeEngine):
                 start = c.term_start[slot]
                 if np.isin(c.terms[start : start + c.term_count[slot]], terms).any():
                     key = self._key(c, slot, batch, row, terms, cut)
-                    if offer(c, self.best.view, slot, batch, row, key) == POOL_FULL:
+                    passes = message_passes(self.best.view.filters, slot, batch, row)
+                    if passes and offer(c, self.best.view, slot, batch.seq[row], key) == POOL_FULL:
                         return row
         return len(batch)
 

@@ -17,6 +17,7 @@ from matching.cumulative.results import A_RESULT, POOL_FULL, offer
 from matching.decay.engines.ciq_bounds import bound_terms, factor_of, scaled_of
 from matching.decay.engines.ciq_history import remember
 from matching.decay.scores import key_of, length_of, lift, relevance, text_relevance
+from matching.filters import message_passes
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 
@@ -72,7 +73,9 @@ def scan(
             counters[1] += 1
             relevant = text_relevance(c, slot, terms, counts, length, fading)
             key = key_of(relevance(c, slot, x, y, relevant, max_distance), lifted)
-            said = offer(c, best, slot, batch, row, key)
+            if best.filters.start.shape[0] and not message_passes(best.filters, slot, batch, row):
+                continue
+            said = offer(c, best, slot, batch.seq[row], key)
             if said == POOL_FULL:
                 return row
             if said == A_RESULT:

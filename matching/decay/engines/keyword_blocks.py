@@ -30,6 +30,7 @@ from matching.decay.scores import (
     relevance,
     text_relevance,
 )
+from matching.filters import message_passes
 from matching.half_life import DecayParameters
 from matching.model import Int32, MessageBatch
 from matching.njit import njit_no_refcount
@@ -209,7 +210,9 @@ def _scan(
                     prefetch(best.seq, 2 * start + 8)
                 slot = found[nth]
                 before = c.threshold[slot]
-                outcome = offer(c, best, slot, batch, r, keys[nth])
+                if best.filters.start.shape[0] and not message_passes(best.filters, slot, batch, r):
+                    continue
+                outcome = offer(c, best, slot, batch.seq[r], keys[nth])
                 # the whole message again after growing: messages offered before are not offered twice
                 if outcome == POOL_FULL:
                     return r

@@ -17,6 +17,7 @@ from numba import njit
 
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
+from matching.filters import message_passes
 from matching.knn.engines.balls import NOWHERE, SLACK, drop, limit_of
 from matching.knn.engines.cells import (
     CellLists,
@@ -280,7 +281,7 @@ def _offer_all(c, best, lists, cells, sides, counts, batch, first, last, lookups
     for ahead in range(min(3 * _AHEAD, total)):
         prefetch(c.x, found[ahead, 0] * _SLOT_WORDS)
     for r in range(first, last):
-        x, y = batch.x[r], batch.y[r]
+        x, y, seq = batch.x[r], batch.y[r], batch.seq[r]
         begin = batch.term_offsets[r]
         verified = matched = 0
         while h < row_end[r - first]:
@@ -302,8 +303,10 @@ def _offer_all(c, best, lists, cells, sides, counts, batch, first, last, lookups
                 dx, dy = c.x[slot] - x, c.y[slot] - y
                 key = -math.sqrt(dx * dx + dy * dy)
                 # strictly nearer: of equal distances the older stays
-                if key > threshold[slot]:
-                    outcome = offer(c, best, slot, batch, r, key)
+                if key > threshold[slot] and not (
+                    best.filters.start.shape[0] and not message_passes(best.filters, slot, batch, r)
+                ):
+                    outcome = offer(c, best, slot, seq, key)
                     if outcome == POOL_FULL:
                         return r
                     matched += outcome == A_RESULT

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from matching.cumulative.results import A_RESULT, NO_RESULT, POOL_FULL, BestResults, ResultRows, offer
-from matching.model import DECAY, ENTER, LEAVE, MessageBatch, empty
+from matching.model import DECAY, ENTER, LEAVE
 from matching.storage.point_subscriptions import PointSubscriptions
 from tests.support.naive_tables import subscription, table
 
@@ -22,8 +22,7 @@ def store(ks, since=0):
 
 def put(subscriptions, best, slot, seq, key):
     """Offer until there is room."""
-    batch = MessageBatch(**(empty(MessageBatch)._asdict() | {"seq": np.array([seq])}))
-    while (said := offer(subscriptions.columns, best.view, slot, batch, 0, key)) == POOL_FULL:
+    while (said := offer(subscriptions.columns, best.view, slot, seq, key)) == POOL_FULL:
         best.grow()
     return said
 
