@@ -26,7 +26,7 @@ import Stemmer
 from numpy.typing import NDArray
 
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
-from matching.errors import ConfigError
+from matching.errors import CheckpointError, ConfigError
 from matching.model import TERM, WEIGHT, Float32, Float64, Int32, Int64
 
 #: Longest text that is let in (`matching.validate`), in characters: 200 times a long tweet, yet a batch of such texts
@@ -251,10 +251,19 @@ class Vocabulary:
         Whether the ETL folded accents.
     attributes : AttributeSchema
         What else subscriptions can name: the attributes of the messages.
+    most_terms : int
+        How many terms may be admitted later.
+
+    Attributes
+    ----------
+    admitted : list of str
+        Terms admitted so far, in that order.
 
     Notes
     -----
-    About 200 bytes and 0.3 us to build a term. Terms admitted later (`admit`) get the next ids; no id ever changes.
+    About 200 bytes and 0.3 us to build a term. Columns are indexed by id. The collection's terms have ids from
+    `most_terms` on, in their order; those of admitted terms descend from there, so that the newest is the first where
+    ids ascend. No id ever changes.
     """
 
     def __init__(
@@ -269,31 +278,44 @@ class Vocabulary:
         stem_language: str = "",
         folds_accents: bool = False,
         attributes: AttributeSchema = NO_ATTRIBUTES,
+        most_terms: int = 0,
     ):
         self.attributes = attributes
         self.terms = list(terms)
-        self.document_frequency = np.asarray(document_frequency, np.int64)
-        self.collection_count = np.asarray(collection_count, np.int64)
-        self.idf = np.asarray(idf, np.float64)
+        self.most_terms = most_terms
+        self.admitted: list[str] = []
+        self.document_frequency = _from_id(most_terms, document_frequency, np.int64)
+        self.collection_count = _from_id(most_terms, collection_count, np.int64)
+        self.idf = _from_id(most_terms, idf, np.float64)
         self.messages = messages
-        self.total_tokens = int(self.collection_count.sum()) if total_tokens is None else total_tokens
+        self.total_tokens = int(np.sum(collection_count)) if total_tokens is None else total_tokens
         self.stop_terms = frozenset(stop_terms)
         self.stem_language = stem_language
         self.folds_accents = folds_accents
         self._form = term_form(stem_language, folds_accents)
-        self._ids = {term: term_id for term_id, term in enumerate(self.terms)}
-        if not len(self._ids) == len(self.document_frequency) == len(self.collection_count) == len(self.idf):
+        self._ids = {term: term_id for term_id, term in enumerate(self.terms, start=most_terms)}
+        if not len(self._ids) == len(document_frequency) == len(collection_count) == len(idf):
             raise ConfigError("vocabulary: columns of different length or a term that occurs twice; run the ETL again")
 
     def __reduce__(self) -> tuple[Any, ...]:
         # a stemmer cannot be pickled: it is made again
-        statistics = self.document_frequency, self.collection_count, self.idf, self.messages, self.total_tokens
-        how = self.stem_language, self.folds_accents
-        return Vocabulary, (self.terms, *statistics, self.stop_terms, *how, self.attributes)
+        columns = (self.document_frequency, self.collection_count, self.idf)
+        statistics = *(column[self.most_terms :] for column in columns), self.messages, self.total_tokens
+        form = self.stop_terms, self.stem_language, self.folds_accents, self.attributes, self.most_terms
+        return Vocabulary, (self.terms, *statistics, *form), (self.admitted, self.idf[self.first_id : self.most_terms])
+
+    def __setstate__(self, state: tuple[list[str], Float64]) -> None:
+        admitted, idf = state
+        self._append(admitted)
+        self.idf[self.first_id : self.most_terms] = idf
 
     @classmethod
     def of_counts(
-        cls, messages: Iterable[Mapping[str, int]], stem_language: str = "", folds_accents: bool = False
+        cls,
+        messages: Iterable[Mapping[str, int]],
+        stem_language: str = "",
+        folds_accents: bool = False,
+        most_terms: int = 0,
     ) -> "Vocabulary":
         """Make the vocabulary of messages given as counts by term; for small collections and for tests."""
         document_frequency: Counter[str] = Counter()
@@ -313,10 +335,21 @@ class Vocabulary:
             total,
             stem_language=stem_language,
             folds_accents=folds_accents,
+            most_terms=most_terms,
         )
 
     def __len__(self) -> int:
-        return len(self.terms)
+        return len(self._ids)
+
+    @property
+    def first_id(self) -> int:
+        """The lowest id that a term has."""
+        return self.most_terms - len(self.admitted)
+
+    def term_of(self, term_id: int) -> str:
+        """The term of an id."""
+        late = self.most_terms - 1 - term_id
+        return self.admitted[late] if late >= 0 else self.terms[term_id - self.most_terms]
 
     def id_of(self, term: str) -> int | None:
         """The id of a term (already tokenised and stemmed), None if it has none."""
@@ -331,45 +364,66 @@ class Vocabulary:
         texts = [keywords] if isinstance(keywords, str) else keywords
         return list(dict.fromkeys(term for text in texts for term in self.count_terms(text)))
 
-    def admit(self, term: str) -> int:
-        """Id of a term; a new one gets the next id and the idf of document frequency 0.5. Amortised O(1)."""
-        term_id = self._ids.get(term)
-        if term_id is None:
-            term_id = len(self.terms)
-            self._grow(term_id)
-            self._idf_store[term_id] = inverse_document_frequency(max(1, self.messages), LATE_DOCUMENT_FREQUENCY)
-            self.terms.append(term)
-            self._ids[term] = term_id
-            self.idf = self._idf_store[: term_id + 1]
-            self.document_frequency = self._frequency_store[: term_id + 1]
-            self.collection_count = self._count_store[: term_id + 1]
-        return term_id
+    def admit(self, terms: Sequence[str], messages: int) -> None:
+        """Give terms the next ids below, with the idf of document frequency 0.5, for good. Amortised O(1) a term.
 
-    def unit_vector(self, counts: Mapping[str, int]) -> TermVector:
-        """A message's vector: each term weighs count * idf, scaled to unit norm over the terms known here."""
-        return self._vector(counts, weigh_counts=True)
+        Parameters
+        ----------
+        terms : sequence of str
+        messages : int
+            N, at least 1 is taken: those of the collection and of the stream, before the batch that brings the terms.
+
+        Raises
+        ------
+        CheckpointError
+            If a term has an id already, or there are more than `most_terms`: the terms are another stream's.
+        """
+        self._append(terms)
+        idf = inverse_document_frequency(max(1, messages), LATE_DOCUMENT_FREQUENCY)
+        self.idf[self.first_id : self.first_id + len(terms)] = idf
+
+    def forget_admitted(self) -> None:
+        """Go back to the terms of the collection."""
+        for term in self.admitted:
+            del self._ids[term]
+        self.idf[self.first_id : self.most_terms] = 0.0
+        self.admitted.clear()
+
+    def unit_vector(self, counts: Mapping[str, int], first_id: int = 0) -> TermVector:
+        """A message's vector: each term weighs count * idf, scaled to unit norm over the terms known here.
+
+        Terms whose ids are below `first_id` count as unknown: they were admitted later than the message.
+        """
+        return self._vector(counts, True, first_id)
 
     def keyword_vector(self, terms: Iterable[str]) -> TermVector:
         """A subscription's vector: each distinct term weighs its idf, scaled to unit norm over the terms known here."""
-        return self._vector(dict.fromkeys(terms, 1), weigh_counts=False)
+        return self._vector(dict.fromkeys(terms, 1), False)
 
-    def _vector(self, counts: Mapping[str, int], weigh_counts: bool) -> TermVector:
+    def _vector(self, counts: Mapping[str, int], weigh_counts: bool, first_id: int = 0) -> TermVector:
         stopped = sum(term in self.stop_terms for term in counts) if self.stop_terms else 0
-        known = sorted((self._ids[term], count) for term, count in counts.items() if term in self._ids)
+        ids = ((self._ids.get(term, -1), count) for term, count in counts.items())
+        known = sorted(pair for pair in ids if pair[0] >= first_id)
         terms = np.array([term_id for term_id, _ in known], TERM)
         repeats = np.array([count for _, count in known], np.int32)
         raw = self.idf[terms] * repeats if weigh_counts else self.idf[terms]
         weights = unit_weights(raw, np.array([0, terms.shape[0]], np.int64))
         return TermVector(terms, repeats, weights, len(counts) - terms.shape[0] - stopped, stopped)
 
-    def _grow(self, wanted: int) -> None:
-        """Double the columns until they have row `wanted`; the arrays given at the start stay untouched."""
-        if getattr(self, "_idf_store", None) is not None and wanted < self._idf_store.shape[0]:
-            return
-        capacity = max(16, 2 * wanted)
-        self._idf_store = np.zeros(capacity, np.float64)
-        self._frequency_store = np.zeros(capacity, np.int64)
-        self._count_store = np.zeros(capacity, np.int64)
-        self._idf_store[:wanted] = self.idf
-        self._frequency_store[:wanted] = self.document_frequency
-        self._count_store[:wanted] = self.collection_count
+    def _append(self, terms: Sequence[str]) -> None:
+        """Give terms ids."""
+        for term in terms:
+            if term in self._ids or not self.first_id:
+                what = "is admitted twice" if term in self._ids else f"is one more than {self.most_terms:,}"
+                raise CheckpointError(f"term {term!r} {what}: the admitted terms are not those of this vocabulary")
+            self._ids[term] = self.first_id - 1
+            self.admitted.append(term)
+
+
+def _from_id(first: int, column: Sequence[float] | NDArray[Any], dtype: Any) -> NDArray[Any]:
+    """A column whose first row has this id; the rows before are zeros, which take no memory until they are written."""
+    if not first:
+        return np.asarray(column, dtype)
+    shifted = np.zeros(first + len(column), dtype)
+    shifted[first:] = column
+    return shifted

@@ -2,13 +2,14 @@
 
 import importlib
 import math
+import pickle
 import time
 
 import numpy as np
 import pytest
 import Stemmer
 
-from matching.errors import ConfigError
+from matching.errors import CheckpointError, ConfigError
 from matching.text import (
     MAX_TERM_CHARACTERS,
     Vocabulary,
@@ -217,14 +218,61 @@ def test_vocabulary_stop_terms_are_counted_apart():
     assert (vector.terms.tolist(), vector.unknown, vector.stopped) == ([0], 1, 1)
 
 
-def test_vocabulary_admit_gives_next_ids_and_half_a_document():
-    vocabulary = small_vocabulary()
-    assert vocabulary.admit("a") == 2
-    assert [vocabulary.admit(f"new{number}") for number in range(100)] == list(range(3, 103))
-    assert vocabulary.admit("new5") == 8 and vocabulary.id_of("new5") == 8
-    assert vocabulary.idf[:3].tolist() == [math.log(4), math.log(4), math.log(2)]
-    assert set(vocabulary.idf[3:].tolist()) == {inverse_document_frequency(3, 0.5)}
-    assert len(vocabulary) == len(vocabulary.idf) == len(vocabulary.document_frequency) == 103
+def test_vocabulary_admitted_terms_have_descending_ids_below_those_of_the_collection():
+    vocabulary = small_vocabulary(most_terms=4)
+    assert [vocabulary.id_of(term) for term in "bca"] == [4, 5, 6] and vocabulary.first_id == 4
+    vocabulary.admit(["new", "newer"], 3)
+    vocabulary.admit(["newest"], 10)
+    assert [vocabulary.id_of(term) for term in ("new", "newer", "newest", "b")] == [3, 2, 1, 4]
+    assert [vocabulary.term_of(term_id) for term_id in range(1, 7)] == ["newest", "newer", "new", "b", "c", "a"]
+    late = [inverse_document_frequency(messages, 0.5) for messages in (10, 3, 3)]
+    assert vocabulary.idf.tolist() == [0.0, *late, math.log(4), math.log(4), math.log(2)]
+    assert vocabulary.collection_count.tolist() == [0, 0, 0, 0, 2, 1, 5] and vocabulary.total_tokens == 8
+    assert len(vocabulary) == 6 and vocabulary.admitted == ["new", "newer", "newest"]
+
+
+def test_vocabulary_weight_of_a_term_admitted_before_any_message_is_that_of_one_message():
+    vocabulary = Vocabulary([], [], [], [], 0, most_terms=1)
+    vocabulary.admit(["first"], 0)
+    assert vocabulary.idf.tolist() == [math.log(1.0 + 1 / 0.5)]
+
+
+@pytest.mark.parametrize("terms", [["a"], ["new", "new"], ["old"], ["x", "y", "z"]])
+def test_vocabulary_gives_no_term_a_second_id_and_none_beyond_its_room(terms):
+    vocabulary = small_vocabulary(most_terms=3)
+    vocabulary.admit(["old"], 3)
+    with pytest.raises(CheckpointError, match="is admitted twice|is one more than 3"):
+        vocabulary.admit(terms, 3)
+
+
+def test_vocabulary_vector_as_of_an_earlier_batch_leaves_out_terms_admitted_later():
+    vocabulary = small_vocabulary(most_terms=4)
+    vocabulary.admit(["early"], 3)
+    earlier, first_id = vocabulary.unit_vector({"a": 1, "early": 2, "late": 1}), vocabulary.first_id
+    vocabulary.admit(["late"], 9)
+    later = vocabulary.unit_vector({"a": 1, "early": 2, "late": 1})
+    assert later.terms.tolist() == [2, 3, 6] and later.unknown == 0
+    again = vocabulary.unit_vector({"a": 1, "early": 2, "late": 1}, first_id)
+    assert again.terms.tolist() == earlier.terms.tolist() == [3, 6] and again.unknown == 1
+    assert again.weights.tolist() == earlier.weights.tolist()
+
+
+def test_vocabulary_forgets_admitted_terms_and_admits_them_again():
+    vocabulary = small_vocabulary(most_terms=4)
+    before = vocabulary.idf.tolist()
+    vocabulary.admit(["new", "newer"], 3)
+    vocabulary.forget_admitted()
+    assert vocabulary.idf.tolist() == before and vocabulary.id_of("new") is None and len(vocabulary) == 3
+    vocabulary.admit(["newer"], 5)
+    assert vocabulary.id_of("newer") == 3 and vocabulary.idf[3] == inverse_document_frequency(5, 0.5)
+
+
+def test_vocabulary_pickled_has_its_admitted_terms():
+    vocabulary = small_vocabulary(most_terms=4)
+    vocabulary.admit(["new", "newer"], 3)
+    other = pickle.loads(pickle.dumps(vocabulary))
+    assert other.idf.tolist() == vocabulary.idf.tolist() and other.admitted == vocabulary.admitted
+    assert [other.id_of(term) for term in ("new", "newer", "a")] == [3, 2, 6]
 
 
 def test_vocabulary_repeated_term_is_refused():
