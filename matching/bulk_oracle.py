@@ -222,7 +222,7 @@ def _decay(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
     for term, each, place in zip(terms.tolist(), lists, places, strict=True):
         in_message = np.zeros(row.shape[0])
         in_message[place] = chunk.words.counts[each] / length[place]
-        in_collection = model.collection_count.get(term, 0) / model.total_tokens
+        in_collection = model.collection_count.get(term, 0) / model.total_tokens if model.total_tokens else 0.0
         text *= (1.0 - model.smoothing) * in_message + model.smoothing * in_collection
     alpha = float(table.alpha[at])
     relevance = alpha * (1.0 - chunk.distance(table, at, row) / chunk.max_distance) + (1.0 - alpha) * text

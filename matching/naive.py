@@ -111,7 +111,7 @@ class DecayModel(NamedTuple):
     log_base_per_s : float     ln D: by how much ln(score) falls in a second
     smoothing : float          lambda of Jelinek and Mercer, 0..1: share of the collection in a term's probability
     collection_count : mapping of term to its count in the whole collection
-    total_tokens : int         sum of all collection counts
+    total_tokens : int         sum of all collection counts; with 0 the collection's share is 0
     epoch_us : int             event time at which age counts as nothing; keeps digits of the log key
     """
 
@@ -264,7 +264,7 @@ def decay_key(subscription: Subscription, message: Message, max_distance: float,
     text = 1.0
     for term in sorted(subscription.weights):
         in_message = message.counts.get(term, 0) / length
-        in_collection = model.collection_count.get(term, 0) / model.total_tokens
+        in_collection = model.collection_count.get(term, 0) / model.total_tokens if model.total_tokens else 0.0
         text *= (1.0 - model.smoothing) * in_message + model.smoothing * in_collection
     spatial = 1.0 - distance(subscription, message) / max_distance
     relevance = subscription.alpha * spatial + (1.0 - subscription.alpha) * text

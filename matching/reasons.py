@@ -65,6 +65,7 @@ REASONS = {
     "text_too_long": f"the text is longer than {MAX_TEXT_CHARACTERS:,} characters",
     "too_many_corners": f"the polygon has more than {MAX_CORNERS:,} corners",
     "too_many_conditions": "where has more than 64 conditions, or a list of more than 1,024 values",
+    "too_many_terms": "the keywords have new words, and there is no room left for them (--most-terms)",
     "too_many_keywords": f"the keywords give more than {MAX_SUBSCRIPTION_TERMS} terms",
     "unknown_attribute": "where names an attribute that the messages do not have",
     "unknown_column": "a column's name is nearly one that subscriptions have; check the spelling, or name it otherwise",

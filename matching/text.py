@@ -286,7 +286,7 @@ class Vocabulary:
         self.admitted: list[str] = []
         self.document_frequency = _from_id(most_terms, document_frequency, np.int64)
         self.collection_count = _from_id(most_terms, collection_count, np.int64)
-        self.idf = _from_id(most_terms, idf, np.float64)
+        self.idf: Float64 = _from_id(most_terms, idf, np.float64)
         self.messages = messages
         self.total_tokens = int(np.sum(collection_count)) if total_tokens is None else total_tokens
         self.stop_terms = frozenset(stop_terms)
@@ -307,7 +307,8 @@ class Vocabulary:
     def __setstate__(self, state: tuple[list[str], Float64]) -> None:
         admitted, idf = state
         self._append(admitted)
-        self.idf[self.first_id : self.most_terms] = idf
+        if admitted:  # without room the column may be another process's
+            self.idf[self.first_id : self.most_terms] = idf
 
     @classmethod
     def of_counts(

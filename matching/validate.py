@@ -304,7 +304,8 @@ def subscription_row(
         Column name (`SUBSCRIPTION_COLUMNS`) to a value of any type; None counts as absent. Other columns are their
         owner's and mean nothing here, unless they look like a slip of the pen (`misspelt`).
     vocabulary : Vocabulary
-        Gives keywords their ids; unknown and stop terms are treated as design says for each kind.
+        Gives keywords their ids; unknown and stop terms are treated as design says for each kind. Where terms are
+        admitted later, unknown ones are: they have no id yet, and the subscription is matched once they have.
     space : Space
         World box and projection; a point outside is `outside_world`. A region may reach beyond the box.
     kinds : Kinds
@@ -522,6 +523,8 @@ def _keywords_of(keywords: Any, needs_all: bool, vocabulary: Vocabulary) -> _Fou
     terms = sorted(term_id for term_id in map(vocabulary.id_of, words) if term_id is not None)
     idf = tuple(vocabulary.idf[terms].tolist())
     unknown = len(words) - len(terms) - stopped
+    if unknown and vocabulary.most_terms:  # they are admitted with the batch, which gives them ids
+        return tuple(terms), idf, words, unknown, stopped
     if needs_all and unknown:
         return (*terms, UNKNOWN_TERM), (*idf, 0.0), words, unknown, stopped
     return (tuple(terms), idf, words, unknown, stopped) if terms else "no_known_keyword"

@@ -5,7 +5,8 @@ the log is idle it polls every few milliseconds and publishes an empty batch now
 follows.
 
 Lines were admitted before they were logged (`gateway.live.admission`) and are checked here by the same functions; a
-line that fails now is damage. Next: `spouts.cutting`, then `bolts.distribution`.
+line that fails now is damage. Both spouts know the terms that are admitted up to the record that they read. Next:
+`spouts.cutting`, then `bolts.distribution`.
 """
 
 import os
@@ -21,15 +22,14 @@ from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import ChangeList, Names, Removals, SubscriptionTable, empty
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, decode_object, subscription_row
 from matching.window import Window
 from spouts.cuts import Cuts
 from spouts.cutting import MessageSpout, Rows, Source
 from spouts.log import LogReader, Record
+from spouts.logged_words import LoggedWords
 from spouts.parsed import message_batch, messages_of, objects_of, vector_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
-from spouts.subscriptions import load_vocabulary
 from topology.core.api.component import Context, Saved, Spout, Tick
 
 #: Poll interval of an idle log; a poll takes a few microseconds, a line waits half the interval on average.
@@ -51,14 +51,14 @@ class LogSource(Source):
     last : (int, int)
         The same of the rows read last.
     unknown_words : int
-        Distinct words that the vocabulary lacks, summed over messages.
+        Distinct words of each message that were not admitted, summed.
     """
 
-    def __init__(self, log: str, vocabulary: Vocabulary, window: Window, space: Space):
+    def __init__(self, log: str, words: LoggedWords, window: Window, space: Space):
         self.unknown_words = 0
         self.last = (0, 0)
         self._reader = LogReader(log)
-        self._vocabulary = vocabulary
+        self._words = words
         self._window = window
         self._space = space
         self._next_seq = 0
@@ -75,6 +75,7 @@ class LogSource(Source):
     def go_to(self, place: tuple[int, int]) -> None:
         """Continue reading at this place."""
         self._next_seq, self._reader.offset = place
+        self._words.go_to(place[1])
 
     def skip_to(self, seq: int) -> None:
         """See `Source.skip_to`; O(bytes up to there)."""
@@ -93,6 +94,7 @@ class LogSource(Source):
             record = self._reader.read()
             if record is None:
                 return None
+            self._words.take(record, self._reader.offset)
             if record.messages:
                 self.last = place
                 return self._rows(record)
@@ -107,7 +109,7 @@ class LogSource(Source):
 
     def _rows(self, record: Record) -> Rows:
         parsed = list(messages_of(record, self._next_seq, self._space, self._reader.path))
-        vectors = [vector_of(one, self._vocabulary) for one in parsed]
+        vectors = [vector_of(one, self._words.vocabulary) for one in parsed]
         self.unknown_words += sum(vector.unknown for vector in vectors)
         messages = message_batch(parsed, vectors, self._next_seq, self._space, self._window)
         self._next_seq += len(parsed)
@@ -124,7 +126,8 @@ class LoggedMessages(MessageSpout):
     ----------
     log : path
     vocabulary : path
-        Output folder of the ETL.
+    most_terms : int
+        As in `spouts.logged_words.LoggedWords`.
     window, space
         As in `spouts.parquet.ParquetSource`.
     quarantine : Quarantine
@@ -136,6 +139,7 @@ class LoggedMessages(MessageSpout):
         self,
         log: str | os.PathLike[str],
         vocabulary: str | os.PathLike[str],
+        most_terms: int,
         window: Window,
         space: Space,
         quarantine: Quarantine = EMPTY_QUARANTINE,
@@ -143,11 +147,13 @@ class LoggedMessages(MessageSpout):
         super().__init__(window, Cuts(_MOST), poll_s=IDLE_S, quarantine=quarantine)
         self.log = os.fspath(log)
         self.vocabulary = os.fspath(vocabulary)
+        self.most_terms = most_terms
         self.space = space
         self._places: deque[tuple[int, int]] = deque()  # of records whose messages may have to be read again
 
     def open_source(self) -> LogSource:
-        return LogSource(self.log, load_vocabulary(self.vocabulary), self.cutter.window, self.space)
+        words = LoggedWords(self.log, self.vocabulary, self.most_terms)
+        return LogSource(self.log, words, self.cutter.window, self.space)
 
     def ready(self) -> bool:
         """See `Spout.ready`: the log has a record that is not published yet."""
@@ -228,6 +234,7 @@ class LoggedSubscriptions(Spout):
         self,
         log: str | os.PathLike[str],
         vocabulary: str | os.PathLike[str],
+        most_terms: int,
         space: Space,
         kinds: Kinds = KINDS,
         quarantine: Quarantine = EMPTY_QUARANTINE,
@@ -235,6 +242,7 @@ class LoggedSubscriptions(Spout):
         self.quarantine = quarantine
         self.log = os.fspath(log)
         self.vocabulary = os.fspath(vocabulary)
+        self.most_terms = most_terms
         self.space = space
         self.kinds = kinds
         self._known: dict[str, _Known] = {}
@@ -247,7 +255,7 @@ class LoggedSubscriptions(Spout):
 
     def open(self, context: Context) -> None:
         self._context = context
-        self._words = load_vocabulary(self.vocabulary)
+        self._words = LoggedWords(self.log, self.vocabulary, self.most_terms)
         self._reader = LogReader(self.log)
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
@@ -295,6 +303,7 @@ class LoggedSubscriptions(Spout):
         self._counts = dict(zip(self._counts, state["counts"].tolist(), strict=True))
         self._waiting.clear()
         self._next_seq, self._reader.offset = state["place"].tolist()
+        self._words.go_to(self._reader.offset)
         self._through, self._number = int(state["through"]), int(state["told"][0])
 
     def rewind(self, saved: Saved) -> bool:
@@ -317,6 +326,7 @@ class LoggedSubscriptions(Spout):
             record = self._reader.read()
             if record is None:
                 raise CheckpointError(f"{self.log}: ends before message {last_seq:,}, which was published from it")
+            self._words.take(record, self._reader.offset)
             # a record may be read again for its later changes: skip those emitted before the checkpoint
             self._waiting += (change for change in record.changes_from(self._next_seq) if change[0] > self._through)
             self._next_seq += record.messages
@@ -346,9 +356,11 @@ class LoggedSubscriptions(Spout):
                 end(row["unsubscribe"], at)
                 self._counts["unsubscribed"] += 1
                 continue
-            parsed = subscription_row(row["subscribe"], self._words, self.space, self.kinds)
+            parsed = subscription_row(row["subscribe"], self._words.vocabulary, self.space, self.kinds)
             if isinstance(parsed, str):
                 raise CheckpointError(f"{self.log}: an admitted subscription is refused now ({parsed}): {line!r}")
+            if parsed.unknown and self.most_terms:
+                raise CheckpointError(f"{self.log}: the new words of a subscription are not admitted: {line!r}")
             name = parsed.subscription_id
             if name in self._known and not self._known[name].ended:
                 end(name, at)

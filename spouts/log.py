@@ -3,8 +3,9 @@
 A record is a head (one line of JSON) and the lines. `last_seq` in the head is that of the batch that the lines close,
 or -1 if they close none: subscription changes alone, which belong to the next batch. So seqs, boundaries and which
 messages are dated too far `ahead` are decided once, and every reader agrees. The head has the number of bytes that
-follow and their checksum, so a torn record counts as absent. A clock mark (`gateway.live.stream_clock`) is a record of
-one line, and a message. With a time window each record has the stream time after it.
+follow and their checksum, so a torn record counts as absent. The head of a batch has the terms that are admitted with
+it, in order, so that every reader gives them the same ids and weights. A clock mark (`gateway.live.stream_clock`) is a
+record of one line, and a message. With a time window each record has the stream time after it.
 
 Written by `gateway.live.write_ahead_log`; next: `spouts.live`, which turns records into messages and changes.
 """
@@ -20,6 +21,21 @@ import xxhash
 from matching.errors import CheckpointError, InputError
 
 
+class Admitted(NamedTuple):
+    """Terms that are admitted with a batch.
+
+    terms : tuple of str    in order of admission
+    messages : int          those of the vocabulary and of the stream, before the batch: the terms are weighed by it
+    """
+
+    terms: tuple[str, ...] = ()
+    messages: int = 0
+
+
+#: Of a record without new terms.
+NONE_ADMITTED = Admitted()
+
+
 class Record(NamedTuple):
     """Lines that were logged together.
 
@@ -30,6 +46,7 @@ class Record(NamedTuple):
     time_us : int    stream time after them, with a time window, None while there is none
     mark : bool    the line is a clock mark: the stream was idle, and the clock says `time_us`
     ahead : tuple of int    which of the lines are messages dated too long after their arrival, ascending
+    admitted : Admitted    of the batch that the lines close
     """
 
     last_seq: int
@@ -39,6 +56,7 @@ class Record(NamedTuple):
     time_us: int | None = None
     mark: bool = False
     ahead: tuple[int, ...] = ()
+    admitted: Admitted = NONE_ADMITTED
 
     @property
     def messages(self) -> int:
@@ -69,6 +87,12 @@ class _Head(msgspec.Struct, omit_defaults=True):
     time_us: int | None = None
     mark: bool = False
     ahead: tuple[int, ...] = ()
+    terms: tuple[str, ...] = ()
+    messages: int = 0
+
+    @property
+    def admitted(self) -> Admitted:
+        return Admitted(self.terms, self.messages)
 
 
 _HEAD = msgspec.json.Decoder(_Head)
@@ -82,12 +106,21 @@ def encode_record(
     time_us: int | None = None,
     mark: bool = False,
     ahead: Collection[int] = (),
+    admitted: Admitted = NONE_ADMITTED,
 ) -> bytes:
     """A record as the log has it; the fields as in `Record`, lines with or without their ends."""
     data = b"".join(each.rstrip(b"\r\n") + b"\n" for each in lines)
-    checksum = xxhash.xxh3_64_hexdigest(data)
-    head = _Head(last_seq, line, tuple(changes), len(data), checksum, time_us, mark, tuple(ahead))
+    sums = len(data), _checksum(data, admitted)
+    head = _Head(last_seq, line, tuple(changes), *sums, time_us, mark, tuple(ahead), *admitted)
     return msgspec.json.encode(head) + b"\n" + data
+
+
+def _checksum(data: bytes, admitted: Admitted) -> str:
+    """Of the lines, and of the admitted terms if there are any."""
+    digest = xxhash.xxh3_64(data)
+    if admitted.terms:
+        digest.update(msgspec.json.encode(admitted))
+    return digest.hexdigest()
 
 
 class LogReader:
@@ -127,7 +160,7 @@ class LogReader:
         end = 0 if head is None else self._file.tell() + head.bytes
         if head is not None and end < os.fstat(self._file.fileno()).st_size:
             self.offset = end
-            return Record(head.last_seq, head.line, head.changes, [], head.time_us, head.mark)
+            return Record(head.last_seq, head.line, head.changes, [], head.time_us, head.mark, admitted=head.admitted)
         return self.read()
 
     def read(self) -> Record | None:
@@ -143,7 +176,7 @@ class LogReader:
             return None
         head = self._head()
         data = b"" if head is None else self._file.read(head.bytes)
-        if head is None or len(data) != head.bytes or xxhash.xxh3_64_hexdigest(data) != head.xxh3:
+        if head is None or len(data) != head.bytes or _checksum(data, head.admitted) != head.xxh3:
             if self._file.tell() < size:
                 raise CheckpointError(
                     f"{self.path}: is damaged at byte {self.offset:,}, and {size - self.offset:,} bytes follow; bring "
@@ -152,7 +185,7 @@ class LogReader:
             return None
         self.offset = self._file.tell()
         lines = data.split(b"\n")[:-1]
-        return Record(head.last_seq, head.line, head.changes, lines, head.time_us, head.mark, head.ahead)
+        return Record(head.last_seq, head.line, head.changes, lines, head.time_us, head.mark, head.ahead, head.admitted)
 
     def _head(self) -> _Head | None:
         self._file.seek(self.offset)

@@ -53,10 +53,14 @@ def messages_of(record: Record, first_seq: int, space: Space, log: os.PathLike[s
         yield parsed._replace(ahead=ahead)
 
 
-def vector_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> TermVector:
-    """Terms and weights of a message; none for a deletion or one dated too far ahead."""
-    none = parsed.op == 1 or parsed.ahead
-    return vocabulary.unit_vector({} if none else vocabulary.count_terms(parsed.text))
+def counts_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> Mapping[str, int]:
+    """How often a message has each term; none for a deletion or one dated too far ahead."""
+    return {} if parsed.op == 1 or parsed.ahead else vocabulary.count_terms(parsed.text)
+
+
+def vector_of(parsed: ParsedMessage, vocabulary: Vocabulary, first_id: int = 0) -> TermVector:
+    """Terms and weights of a message, of terms from `first_id` on (`Vocabulary.unit_vector`)."""
+    return vocabulary.unit_vector(counts_of(parsed, vocabulary), first_id)
 
 
 def objects_of(parsed: Sequence[ParsedMessage]) -> Objects:

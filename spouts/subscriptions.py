@@ -196,8 +196,10 @@ def _attributes_of(manifest: dict[str, Any]) -> AttributeSchema:
     return AttributeSchema(Attribute(one["name"], one["name"], TYPES.index(one["type"])) for one in named)
 
 
-def load_vocabulary(directory: str | os.PathLike[str]) -> Vocabulary:
+def load_vocabulary(directory: str | os.PathLike[str], most_terms: int = 0) -> Vocabulary:
     """The vocabulary of an ETL output directory, with what its manifest says about stop terms, stems and accents.
+
+    `most_terms` may be admitted later.
 
     Raises
     ------
@@ -225,6 +227,7 @@ def load_vocabulary(directory: str | os.PathLike[str]) -> Vocabulary:
             stem_language=options.get("stem_language", ""),
             folds_accents=options.get("fold_accents", False),
             attributes=_attributes_of(manifest),
+            most_terms=most_terms,
         )
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise InputError(

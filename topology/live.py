@@ -21,7 +21,7 @@ from topology.core.failures import ComponentFailed
 from topology.core.metrics import Snapshot
 from topology.folder import CHECKPOINTS, FAILED, INTERRUPTED, RUNNING, RunFolder, now_text
 from topology.running import behind, execute, find_poison, go_back, note_rejects, without
-from topology.settings import RunConfig
+from topology.settings import LiveConfig, RunConfig
 from topology.summary import began_with, summarise
 from topology.wiring import build_live_plan
 
@@ -31,7 +31,7 @@ class LiveRun:
 
     Parameters
     ----------
-    config : RunConfig
+    config : LiveConfig
         See `topology.wiring.build_live_plan`. Without checkpoints the stream cannot be resumed.
     folder : RunFolder
     log, listener : str
@@ -56,7 +56,7 @@ class LiveRun:
 
     def __init__(
         self,
-        config: RunConfig,
+        config: LiveConfig,
         folder: RunFolder,
         log: str,
         listener: str,
@@ -157,6 +157,7 @@ class LiveRun:
         manifest = self._newest()
 
         def build(config: RunConfig, quarantine: Quarantine) -> Plan:
+            assert isinstance(config, LiveConfig), "it is a copy of this stream's"
             return build_live_plan(config, self._log, None, quarantine)
 
         poison = find_poison(self._config, build, self._quarantine, self._store, manifest, failed)

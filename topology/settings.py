@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator
 from pydantic_settings import (
@@ -43,6 +43,8 @@ CREDITS = 4
 #: Batches in flight of a live stream, where a batch grows while no credit is left: more of them only wait in queues
 #: (`benchmarks.latency`), and with one a process would be idle.
 LIVE_CREDITS = 2
+#: Terms that a live stream may admit, and the largest number that a user may give: ids stay below 2**31.
+MOST_TERMS, MOST_TERMS_LIMIT = 1_000_000, 100_000_000
 
 Tasks = Annotated[int, Field(ge=1, le=MAX_TASKS)]
 
@@ -247,6 +249,18 @@ class RunConfig(BaseSettings):
         return self.model_dump(mode="json")
 
 
+class LiveConfig(RunConfig):
+    """The settings of `skyray live`."""
+
+    most_terms: int = Field(
+        default=MOST_TERMS,
+        ge=0,
+        le=MOST_TERMS_LIMIT,
+        description="new words that are admitted at most, a tenth of them for subscriptions alone; beyond it those of "
+        "messages are left out, and subscriptions that have some are refused; 0: none is admitted",
+    )
+
+
 def load_config(options: Mapping[str, Any], file: Path | None = None) -> RunConfig:
     """Put the settings together from command line, environment, file and defaults.
 
@@ -263,7 +277,7 @@ def load_config(options: Mapping[str, Any], file: Path | None = None) -> RunConf
         For a missing or unreadable file, an unknown key, a value that does not fit, a required one that is missing;
         the message names the setting and where it was set.
     """
-    return _build(*collect(options, file))
+    return _build(*collect(options, file), RunConfig)
 
 
 #: Settings that may change when a run is resumed: no result depends on them.
@@ -301,7 +315,7 @@ def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
         )
     if given.get("executor") == "local":  # one process: no load to rebalance
         given.setdefault("rebalance", False)
-    return _build({**before, **given}, dict.fromkeys(given, "command line"))
+    return _build({**before, **given}, dict.fromkeys(given, "command line"), RunConfig)
 
 
 #: Settings that a live stream does not take, or names otherwise.
@@ -313,7 +327,7 @@ NOT_LIVE = frozenset(
 )
 
 
-def live_config(options: Mapping[str, Any], vocabulary: Path, out: Path, **more: Any) -> RunConfig:
+def live_config(options: Mapping[str, Any], vocabulary: Path, out: Path, **more: Any) -> LiveConfig:
     """The settings of a live stream: those that are given, and defaults; neither environment nor file is read.
 
     Parameters
@@ -331,7 +345,7 @@ def live_config(options: Mapping[str, Any], vocabulary: Path, out: Path, **more:
     """
     given = {name: value for name, value in options.items() if value is not None}
     fixed = {"messages": vocabulary, "subscriptions": (out / "subscriptions.jsonl",), "out": out}
-    return _build({**given, **fixed, **more}, dict.fromkeys(given, "command line"))
+    return _build({**given, **fixed, **more}, dict.fromkeys(given, "command line"), LiveConfig)
 
 
 def collect(options: Mapping[str, Any], file: Path | None = None) -> tuple[dict[str, Any], dict[str, str]]:
@@ -367,7 +381,7 @@ def show_config(options: Mapping[str, Any], file: Path | None = None) -> list[di
     values, origins = collect(options, file)
     stand_ins = {"messages": Path("."), "subscriptions": (Path("."),), "out": Path(".")}
     missing = stand_ins.keys() - values.keys()
-    shown = _build({**stand_ins, **values}, origins).as_json()
+    shown = _build({**stand_ins, **values}, origins, RunConfig).as_json()
     return [
         {
             "setting": name,
@@ -379,9 +393,12 @@ def show_config(options: Mapping[str, Any], file: Path | None = None) -> list[di
     ]
 
 
-def _build(values: dict[str, Any], origins: dict[str, str]) -> RunConfig:
+_Config = TypeVar("_Config", bound=RunConfig)
+
+
+def _build(values: dict[str, Any], origins: dict[str, str], model: type[_Config]) -> _Config:
     try:
-        config = RunConfig(**values)
+        config = model(**values)
     except ValidationError as error:
         raise ConfigError(_explain(error, origins)) from None
     config._origins.update(origins)

@@ -50,7 +50,7 @@ from topology.core.api.component import Bolt, Spout
 from topology.core.api.grouping import ALL, DIRECT
 from topology.core.api.plan import Plan
 from topology.engines import kinds_with
-from topology.settings import CREDITS, LIVE_CREDITS, RunConfig
+from topology.settings import CREDITS, LIVE_CREDITS, LiveConfig, RunConfig
 
 #: Small batches in flight, where settings give no number: at most, and how many messages they have together.
 _MOST_CREDITS, _IN_FLIGHT = 32, 1_000
@@ -350,15 +350,15 @@ def build_plan(config: RunConfig, quarantine: Quarantine = EMPTY_QUARANTINE, kin
 
 
 def build_live_plan(
-    config: RunConfig, log: str, listener: str | None, quarantine: Quarantine = EMPTY_QUARANTINE
+    config: LiveConfig, log: str, listener: str | None, quarantine: Quarantine = EMPTY_QUARANTINE
 ) -> Plan:
     """The topology over a write-ahead log, which publishes updates at once.
 
     Parameters
     ----------
-    config : RunConfig
-        Its `messages` are the ETL's folder with words and world; a router that needs a sample of messages takes
-        these. Its `subscriptions` are not read.
+    config : LiveConfig
+        Its `messages` are the ETL's folder with words and world, or an empty one; a router that needs a sample of
+        messages takes these. Its `subscriptions` are not read.
     log : str
         Path (`spouts.log`).
     listener : str or None
@@ -370,12 +370,13 @@ def build_live_plan(
     ConfigError, InputError, TopologyError
         As `build_plan`.
     """
-    space, window, vocabulary = space_of(config), Window.parse(config.window), load_vocabulary(config.messages)
+    space, window = space_of(config), Window.parse(config.window)
+    vocabulary = load_vocabulary(config.messages, config.most_terms)
     router = router_of(config, space, vocabulary=vocabulary)
     check_rebalance(config, router)
-    words = str(config.messages.absolute())
-    messages = LoggedMessages(log, words, window, space, quarantine)
-    subscriptions = LoggedSubscriptions(log, words, space, quarantine=quarantine)
+    words = str(config.messages.absolute()), config.most_terms
+    messages = LoggedMessages(log, *words, window, space, quarantine)
+    subscriptions = LoggedSubscriptions(log, *words, space, quarantine=quarantine)
     credits = config.credits or LIVE_CREDITS
     return _wired(config, messages, subscriptions, router, space, vocabulary, KINDS, credits, listener=listener)
 

@@ -20,7 +20,7 @@ import typer
 from gateway.commands.run import GROUPS
 from gateway.shell.options import Command, Late, example, of_model, of_signature
 from gateway.shell.terminal import Terminal, as_json, cell, shown, writing_to
-from matching.errors import ConfigError, EngineError
+from matching.errors import EngineError
 from topology.folder import FINISHED, INTERRUPTED
 
 app = typer.Typer()
@@ -30,9 +30,14 @@ _COLUMN = "_column"
 
 
 def _settings() -> Iterator[Parameter]:
-    from topology.settings import NOT_LIVE, RunConfig
+    from topology.settings import NOT_LIVE, LiveConfig
 
-    more = of_model(RunConfig, GROUPS, engine=". {engines}", window_index=". {windows}")
+    more = of_model(
+        LiveConfig,
+        {**GROUPS, "Input": (*GROUPS["Input"], "most_terms")},
+        engine=". {engines}",
+        window_index=". {windows}",
+    )
     return (parameter for parameter in more if parameter.name not in NOT_LIVE)
 
 
@@ -55,7 +60,9 @@ def live(
     vocabulary: Annotated[
         Path | None,
         typer.Option(
-            help="Output folder of `skyray etl`: its words, weights and world. Needed.", rich_help_panel="Input"
+            help="Output folder of `skyray etl`, whose words, weights and world the stream starts with; by default it "
+            "starts without words, and its world is the earth.",
+            rich_help_panel="Input",
         ),
     ] = None,
     subscriptions: Annotated[
@@ -108,19 +115,19 @@ def live(
 
     A line is a message (text, lon, lat, and if need be id and time), {"subscribe": {...}} or {"unsubscribe": "id"}. A
     change takes effect at its place in the stream. A bad line is refused with its reason; the others are matched. Words
-    that the vocabulary lacks are left out. With --out no accepted line is lost by a crash, and {"durable": {"line": N}}
-    is the last one on disk; without --out nothing is kept. With --status nothing is read or matched.
+    that are new get a weight when they first come, and keep it. With --out no accepted line is lost by a crash, and
+    {"durable": {"line": N}} is the last one on disk; without --out nothing is kept. With --status nothing is read or
+    matched.
     """
     if status is not None:
         return _print_status(status, json)
-    if vocabulary is None:
-        raise ConfigError("--vocabulary: name the output folder of `skyray etl` whose words messages are matched by")
     from gateway.live.admission import Admission
     from gateway.live.in_flight import InFlight
     from gateway.live.mapping import ColumnMapping
     from gateway.live.pipe import Pipe, to_standard_output
     from gateway.live.recording import record
     from gateway.live.update_listener import Listener
+    from gateway.live.vocabulary_files import empty_start
     from gateway.live.write_ahead_log import WriteAheadLog, settings_of
     from gateway.shell.interrupts import draining
     from matching.window import Window
@@ -137,12 +144,13 @@ def live(
         # without --out nothing can be resumed: a failure ends the run
         passing = {} if out is not None else {"checkpoint_every": 0.0, "sink": "count"}
         mapping = ColumnMapping({name.removesuffix(_COLUMN): column for name, column in columns.items()})
-        config = live_config(settings | {"executor": executor}, vocabulary, folder, **passing)
+        start = vocabulary or empty_start(folder)
+        config = live_config(settings | {"executor": executor}, start, folder, **passing)
         starting = stack.enter_context(ExitStack())
         step = starting.enter_context(terminal.steps("skyray live"))
         step("loading words and subscriptions")
         admission = Admission(
-            load_vocabulary(vocabulary),
+            load_vocabulary(start, config.most_terms),
             space_of(config),
             Window.parse(config.window),
             unplaceable=unplaceable(config.router),
@@ -297,7 +305,7 @@ def _in_words(figures: dict[str, Any]) -> str:
     if figures["set_aside"]:
         parts.append(f"set aside where times matter: {cell(figures['set_aside'])}")
     if figures["unknown_words"]:
-        parts.append(f"{figures['unknown_words']:,} words that the vocabulary lacks")
+        parts.append(f"{figures['unknown_words']:,} new words that were not admitted")
     if figures["p50_ms"] is not None:
         parts.append(f"line in to line out p50 {figures['p50_ms']:,} ms, p99 {figures['p99_ms']:,} ms")
     if "digest" in figures:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gateway.live.new_terms import NewTerms
 from matching.errors import InputError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
@@ -18,7 +19,7 @@ from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, decode_object, misspelt, subscription_row
 from matching.window import Window
-from spouts.parsed import parse_message
+from spouts.parsed import counts_of, parse_message
 from topology.settings import MAX_AHEAD_S
 
 
@@ -35,6 +36,7 @@ class Admission:
     Parameters
     ----------
     vocabulary : Vocabulary
+        New terms of accepted rows are taken into the open batch, and admitted with it, up to its `most_terms`.
     space : Space
     window : Window
     kinds : Kinds
@@ -48,6 +50,7 @@ class Admission:
 
     Attributes
     ----------
+    new_terms : NewTerms
     rejected : Counter
         Refused messages by reason.
     set_aside : Counter
@@ -66,6 +69,7 @@ class Admission:
         now: Callable[[], float] = time.time,
     ):
         self.vocabulary = vocabulary
+        self.new_terms = NewTerms(vocabulary)
         self.space = space
         self.window = window
         self.kinds = kinds
@@ -83,12 +87,15 @@ class Admission:
         parsed = parse_message(row, self.space)
         if isinstance(parsed, str):
             self.rejected[parsed] += 1
-        elif self._needs_times():
+            return parsed
+        if self._needs_times():
             if parsed.event_time_us is None:
                 self.set_aside["no_time"] += 1
             elif parsed.event_time_us > (self._now() + self._max_ahead_s) * 1e6:
                 self.set_aside["ahead"] += 1
                 parsed = parsed._replace(ahead=True)
+        if self.vocabulary.most_terms:
+            self.new_terms.of_message(counts_of(parsed, self.vocabulary))
         return parsed
 
     def subscribe(self, row: Mapping[str, Any]) -> ParsedSubscription:
@@ -113,6 +120,8 @@ class Admission:
             raise InputError("kind_without_engine", f"subscription {name!r}: no engine matches its kind")
         if why := self._unplaceable(row):
             raise InputError("not_placeable", f"subscription {name!r} {why}")
+        if not self.new_terms.of_subscription(parsed.words):
+            raise InputError("too_many_terms", f"subscription {name!r}: {explain('too_many_terms', self.kinds)}")
         self._forget(name)
         self._kind_of[name] = parsed.kind
         self._fading += self.kinds[parsed.kind].fades

@@ -22,7 +22,7 @@ from gateway.runs.explaining import RIVALS, answer_of
 from gateway.runs.match_rules import Scene, judge
 from gateway.runs.reader import Row, Subscriber, subscriber
 from gateway.shell.suggesting import refuse_unknown
-from matching.errors import InputError
+from matching.errors import ConfigError, InputError
 from matching.half_life import HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -34,21 +34,20 @@ from matching.model import (
     ResultBatch,
     SubscriptionTable,
     UpdateBatch,
-    concatenate,
     empty,
     take_rows,
 )
 from matching.naive import DecayModel, Extras, Message, Subscription, messages_of, subscriptions_of
 from matching.space import Space
 from matching.text import TermVector, Vocabulary
-from matching.validate import ParsedMessage, ParsedSubscription, build_table
+from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.parquet import read_manifest
 from spouts.parsed import message_batch, objects_of, vector_of
 from spouts.subscriptions import load_vocabulary
 from spouts.versions import Versions
 from topology.engines import kinds_with
-from topology.settings import MAX_AHEAD_S
+from topology.settings import MAX_AHEAD_S, MOST_TERMS, MOST_TERMS_LIMIT
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Messages that are kept before those outside the window and all results are dropped.
@@ -56,10 +55,11 @@ _KEPT = 10_000
 
 
 class _StoredMessage(NamedTuple):
-    """A message that was published; `life` as in `MessageBatch`."""
+    """A message that was published; `life` as in `MessageBatch`, `first_id` as of its batch, as in `vector_of`."""
 
     parsed: ParsedMessage
     life: int
+    first_id: int
 
 
 class _Subscribed(NamedTuple):
@@ -69,14 +69,23 @@ class _Subscribed(NamedTuple):
     parsed: ParsedSubscription
 
 
+class _Added(NamedTuple):
+    """A subscription that begins with the next batch, at this seq; `row` has its columns."""
+
+    number: int
+    row: Mapping[str, Any]
+    parsed: ParsedSubscription
+    at: int
+
+
 class Engine:
     """Subscriptions of any kinds over one stream, in this process.
 
     Parameters
     ----------
-    vocabulary : path or iterable of str
+    vocabulary : path or iterable of str, optional
         Output folder of the ETL, whose terms and weights are used; or sample texts, of which a vocabulary is built.
-        Unknown words are left out of messages and counted.
+        By default it is empty. New words of messages and subscriptions are admitted with the next batch.
     window : str
         `count:N` messages or `time:SECONDS` (also `time:90s`, `time:5m`, `time:1h`, `time:2d`).
     world : str, optional
@@ -90,6 +99,9 @@ class Engine:
         it keeps its seq and matches nothing.
     clock : callable
         Seconds since 1970, for `max_ahead`.
+    most_terms : int
+        New words that are admitted at most, a tenth of them for subscriptions alone. Beyond it those of messages are
+        left out and counted, and subscriptions that have some are refused (`too_many_terms`); 0: none is admitted.
     engines, window_indexes : mapping of kind to name, optional
         No result depends on them.
     kinds : Kinds
@@ -102,7 +114,7 @@ class Engine:
         Messages accepted while the window is by time or a score fades that have no time (`no_time`: they reach kinds
         that need none) or are dated too far ahead (`ahead`: they reach none).
     unknown_words : int
-        Distinct words of each message that the vocabulary lacks, summed.
+        Distinct words of each message that were not admitted, summed.
 
     Raises
     ------
@@ -117,7 +129,7 @@ class Engine:
 
     def __init__(
         self,
-        vocabulary: str | os.PathLike[str] | Iterable[str],
+        vocabulary: str | os.PathLike[str] | Iterable[str] = (),
         window: str = "count:20000",
         *,
         world: str | None = None,
@@ -127,18 +139,22 @@ class Engine:
         engines: Mapping[str, str] | None = None,
         window_indexes: Mapping[str, str] | None = None,
         max_ahead: float = MAX_AHEAD_S,
+        most_terms: int = MOST_TERMS,
         clock: Callable[[], float] = time.time,
         kinds: Kinds = KINDS,
         **unknown: Any,
     ):
         refuse_unknown("skyray.Engine", unknown, [*inspect.signature(Engine).parameters][:-1])
         extent = None
+        if not isinstance(most_terms, int) or not 0 <= most_terms <= MOST_TERMS_LIMIT:
+            raise ConfigError(f"most_terms {most_terms!r}: give a whole number from 0 to {MOST_TERMS_LIMIT:,}")
         if isinstance(vocabulary, str | os.PathLike):
-            self.vocabulary = load_vocabulary(vocabulary)
+            self.vocabulary = load_vocabulary(vocabulary, most_terms)
             extent = (read_manifest(vocabulary) or {}).get("extent")
         else:
             empty_words = Vocabulary([], [], [], [], 0)
-            self.vocabulary = Vocabulary.of_counts(empty_words.count_terms(text) for text in vocabulary)
+            counts = map(empty_words.count_terms, vocabulary)
+            self.vocabulary = Vocabulary.of_counts(counts, most_terms=most_terms)
         self.kinds = kinds = kinds_with(kinds, engines, window_indexes)
         self.window = Window.parse(window)
         self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection)
@@ -151,7 +167,7 @@ class Engine:
         self.rejected = self._admission.rejected
         self.set_aside = self._admission.set_aside
         self.unknown_words = 0
-        self._added: list[SubscriptionTable] = []
+        self._added: list[_Added] = []
         self._removed: list[tuple[int, int, int]] = []  # number, code of the kind, seq from which it is gone
         self._subscribed: dict[str, _Subscribed] = {}
         self._owners: dict[int, Subscriber] = {}  # by number, until the updates of its end are returned
@@ -196,7 +212,7 @@ class Engine:
             self._end(name)
         number, self._next_number = self._next_number, self._next_number + 1
         at = self._boundary.last_seq + 1
-        self._added.append(build_table([parsed], [number], [at]))
+        self._added.append(_Added(number, row, parsed, at))
         self._subscribed[name] = _Subscribed(number, parsed)
         self._owners[number] = subscriber(row, parsed, self.kinds)._replace(at=at)
         return name
@@ -237,23 +253,24 @@ class Engine:
         return self._rows_of(self._match([parsed for parsed in judged if isinstance(parsed, ParsedMessage)]))
 
     def _match(self, taken: Sequence[ParsedMessage]) -> UpdateBatch:
-        """Match messages as one batch."""
+        """Match messages as one batch, with which new terms are admitted."""
         first = self._boundary.last_seq + 1
+        self._admission.new_terms.admit(first)
         batch = message_batch(taken, [self._vector(parsed) for parsed in taken], first, self.space, self.window)
         self._clock = stream_time(batch.life, self._clock)
         last = first + len(taken) - 1
         boundary = Boundary(self._boundary.number + 1, first, last, self.window.floor(last, self._clock))
         for seq, (parsed, life) in enumerate(zip(taken, batch.life.tolist(), strict=True), start=first):
-            self._messages_by_seq[seq] = _StoredMessage(parsed, life)
+            self._messages_by_seq[seq] = _StoredMessage(parsed, life, self.vocabulary.first_id)
             self._note_version(seq, parsed)
         self._versions.feed(batch, objects_of(taken))
-        added = concatenate([empty(SubscriptionTable), *self._added])
+        added = self._added_table()
         removed = Removals(
             np.array([number for number, _, _ in self._removed], np.int64),
             np.array([kind for _, kind, _ in self._removed], np.int8),
             np.array([at for _, _, at in self._removed], np.int64),
         )
-        self._added, self._removed = [], []
+        self._removed = []
         output = self._local.process(boundary, batch, added, removed, self._versions.pop_ended(boundary))
         self._boundary = boundary
         self._ended = removed.number
@@ -284,7 +301,7 @@ class Engine:
             if owner is not None and subscription_id in (None, owner.subscription_id):
                 parsed = self._messages_by_seq[seq].parsed
                 if seq not in terms:
-                    terms[seq] = frozenset(vector_of(parsed, self.vocabulary).terms.tolist())
+                    terms[seq] = frozenset(self._vector_of(seq).terms.tolist())
                 row = {"subscription_id": owner.subscription_id, "rank": rank, **self._of(seq), "score": score}
                 row["text_score"] = None if np.isnan(text) else text
                 row["words"] = [word for word in owner.words if self.vocabulary.id_of(word) in terms[seq]]
@@ -369,7 +386,7 @@ class Engine:
     def _message(self, seq: int) -> Message:
         """A message as the oracle has it."""
         parsed = self._messages_by_seq[seq].parsed
-        batch = message_batch([parsed], [vector_of(parsed, self.vocabulary)], seq, self.space, self.window)
+        batch = message_batch([parsed], [self._vector_of(seq)], seq, self.space, self.window)
         extras = Extras(batch.event_time_us.tolist(), batch.counts.tolist(), [parsed.object_id], [parsed.op])
         return next(messages_of(batch, extras))
 
@@ -385,6 +402,28 @@ class Engine:
         return DecayModel(
             fading.log_base_per_s, fading.smoothing, counts, self.vocabulary.total_tokens, fading.epoch_us
         )
+
+    def _vector_of(self, seq: int) -> TermVector:
+        """The vector of a message that is kept, as of its batch."""
+        stored = self._messages_by_seq[seq]
+        return vector_of(stored.parsed, self.vocabulary, stored.first_id)
+
+    def _added_table(self) -> SubscriptionTable:
+        """The subscriptions since the last batch; those with new terms are parsed again, now that these have ids."""
+        added, self._added = [self._with_ids(one) for one in self._added], []
+        if not added:
+            return empty(SubscriptionTable)
+        return build_table([one.parsed for one in added], [one.number for one in added], [one.at for one in added])
+
+    def _with_ids(self, added: _Added) -> _Added:
+        if not added.parsed.unknown or not self.vocabulary.most_terms:
+            return added
+        parsed = subscription_row(added.row, self.vocabulary, self.space, self.kinds)
+        assert isinstance(parsed, ParsedSubscription), "it was accepted"
+        name = parsed.subscription_id
+        if name in self._subscribed and self._subscribed[name].number == added.number:
+            self._subscribed[name] = _Subscribed(added.number, parsed)
+        return added._replace(parsed=parsed)
 
     def _vector(self, parsed: ParsedMessage) -> TermVector:
         vector = vector_of(parsed, self.vocabulary)

@@ -14,17 +14,17 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from gateway.live.admission import Admission
-from gateway.live.write_ahead_log import WriteAheadLog
+from gateway.live.vocabulary_files import write_table, write_vocabulary
+from gateway.live.write_ahead_log import EMPTY_START, WriteAheadLog
 from gateway.shell.terminal import writing_to
+from matching.text import Vocabulary
 from matching.validate import ParsedMessage
 from spark_etl.schemas import FORMAT_VERSION, MESSAGE_SCHEMA
 from spouts.columns import AHEAD
 from spouts.log import read_records
 from spouts.parsed import messages_of, vector_of
-from topology.core.checkpoint.storage import LocalDisk, written
 
 BOUNDARIES = "boundaries.parquet"
 #: Messages converted to columns at a time.
@@ -39,24 +39,27 @@ def record(wal: WriteAheadLog, admission: Admission, state: str, summary: Mappin
         messages = _write_inputs(wal, admission)
         ends = {"batch": np.arange(len(wal.ends)), "last_seq": np.array(wal.ends, np.int64)}
         by_clock = pa.array([wal.marks.get(last_seq) for last_seq in wal.ends], pa.int64())
-        _write(wal.folder, BOUNDARIES, pa.table({**ends, "clock_us": by_clock}))
+        write_table(wal.folder, BOUNDARIES, pa.table({**ends, "clock_us": by_clock}))
         wal.run.write_report(state, {**summary, **_facts(wal, admission, messages)})
 
 
 def _write_inputs(wal: WriteAheadLog, admission: Admission) -> int:
     """Write `etl/` and `subscriptions.jsonl`; returns the number of messages."""
-    etl, source = wal.folder / "etl", Path(wal.settings["vocabulary"])
+    etl, source = wal.folder / "etl", Path(wal.settings["vocabulary"] or wal.folder / EMPTY_START)
+    vocabulary = admission.vocabulary
+    first_id = vocabulary.most_terms  # lowest id of a term that was known as of a record
     shutil.rmtree(etl, ignore_errors=True)
     (etl / "messages").mkdir(parents=True)
-    shutil.copy(source / "vocabulary.parquet", etl)
+    write_vocabulary(etl, vocabulary)
     seq, chunk, part = 0, [], 0
     with open(wal.folder / "subscriptions.jsonl", "wb") as changes:
         for taken, _, _ in read_records(wal.log):
+            first_id -= len(taken.admitted.terms)
             for at, line in taken.changes_from(seq):
                 row = msgspec.json.decode(line)
                 changes.write(msgspec.json.encode(row.get("subscribe", row) | {"at": at}) + b"\n")
             for parsed in messages_of(taken, seq, admission.space, wal.log):
-                chunk.append({"seq": seq, **_columns_of(parsed, admission)})
+                chunk.append({"seq": seq, **_columns_of(parsed, vocabulary, first_id)})
                 seq += 1
             if len(chunk) >= _CHUNK:
                 part, chunk = _write_messages(etl, chunk, part), []
@@ -72,22 +75,18 @@ def _write_inputs(wal: WriteAheadLog, admission: Admission) -> int:
     return seq
 
 
-def _columns_of(parsed: ParsedMessage, admission: Admission) -> dict[str, Any]:
-    """A message as the columns of `_SCHEMA`, but for its seq."""
-    vector = vector_of(parsed, admission.vocabulary)
+def _columns_of(parsed: ParsedMessage, vocabulary: Vocabulary, first_id: int) -> dict[str, Any]:
+    """A message as the columns of `_SCHEMA`, but for its seq; its terms are those that were known with its batch."""
+    vector = vector_of(parsed, vocabulary, first_id)
+    vector = vector._replace(terms=vector.terms - vocabulary.first_id)  # in the file ids begin with 0
     own = ("message_id", "text", "object_id", "op", "lon", "lat", "west", "south", "east", "north", "ahead")
     weighed = {name: getattr(vector, name).tolist() for name in ("terms", "counts", "weights")}
     return {**{name: getattr(parsed, name) for name in own}, **weighed, "event_time": parsed.event_time_us}
 
 
 def _write_messages(etl: Path, rows: list[dict[str, Any]], part: int) -> int:
-    _write(etl / "messages", f"part-{part:05d}.parquet", pa.Table.from_pylist(rows, _SCHEMA))
+    write_table(etl / "messages", f"part-{part:05d}.parquet", pa.Table.from_pylist(rows, _SCHEMA))
     return part + 1
-
-
-def _write(folder: Path, name: str, table: pa.Table) -> None:
-    with written(LocalDisk(folder), name, f".{name}.tmp") as file:
-        pq.write_table(table, file, compression="zstd")
 
 
 def _facts(wal: WriteAheadLog, admission: Admission, messages: int) -> dict[str, Any]:

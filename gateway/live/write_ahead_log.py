@@ -3,12 +3,14 @@
 A folder has
 
     journal/log            accepted lines, batch by batch (`spouts.log`), forced to disk before the spout reads them
+    journal/start/         the empty vocabulary that a stream without another starts with
     updates/, checkpoints/ as of any run with checkpoints
     etl/, subscriptions.jsonl, boundaries.parquet, results.parquet, run.json
                            at the end: as a run over files leaves them, for `skyray verify` and `show`
 
-Answers depend on lines and batches only. To resume, the log is scanned for active subscriptions, and matching continues
-from the last checkpoint. Used by `gateway.commands.live`; read on in `gateway.live.recording` for the end of a stream.
+Answers depend on lines, batches and admitted terms only. To resume, the log is scanned for these terms and for active
+subscriptions, and matching continues from the last checkpoint. Used by `gateway.commands.live`; read on in
+`gateway.live.recording` for the end of a stream.
 """
 
 import os
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.live.admission import Admission, Refused
+from gateway.live.new_terms import NewTerms
 from gateway.live.pipe import Taken
 from gateway.live.stream_clock import StreamClock
 from gateway.live.update_listener import MessageText
@@ -27,13 +30,15 @@ from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
 from matching.validate import ParsedMessage, decode_object
 from matching.window import NO_FLOOR, Window
-from spouts.log import LogReader, encode_record, read_records
+from spouts.log import NONE_ADMITTED, Admitted, LogReader, encode_record, read_records
 from spouts.parsed import parse_message
 from topology.folder import RunFolder, checksum
-from topology.settings import RunConfig
+from topology.settings import LiveConfig
 
 #: Where the log is in the folder.
 LOG = Path("journal", "log")
+#: Where the words of a stream are that starts without any.
+EMPTY_START = Path("journal", "start")
 #: Messages whose texts are kept in memory; older ones are read from the log.
 _RECENT = 50_000
 
@@ -85,6 +90,7 @@ class WriteAheadLog:
         self._durable = durable
         self._file: Any = None
         self._reader: LogReader | None = None
+        self._new_terms: NewTerms | None = None
         self._offsets = array("q")
         self._size_bytes = 0
         self._recent: dict[int, MessageText] = {}
@@ -107,6 +113,7 @@ class WriteAheadLog:
         report = self.run.report() if begun else {}
         if begun:
             before = report.get("live") or {}
+            before.setdefault("most_terms", 0)  # earlier releases admitted none
             changed = [name for name in self.settings if before.get(name) != self.settings[name]]
             if changed:
                 raise ConfigError(
@@ -118,7 +125,8 @@ class WriteAheadLog:
         return report
 
     def recover(self, admission: Admission) -> None:
-        """Replay the log's changes of subscriptions into `admission`, and open the log to append. O(its bytes)."""
+        """Replay the log's changes and admitted terms into `admission`, and open the log to append. O(its bytes)."""
+        self._new_terms = admission.new_terms
         size, time_us, newest_us = 0, NO_FLOOR, NO_FLOOR
         if self.log.exists():
             for record, offset, end in read_records(self.log):
@@ -126,6 +134,7 @@ class WriteAheadLog:
                     refused = admission.line(line)
                     if isinstance(refused, Refused):
                         raise CheckpointError(f"{self.log}: a change that was accepted is refused now: {refused.what}")
+                admission.new_terms.resume(record)
                 self._note(offset, record.last_seq)
                 self.line, size = record.line, end
                 if record.time_us is not None:
@@ -162,7 +171,9 @@ class WriteAheadLog:
             if one.message is not None and not one.message.ahead:
                 self._clock.take(one.message.event_time_us, one.line.came_s)
         lines = [one.line.data for one in taken]
-        self._append(encode_record(lines, changes, self.line, last_seq, self._time_us(), ahead=ahead), last_seq)
+        admitted = self._admit() if messages else NONE_ADMITTED
+        times = {"time_us": self._time_us(), "ahead": ahead}
+        self._append(encode_record(lines, changes, self.line, last_seq, **times, admitted=admitted), last_seq)
 
     def due(self, now_s: float) -> int | None:
         """See `gateway.live.pipe.Keeper`."""
@@ -171,8 +182,14 @@ class WriteAheadLog:
     def mark(self, time_us: int, now_s: float) -> None:
         """See `gateway.live.pipe.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
         self._clock.mark(time_us, now_s)
-        self.marks[self.next_seq] = time_us
-        self._append(encode_record([b""], (), self.line, self.next_seq, time_us, mark=True), self.next_seq)
+        admitted, last_seq = self._admit(), self.next_seq
+        self.marks[last_seq] = time_us
+        self._append(encode_record([b""], (), self.line, last_seq, time_us, mark=True, admitted=admitted), last_seq)
+
+    def _admit(self) -> Admitted:
+        """Admit the new terms of the open batch."""
+        assert self._new_terms is not None, "recover() comes first"
+        return self._new_terms.admit(self.next_seq - len(self.marks))
 
     def _time_us(self) -> int | None:
         return None if self._clock.time_us == NO_FLOOR else self._clock.time_us
@@ -243,14 +260,16 @@ def has_begun(folder: Path) -> bool:
     return False
 
 
-def settings_of(config: RunConfig, named: Mapping[str, str] | None = None) -> dict[str, Any]:
+def settings_of(config: LiveConfig, named: Mapping[str, str] | None = None) -> dict[str, Any]:
     """What answers depend on besides the lines; `named` columns as of `gateway.live.mapping`.
+
+    `vocabulary` is None for an empty start.
 
     Raises InputError if the ETL has not written the folder.
     """
     sums = {name: checksum(config.messages / name) for name in ("vocabulary.parquet", "manifest.json")}
-    fixed = ("window", "world", "projection", "decay_half_life", "decay_smoothing")
-    folder = str(config.messages.resolve())
+    fixed = ("window", "world", "projection", "decay_half_life", "decay_smoothing", "most_terms")
+    folder = None if config.messages == config.out / EMPTY_START else str(config.messages.resolve())
     return {"vocabulary": folder, "checksums": sums, "mapping": dict(named) if named else None} | {
         name: getattr(config, name) for name in fixed
     }

@@ -102,10 +102,10 @@ def answer_of(
     messages_by_seq: Mapping[int, Row],
 ) -> dict[str, Any]:
     """A verdict in words; `messages_by_seq` has the message and its first rivals."""
-    row, rivals, words = messages_by_seq[seq], verdict.rivals[:RIVALS], vocabulary.terms
+    row, rivals, term_of = messages_by_seq[seq], verdict.rivals[:RIVALS], vocabulary.term_of
     known = {vocabulary.id_of(word): word for word in owner.words}
     unknown = [word for word in owner.words if vocabulary.id_of(word) is None]
-    found = [known.get(term, words[term]) for term in verdict.common]
+    found = [known.get(term) or term_of(term) for term in verdict.common]
     missing = [word for word in owner.words if word not in found]
     answer = {
         "held": verdict.in_result,
@@ -118,7 +118,7 @@ def answer_of(
         "unknown": unknown,
         "distance_km": owner.kilometres(row.lon, row.lat),
         "parts": verdict.parts,
-        "by_word": {known.get(term) or words[term]: value for term, value in verdict.by_term.items()},
+        "by_word": {known.get(term) or term_of(term): value for term, value in verdict.by_term.items()},
         "score": verdict.score,
         "rank": verdict.rank,
         "threshold": verdict.threshold,

@@ -192,8 +192,8 @@ def _decay(scene: Scene, subscription: Subscription, message: Message, verdict: 
         length = sum(message.counts.values())
         for term in sorted(subscription.weights):
             here = (1.0 - model.smoothing) * (message.counts.get(term, 0) / length)
-            everywhere = model.smoothing * (model.collection_count.get(term, 0) / model.total_tokens)
-            verdict.by_term[term] = here + everywhere
+            share = model.collection_count.get(term, 0) / model.total_tokens if model.total_tokens else 0.0
+            verdict.by_term[term] = here + model.smoothing * share
         text = math.prod(verdict.by_term.values())
         relevance = subscription.alpha * verdict.parts["spatial"] + (1.0 - subscription.alpha) * text
         time = (message.event_time_us - model.epoch_us) / 1e6 * model.log_base_per_s

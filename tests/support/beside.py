@@ -13,17 +13,26 @@ from matching.naive import DecayModel, Message, Oracle
 from matching.text import Vocabulary
 from matching.validate import build_table, subscription_row
 from matching.window import NO_FLOOR, Boundary, Window
+from tests.support.growing_words import GrowingWords
 from tests.support.naive_tables import batch, removals
+from topology.settings import MOST_TERMS
 
 SIDES = ("west", "south", "east", "north")
 WORDS = [f"w{number}" for number in range(5)]
+#: Words that no vocabulary has at the start.
+LATE = [f"late{number}" for number in range(12)]
 TEXTS = [" ".join(WORDS[:count]) for count in range(1, 6)]
 BOX = "-20,-10,20,10"
 
 
+def vocabulary_of(texts):
+    empty = Vocabulary([], [], [], [], 0)
+    return Vocabulary.of_counts(map(empty.count_terms, texts))
+
+
 def random_subscription(rng, number):
     kind = KINDS.run[int(rng.integers(len(KINDS.run)))]
-    keywords = rng.choice(WORDS, int(rng.integers(1, 3)), replace=False).tolist()
+    keywords = rng.choice([*WORDS, *LATE[:4]], int(rng.integers(1, 3)), replace=False).tolist()
     row = {"subscription_id": f"s{number % 9}", "kind": kind.name, "keywords": keywords}
     if kind.place == "region":
         west, south = float(rng.integers(-20, 10)), float(rng.integers(-10, 5))
@@ -34,8 +43,15 @@ def random_subscription(rng, number):
     return row | ({"alpha": float(rng.random())} if "alpha" in kind.fields else {})
 
 
+def wide_subscription(kind, name, keywords):
+    """A subscription that messages at 1 1 reach."""
+    place = {"region": [-20, -10, 20, 10]} if kind.place == "region" else {"lon": 1, "lat": 1}
+    row = {"subscription_id": name, "kind": kind.name, "keywords": keywords, **place}
+    return row | {name: value for name, value in (("k", 3), ("alpha", 0.5)) if name in kind.fields}
+
+
 def random_message(rng, number):
-    words = rng.choice(WORDS, int(rng.integers(0, 4))).tolist()
+    words = rng.choice([*WORDS, *WORDS, *LATE], int(rng.integers(0, 4))).tolist()
     row = {"id": f"m{number}", "text": " ".join(words) or "nothing", "time": 1_577_836_800 + number * 100}
     row |= {"lon": float(rng.integers(-20, 21)), "lat": float(rng.integers(-10, 11))}
     if rng.random() < 0.2:
@@ -49,24 +65,33 @@ def random_message(rng, number):
 class Beside:
     """The oracle, told the same things by another way.
 
-    Where times matter, messages dated later than `latest_s` (seconds since 1970) are set aside.
+    Where times matter, messages dated later than `latest_s` (seconds since 1970) are set aside. Up to `most_terms` new
+    words are admitted.
     """
 
-    def __init__(self, window, words=None, latest_s=math.inf):
+    def __init__(self, window, words=None, latest_s=math.inf, most_terms=MOST_TERMS):
         self.latest_s = latest_s
         self.fading = set()  # ids of live subscriptions whose scores fade
-        self.words = words or Vocabulary.of_counts(Vocabulary([], [], [], [], 0).count_terms(text) for text in TEXTS)
+        start = vocabulary_of(TEXTS) if words is None else words
+        self.growing = GrowingWords(start, most_terms)
         self.space = skyray.Engine(TEXTS, world=BOX).space
         self.window = Window.parse(window)
-        fading = DecayParameters.of(HALF_LIFE_S, SMOOTHING, self.words.collection_count, self.words.total_tokens)
-        counts = dict(enumerate(self.words.collection_count.tolist()))
-        model = DecayModel(fading.log_base_per_s, SMOOTHING, counts, self.words.total_tokens, EPOCH_US)
+        fading = DecayParameters.of(HALF_LIFE_S, SMOOTHING, start.collection_count, start.total_tokens)
+        counts = {most_terms + place: count for place, count in enumerate(start.collection_count.tolist())}
+        model = DecayModel(fading.log_base_per_s, SMOOTHING, counts, start.total_tokens, EPOCH_US)
         self.oracle = Oracle(self.window, self.space.max_distance, model)
-        self.number = self.seq = self.batch = 0
+        self.number = self.seq = self.batch = self.marks = 0
         self.names, self.live, self.added, self.removed = {}, {}, [], []
         self.ids, self.clock, self.waiting = [], NO_FLOOR, []
 
     def subscribe(self, row):
+        """Returns why it is refused, by a reason code; None if it is accepted."""
+        if not self.growing.subscription(row["keywords"]):
+            return "too_many_terms"
+        if not self.growing.most_terms:
+            found = subscription_row(row, self.growing.vocabulary, self.space, KINDS)
+            if isinstance(found, str):
+                return found
         if row["subscription_id"] in self.live:
             self.unsubscribe(row["subscription_id"])
         self.added.append((row, self.number, self.seq + len(self.waiting)))
@@ -75,14 +100,20 @@ class Beside:
         if KINDS.named(row["kind"]).fades:
             self.fading.add(row["subscription_id"])
         self.number += 1
+        return None
 
     def unsubscribe(self, name):
         self.removed.append((self.live.pop(name), self.seq + len(self.waiting)))
         self.fading.discard(name)
 
-    def offer(self, row):
+    def offer(self, row, mark=False):
+        """A message, or a clock mark, which does not count as one."""
         times_matter = self.window.kind == "time" or self.fading
-        self.waiting.append(row | {"ahead": bool(times_matter) and (row.get("time") or 0) > self.latest_s})
+        ahead = bool(times_matter) and (row.get("time") or 0) > self.latest_s
+        row = row | {"ahead": ahead, "mark": mark}
+        self.waiting.append(row)
+        if not row["ahead"] and row.get("op") != "delete":
+            self.growing.message(row["text"])
 
     def publish(self, rows=(), by_seq=False):
         """What a batch tells, of rows that were offered and of these.
@@ -93,9 +124,12 @@ class Beside:
         for row in rows:
             self.offer(row)
         rows, self.waiting = self.waiting, []
+        self.growing.close(self.seq - self.marks)
+        self.marks += sum(row["mark"] for row in rows)
+        words = self.growing.vocabulary
         for row in rows:
-            counts = {} if row.get("op") == "delete" or row["ahead"] else self.words.count_terms(row["text"])
-            vector = self.words.unit_vector(counts)
+            counts = {} if row.get("op") == "delete" or row["ahead"] else words.count_terms(row["text"])
+            vector = words.unit_vector(counts)
             x, y = self.space.project(np.float64(row["lon"]), np.float64(row["lat"]))
             untimed = row.get("time") is None or row["ahead"]
             time_us, seq = NO_FLOOR if untimed else row["time"] * 1_000_000, self.seq + len(messages)
@@ -125,7 +159,7 @@ class Beside:
         until = last if by_seq else last + 1
         added, self.added = _split(self.added, until)
         removed, self.removed = _split(self.removed, until)
-        parsed = [subscription_row(row, self.words, self.space, KINDS) for row, _, _ in added]
+        parsed = [subscription_row(row, words, self.space, KINDS) for row, _, _ in added]
         table = build_table(parsed, [number for _, number, _ in added], [at for _, _, at in added])
         updates = self.oracle.advance(boundary, columns, table, removals(removed), extras)
         self.seq, self.batch = last + 1, self.batch + 1

@@ -58,7 +58,7 @@ class Stream:
         self.config = live_config({"world": BOX, "executor": "local", **settings}, etl, out)
         self.in_flight = InFlight(most)
         self.gate = Admission(
-            load_vocabulary(etl),
+            load_vocabulary(etl, self.config.most_terms),
             space_of(self.config),
             Window.parse(self.config.window),
             unplaceable=unplaceable(self.config.router),

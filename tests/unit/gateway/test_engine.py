@@ -10,20 +10,37 @@ from hypothesis import strategies as st
 
 import skyray
 from matching.errors import ConfigError, InputError
-from tests.support.beside import BOX, TEXTS, Beside, random_message, random_subscription
+from matching.kinds import KINDS
+from tests.support.beside import (
+    BOX,
+    TEXTS,
+    Beside,
+    random_message,
+    random_subscription,
+    vocabulary_of,
+    wide_subscription,
+)
 from tests.support.etl_folder import random_rows, write_etl
 
 
 def play(seed, window):
     """The same random story, told to both, who must agree; how many updates there were."""
     rng = np.random.default_rng(seed)
-    engine, beside = skyray.Engine(TEXTS, window, world=BOX), Beside(window)
+    room = int(rng.choice([0, 5, 1_000_000]))
+    texts = TEXTS if rng.random() < 0.7 else []
+    engine = skyray.Engine(texts, window, world=BOX, most_terms=room)
+    beside = Beside(window, vocabulary_of(texts), most_terms=room)
     told, number = 0, 0
     for turn in range(8):
         for _ in range(int(rng.integers(0, 5)) + 6 * (turn == 0)):
             row = random_subscription(rng, int(rng.integers(100)))
-            assert engine.subscribe(row) == row["subscription_id"]
-            beside.subscribe(row)
+            reason = beside.subscribe(row)
+            if reason is None:
+                assert engine.subscribe(row) == row["subscription_id"]
+            else:
+                with pytest.raises(InputError) as refused:
+                    engine.subscribe(row)
+                assert refused.value.reason_code == reason
         if beside.live and rng.random() < 0.4:
             name = sorted(beside.live)[0]
             engine.unsubscribe(name)
@@ -41,6 +58,8 @@ def play(seed, window):
         held = sorted((beside.names[who], rank, name, score) for who, rank, name, score in results)
         assert sorted((r["subscription_id"], r["rank"], r["message_id"], r["score"]) for r in engine.results()) == held
     assert sorted(engine.subscriptions) == sorted(beside.live)
+    assert engine.vocabulary.admitted == [term for term, _ in reversed(beside.growing.late)]
+    assert engine.unknown_words == beside.growing.dropped
     return told
 
 
@@ -137,7 +156,8 @@ def test_engine_times_are_asked_for_where_they_matter(engine):
         ({"kind": "best"}, "unknown_kind"),
     ],
 )
-def test_engine_a_subscription_that_a_run_would_reject_is_refused(engine, change, reason):
+def test_engine_a_subscription_that_a_run_would_reject_is_refused(change, reason):
+    engine = skyray.Engine(["ramen soup", "ramen"], "count:4", most_terms=0)
     with pytest.raises(InputError) as refused:
         engine.subscribe(RAMEN, **change)
     assert refused.value.reason_code == reason
@@ -152,7 +172,7 @@ def test_engine_who_is_not_subscribed_cannot_leave_or_ask(engine):
 
 def test_engine_over_an_etl_folder_has_its_words_and_world(tmp_path):
     etl = write_etl(tmp_path / "etl", random_rows(50))
-    engine = skyray.Engine(etl, "count:10")
+    engine = skyray.Engine(etl, "count:10", most_terms=0)
     assert len(engine.vocabulary) == 12
     engine.publish([{"text": "w3 unheard", "lon": 0, "lat": 0}])
     assert engine.unknown_words == 1
@@ -263,3 +283,59 @@ def test_engine_explains_by_id_or_number_what_it_keeps(engine):
 def test_skyray_names_its_interface():
     assert dir(skyray) == sorted(skyray.__all__) and {"Engine", "Run", "etl", "open", "run"} <= set(dir(skyray))
     assert all(getattr(skyray, name) is not None for name in dir(skyray))
+
+
+@pytest.mark.parametrize("kind", KINDS.run, ids=lambda kind: kind.name)
+def test_engine_alert_on_a_word_in_no_vocabulary_fires(kind):
+    for vocabulary in ((), ["ramen soup"]):
+        engine = skyray.Engine(vocabulary, "count:4")
+        engine.subscribe(wide_subscription(kind, "s1", ["Łódź"]))
+        told = engine.publish([{"id": "m1", "text": "in łódź", "lon": 1, "lat": 1, "time": 1_577_836_800}])
+        assert [(row["subscription_id"], row["message_id"]) for row in told] == [("s1", "m1")]
+        assert engine.vocabulary.admitted == ["in", "łódź"] and engine.unknown_words == 0
+        if kind.standing:
+            assert engine.results("s1")[0]["words"] == ["łódź"]
+            assert engine.explain("s1", "m1")["words"] == ["łódź"]
+
+
+def test_engine_word_keeps_its_weight_and_a_message_the_words_known_with_its_batch():
+    engine = skyray.Engine((), "count:9")
+    engine.subscribe(RAMEN, kind="topk", k=9, alpha=0.0)
+    place = {"lon": 0, "lat": 0}
+    engine.publish([{"id": "m1", "text": "ramen", **place}])
+    engine.publish([{"id": "m2", "text": "ramen soup", **place}])
+    soup = math.log(1.0 + 1 / 0.5)
+    assert engine.vocabulary.idf[engine.vocabulary.id_of("soup")] == soup, "one message came before its batch"
+    engine.publish([{"id": f"more{place_}", "text": "nothing", **place} for place_ in range(5)])
+    assert engine.vocabulary.idf[engine.vocabulary.id_of("soup")] == soup
+    assert [row["score"] for row in engine.results("s1")] == pytest.approx([1.0, math.sqrt(0.5)])
+    assert engine.explain("s1", "m2")["score"] == engine.results("s1")[1]["score"]
+
+
+def test_engine_refuses_subscriptions_beyond_the_room_for_terms_and_drops_those_of_messages():
+    engine = skyray.Engine((), "count:9", most_terms=10)
+    place = {"lon": 0, "lat": 0}
+    engine.publish([{"text": " ".join(f"a{number}" for number in range(12)), **place}])
+    assert len(engine.vocabulary) == 9 and engine.unknown_words == 3, "a tenth is kept for subscriptions"
+    with pytest.raises(InputError) as refused:
+        engine.subscribe(RAMEN, keywords=["a11", "new"])
+    assert refused.value.reason_code == "too_many_terms" and engine.subscriptions == []
+    engine.subscribe(RAMEN, keywords=["a11", "a3"])
+    assert len(engine.publish([{"text": "a11", **place}])) == 1
+    with pytest.raises(InputError, match="no room left"):
+        engine.subscribe(RAMEN, keywords="new")
+
+
+def test_engine_explains_a_subscription_before_the_batch_that_gives_its_words_ids():
+    engine = skyray.Engine((), "count:9")
+    engine.publish([{"id": "m1", "text": "ramen", "lon": 0, "lat": 0}])
+    engine.subscribe(RAMEN, keywords="unheard")
+    assert engine.explain("s1", "m1")["held"] is False
+    engine.publish()
+    assert engine.explain("s1", "m1")["missing"] == ["unheard"]
+
+
+@pytest.mark.parametrize("most_terms", [-1, 2**31, 1.5, "many"])
+def test_engine_room_for_terms_that_is_no_number_is_refused(most_terms):
+    with pytest.raises(ConfigError, match="most_terms .*: give a whole number from 0 to 100,000,000"):
+        skyray.Engine((), most_terms=most_terms)

@@ -42,7 +42,7 @@ def play(seed, window, words, out, **options):
         chance = rng.random()
         if number < 15 or chance < 0.2:
             row = random_subscription(rng, int(rng.integers(100)))
-            beside.subscribe(row)
+            assert beside.subscribe(row) is None
             stream.take({"subscribe": row})
         elif chance < 0.25 and beside.live:
             name = sorted(beside.live)[int(rng.integers(len(beside.live)))]

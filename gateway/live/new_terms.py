@@ -1,0 +1,75 @@
+"""Terms that no message and no subscription had before: which of them a live stream admits, and with which batch.
+
+Terms of messages fill nine tenths of the room at most (`--most-terms`), so that subscriptions find some later; those of
+subscriptions fill it all. Terms of one batch get their ids in the order of their UTF-8 bytes; nothing is evicted. Used
+by `gateway.live.admission`, which finds the terms, by `gateway.live.write_ahead_log`, which logs them with their batch,
+and by `gateway.live.engine`. Read on in `spouts.logged_words`, which gives the topology the same vocabulary.
+"""
+
+from collections.abc import Iterable
+
+from matching.text import Vocabulary
+from spouts.log import NONE_ADMITTED, Admitted, Record
+
+#: The part of the room that is kept for terms of subscriptions.
+_KEPT_PART = 10
+
+
+class NewTerms:
+    """Admits terms to the vocabulary of the gate.
+
+    Parameters
+    ----------
+    vocabulary : Vocabulary
+        Its `most_terms` is the room; with 0 nothing is admitted.
+    """
+
+    def __init__(self, vocabulary: Vocabulary):
+        self.vocabulary = vocabulary
+        self._most_by_messages = vocabulary.most_terms - -(-vocabulary.most_terms // _KEPT_PART)
+        self._open: dict[str, None] = {}  # of the open batch
+
+    def of_message(self, terms: Iterable[str]) -> None:
+        """Take new terms of a message into the open batch; those that do not fit stay unknown."""
+        left = self._most_by_messages - self._taken
+        for term in terms if left > 0 else ():
+            if self._is_new(term):
+                self._open[term] = None
+                left -= 1
+                if not left:
+                    return
+
+    def of_subscription(self, terms: Iterable[str]) -> bool:
+        """Take new terms of a subscription into the open batch: all of them, or none if they do not all fit."""
+        most = self.vocabulary.most_terms
+        new = [term for term in terms if self._is_new(term)] if most else []
+        if len(new) > most - self._taken:
+            return False
+        self._open |= dict.fromkeys(new)
+        return True
+
+    def admit(self, messages: int) -> Admitted:
+        """Admit the terms of the open batch, before which the stream had so many messages. O(t log t)."""
+        if not self._open:
+            return NONE_ADMITTED
+        admitted = Admitted(tuple(sorted(self._open)), self.vocabulary.messages + messages)  # by UTF-8 bytes
+        self.vocabulary.admit(*admitted)
+        self._open.clear()
+        return admitted
+
+    def resume(self, record: Record) -> None:
+        """Admit what a record of an earlier process has; the terms of its changes were taken before.
+
+        Raises CheckpointError as `Vocabulary.admit`.
+        """
+        if record.last_seq >= 0:
+            self.vocabulary.admit(*record.admitted)
+            self._open.clear()
+
+    @property
+    def _taken(self) -> int:
+        return len(self.vocabulary.admitted) + len(self._open)
+
+    def _is_new(self, term: str) -> bool:
+        words = self.vocabulary
+        return words.id_of(term) is None and term not in self._open and term not in words.stop_terms
