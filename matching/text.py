@@ -307,8 +307,7 @@ class Vocabulary:
     def __setstate__(self, state: tuple[list[str], Float64]) -> None:
         admitted, idf = state
         self._append(admitted)
-        if admitted:  # without room the column may be another process's
-            self.idf[self.first_id : self.most_terms] = idf
+        self.idf[self.first_id : self.most_terms] = idf
 
     @classmethod
     def of_counts(
@@ -422,9 +421,7 @@ class Vocabulary:
 
 
 def _from_id(first: int, column: Sequence[float] | NDArray[Any], dtype: Any) -> NDArray[Any]:
-    """A column whose first row has this id; the rows before are zeros, which take no memory until they are written."""
-    if not first:
-        return np.asarray(column, dtype)
+    """A copy whose first row has this id; the rows before are zeros, which take no memory until they are written."""
     shifted = np.zeros(first + len(column), dtype)
     shifted[first:] = column
     return shifted
