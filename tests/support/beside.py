@@ -80,7 +80,7 @@ class Beside:
         counts = {most_terms + place: count for place, count in enumerate(start.collection_count.tolist())}
         model = DecayModel(fading.log_base_per_s, SMOOTHING, counts, start.total_tokens, EPOCH_US)
         self.oracle = Oracle(self.window, self.space.max_distance, model)
-        self.number = self.seq = self.batch = self.marks = 0
+        self.number = self.seq = self.batch = self.marks = self.unknown = 0
         self.names, self.live, self.added, self.removed = {}, {}, [], []
         self.ids, self.clock, self.waiting = [], NO_FLOOR, []
 
@@ -130,6 +130,7 @@ class Beside:
         for row in rows:
             counts = {} if row.get("op") == "delete" or row["ahead"] else words.count_terms(row["text"])
             vector = words.unit_vector(counts)
+            self.unknown += vector.unknown
             x, y = self.space.project(np.float64(row["lon"]), np.float64(row["lat"]))
             untimed = row.get("time") is None or row["ahead"]
             time_us, seq = NO_FLOOR if untimed else row["time"] * 1_000_000, self.seq + len(messages)

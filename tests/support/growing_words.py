@@ -18,7 +18,6 @@ class GrowingWords:
         self.start, self.most_terms = start, most_terms
         self.late = []  # (term, idf), newest first
         self.open = []  # of the batch that is open
-        self.dropped = 0  # distinct new terms of each message that did not fit
         self.vocabulary = self._made()
 
     def message(self, text):
@@ -27,8 +26,6 @@ class GrowingWords:
                 room = self.most_terms - math.ceil(self.most_terms / 10) - len(self.late) - len(self.open)
                 if room > 0:
                     self.open.append(term)
-                else:
-                    self.dropped += 1
 
     def subscription(self, keywords):
         """Whether the new terms of a subscription fit; none is taken if not all do."""

@@ -59,7 +59,7 @@ def play(seed, window):
         assert sorted((r["subscription_id"], r["rank"], r["message_id"], r["score"]) for r in engine.results()) == held
     assert sorted(engine.subscriptions) == sorted(beside.live)
     assert engine.vocabulary.admitted == [term for term, _ in reversed(beside.growing.late)]
-    assert engine.unknown_words == beside.growing.dropped
+    assert engine.unknown_words == beside.unknown
     return told
 
 
@@ -315,13 +315,15 @@ def test_engine_word_keeps_its_weight_and_a_message_the_words_known_with_its_bat
 def test_engine_refuses_subscriptions_beyond_the_room_for_terms_and_drops_those_of_messages():
     engine = skyray.Engine((), "count:9", most_terms=10)
     place = {"lon": 0, "lat": 0}
-    engine.publish([{"text": " ".join(f"a{number}" for number in range(12)), **place}])
+    engine.publish([{"id": "first", "text": " ".join(f"a{number}" for number in range(12)), **place}])
     assert len(engine.vocabulary) == 9 and engine.unknown_words == 3, "a tenth is kept for subscriptions"
     with pytest.raises(InputError) as refused:
         engine.subscribe(RAMEN, keywords=["a11", "new"])
     assert refused.value.reason_code == "too_many_terms" and engine.subscriptions == []
     engine.subscribe(RAMEN, keywords=["a11", "a3"])
     assert len(engine.publish([{"text": "a11", **place}])) == 1
+    explained = engine.explain("s1", "first")
+    assert (explained["words"], explained["missing"]) == (["a3"], ["a11"]), "it was unknown when the message came"
     with pytest.raises(InputError, match="no room left"):
         engine.subscribe(RAMEN, keywords="new")
 
