@@ -1,8 +1,10 @@
 """`skyray live --out` by either executor: whatever is killed, its folder has every update once, and is as a run's."""
 
 import json
+import math
 import os
 import signal
+from bisect import bisect_left
 from contextlib import suppress
 
 import pyarrow.parquet as pq
@@ -19,6 +21,8 @@ from tests.support.processes import Command
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
 
 MESSAGES = 2_400
+#: Parts of the stream, each of which has a word of its own that is in no vocabulary.
+DAYS = 8
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +35,17 @@ def given(tmp_path_factory):
     for kind in KINDS.run:
         generate_subscriptions(etl, kind.name, 40, 4, folder / f"{kind.name}.jsonl", max_frequency=1.0)
         more += (folder / f"{kind.name}.jsonl").read_text().splitlines()
-    file.write_text("\n".join(more[::2]) + "\n")
+    place = {"kind": "topk", "lon": 0.0, "lat": 0.0, "k": 5, "alpha": 0.5}
+    alerts = [{"subscription_id": f"new{day}", "keywords": [f"new{day}", "w1"], **place} for day in range(DAYS)]
+    file.write_text("\n".join([*more[::2], *map(json.dumps, alerts[::2])]) + "\n")
     lines = []
     for row in rows:
         place = {name: row[name] for name in ("lon", "lat")}
-        message = {"id": row["message_id"], "text": row["text"] or "nothing", "time": row["seq"] * 60, **place}
-        lines.append(json.dumps(message))
+        day = row["seq"] * DAYS // MESSAGES
+        text = f"{row['text']} new{day}" if row["seq"] % 9 == 4 else row["text"] or "nothing"
+        lines.append(json.dumps({"id": row["message_id"], "text": text, "time": row["seq"] * 60, **place}))
+        if day % 2 and row["seq"] % (MESSAGES // DAYS) == 17:
+            lines.append(json.dumps({"subscribe": alerts[day]}))
         if row["seq"] % 50 == 7:
             lines.append("no line")
         if row["seq"] % 29 == 5 and row["seq"] // 29 < len(more[1::2]):
@@ -99,7 +108,25 @@ def assert_whole(out, scratch):
     rows = pq.read_table(out / "updates").to_pylist()
     assert len({tuple(row.values()) for row in rows}) == len(rows) == sum(verdict.delivered_updates.values()) > 3_000
     assert digest_of_run(out, scratch) == report["digest"]
+    assert {f"new{day}" for day in range(DAYS)} <= {row["subscription_id"] for row in rows}
+    assert_weighed(out)
     return report
+
+
+def assert_weighed(out):
+    """Each new word has the weight of the messages before the batch that brought it first, and an id below others'."""
+    ends = pq.read_table(out / "boundaries.parquet")["last_seq"].to_pylist()
+    firsts = {}
+    for row in pq.read_table(out / "etl" / "messages", columns=["seq", "text"]).to_pylist():
+        for word in row["text"].split():
+            firsts.setdefault(word, row["seq"])
+    rows = pq.read_table(out / "etl" / "vocabulary.parquet").to_pylist()
+    late = {row["term"]: row for row in rows if row["term"].startswith("new")}
+    for day in range(DAYS):
+        first = 0 if day % 2 == 0 else ends[bisect_left(ends, firsts[f"new{day}"]) - 1] + 1  # a file had the even ones
+        assert late[f"new{day}"]["idf"] == math.log(1 + (MESSAGES + first) / 0.5)
+    ids = [late[f"new{day}"]["term_id"] for day in (6, 4, 2, 0)]
+    assert ids == sorted(ids) and max(ids) < min(row["term_id"] for row in rows if row["term"] == "w1")
 
 
 @pytest.mark.ray
