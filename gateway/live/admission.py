@@ -19,7 +19,7 @@ from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, decode_object, misspelt, subscription_row
 from matching.window import Window
-from spouts.parsed import counts_of, parse_message
+from spouts.parsed import parse_message
 from topology.settings import MAX_AHEAD_S
 
 
@@ -36,7 +36,7 @@ class Admission:
     Parameters
     ----------
     vocabulary : Vocabulary
-        New terms of accepted rows are taken into the open batch, and admitted with it, up to its `most_terms`.
+        It may admit new terms, and those of subscriptions must fit.
     space : Space
     window : Window
     kinds : Kinds
@@ -87,15 +87,12 @@ class Admission:
         parsed = parse_message(row, self.space)
         if isinstance(parsed, str):
             self.rejected[parsed] += 1
-            return parsed
-        if self._needs_times():
+        elif self._needs_times():
             if parsed.event_time_us is None:
                 self.set_aside["no_time"] += 1
             elif parsed.event_time_us > (self._now() + self._max_ahead_s) * 1e6:
                 self.set_aside["ahead"] += 1
                 parsed = parsed._replace(ahead=True)
-        if self.vocabulary.most_terms:
-            self.new_terms.of_message(counts_of(parsed, self.vocabulary))
         return parsed
 
     def subscribe(self, row: Mapping[str, Any]) -> ParsedSubscription:

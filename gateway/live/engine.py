@@ -43,7 +43,7 @@ from matching.text import TermVector, Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.parquet import read_manifest
-from spouts.parsed import message_batch, objects_of, vector_of
+from spouts.parsed import counts_of, message_batch, objects_of, vector_of
 from spouts.subscriptions import load_vocabulary
 from spouts.versions import Versions
 from topology.engines import kinds_with
@@ -255,8 +255,11 @@ class Engine:
     def _match(self, taken: Sequence[ParsedMessage]) -> UpdateBatch:
         """Match messages as one batch, with which new terms are admitted."""
         first = self._boundary.last_seq + 1
-        self._admission.new_terms.admit(first)
-        batch = message_batch(taken, [self._vector(parsed) for parsed in taken], first, self.space, self.window)
+        counts = [counts_of(parsed, self.vocabulary) for parsed in taken]
+        self._admission.new_terms.admit(counts, first)
+        vectors = [self.vocabulary.unit_vector(each) for each in counts]
+        self.unknown_words += sum(vector.unknown for vector in vectors)
+        batch = message_batch(taken, vectors, first, self.space, self.window)
         self._clock = stream_time(batch.life, self._clock)
         last = first + len(taken) - 1
         boundary = Boundary(self._boundary.number + 1, first, last, self.window.floor(last, self._clock))
@@ -424,11 +427,6 @@ class Engine:
         if name in self._subscribed and self._subscribed[name].number == added.number:
             self._subscribed[name] = _Subscribed(added.number, parsed)
         return added._replace(parsed=parsed)
-
-    def _vector(self, parsed: ParsedMessage) -> TermVector:
-        vector = vector_of(parsed, self.vocabulary)
-        self.unknown_words += vector.unknown
-        return vector
 
     def _rows_of(self, updates: UpdateBatch) -> list[dict[str, Any]]:
         """The updates of `_match` as dicts; called once for each batch.

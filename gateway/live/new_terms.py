@@ -1,9 +1,10 @@
 """Terms that no message and no subscription had before: which of them a live stream admits, and with which batch.
 
 Terms of messages fill nine tenths of the room at most (`--most-terms`), so that subscriptions find some later; those of
-subscriptions fill it all. Terms of one batch get their ids in the order of their UTF-8 bytes; nothing is evicted. Used
-by `gateway.live.admission`, which finds the terms, by `gateway.live.write_ahead_log`, which logs them with their batch,
-and by `gateway.live.engine`. Read on in `spouts.logged_words`, which gives the topology the same vocabulary.
+subscriptions fill it all, and come first in a batch. Terms of one batch get their ids in the order of their UTF-8
+bytes; nothing is evicted. Used by `gateway.live.admission`, which refuses subscriptions that do not fit, by
+`gateway.live.write_ahead_log`, which logs the terms of a batch, and by `gateway.live.engine`. Read on in
+`spouts.logged_words`, which gives the topology the same vocabulary.
 """
 
 from collections.abc import Iterable
@@ -27,29 +28,34 @@ class NewTerms:
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
         self._most_by_messages = vocabulary.most_terms - -(-vocabulary.most_terms // _KEPT_PART)
-        self._open: dict[str, None] = {}  # of the open batch
-
-    def of_message(self, terms: Iterable[str]) -> None:
-        """Take new terms of a message into the open batch; those that do not fit stay unknown."""
-        left = self._most_by_messages - self._taken
-        for term in terms if left > 0 else ():
-            if self._is_new(term):
-                self._open[term] = None
-                left -= 1
-                if not left:
-                    return
+        self._open: set[str] = set()  # of subscriptions, for the next batch
 
     def of_subscription(self, terms: Iterable[str]) -> bool:
-        """Take new terms of a subscription into the open batch: all of them, or none if they do not all fit."""
+        """Take new terms of a subscription into the next batch: all of them, or none if they do not all fit."""
         most = self.vocabulary.most_terms
         new = [term for term in terms if self._is_new(term)] if most else []
         if len(new) > most - self._taken:
             return False
-        self._open |= dict.fromkeys(new)
+        self._open.update(new)
         return True
 
-    def admit(self, messages: int) -> Admitted:
-        """Admit the terms of the open batch, before which the stream had so many messages. O(t log t)."""
+    def admit(self, texts: Iterable[Iterable[str]], messages: int) -> Admitted:
+        """Admit the terms of a batch.
+
+        Parameters
+        ----------
+        texts : iterable of iterable of str
+            The terms of each message of the batch; those that do not fit stay unknown. Not read where none fits.
+        messages : int
+            Those of the stream before the batch.
+        """
+        left = self._most_by_messages - self._taken
+        for text in texts if left > 0 else ():
+            new = [term for term in text if self._is_new(term)][:left]
+            self._open.update(new)
+            left -= len(new)
+            if not left:
+                break
         if not self._open:
             return NONE_ADMITTED
         admitted = Admitted(tuple(sorted(self._open)), self.vocabulary.messages + messages)  # by UTF-8 bytes

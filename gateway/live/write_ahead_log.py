@@ -31,7 +31,7 @@ from matching.errors import CheckpointError, ConfigError
 from matching.validate import ParsedMessage, decode_object
 from matching.window import NO_FLOOR, Window
 from spouts.log import NONE_ADMITTED, Admitted, LogReader, encode_record, read_records
-from spouts.parsed import parse_message
+from spouts.parsed import counts_of, parse_message
 from topology.folder import RunFolder, checksum
 from topology.settings import LiveConfig
 
@@ -171,7 +171,8 @@ class WriteAheadLog:
             if one.message is not None and not one.message.ahead:
                 self._clock.take(one.message.event_time_us, one.line.came_s)
         lines = [one.line.data for one in taken]
-        admitted = self._admit() if messages else NONE_ADMITTED
+        parsed = [one.message for one in taken if one.message is not None]
+        admitted = self._admit(parsed) if parsed else NONE_ADMITTED
         times = {"time_us": self._time_us(), "ahead": ahead}
         self._append(encode_record(lines, changes, self.line, last_seq, **times, admitted=admitted), last_seq)
 
@@ -182,14 +183,15 @@ class WriteAheadLog:
     def mark(self, time_us: int, now_s: float) -> None:
         """See `gateway.live.pipe.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
         self._clock.mark(time_us, now_s)
-        admitted, last_seq = self._admit(), self.next_seq
+        admitted, last_seq = self._admit([]), self.next_seq
         self.marks[last_seq] = time_us
         self._append(encode_record([b""], (), self.line, last_seq, time_us, mark=True, admitted=admitted), last_seq)
 
-    def _admit(self) -> Admitted:
-        """Admit the new terms of the open batch."""
+    def _admit(self, messages: Sequence[ParsedMessage]) -> Admitted:
+        """Admit the new terms of a batch."""
         assert self._new_terms is not None, "recover() comes first"
-        return self._new_terms.admit(self.next_seq - len(self.marks))
+        texts = (counts_of(message, self._new_terms.vocabulary) for message in messages)
+        return self._new_terms.admit(texts, self.next_seq - len(self.marks))
 
     def _time_us(self) -> int | None:
         return None if self._clock.time_us == NO_FLOOR else self._clock.time_us

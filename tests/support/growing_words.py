@@ -17,15 +17,11 @@ class GrowingWords:
     def __init__(self, start, most_terms):
         self.start, self.most_terms = start, most_terms
         self.late = []  # (term, idf), newest first
-        self.open = []  # of the batch that is open
+        self.texts, self.open = [], []  # of messages, and new terms of subscriptions, for the next batch
         self.vocabulary = self._made()
 
     def message(self, text):
-        for term in self.start.count_terms(text):
-            if self._is_new(term):
-                room = self.most_terms - math.ceil(self.most_terms / 10) - len(self.late) - len(self.open)
-                if room > 0:
-                    self.open.append(term)
+        self.texts.append(text)
 
     def subscription(self, keywords):
         """Whether the new terms of a subscription fit; none is taken if not all do."""
@@ -36,10 +32,14 @@ class GrowingWords:
 
     def close(self, messages):
         """The batch is closed that comes after so many messages of the stream."""
+        for term in (term for text in self.texts for term in self.start.count_terms(text)):
+            room = self.most_terms - math.ceil(self.most_terms / 10) - len(self.late) - len(self.open)
+            if room > 0 and self._is_new(term):
+                self.open.append(term)
         idf = math.log(1.0 + max(1, self.start.messages + messages) / 0.5)
         for term in sorted(self.open, key=lambda term: term.encode()):
             self.late.insert(0, (term, idf))
-        self.open = []
+        self.texts, self.open = [], []
         self.vocabulary = self._made()
 
     def _is_new(self, term):
