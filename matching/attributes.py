@@ -10,14 +10,14 @@ Read on in `matching.conditions`.
 import hashlib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.fields import MAX_ID_CHARACTERS, MESSAGE_ROLES, encodes, event_time_us
+from matching.fields import MAX_ID_CHARACTERS, MESSAGE_ROLES, encodes, event_time_us, value_at
 from matching.model import Float64, Int64
 
 #: Types of attributes, in the order of their codes.
@@ -108,6 +108,17 @@ class AttributeSchema:
 NO_ATTRIBUTES = AttributeSchema()
 
 
+def attribute_values(row: Mapping[str, Any], schema: AttributeSchema) -> tuple[float | int | str | None, ...]:
+    """The checked values of an object's attributes, in the order of the schema.
+
+    Raises
+    ------
+    ValueError
+        If one does not fit.
+    """
+    return tuple([attribute_value(one.type, value_at(row, one.path)) for one in schema.attributes])
+
+
 def attribute_value(type_code: int, value: Any) -> float | int | str | None:
     """A value as its type: float, str, or microseconds since 1970; None if it is missing (None or blank).
 
@@ -177,10 +188,10 @@ def number_keys(numbers: Float64) -> Int64:
     return np.where(np.isnan(numbers), np.int64(MISSING_KEY), keys)
 
 
-def key_of(type_code: int, value: float | int | str | None) -> int:
-    """The key (within int64) of one value of `attribute_value`; `MISSING_KEY` for None."""
+def key_of(value: float | int | str | None) -> int:
+    """The key (within int64) of one value of `attribute_value`, whose type says what it is; `MISSING_KEY` for None."""
     if value is None:
         return MISSING_KEY
     if isinstance(value, str):
         return category_key(value)
-    return int(value) if type_code == TIME else int(number_keys(np.array([value], np.float64))[0])
+    return value if isinstance(value, int) else int(number_keys(np.array([value], np.float64))[0])

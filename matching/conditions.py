@@ -115,11 +115,11 @@ def _values(type_code: int, given: Any) -> tuple[Value, ...] | str:
     return tuple(values) or "bad_where"
 
 
-def interval_of(type_code: int, condition: Condition) -> tuple[int, int]:
+def interval_of(condition: Condition) -> tuple[int, int]:
     """First and last key of a `WITHIN` condition; a first beyond the last if no value fits."""
     low, high = _FIRST_KEY, _LAST_KEY
     for name, value in condition.bounds:
-        key = key_of(type_code, value)
+        key = key_of(value)
         if name in ("lt", "lte"):
             high = min(high, key - (name == "lt"))
         else:

@@ -9,6 +9,7 @@ milliseconds or microseconds since 1970, distinguished by their size.
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -149,3 +150,21 @@ def encodes(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def value_at(row: Mapping[str, Any], name: str) -> Any:
+    """The value of a column of this name, else at this path; None if there is none.
+
+    A number in a path is an index into a list, from 0.
+    """
+    if name in row or "." not in name:
+        return row.get(name)
+    value: Any = row
+    for part in name.split("."):
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, list) and part.isascii() and part.isdigit() and int(part[:9]) < len(value):
+            value = value[int(part[:9])]
+        else:
+            return None
+    return value

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from matching.attributes import AttributeSchema, key_of
+from matching.attributes import key_of
 from matching.conditions import ANY_OF, NONE_OF, WITHIN, Condition, interval_of
 from matching.model import NO_WORDS, Int64
 
@@ -38,7 +38,6 @@ class Instruction(NamedTuple):
 
 def compile_filter(
     conditions: Sequence[Condition] = (),
-    schema: AttributeSchema | None = None,
     without: Sequence[int] = (),
     at_least: tuple[int, Sequence[int]] | None = None,
     shape: Instruction | None = None,
@@ -48,7 +47,6 @@ def compile_filter(
     Parameters
     ----------
     conditions : sequence of Condition
-    schema : AttributeSchema       of which the conditions are
     without : sequence of int      terms that no message may have
     at_least : (int, sequence of int), optional
         How many of these terms a message must have.
@@ -61,12 +59,11 @@ def compile_filter(
     """
     words: list[int] = []
     for one in conditions:
-        assert schema is not None
-        type_code, values = schema.attributes[one.attribute].type, ()
+        values: Sequence[int] = ()
         if one.operator == WITHIN:
-            values = interval_of(type_code, one)
+            values = interval_of(one)
         elif one.operator in (ANY_OF, NONE_OF):
-            values = sorted({key_of(type_code, value) for value in one.values})
+            values = sorted({key_of(value) for value in one.values})
         words += _instruction(one.operator, one.attribute, values)
     if without:
         words += _instruction(WITHOUT, 0, sorted(set(without)))

@@ -9,6 +9,7 @@ set) or `bolts.distribution` (subscriptions).
 
 import difflib
 import hashlib
+import json
 import math
 import operator
 import re
@@ -75,6 +76,7 @@ class ParsedMessage(NamedTuple):
     """A checked message. Degrees; microseconds since 1970; `content` is a 16-byte hash of all but the id.
 
     `ahead`: dated too long after its arrival, so that it is set aside; a live stream decides that, once.
+    `attributes`: their values in the order of the schema; of a live stream alone.
     """
 
     message_id: str
@@ -90,6 +92,7 @@ class ParsedMessage(NamedTuple):
     object_id: str
     op: int
     ahead: bool = False
+    attributes: tuple[float | int | str | None, ...] = ()
 
 
 class ParsedSubscription(NamedTuple):
@@ -101,7 +104,8 @@ class ParsedSubscription(NamedTuple):
     `terms` ascend, `idf` goes with them (0 for `UNKNOWN_TERM`). `words` are all terms as people read them. `unknown`
     and `stopped` count those the vocabulary lacks and those it removed. Where all keywords are needed and one is
     unknown, `UNKNOWN_TERM` comes last and nothing can match. `filter` is the program of `matching.filters`, `needs` how
-    many keywords a message must have, if that is a number.
+    many keywords a message must have, if that is a number; `excluded` are the words of `not_keywords`, of which the
+    vocabulary lacks `unknown_excluded`.
     """
 
     subscription_id: str
@@ -121,6 +125,8 @@ class ParsedSubscription(NamedTuple):
     until: int | None
     filter: bytes = b""
     needs: int = 1
+    excluded: tuple[str, ...] = ()
+    unknown_excluded: int = 0
 
     @property
     def can_match(self) -> bool:
@@ -278,6 +284,17 @@ def message_row(
     )
 
 
+def with_attributes(message: ParsedMessage, attributes: tuple[float | int | str | None, ...]) -> ParsedMessage:
+    """The message with checked attributes, which count for the hash of its content, and for the id where that is it."""
+    written = json.dumps(attributes, ensure_ascii=False, separators=(",", ":"))
+    content = hashlib.blake2b(message.content + written.encode(), digest_size=len(message.content)).digest()
+    old = message.content.hex()
+    if message.message_id == old:
+        object_id = content.hex() if message.object_id == old else message.object_id
+        message = message._replace(message_id=content.hex(), object_id=object_id)
+    return message._replace(content=content, attributes=attributes)
+
+
 def _rectangle(raw: RawMessage) -> tuple[float, float, float, float] | tuple[None, None, None, None] | str:
     """The rectangle of a range message, four times None for a point, or a reason code."""
     sides = raw[5:9]
@@ -373,10 +390,16 @@ def subscription_row(
         return "match_too_large"
     if needs == ALL_KEYWORDS and not kind.all_keywords:
         needs = len(words)
-    program = _filter_of(obj, needs, found, shape, vocabulary)
+    excluded = () if obj.get("not_keywords") is None else _words_of(obj["not_keywords"], vocabulary)
+    if isinstance(excluded, str):
+        return excluded
+    program = _filter_of(obj, needs, found, excluded, shape, vocabulary)
     if isinstance(program, str):
         return program
-    return ParsedSubscription(subscription_id, kind.code, *place, match, k, alpha, *found, at, until, program, needs)
+    unknown = sum(vocabulary.id_of(word) is None and word not in vocabulary.stop_terms for word in excluded)
+    return ParsedSubscription(
+        subscription_id, kind.code, *place, match, k, alpha, *found, at, until, program, needs, excluded, unknown
+    )
 
 
 #: How many keywords a message must have, if it is no number.
@@ -430,26 +453,26 @@ def _shape_of(obj: Mapping[str, Any], kind: Kind) -> _Shape | str | None:
 
 
 def _filter_of(
-    obj: Mapping[str, Any], needs: int, found: "_Found", shape: _Shape | None, vocabulary: Vocabulary
+    obj: Mapping[str, Any],
+    needs: int,
+    found: "_Found",
+    excluded: Sequence[str],
+    shape: _Shape | None,
+    vocabulary: Vocabulary,
 ) -> bytes | str:
     """The program of a subscription's filter, or a reason code."""
     terms = found[0]
     at_least = None
     if needs > 1:
         at_least = needs, [term for term in terms if term != UNKNOWN_TERM]
-    without: list[int] = []
-    if obj.get("not_keywords") is not None:
-        excluded = _words_of(obj["not_keywords"], vocabulary)
-        if isinstance(excluded, str):
-            return excluded
-        without = [term_id for term_id in map(vocabulary.id_of, excluded) if term_id is not None]
+    without = [term_id for term_id in map(vocabulary.id_of, excluded) if term_id is not None]
     conditions = parse_where(obj.get("where"), vocabulary.attributes)
     if isinstance(conditions, str):
         return conditions
     if not (conditions or without or at_least or shape):
         return b""
     instruction = None if shape is None else shape.instruction
-    return compile_filter(conditions, vocabulary.attributes, without, at_least, instruction)
+    return compile_filter(conditions, without, at_least, instruction)
 
 
 @lru_cache(maxsize=1024)

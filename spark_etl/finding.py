@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from matching.errors import InputError
+from matching.fields import value_at
 from matching.validate import decode_object
 from spark_etl.documents import objects_of
 from spark_etl.ingest import BROKEN, header_of, line_blocks, table_objects
 from spark_etl.options import EtlOptions
-from spark_etl.paths import leaves, value_at
+from spark_etl.paths import leaves
 from spark_etl.sources import Source
 from spark_etl.unpacking import open_unpacked
 

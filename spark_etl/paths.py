@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from matching.attributes import AttributeSchema
-from matching.fields import MESSAGE_ROLES
+from matching.fields import MESSAGE_ROLES, value_at
 from matching.validate import MessageDecoder, RawMessage, decode_object
 from spark_etl.geometry import placed
 
@@ -61,24 +61,6 @@ def attribute_picker(schema: AttributeSchema) -> Callable[[Mapping[str, Any]], t
     """A function from an object to the values of its attributes as they came, in the order of the schema."""
     paths = [one.path for one in schema.attributes]
     return lambda row: tuple([value_at(row, path) for path in paths])
-
-
-def value_at(row: Mapping[str, Any], name: str) -> Any:
-    """The value of a column of this name, else at this path; None if there is none.
-
-    A number in a path is an index into a list, from 0.
-    """
-    if name in row or "." not in name:
-        return row.get(name)
-    value: Any = row
-    for part in name.split("."):
-        if isinstance(value, Mapping):
-            value = value.get(part)
-        elif isinstance(value, list) and part.isascii() and part.isdigit() and int(part[:9]) < len(value):
-            value = value[int(part[:9])]
-        else:
-            return None
-    return value
 
 
 def leaves(value: Mapping[str, Any], above: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:

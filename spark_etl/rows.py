@@ -3,15 +3,13 @@
 Needs no Spark. Used by `spark_etl.clean` and `spark_etl.trial`; the checks are those of `matching.validate`.
 """
 
-import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from matching.attributes import attribute_value
 from matching.fields import coordinate
 from matching.text import count_terms, term_form
-from matching.validate import DELETE, ParsedMessage, RawMessage, message_row
+from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
 from spark_etl.ingest import Row
 from spark_etl.options import EtlOptions
 from spark_etl.times import time_reader
@@ -69,7 +67,7 @@ class RowCleaner:
             )
         except ValueError:
             return "bad_attribute"
-        return CleanRow(_with_content(message, checked), counts, self._bad_time, checked)
+        return CleanRow(with_attributes(message, checked), counts, self._bad_time, checked)
 
     def _time(self, value: Any) -> int | None:
         try:
@@ -77,17 +75,6 @@ class RowCleaner:
         except (ValueError, ArithmeticError):
             self._bad_time = True
             return None
-
-
-def _with_content(message: ParsedMessage, attributes: Sequence[float | int | str | None]) -> ParsedMessage:
-    """The message with its attributes in the hash of its content, and in the id where that is the hash."""
-    written = json.dumps(attributes, ensure_ascii=False, separators=(",", ":"))
-    content = hashlib.blake2b(message.content + written.encode(), digest_size=len(message.content)).digest()
-    old = message.content.hex()
-    if message.message_id == old:
-        object_id = content.hex() if message.object_id == old else message.object_id
-        message = message._replace(message_id=content.hex(), object_id=object_id)
-    return message._replace(content=content)
 
 
 def column_at_fault(row: Row, reason: str, options: EtlOptions) -> str | None:

@@ -108,7 +108,8 @@ class LogSource(Source):
         self._reader.close()
 
     def _rows(self, record: Record) -> Rows:
-        parsed = list(messages_of(record, self._next_seq, self._space, self._reader.path))
+        schema = self._words.vocabulary.attributes
+        parsed = list(messages_of(record, self._next_seq, self._space, schema, self._reader.path))
         vectors = [vector_of(one, self._words.vocabulary) for one in parsed]
         self.unknown_words += sum(vector.unknown for vector in vectors)
         messages = message_batch(parsed, vectors, self._next_seq, self._space, self._window)
@@ -359,7 +360,7 @@ class LoggedSubscriptions(Spout):
             parsed = subscription_row(row["subscribe"], self._words.vocabulary, self.space, self.kinds)
             if isinstance(parsed, str):
                 raise CheckpointError(f"{self.log}: an admitted subscription is refused now ({parsed}): {line!r}")
-            if parsed.unknown and self.most_terms:
+            if (parsed.unknown or parsed.unknown_excluded) and self.most_terms:
                 raise CheckpointError(f"{self.log}: the new words of a subscription are not admitted: {line!r}")
             name = parsed.subscription_id
             if name in self._known and not self._known[name].ended:

@@ -9,21 +9,29 @@ from typing import Any
 
 import numpy as np
 
+from matching.attributes import NO_ATTRIBUTES, AttributeSchema, attribute_values, key_of
 from matching.errors import CheckpointError
-from matching.model import MessageBatch, join_messages
+from matching.fields import MESSAGE_ROLES
+from matching.model import NO_KEYS, MessageBatch, join_messages
 from matching.space import Space
 from matching.text import TermVector, Vocabulary
-from matching.validate import MESSAGE_ROLES, PUBLISH, ParsedMessage, RawMessage, decode_object, message_row
+from matching.validate import PUBLISH, ParsedMessage, RawMessage, decode_object, message_row, with_attributes
 from matching.window import NO_FLOOR, Window
 from spouts.log import Record
 from spouts.versions import Objects
 
 
-def parse_message(row: Any, space: Space | None = None) -> ParsedMessage | str:
-    """A message whose columns are named like the roles (`matching.validate.MESSAGE_ROLES`), or a reason code."""
+def parse_message(row: Any, space: Space | None = None, schema: AttributeSchema = NO_ATTRIBUTES) -> ParsedMessage | str:
+    """A message whose columns are named like the roles (`matching.fields.MESSAGE_ROLES`), or a reason code."""
     if not isinstance(row, Mapping):
         return "wrong_type"
-    return message_row(RawMessage(**{role: row.get(role) for role in MESSAGE_ROLES}), space)
+    parsed = message_row(RawMessage(**{role: row.get(role) for role in MESSAGE_ROLES}), space)
+    if isinstance(parsed, str) or not len(schema):
+        return parsed
+    try:
+        return with_attributes(parsed, attribute_values(row, schema))
+    except ValueError:
+        return "bad_attribute"
 
 
 def clock_mark(seq: int, time_us: int, space: Space) -> ParsedMessage:
@@ -33,7 +41,9 @@ def clock_mark(seq: int, time_us: int, space: Space) -> ParsedMessage:
     return ParsedMessage(name, b"", lon, lat, None, None, None, None, time_us, "", name, PUBLISH)
 
 
-def messages_of(record: Record, first_seq: int, space: Space, log: os.PathLike[str]) -> Iterator[ParsedMessage]:
+def messages_of(
+    record: Record, first_seq: int, space: Space, schema: AttributeSchema, log: os.PathLike[str]
+) -> Iterator[ParsedMessage]:
     """The messages of a log record, from `first_seq` on; a clock mark is one.
 
     Raises
@@ -47,7 +57,7 @@ def messages_of(record: Record, first_seq: int, space: Space, log: os.PathLike[s
         yield clock_mark(first_seq, record.time_us, space)
         return
     for line, ahead in zip(record.message_lines(), record.messages_ahead(), strict=True):
-        parsed = parse_message(decode_object(line), space)
+        parsed = parse_message(decode_object(line), space, schema)
         if isinstance(parsed, str):
             raise CheckpointError(f"{log}: an admitted message is refused now ({parsed}): {line!r}")
         yield parsed._replace(ahead=ahead)
@@ -92,7 +102,11 @@ def message_batch(
     weights = np.concatenate([np.zeros(0, np.float32), *(vector.weights for vector in vectors)])
     counts = np.concatenate([np.zeros(0, np.int32), *(vector.counts for vector in vectors)])
     life = window.lives(seq, times)
+    width = max((len(one.attributes) for one in parsed), default=0)
+    missing = (None,) * width  # of clock marks
+    keys = [[key_of(value) for value in one.attributes or missing] for one in parsed]
+    keys = np.array(keys, np.int64).reshape(len(parsed), width) if width else NO_KEYS
     batch = MessageBatch(
-        seq, x, y, west, south, east, north, life, offsets, terms, weights, counts.astype(np.int32), times
+        seq, x, y, west, south, east, north, life, offsets, terms, weights, counts.astype(np.int32), times, keys
     )
     return join_messages([batch, batch.take(np.zeros(0, np.int64))])  # stores points without boxes

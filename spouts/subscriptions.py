@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from matching.attributes import TYPES, Attribute, AttributeSchema
+from matching.attributes import AttributeSchema
 from matching.errors import CheckpointError, DeliveryError, InputError
 from matching.fields import encodes, identifier, whole_number
 from matching.kind_table import Kinds
@@ -190,12 +190,6 @@ def load_changes(
         return loader.changes()
 
 
-def _attributes_of(manifest: dict[str, Any]) -> AttributeSchema:
-    """The attributes of an output directory's messages, in the order of their columns."""
-    named = manifest.get("attributes") or ()
-    return AttributeSchema(Attribute(one["name"], one["name"], TYPES.index(one["type"])) for one in named)
-
-
 def load_vocabulary(directory: str | os.PathLike[str], most_terms: int = 0) -> Vocabulary:
     """The vocabulary of an ETL output directory, with what its manifest says about stop terms, stems and accents.
 
@@ -226,7 +220,7 @@ def load_vocabulary(directory: str | os.PathLike[str], most_terms: int = 0) -> V
             stop_terms=manifest.get("stop_terms") or (),
             stem_language=options.get("stem_language", ""),
             folds_accents=options.get("fold_accents", False),
-            attributes=_attributes_of(manifest),
+            attributes=AttributeSchema.parse(options.get("attribute") or ()),
             most_terms=most_terms,
         )
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:

@@ -65,6 +65,15 @@ def live(
             rich_help_panel="Input",
         ),
     ] = None,
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="<name:type>",
+            help="Attribute that messages have, for `where` of subscriptions: NAME:TYPE or NAME=PATH:TYPE; the type is "
+            "number, category or time. With --vocabulary they are those of its folder.",
+            rich_help_panel="Input",
+        ),
+    ] = None,
     subscriptions: Annotated[
         list[Path] | None,
         typer.Option(
@@ -130,6 +139,7 @@ def live(
     from gateway.live.vocabulary_files import empty_start
     from gateway.live.write_ahead_log import WriteAheadLog, settings_of
     from gateway.shell.interrupts import draining
+    from matching.errors import ConfigError
     from matching.window import Window
     from spouts.subscriptions import load_vocabulary
     from topology.live import LiveRun
@@ -143,14 +153,19 @@ def live(
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="skyray-live-")))
         # without --out nothing can be resumed: a failure ends the run
         passing = {} if out is not None else {"checkpoint_every": 0.0, "sink": "count"}
-        mapping = ColumnMapping({name.removesuffix(_COLUMN): column for name, column in columns.items()})
-        start = vocabulary or empty_start(folder)
+        if vocabulary is not None and attribute:
+            raise ConfigError("--attribute: the stream has the attributes of its --vocabulary; leave one of them out")
+        start = vocabulary or empty_start(folder, attribute or ())
         config = live_config(settings | {"executor": executor}, start, folder, **passing)
         starting = stack.enter_context(ExitStack())
         step = starting.enter_context(terminal.steps("skyray live"))
         step("loading words and subscriptions")
+        words = load_vocabulary(start, config.most_terms)
+        mapping = ColumnMapping(
+            {name.removesuffix(_COLUMN): column for name, column in columns.items()}, words.attributes
+        )
         admission = Admission(
-            load_vocabulary(start, config.most_terms),
+            words,
             space_of(config),
             Window.parse(config.window),
             unplaceable=unplaceable(config.router),

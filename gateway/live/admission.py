@@ -84,7 +84,7 @@ class Admission:
 
     def message(self, row: Any) -> ParsedMessage | str:
         """The parsed message, or the reason code of its refusal, which is counted."""
-        parsed = parse_message(row, self.space)
+        parsed = parse_message(row, self.space, self.vocabulary.attributes)
         if isinstance(parsed, str):
             self.rejected[parsed] += 1
         elif self._needs_times():
@@ -117,7 +117,7 @@ class Admission:
             raise InputError("kind_without_engine", f"subscription {name!r}: no engine matches its kind")
         if why := self._unplaceable(row):
             raise InputError("not_placeable", f"subscription {name!r} {why}")
-        if not self.new_terms.of_subscription(parsed.words):
+        if not self.new_terms.of_subscription((*parsed.words, *parsed.excluded)):
             raise InputError("too_many_terms", f"subscription {name!r}: {explain('too_many_terms', self.kinds)}")
         self._forget(name)
         self._kind_of[name] = parsed.kind

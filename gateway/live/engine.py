@@ -22,6 +22,7 @@ from gateway.runs.explaining import RIVALS, answer_of
 from gateway.runs.match_rules import Scene, judge
 from gateway.runs.reader import Row, Subscriber, subscriber
 from gateway.shell.suggesting import refuse_unknown
+from matching.attributes import AttributeSchema
 from matching.errors import ConfigError, InputError
 from matching.half_life import HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
@@ -102,6 +103,9 @@ class Engine:
     most_terms : int
         New words that are admitted at most, a tenth of them for subscriptions alone. Beyond it those of messages are
         left out and counted, and subscriptions that have some are refused (`too_many_terms`); 0: none is admitted.
+    attributes : iterable of str
+        What messages have beside text and place, as `NAME:TYPE` or `NAME=PATH:TYPE` with the type number, category or
+        time, for `where` of subscriptions; of a vocabulary's folder they are its own.
     engines, window_indexes : mapping of kind to name, optional
         No result depends on them.
     kinds : Kinds
@@ -140,6 +144,7 @@ class Engine:
         window_indexes: Mapping[str, str] | None = None,
         max_ahead: float = MAX_AHEAD_S,
         most_terms: int = MOST_TERMS,
+        attributes: Iterable[str] = (),
         clock: Callable[[], float] = time.time,
         kinds: Kinds = KINDS,
         **unknown: Any,
@@ -149,12 +154,15 @@ class Engine:
         if not isinstance(most_terms, int) or not 0 <= most_terms <= MOST_TERMS_LIMIT:
             raise ConfigError(f"most_terms {most_terms!r}: give a whole number from 0 to {MOST_TERMS_LIMIT:,}")
         if isinstance(vocabulary, str | os.PathLike):
+            if attributes:
+                raise ConfigError("attributes: are those of the vocabulary's folder; leave them out")
             self.vocabulary = load_vocabulary(vocabulary, most_terms)
             extent = (read_manifest(vocabulary) or {}).get("extent")
         else:
             empty_words = Vocabulary([], [], [], [], 0)
             counts = map(empty_words.count_terms, vocabulary)
             self.vocabulary = Vocabulary.of_counts(counts, most_terms=most_terms)
+            self.vocabulary.attributes = AttributeSchema.parse(attributes)
         self.kinds = kinds = kinds_with(kinds, engines, window_indexes)
         self.window = Window.parse(window)
         self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection)
@@ -397,7 +405,10 @@ class Engine:
         parsed = self._messages_by_seq[seq].parsed
         time_us = parsed.event_time_us
         moment = None if time_us is None else _EPOCH + timedelta(microseconds=time_us)
-        return Row(parsed.message_id, parsed.lon, parsed.lat, moment, parsed.text, frozenset(), parsed.ahead)
+        named = zip(self.vocabulary.attributes.attributes, parsed.attributes, strict=True)
+        attributes = {one.name: value for one, value in named if value is not None}
+        terms = frozenset(self._vector_of(seq).terms.tolist())
+        return Row(parsed.message_id, parsed.lon, parsed.lat, moment, parsed.text, terms, parsed.ahead, attributes)
 
     def _decay_model(self, subscription: Subscription) -> DecayModel:
         counts = {term: int(self.vocabulary.collection_count[term]) for term in subscription.weights}
@@ -419,7 +430,7 @@ class Engine:
         return build_table([one.parsed for one in added], [one.number for one in added], [one.at for one in added])
 
     def _with_ids(self, added: _Added) -> _Added:
-        if not added.parsed.unknown or not self.vocabulary.most_terms:
+        if not (added.parsed.unknown or added.parsed.unknown_excluded) or not self.vocabulary.most_terms:
             return added
         parsed = subscription_row(added.row, self.vocabulary, self.space, self.kinds)
         assert isinstance(parsed, ParsedSubscription), "it was accepted"

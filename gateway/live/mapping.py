@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.live.admission import Refused
+from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import ConfigError, InputError
-from matching.fields import event_time_us
+from matching.fields import event_time_us, value_at
 from matching.validate import MESSAGE_ROLES, decode_object
 from spark_etl.finding import Columns, columns_of_roles, columns_of_row
-from spark_etl.paths import value_at
 from spark_etl.times import moment_of, time_reader
 
 #: Roles whose columns may be named, or are found.
@@ -30,6 +30,8 @@ class ColumnMapping:
     ----------
     named : mapping of str to str, optional
         Role (of `ROLES`) -> column, or path into objects; "" for none. Those left out are found line by line.
+    attributes : AttributeSchema
+        Lines keep the values of these.
 
     Attributes
     ----------
@@ -45,7 +47,8 @@ class ColumnMapping:
     2 us for a line that has only the usual names, 10 to 30 for others; more where a line has many columns.
     """
 
-    def __init__(self, named: Mapping[str, str] | None = None):
+    def __init__(self, named: Mapping[str, str] | None = None, attributes: AttributeSchema = NO_ATTRIBUTES):
+        self._paths = [one.path for one in attributes.attributes]
         self.named = dict(named or {})
         if unknown := sorted(self.named.keys() - set(ROLES)):
             raise ConfigError(f"no such column of a message: {unknown[0]}; name those of {', '.join(ROLES)}")
@@ -74,6 +77,7 @@ class ColumnMapping:
             values["time"] = self._time(values["time"], "time" in found and columns["time"] != "time")
         elif all(name == role for role, name in columns.items()):
             return data
+        values |= {path: value_at(row, path) for path in self._paths}
         return json.dumps({role: value for role, value in values.items() if value is not None}).encode()
 
     def _columns(self, there: Columns) -> dict[str, str] | Refused:

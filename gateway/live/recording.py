@@ -7,6 +7,7 @@ Used by `gateway.commands.live`.
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ from gateway.live.admission import Admission
 from gateway.live.vocabulary_files import write_table, write_vocabulary
 from gateway.live.write_ahead_log import EMPTY_START, WriteAheadLog
 from gateway.shell.terminal import writing_to
+from matching.attributes import ATTRIBUTE, TYPES
 from matching.text import Vocabulary
 from matching.validate import ParsedMessage
-from spark_etl.schemas import FORMAT_VERSION, MESSAGE_SCHEMA
+from spark_etl.schemas import ATTRIBUTES_VERSION, FORMAT_VERSION, message_schema
 from spouts.columns import AHEAD
 from spouts.log import read_records
 from spouts.parsed import messages_of, vector_of
@@ -29,8 +31,6 @@ from spouts.parsed import messages_of, vector_of
 BOUNDARIES = "boundaries.parquet"
 #: Messages converted to columns at a time.
 _CHUNK = 50_000
-#: The ETL's columns, and `ahead`, which admission has decided.
-_SCHEMA = MESSAGE_SCHEMA.append(pa.field(AHEAD, pa.bool_(), nullable=False))
 
 
 def record(wal: WriteAheadLog, admission: Admission, state: str, summary: Mapping[str, Any]) -> None:
@@ -47,6 +47,8 @@ def _write_inputs(wal: WriteAheadLog, admission: Admission) -> int:
     """Write `etl/` and `subscriptions.jsonl`; returns the number of messages."""
     etl, source = wal.folder / "etl", Path(wal.settings["vocabulary"] or wal.folder / EMPTY_START)
     vocabulary = admission.vocabulary
+    columns = message_schema(vocabulary.attributes).append(pa.field(AHEAD, pa.bool_(), nullable=False))
+    valued = Counter(dict.fromkeys((one.name for one in vocabulary.attributes.attributes), 0))
     first_id = vocabulary.most_terms  # lowest id of a term that was known as of a record
     shutil.rmtree(etl, ignore_errors=True)
     (etl / "messages").mkdir(parents=True)
@@ -58,34 +60,45 @@ def _write_inputs(wal: WriteAheadLog, admission: Admission) -> int:
             for at, line in taken.changes_from(seq):
                 row = msgspec.json.decode(line)
                 changes.write(msgspec.json.encode(row.get("subscribe", row) | {"at": at}) + b"\n")
-            for parsed in messages_of(taken, seq, admission.space, wal.log):
+            for parsed in messages_of(taken, seq, admission.space, vocabulary.attributes, wal.log):
                 chunk.append({"seq": seq, **_columns_of(parsed, vocabulary, first_id)})
+                named = zip(vocabulary.attributes.attributes, parsed.attributes, strict=False)  # a mark has none
+                valued.update(one.name for one, value in named if value is not None)
                 seq += 1
             if len(chunk) >= _CHUNK:
-                part, chunk = _write_messages(etl, chunk, part), []
+                part, chunk = _write_messages(etl, chunk, columns, part), []
     if chunk or not part:
-        _write_messages(etl, chunk, part)
+        _write_messages(etl, chunk, columns, part)
     space = admission.space
     manifest = json.loads((source / "manifest.json").read_text())
     copied = ("format", "total_tokens", "stop_terms", "options")
     summary = {name: manifest[name] for name in copied if name in manifest}
-    summary["format_version"] = FORMAT_VERSION  # whatever the folder of the vocabulary has: these have no attributes
+    summary["format_version"] = FORMAT_VERSION
+    if len(vocabulary.attributes):
+        named = [
+            {"name": one.name, "type": TYPES[one.type], "messages": valued[one.name]}
+            for one in vocabulary.attributes.attributes
+        ]
+        summary |= {"format_version": ATTRIBUTES_VERSION, "attributes": named}
     extent = [space.west, space.south, space.east, space.north]
     (etl / "manifest.json").write_text(json.dumps({**summary, "kept": seq, "extent": extent, "live": True}))
     return seq
 
 
 def _columns_of(parsed: ParsedMessage, vocabulary: Vocabulary, first_id: int) -> dict[str, Any]:
-    """A message as the columns of `_SCHEMA`, but for its seq; its terms are those that were known with its batch."""
+    """A message as columns, but for its seq; its terms are those that were known with its batch."""
     vector = vector_of(parsed, vocabulary, first_id)
     vector = vector._replace(terms=vector.terms - vocabulary.first_id)  # in the file ids begin with 0
     own = ("message_id", "text", "object_id", "op", "lon", "lat", "west", "south", "east", "north", "ahead")
     weighed = {name: getattr(vector, name).tolist() for name in ("terms", "counts", "weights")}
+    named = zip(vocabulary.attributes.attributes, parsed.attributes, strict=False)
+    weighed |= {ATTRIBUTE + one.name: value for one, value in named}
     return {**{name: getattr(parsed, name) for name in own}, **weighed, "event_time": parsed.event_time_us}
 
 
-def _write_messages(etl: Path, rows: list[dict[str, Any]], part: int) -> int:
-    write_table(etl / "messages", f"part-{part:05d}.parquet", pa.Table.from_pylist(rows, _SCHEMA))
+def _write_messages(etl: Path, rows: list[dict[str, Any]], columns: pa.Schema, part: int) -> int:
+    """Write a file of messages with these columns: the ETL's, and `ahead`, which admission has decided."""
+    write_table(etl / "messages", f"part-{part:05d}.parquet", pa.Table.from_pylist(rows, columns))
     return part + 1
 
 

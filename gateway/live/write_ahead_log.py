@@ -210,10 +210,12 @@ class WriteAheadLog:
     def look_up(self, seqs: Sequence[int]) -> Mapping[int, MessageText]:
         """Texts of messages by seq. One read of the log for each batch of older ones."""
         found = {}
+        assert self._new_terms is not None, "recover() comes first"
+        schema = self._new_terms.vocabulary.attributes
         for seq in seqs:
             text = self._recent.get(seq)
             if text is None:
-                parsed = parse_message(decode_object(self._line_of(seq)))
+                parsed = parse_message(decode_object(self._line_of(seq)), schema=schema)
                 if isinstance(parsed, str):
                     raise CheckpointError(f"{self.log}: message {seq:,} is damaged ({parsed})")
                 text = _text_of(parsed)

@@ -257,7 +257,7 @@ def _why_not(answer: Mapping[str, Any], failed: Instruction, vocabulary: Vocabul
     if failed.name == "polygon":
         return f"{message['lon']:g} {message['lat']:g}"
     if failed.name == "without":
-        return ", ".join(vocabulary.terms[term] for term in failed.words if term in message["terms"])
+        return ", ".join(vocabulary.term_of(term) for term in failed.words if term in message["terms"])
     if failed.name == "at least":
         return f"{len(answer['words'])}, where {failed.argument} are needed"
     name = vocabulary.attributes.attributes[failed.argument].name

@@ -55,7 +55,7 @@ def keys_of(messages):
         {one.name: attribute_value(one.type, message.get(one.name)) for one in SCHEMA.attributes}
         for message in messages
     ]
-    keys = [[key_of(one.type, message[one.name]) for one in SCHEMA.attributes] for message in checked]
+    keys = [[key_of(message[one.name]) for one in SCHEMA.attributes] for message in checked]
     return np.array(keys, np.int64).reshape(len(messages), len(SCHEMA)), checked
 
 
@@ -98,7 +98,7 @@ def judged(wheres, messages, broken=lambda program: program, broken_keys=lambda 
     assert not [one for one in parsed if isinstance(one, str)]
     seen = [{name: value for name, value in message.items() if value != "never seen"} for message in messages]
     keys, checked = keys_of(seen)
-    programs = [broken(compile_filter(one, SCHEMA)) for one in parsed]
+    programs = [broken(compile_filter(one)) for one in parsed]
     batch = batch_of([[] for _ in messages], broken_keys(keys))
     oracle = np.array([[where_holds(where, TYPES_BY_NAME, values) for values in checked] for where in wheres])
     kernel = passing(programs, batch)
