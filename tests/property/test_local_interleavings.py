@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from matching.errors import TopologyError
 from tests.support.example_topologies import expected_totals, word_count
-from topology.core.executors.local import RoundRobin, SeededShuffle, run_local
+from topology.core.executors.local import run_local
+from topology.core.tasks.mailbox import SeededShuffle
+from topology.core.tasks.worker import Worker
 
 
 @settings(max_examples=60, deadline=None)
@@ -63,36 +65,27 @@ def test_scheduler_seeded_starves_a_ready_link_for_long_stretches():
     assert min(last.values()) > 10_000, "starved, but not for ever"
 
 
-def test_scheduler_round_robin_takes_turns():
-    scheduler = RoundRobin()
-    for link in (4, 2, 9):
-        scheduler.add(link)
-    assert [scheduler.pick() for _ in range(4)] == [4, 2, 9, None]
-
-
 @pytest.mark.parametrize("broken", ["reorder", "repeat", "lose"])
 def test_local_broken_link_is_noticed_by_the_receiver(broken, monkeypatch):
     """The numbers on links are what proves order: a link that breaks it must not pass."""
-    from topology.core.executors.local import _LocalChannel
+    post = Worker.post
+    late = []
 
-    send = _LocalChannel.send
-    held = []
-
-    def broken_send(self, destinations, payload, size_bytes):
-        one = len(destinations) == 1 and destinations[0].edge >= 0
-        if one and broken == "repeat" and destinations[0].number == 2:
-            send(self, destinations, payload, size_bytes)
-        if one and broken == "lose" and destinations[0].number == 2:
+    def broken_post(worker, sender, destinations, payload, size_bytes):
+        second = len(destinations) == 1 and destinations[0].edge >= 0 and destinations[0].number == 2
+        if second and broken == "repeat":
+            post(worker, sender, destinations, payload, size_bytes)
+        if second and broken == "lose":
             return
-        if one and broken == "reorder" and destinations[0].number == 2 and not held:
-            held.append((self, destinations, payload, size_bytes))
+        if second and broken == "reorder" and not late:
+            late.append((sender, destinations, payload, size_bytes))
             return
-        send(self, destinations, payload, size_bytes)
-        if held and held[0] is not None and held[0][0] is self and held[0][1][0].address == destinations[0].address:
-            late, held[0] = held[0], None
-            send(*late)
+        post(worker, sender, destinations, payload, size_bytes)
+        if late and late[0] and late[0][0] == sender and late[0][1][0].address == destinations[0].address:
+            overtaken, late[0] = late[0], None
+            post(worker, *overtaken)
 
-    monkeypatch.setattr(_LocalChannel, "send", broken_send)
+    monkeypatch.setattr(Worker, "post", broken_post)
     wanted = "came twice" if broken == "repeat" else "was lost"
     with pytest.raises(TopologyError, match=f"failed in the link from .*: parcel 2 {wanted}"):
         run_local(word_count())

@@ -15,8 +15,12 @@ from tests.support.example_topologies import (
     pipeline,
     word_count,
 )
+from tests.support.resumable_topologies import ledger
 from topology.core.api.builder import TopologyBuilder
 from topology.core.api.component import Bolt, Tick
+from topology.core.checkpoint.barriers import Cadence
+from topology.core.checkpoint.coordinator import Checkpoints
+from topology.core.checkpoint.store import CheckpointStore
 from topology.core.executors.clock import FakeClock
 from topology.core.executors.local import run_local
 
@@ -388,6 +392,15 @@ def test_run_local_stop_ends_the_stream_and_drains():
     report = run_local(pipeline(batches=10**9), stop=lambda: asked.append(1) or len(asked) > 20)
     assert report.published == report.acknowledged == 20
     assert figures(report, "ack")["order"] == list(range(20))
+
+
+def test_run_local_calls_stop_before_each_batch_also_behind_checkpoints(tmp_path):
+    calls = []
+    checkpoints = Checkpoints(CheckpointStore(str(tmp_path / "checkpoints")), Cadence(batches=1), str(tmp_path))
+    plan = ledger(batches=30)
+    report = run_local(plan, seed=3, stop=lambda: calls.append(1) and False, checkpoints=checkpoints)
+    assert report.published == 30 and len(report.checkpoints) > 20
+    assert len(calls) >= 30 + len(report.checkpoints), "a batch or a barrier left without a call"
 
 
 def test_run_local_tells_progress_and_a_last_time_at_the_end():

@@ -11,7 +11,8 @@ from tests.support.example_topologies import NumberSpout, deadlocked, expected_t
 from topology.core.executors.clock import SystemClock
 from topology.core.executors.local import run_local
 from topology.core.payload import pack, unpack
-from topology.core.tasks.worker import Parcel, Worker, place
+from topology.core.tasks.links import Parcel
+from topology.core.tasks.worker import Worker, place
 
 
 class Wires:
@@ -157,7 +158,7 @@ def test_worker_whose_task_fails_tells_which_and_drops_its_parcels():
     failures = [status.failure for status in wires.statuses() if status.failure]
     assert len(failures) == 1 and failures[0].summary.startswith("pass:0 failed in execute")
     clock = wires.statuses()[plan.clock_address]
-    assert clock.published == clock.acknowledged + plan.credits < 50, "the failed task has gone on working"
+    assert clock.published == clock.acknowledged + 1 < 50, "the failed task works, or batches follow it"
     assert [failure for failure, _ in wires.workers[0].close() if failure] == failures
 
 

@@ -7,7 +7,7 @@ actor does.
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import ray
@@ -18,7 +18,7 @@ from matching.errors import TopologyError
 from topology.core.api.plan import Plan
 from topology.core.executors.actors import WorkerActor, names_of
 from topology.core.executors.heartbeat import Heartbeat, WorkersLost
-from topology.core.executors.logs import LogEvent, driver_log, show
+from topology.core.executors.logs import driver_log, show_closed
 from topology.core.tasks.worker import Placement
 
 #: How long components may take to close when the run has failed already.
@@ -227,10 +227,6 @@ class ActorPool:
                 ray.kill(actor, no_restart=True)
             self.actors = []
 
-    def show(self, address: int, events: Sequence[LogEvent]) -> None:
-        """Write what a task has logged to the log of this process."""
-        show(self._log, str(self._plan.tasks[address]), events)
-
     def _start(self, worker: int, where: Any) -> Any:
         options: dict[str, Any] = {
             "num_cpus": self._task_cpus,
@@ -249,9 +245,7 @@ class ActorPool:
         except (RayActorError, RayTaskError):
             return  # it has died, which ended the run
         for address, (failure, events) in zip(self._placement[worker], closed, strict=True):
-            self.show(address, events)
-            if failure is not None and " failed in close: " in failure.summary:
-                self._log.warning("close_failed", task=str(self._plan.tasks[address]), why=failure.summary)
+            show_closed(self._log, str(self._plan.tasks[address]), failure, events)
 
 
 def _progress_of(function: Callable[[], Any]) -> Iterator[Any]:

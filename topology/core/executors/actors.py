@@ -20,7 +20,8 @@ from topology.core.executors.clock import SystemClock
 from topology.core.executors.logs import LogEvent
 from topology.core.failures import TaskFailure
 from topology.core.payload import pack, unpack
-from topology.core.tasks.worker import OpenRequest, Parcel, Placement, Worker, WorkerStatus
+from topology.core.tasks.links import Parcel
+from topology.core.tasks.worker import OpenRequest, Placement, Worker, WorkerStatus
 
 #: Ray carries arguments below 100 KB inside the call, however many there are up to 10 MB in all; what is larger goes
 #: through its object store, which takes several round trips. So a payload travels in pieces below the first limit.

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from topology.core.failures import TaskFailure
+
 #: Events a task keeps between two status calls of the driver; more are counted, not kept.
 _LIMIT = 1000
 _LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -52,11 +54,26 @@ class LogBuffer:
         raise structlog.DropEvent
 
 
+class DirectLog(LogBuffer):
+    """Writes what a task logs to the log of this process at once."""
+
+    def __init__(self, task: str):
+        super().__init__()
+        self.logger = driver_log().bind(task=task)
+
+
 def driver_log() -> Any:
     """The process's log if the program has set one up; else lines on standard error."""
     if structlog.is_configured():
         return structlog.get_logger("topology")
     return structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
+
+
+def show_closed(log: Any, task: str, failure: TaskFailure | None, events: Sequence[LogEvent]) -> None:
+    """Write what a task has logged, and why it could not close, where the run has failed already."""
+    show(log, task, events)
+    if failure is not None and " failed in close: " in failure.summary:
+        log.warning("close_failed", task=task, why=failure.summary)
 
 
 def show(log: Any, task: str, events: Sequence[LogEvent]) -> None:

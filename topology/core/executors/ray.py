@@ -29,16 +29,15 @@ import ray
 
 from matching.errors import CheckpointError, TopologyError
 from topology.core.api.plan import Plan
-from topology.core.checkpoint.coordinator import CheckpointCoordinator, Checkpoints, publish_all
-from topology.core.checkpoint.storage import Output
+from topology.core.checkpoint.coordinator import Checkpoints
 from topology.core.checkpoint.store import Manifest, Written
 from topology.core.executors.actor_pool import ActorPool
 from topology.core.executors.balancing import Balance, Balancer
 from topology.core.executors.connection import connected
+from topology.core.executors.driver import Driver
 from topology.core.executors.heartbeat import WorkersLost
-from topology.core.executors.logs import driver_log
-from topology.core.failures import ComponentFailed, TaskFailure, deadlocked, never_acknowledged
-from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus, report_stage, report_warmed
+from topology.core.failures import ComponentFailed, TaskFailure
+from topology.core.metrics import RunReport, Snapshot, TaskStatus, report_stage, report_warmed
 from topology.core.tasks.worker import OpenRequest, Placement, WorkerStatus, place
 
 #: First pause between two rounds of polling; it doubles up to `poll_s`, so that short runs end at once.
@@ -145,8 +144,10 @@ def run_ray(
                 run.end()
 
 
-class _RayRun:
-    """One run, as the driver sees it."""
+class _RayRun(Driver):
+    """A run of the actors of a pool, perhaps of several Rays one after the other."""
+
+    executor = "ray"
 
     def __init__(
         self,
@@ -162,20 +163,15 @@ class _RayRun:
         balance: Balance | None,
         on_opened: Callable[[], None],
     ):
-        self._plan = plan
+        super().__init__(plan, on_progress, stop, checkpoints, on_opened)
         self._placement = placement
         self._pool: ActorPool  # of the Ray that it runs on now
         self._ray_lost: WorkersLost | None = None
         self._ray_lost_s = 0.0
-        self._on_progress = on_progress
-        self._on_opened = on_opened
-        self._stop = stop
         self._poll_s = poll_s
         self._stall_s = stall_s
         self._start_s = start_s
-        self._checkpoints = checkpoints
         self._manifest = resume
-        self._coordinator = None if checkpoints is None else CheckpointCoordinator(checkpoints, plan.saved_addresses)
         if self._coordinator is not None and resume is not None:
             self._coordinator.go_back(resume)
         self._incarnation = 0 if checkpoints is None else checkpoints.incarnation
@@ -184,17 +180,10 @@ class _RayRun:
         self._began_behind = -1 if resume is None else resume.number
         self._recoveries: list[dict[str, Any]] = []
         self._balancer = None if balance is None or checkpoints is None else Balancer(plan, balance)
-        self._new_checkpoint = False  # a checkpoint was committed since loads were compared
         self._opened = False
         self._closed = False
-        self._startup_s = self._warm_up_s = 0.0
         self._started_s: float | None = None
-        self._stopping = False
-        self._unfed_finished = False
         self._gap_since: float | None = None
-        self._meter = Meter(plan)
-        self._log = driver_log()
-        self._statuses: dict[int, TaskStatus] = {}
         self._calls: dict[Any, tuple[int, float]] = {}  # outstanding status call -> worker, since when
         self._requested_s: dict[int, float] = {}  # when the call began that `_statuses` answers
 
@@ -213,7 +202,7 @@ class _RayRun:
                 pool.call("connect", self._start_s, pool.actors, self._incarnation)
                 report_stage(self._on_progress, "the subscriptions")
                 self._opened = True  # in part, if one of them fails
-                self._open()
+                self._open_at()
                 self._clock_actor.start.remote(self._incarnation)
         except WorkersLost as another:
             if self._checkpoints is None or another.hopeless:
@@ -226,62 +215,37 @@ class _RayRun:
         while True:
             try:
                 elapsed_s = self._drive(self._started_s)
-                figures, outputs = self._finish()
+                figures, outputs = self._collect()
                 break
             except WorkersLost as lost:
                 if self._checkpoints is None:
                     raise
                 self._recover(lost)
         self._closed = True
-        for address, (failure, events) in self._pool.call_tasks("close", self._stall_s):
-            self._pool.show(address, events)
-            _raise_if(failure)
-        saved: list[dict[str, Any]] = []
-        if self._coordinator is None:
-            publish_all(outputs)
-        else:
-            self._coordinator.finish(outputs)
-            saved = self._coordinator.figures
+        self._close()
         balanced = [] if self._balancer is None else self._balancer.figures
-        return self._meter.report(
-            "ray",
-            self._in_order(),
-            figures,
-            elapsed_s,
-            self._startup_s,
-            self._warm_up_s,
-            saved,
-            self._recoveries,
-            balanced,
-        )
+        return self._report(figures, outputs, elapsed_s, self._recoveries, balanced)
 
     def end(self) -> None:
         """End every actor; components that were not closed get a moment to do so."""
         self._pool.end(closing=self._opened and not self._closed)
 
-    def _finish(self) -> tuple[list[dict[str, Any]], list[Output]]:
-        """Figures of all tasks, and the files to publish."""
-        if self._coordinator is not None:
-            for written in self._pool.call("written", self._stall_s):  # includes snapshots of the last checkpoint
-                self._commit(written)
-        figures, outputs = [], []
-        for _, (figure, finished, failure) in self._pool.call_tasks("report", self._stall_s):
-            _raise_if(failure)
-            figures.append(figure)
-            outputs += finished
-        return figures, outputs
-
-    def _open(self, work: Mapping[str, Sequence[int]] | None = None) -> None:
+    def _open_at(self, work: Mapping[str, Sequence[int]] | None = None) -> None:
         """Have every worker open or rewind its tasks, in the state from which this incarnation starts."""
-        request = OpenRequest(self._incarnation, store_bytes=self._pool.store_bytes())
-        if self._checkpoints is not None:
-            store = self._checkpoints.store
-            epoch = store.last_epoch() + 1
-            request = request._replace(
-                store=store, cadence=self._checkpoints.cadence, epoch=epoch, manifest=self._manifest, work=work
-            )
-        for _, failure in self._pool.call_tasks("open", self._start_s, request):
-            _raise_if(failure)
+        store_bytes = self._pool.store_bytes()
+        self._open(OpenRequest(self._incarnation, manifest=self._manifest, work=work, store_bytes=store_bytes))
+
+    def _call_tasks(self, method: str, *arguments: Any) -> list[tuple[int, Any]]:
+        return self._pool.call_tasks(method, self._start_s if method == "open" else self._stall_s, *arguments)
+
+    def _drain_written(self) -> list[Written]:
+        return [] if self._coordinator is None else sum(self._pool.call("written", self._stall_s), [])
+
+    def _call_settled(self, epoch: int) -> None:
+        self._clock_actor.settled.remote(epoch, self._incarnation)
+
+    def _call_finish_unfed(self, address: int) -> None:
+        self._pool.at(address).finish_unfed.remote(address, self._incarnation)
 
     @property
     def _clock_actor(self) -> Any:
@@ -382,7 +346,7 @@ class _RayRun:
         self._pool.call("connect", self._start_s, self._pool.actors, self._incarnation)
         self._lost = set()
         self._began_behind = coordinator.number
-        self._open(work)
+        self._open_at(work)
         if self._stopping:
             self._clock_actor.stop.remote()
         self._clock_actor.start.remote(self._incarnation)
@@ -397,10 +361,9 @@ class _RayRun:
         while True:
             round_began = time.perf_counter()
             self._poll()
-            self._collect(pause_s)
+            self._collect_statuses(pause_s)
             now = time.perf_counter()
-            if not self._stopping and self._stop is not None and self._stop():
-                self._stopping = True
+            if self._must_stop():
                 self._clock_actor.stop.remote()
             if len(self._statuses) == len(self._plan.tasks):
                 statuses = self._in_order()
@@ -442,7 +405,7 @@ class _RayRun:
             if worker not in busy:
                 self._calls[actor.status.remote()] = worker, time.perf_counter()
 
-    def _collect(self, timeout_s: float) -> None:
+    def _collect_statuses(self, timeout_s: float) -> None:
         done, _ = ray.wait(list(self._calls), num_returns=len(self._calls), timeout=timeout_s)
         deaths: list[TopologyError] = []
         for call in done:
@@ -452,11 +415,8 @@ class _RayRun:
             except TopologyError as death:
                 deaths.append(death)
                 continue
-            for address, (status, events) in zip(self._placement[worker], answer.tasks, strict=True):
-                self._pool.show(address, events)
-                self._statuses[address] = status
-                self._requested_s[address] = requested_s
-            self._commit(answer.written)
+            self._requested_s |= dict.fromkeys(self._placement[worker], requested_s)
+            self._take(self._placement[worker], answer)
         failures = [status.failure for status in self._in_order() if status.failure is not None]
         for failure in failures:
             if not failure.consequence:
@@ -480,25 +440,6 @@ class _RayRun:
         error.last_batch = done + (0 if clock is None else clock.published) + self._plan.credits
         return error
 
-    def _finish_unfed(self, statuses: list[TaskStatus]) -> bool:
-        """Nothing is in flight. Finish bolts with feedback inputs only; False if all tasks have ended."""
-        plan = self._plan
-        fed = {address for address in range(len(plan.tasks)) if address == plan.clock_address}
-        fed |= {address for address, task in enumerate(plan.tasks) if plan.end_sources(task.component)}
-        unfed = [status for status in statuses if status.address not in fed and not status.ended]
-        waiting = [status for status in statuses if not status.ended]
-        if not waiting:
-            clock = statuses[plan.clock_address]
-            if clock.waits_for:
-                raise never_acknowledged(plan, clock)
-            return False
-        if len(unfed) < len(waiting) or self._unfed_finished:
-            raise deadlocked(plan, statuses)
-        self._unfed_finished = True
-        for status in unfed:
-            self._pool.at(status.address).finish_unfed.remote(status.address, self._incarnation)
-        return True
-
     def _look_for_stall(self, now: float, moved: float) -> None:
         if not self._calls and now - moved > self._stall_s and self._statuses:
             statuses = self._in_order()
@@ -509,24 +450,3 @@ class _RayRun:
                     f"{sent - received} parcels have been in flight for {now - moved:.0f} s and nothing moves: "
                     "a connection between two nodes is lost"
                 )
-
-    def _commit(self, written: Sequence[Written]) -> None:
-        """Take written snapshots of a worker, and notify the clock of epochs that are settled."""
-        if self._coordinator is None:
-            return
-        for epoch in self._coordinator.take(written):
-            self._new_checkpoint |= epoch == self._coordinator.committed
-            self._clock_actor.settled.remote(epoch, self._incarnation)
-
-    def _report_progress(self, statuses: list[TaskStatus], elapsed_s: float) -> None:
-        snapshot = self._meter.snapshot(statuses, elapsed_s)  # also without listener: it records the peaks
-        if self._on_progress is not None:
-            self._on_progress(snapshot)
-
-    def _in_order(self) -> list[TaskStatus]:
-        return [self._statuses[address] for address in sorted(self._statuses)]
-
-
-def _raise_if(failure: TaskFailure | None) -> None:
-    if failure is not None:
-        raise failure.error()

@@ -1,7 +1,6 @@
 """What a task needs of its executor: a channel for parcels, and a writer for snapshots.
 
-Read on in `topology.core.tasks.task`, which uses them, and in `topology.core.executors.local` and
-`topology.core.tasks.worker`, which provide them.
+Read on in `topology.core.tasks.task`, which uses them, and in `topology.core.tasks.worker`, which provides them.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,6 +19,17 @@ class Destination(NamedTuple):
     address: int
     edge: int
     number: int
+
+
+class Parcel(NamedTuple):
+    """One payload in flight to the task at `address`; `edge` and `number` as in `Destination`."""
+
+    address: int
+    edge: int
+    sender: int
+    number: int
+    payload: Any
+    size_bytes: int
 
 
 class Saving(NamedTuple):

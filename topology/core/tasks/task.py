@@ -13,7 +13,7 @@ incoming parcels, keeps the clock spout's credits, and passes the end on:
   takes a snapshot.
 
 Every exception of a component becomes a `TaskFailure` (`topology.core.failures`). Read on in
-`topology.core.executors.local` (the channel in one process) or `topology.core.executors.ray` (between Ray actors).
+`topology.core.tasks.worker`, which runs tasks for every executor.
 """
 
 import pickle
@@ -160,7 +160,6 @@ class TaskHost:
         """The component's snapshot; only at a quiet boundary."""
         return self._call("state", lambda: self._component.state())
 
-    @property
     def unquiet(self) -> str:
         """What this task still awaits, as text, if nothing is in flight to it; empty at a quiet boundary."""
         if self.spec.clock:
@@ -176,11 +175,6 @@ class TaskHost:
     def next_number(self) -> int:
         """The batch that the clock spout publishes next."""
         return self._credits.next_number
-
-    @property
-    def awaits_writing(self) -> bool:
-        """Whether this is the clock spout, and only a checkpoint that is being written keeps it from ending."""
-        return self._stopping and not self.ended and self._injector is not None and self._injector.writing
 
     @property
     def can_publish(self) -> bool:
@@ -316,7 +310,8 @@ class TaskHost:
             in_flight_peak=self._credits.peak,
             blocked_s=self._blocked_ns / 1e9,
             stopped=self._stopped,
-            writing=self.awaits_writing,
+            # only a checkpoint that is being written keeps the clock spout from ending
+            writing=self._stopping and not self.ended and self._injector is not None and self._injector.writing,
         )
 
     # -- what the context calls

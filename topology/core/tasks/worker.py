@@ -2,18 +2,19 @@
 
 A call between processes costs both ends together some 0.4 ms of processor time, whatever it carries: at 5,000 messages
 a batch that is 80 ns a message for every edge, as much as all the work of the light components. So an executor may put
-tasks together in one `Worker` (as Storm does). Parcels between tasks of one worker go through its inbox, never packed
-or copied. Parcels to other workers wait in its outbox until the inbox is empty, then leave in one call. After a small
-batch they also wait for those of the next few, where the clock has credits for these and can publish them at once:
-responses come back in one call, too, so every link carries several small batches in a call, in the same order, and no
-parcel waits for a batch that is not available yet.
+tasks together in one `Worker` (as Storm does). Parcels between tasks of one worker go through its inbox
+(`topology.core.tasks.mailbox`), never packed or copied. Parcels to other workers wait in its outbox until the inbox is
+empty, then leave in one call. After a small batch they also wait for those of the next few, where the clock has credits
+for these and can publish them at once: responses come back in one call, too, so every link carries several small
+batches in a call, in the same order, and no parcel waits for a batch that is not available yet.
 
 The order of each link is kept: both ways are queues. A worker never waits for another.
-Read on in `topology.core.executors.ray`, which makes an actor of each worker.
+Read on in `topology.core.executors.local`, which puts all tasks into one worker, and in `topology.core.executors.ray`,
+which makes an actor of each.
 """
 
 import contextlib
-from collections import deque
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -23,10 +24,12 @@ from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.storage import Output
 from topology.core.checkpoint.store import CheckpointStore, Manifest, Writer, Written
+from topology.core.checkpoint.task_states import TaskState
 from topology.core.executors.logs import LogBuffer, LogEvent
 from topology.core.failures import TaskFailed, TaskFailure
 from topology.core.metrics import TaskStatus
-from topology.core.tasks.links import Destination, Saving
+from topology.core.tasks.links import Channel, Destination, Parcel, Saving
+from topology.core.tasks.mailbox import Fifo, SeededMailbox
 from topology.core.tasks.task import TaskHost
 
 #: Bytes up to which the outbox waits for the next batches: a call costs as much as packing some hundred KB, and what is
@@ -38,24 +41,13 @@ _FLUSHES = 4
 Placement = tuple[tuple[int, ...], ...]
 
 
-class Parcel(NamedTuple):
-    """One payload in flight to the task at `address`; `edge` and `number` as in
-    `topology.core.tasks.task.Destination`.
-    """
-
-    address: int
-    edge: int
-    sender: int
-    number: int
-    payload: Any
-    size_bytes: int
-
-
 class OpenRequest(NamedTuple):
     """How a worker opens its tasks: in which incarnation of the run, and from which checkpoint.
 
-    `store` None: without checkpoints. `manifest` None: from the start of the stream. `epoch` of the next checkpoint.
-    `work` as in `Saved.work`; None: no rebalancing. `store_bytes`: size of the object store between workers.
+    `store` None: without checkpoints. `manifest` None: from `saved`, or if that is None too from the start of the
+    stream. `epoch` of the next checkpoint. `work` as in `Saved.work`; None: no rebalancing. `store_bytes`: size of the
+    object store between workers. `write_behind`: whether a thread writes snapshots while the stream continues.
+    `pause_behind`: the clock publishes nothing behind this batch, not even the end.
     """
 
     incarnation: int = 0
@@ -65,6 +57,9 @@ class OpenRequest(NamedTuple):
     manifest: Manifest | None = None
     work: Mapping[str, Sequence[int]] | None = None
     store_bytes: int | None = None
+    saved: Saved | None = None
+    write_behind: bool = True
+    pause_behind: int | None = None
 
 
 FROM_THE_START = OpenRequest()
@@ -133,13 +128,40 @@ class Worker:
         Returns seconds since the epoch.
     seed : int
         Seeds `Context.rng`.
+    timer : callable
+        Seconds of a clock that never jumps.
+    mailbox : callable
+        Makes the inbox.
+    log_of : callable
+        Makes the log of a task, of its name.
+    through : callable, optional
+        Given the address of each task and its channel, returns the channel to use instead.
+    most_batches : int, optional
+        How many batches the clock spout publishes in one call; as many as it has credits if None.
 
-    No method raises what a component raised: its host keeps the failure, later parcels to it are dropped, and `status`
-    reports it.
+    Attributes
+    ----------
+    failed : TaskFailed or None
+        The first failure of a component since `open`.
+
+    No method raises what a component raised: its host keeps the failure, later parcels to it are dropped, the clock
+    spout publishes nothing more here, and `status` reports it.
     """
 
     def __init__(
-        self, plan: Plan, placement: Placement, index: int, transport: Transport, clock: Callable[[], float], seed: int
+        self,
+        plan: Plan,
+        placement: Placement,
+        index: int,
+        transport: Transport,
+        clock: Callable[[], float],
+        seed: int,
+        *,
+        timer: Callable[[], float] = time.monotonic,
+        mailbox: Callable[[], Fifo | SeededMailbox] = Fifo,
+        log_of: Callable[[str], LogBuffer] = lambda _: LogBuffer(),
+        through: Callable[[int, Channel], Channel] | None = None,
+        most_batches: int | None = None,
     ):
         self._plan = plan
         self._transport = transport
@@ -148,14 +170,20 @@ class Worker:
         self._addresses = placement[index]
         self._now = clock
         self._seed = seed
-        self._inbox: deque[Parcel] = deque()
+        self._timer = timer
+        self._mailbox = mailbox
+        self._through = through
+        self._most_batches = most_batches or plan.credits
+        self._inbox = mailbox()
         self._outbox: dict[int, list[Parcel]] = {}
         self._buffered_bytes = 0
         self._most_buffered = max(1, plan.credits // _FLUSHES)
-        self._logs = {address: LogBuffer() for address in self._addresses}
+        self._logs = {address: log_of(str(plan.tasks[address])) for address in self._addresses}
         self._hosts: dict[int, TaskHost] = {}
         self._clock: TaskHost | None = None
         self._writer: Writer | None = None
+        self._pause_behind: int | None = None
+        self.failed: TaskFailed | None = None
         self.incarnation = -1
 
     def open(self, request: OpenRequest = FROM_THE_START) -> list[TaskFailure | None]:
@@ -164,37 +192,44 @@ class Worker:
         Those of an earlier incarnation are closed before, or rewound in place; queued parcels are dropped.
         """
         former = self._hosts
-        self._inbox.clear()
+        self._inbox = self._mailbox()
         self._outbox.clear()
         self._buffered_bytes = 0
+        self.failed = None
+        self._pause_behind = request.pause_behind
         if self._writer is not None:
             self._writer.close()
         self._writer = None
         saving = None
         if request.store is not None:
-            self._writer = Writer(request.store, request.incarnation)
+            self._writer = Writer(request.store, request.incarnation, request.write_behind)
             saving = Saving(request.cadence, request.epoch, request.incarnation, self._writer.write)
         self._hosts = {
             address: TaskHost(
                 self._plan,
                 address,
-                _WorkerChannel(self, address),
+                self._channel(address),
                 log.logger,
                 self._now,
                 self._seed,
                 saving,
+                self._timer,
                 store_bytes=request.store_bytes,
             )
             for address, log in self._logs.items()
         }
         self._clock = self._hosts.get(self._plan.clock_address)
         self.incarnation = request.incarnation
-        saved = None
+        saved = request.saved
         if request.store is not None and request.manifest is not None:
             saved = request.store.load(request.manifest)._replace(work=request.work or {})
         for address, host in self._hosts.items():
             self._guarded(self._open_host, former.get(address), host, saved)
-        return self._failures()
+        return [host.failure for host in self._hosts.values()]
+
+    def _channel(self, address: int) -> Channel:
+        channel = _WorkerChannel(self, address)
+        return channel if self._through is None else self._through(address, channel)
 
     def _open_host(self, former: TaskHost | None, host: TaskHost, saved: Saved | None) -> None:
         if former is not None:
@@ -218,7 +253,8 @@ class Worker:
 
     def receive(self, parcels: Sequence[Parcel]) -> None:
         """Take parcels of another worker, and deliver until the inbox is empty."""
-        self._inbox.extend(parcels)
+        for parcel in parcels:
+            self._inbox.append(parcel)
         self._work()
 
     def finish_unfed(self, address: int) -> None:
@@ -237,11 +273,29 @@ class Worker:
         statuses = [(host.status(), self._logs[address].fetch()) for address, host in self._hosts.items()]
         return WorkerStatus(self.incarnation, statuses, [] if self._writer is None else self._writer.fetch())
 
-    def written(self) -> list[Written]:
-        """Wait for the snapshots that are being written; those written since the last call."""
+    @property
+    def last_batch(self) -> int:
+        """The last batch that the clock spout has published, -1 if none."""
+        return -1 if self._clock is None else self._clock.next_number - 1
+
+    def unquiet(self) -> dict[int, str]:
+        """What each task still awaits, as text, where nothing is in flight."""
+        return {address: why for address, host in self._hosts.items() if (why := self._guarded(host.unquiet))}
+
+    def states(self, number: int) -> list[TaskState | None]:
+        """The snapshot of each task behind batch `number`, None if it fails; only at a quiet boundary."""
+        arrays = [(host, self._guarded(host.state)) for host in self._hosts.values()]
+        return [
+            None if state is None else TaskState(host.id.component, host.id.task, host.spec.tasks, number, state)
+            for host, state in arrays
+        ]
+
+    def written(self, wait: bool = True) -> list[Written]:
+        """Snapshots written since the last call, with `wait` also those that are being written."""
         if self._writer is None:
             return []
-        self._writer.drain()
+        if wait:
+            self._writer.drain()
         return self._writer.fetch()
 
     def report(self) -> list[tuple[dict[str, Any], Sequence[Output], TaskFailure | None]]:
@@ -275,15 +329,15 @@ class Worker:
 
         After a small batch the outbox waits for the next few, if they can be published at once.
         """
+        inbox, clock = self._inbox, self._clock
         published = buffered = 0
         while True:
-            while self._inbox:
-                address, edge, sender, number, payload, _ = self._inbox.popleft()
+            while (parcel := inbox.take(self._may_publish)) is not None:
+                address, edge, sender, number, payload, _ = parcel
                 host = self._hosts[address]
                 if host.failure is None:
                     self._guarded(host.receive, edge, sender, number, payload)
-            clock = self._clock
-            if clock is None or clock.failure is not None or not clock.can_publish:
+            if clock is None or not self._may_publish():
                 return self._send()
             waits = buffered < self._most_buffered and self._buffered_bytes < _BUFFER_BYTES
             if not (waits and self._guarded(clock.ready)):
@@ -291,14 +345,23 @@ class Worker:
                 buffered = 0
                 if clock.failure is not None:
                     return
-            if published == self._plan.credits:
+            self._guarded(clock.publish)
+            published += 1
+            buffered += 1
+            if published == self._most_batches:
                 self._send()
                 # this worker's own tasks acknowledge: without a break it would never answer a call
                 self._transport.again()
                 return
-            self._guarded(clock.publish)
-            published += 1
-            buffered += 1
+
+    def _may_publish(self) -> bool:
+        """Whether the clock spout is here and may publish: a patient one, which may wait, with all delivered only."""
+        clock = self._clock
+        if clock is None or self.failed is not None or not clock.can_publish:
+            return False
+        if self._pause_behind is not None and clock.next_number > self._pause_behind:
+            return False
+        return not (clock.spec.patient and self._inbox)
 
     def _send(self) -> None:
         """Send the outbox."""
@@ -307,14 +370,12 @@ class Worker:
             bundles, self._outbox = self._outbox, {}
             self._transport.send(bundles)
 
-    def _failures(self) -> list[TaskFailure | None]:
-        return [host.failure for host in self._hosts.values()]
-
     def _guarded(self, method: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return method(*arguments)
-        except TaskFailed:
-            return None  # the host keeps it
+        except TaskFailed as failed:  # the host keeps it
+            self.failed = self.failed or failed
+            return None
 
 
 class _WorkerChannel:

@@ -1,0 +1,175 @@
+"""The driver's part of a run, the same for every executor: checkpoints, progress, the end and the report.
+
+An executor subclasses `Driver`: it has the workers (`topology.core.tasks.worker`), calls them, and finds out when
+nothing is in flight. Read on in `topology.core.executors.local` and `topology.core.executors.ray`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from topology.core.api.plan import Plan
+from topology.core.checkpoint.coordinator import CheckpointCoordinator, Checkpoints, publish_all
+from topology.core.checkpoint.storage import Output
+from topology.core.checkpoint.store import Written
+from topology.core.executors.logs import driver_log, show
+from topology.core.failures import TaskFailure, deadlocked, never_acknowledged
+from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus
+from topology.core.tasks.worker import OpenRequest, WorkerStatus
+
+
+class Driver(ABC):
+    """One run, as the driver sees it.
+
+    Parameters
+    ----------
+    plan : Plan
+    on_progress, stop, checkpoints, on_opened
+        As in `topology.core.executors.local.run_local`.
+    """
+
+    #: In the report.
+    executor: str
+
+    def __init__(
+        self,
+        plan: Plan,
+        on_progress: Callable[[Snapshot], None] | None,
+        stop: Callable[[], bool] | None,
+        checkpoints: Checkpoints | None,
+        on_opened: Callable[[], None],
+    ):
+        self._plan = plan
+        self._on_progress = on_progress
+        self._on_opened = on_opened
+        self._stop = stop
+        self._stopping = False
+        self._checkpoints = checkpoints
+        self._coordinator = None if checkpoints is None else CheckpointCoordinator(checkpoints, plan.saved_addresses)
+        self._new_checkpoint = False  # a checkpoint was committed since this was last reset
+        self._unfed_finished = False
+        self._startup_s = self._warm_up_s = 0.0
+        self._statuses: dict[int, TaskStatus] = {}
+        self._meter = Meter(plan)
+        self._log = driver_log()
+
+    # -- what an executor does
+
+    @abstractmethod
+    def _call_tasks(self, method: str, *arguments: Any) -> list[tuple[int, Any]]:
+        """Call a method of every worker that answers with a list by task; pairs in order of address."""
+
+    @abstractmethod
+    def _drain_written(self) -> list[Written]:
+        """Snapshots written since the last call, once none is being written."""
+
+    @abstractmethod
+    def _call_settled(self, epoch: int) -> None:
+        """Call `Worker.settled` where the clock spout is."""
+
+    @abstractmethod
+    def _call_finish_unfed(self, address: int) -> None:
+        """Call `Worker.finish_unfed` where that task is."""
+
+    # -- what is the same
+
+    def _open(self, request: OpenRequest) -> None:
+        """Have every worker open its tasks. Raises ComponentFailed."""
+        if self._checkpoints is not None:
+            store = self._checkpoints.store
+            cadence, epoch = self._checkpoints.cadence, store.last_epoch() + 1
+            request = request._replace(store=store, cadence=cadence, epoch=epoch)
+        for _, failure in self._call_tasks("open", request):
+            _raise_if(failure)
+
+    def _must_stop(self) -> bool:
+        """Whether the stream is to end now, which it was not before."""
+        if not self._stopping and self._stop is not None and self._stop():
+            self._stopping = True
+            return True
+        return False
+
+    def _take(self, addresses: Sequence[int], answer: WorkerStatus) -> None:
+        """Take the status of a worker with the tasks at these addresses."""
+        for address, (status, events) in zip(addresses, answer.tasks, strict=True):
+            show(self._log, str(self._plan.tasks[address]), events)
+            self._statuses[address] = status
+        self._commit(answer.written)
+
+    def _commit(self, written: Sequence[Written]) -> None:
+        """Take written snapshots, and notify the clock of epochs that are settled."""
+        if self._coordinator is None:
+            return
+        for epoch in self._coordinator.take(written):
+            self._new_checkpoint |= epoch == self._coordinator.committed
+            self._call_settled(epoch)
+
+    def _finish_unfed(self, statuses: list[TaskStatus]) -> bool:
+        """Nothing is in flight. Finish bolts with feedback inputs only; False if all tasks have ended.
+
+        Raises
+        ------
+        TopologyError
+            If other tasks have not ended, or a batch was never acknowledged.
+        """
+        plan = self._plan
+        waiting = [status for status in statuses if not status.ended]
+        if not waiting:
+            clock = statuses[plan.clock_address]
+            if clock.waits_for:
+                raise never_acknowledged(plan, clock)
+            return False
+        fed = {address for address, task in enumerate(plan.tasks) if plan.end_sources(task.component)}
+        if self._unfed_finished or any(status.address in {*fed, plan.clock_address} for status in waiting):
+            raise deadlocked(plan, statuses)
+        self._unfed_finished = True
+        for status in waiting:
+            self._call_finish_unfed(status.address)
+        return True
+
+    def _collect(self) -> tuple[list[dict[str, Any]], list[Output]]:
+        """Figures of all tasks, and the files to publish, once the last checkpoint is written."""
+        self._commit(self._drain_written())
+        figures, outputs = [], []
+        for _, (figure, finished, failure) in self._call_tasks("report"):
+            _raise_if(failure)
+            figures.append(figure)
+            outputs += finished
+        return figures, outputs
+
+    def _close(self) -> None:
+        """Close all components. Raises ComponentFailed."""
+        for address, (failure, events) in self._call_tasks("close"):
+            show(self._log, str(self._plan.tasks[address]), events)
+            _raise_if(failure)
+
+    def _report(
+        self,
+        figures: list[dict[str, Any]],
+        outputs: Sequence[Output],
+        elapsed_s: float,
+        recoveries: Sequence[dict[str, Any]] = (),
+        rebalances: Sequence[dict[str, Any]] = (),
+    ) -> RunReport:
+        """Publish the files of a run that has ended, and report it."""
+        saved: list[dict[str, Any]] = []
+        if self._coordinator is None:
+            publish_all(outputs)
+        else:
+            self._coordinator.finish(outputs)
+            saved = self._coordinator.figures
+        seconds = elapsed_s, self._startup_s, self._warm_up_s
+        return self._meter.report(self.executor, self._in_order(), figures, *seconds, saved, recoveries, rebalances)
+
+    def _report_progress(self, statuses: list[TaskStatus], elapsed_s: float) -> None:
+        snapshot = self._meter.snapshot(statuses, elapsed_s)  # also without listener: it records the peaks
+        if self._on_progress is not None:
+            self._on_progress(snapshot)
+
+    def _in_order(self) -> list[TaskStatus]:
+        return [self._statuses[address] for address in sorted(self._statuses)]
+
+
+def _raise_if(failure: TaskFailure | None) -> None:
+    if failure is not None:
+        raise failure.error()
