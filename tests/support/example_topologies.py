@@ -186,21 +186,10 @@ def expected_totals(batches: int, size: int) -> dict[str, int]:
     return {str(value): int(count) for value, count in zip(values.tolist(), counts.tolist(), strict=True)}
 
 
-class Unreadable(int):
-    """Travels well until the receiver's process tries to rebuild it."""
-
-    def __reduce__(self):
-        return _refuse, (int(self),)
-
-
-class Unrebuildable(NamedTuple):
-    """A payload with such a number; tuples are rebuilt by `unpack` itself."""
-
-    batch: Unreadable
-
-
-def _refuse(batch: int) -> None:
-    raise RuntimeError(f"batch {batch} does not come out again")
+def unknown_elsewhere(batch: int) -> tuple:
+    """A payload of a class that the processes of its receivers do not have."""
+    made = globals().setdefault("Unknown", NamedTuple("Unknown", [("batch", int)]))
+    return made(batch)
 
 
 class PassBolt(Bolt):
@@ -242,7 +231,7 @@ class PassBolt(Bolt):
             if self.trouble == "lock":
                 self.context.emit("words", (payload.batch, threading.Lock()))
             if self.trouble == "unpack":
-                self.context.emit("words", Unrebuildable(Unreadable(payload.batch)))
+                self.context.emit("words", unknown_elsewhere(payload.batch))
             if self.trouble == "skip":
                 return
             if self.trouble == "input":

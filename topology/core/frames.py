@@ -1,4 +1,6 @@
-"""The one byte format for named arrays: state files, control messages, sockets.
+"""The byte format of named arrays that outlive a run or come from outside it: state files, control messages, sockets.
+
+What one task of a run sends another is packed more tersely (`topology.core.payload`).
 
 A frame is a fixed prefix, a msgpack header, and the raw bytes of each array, every one starting at a multiple of
 64 bytes:

@@ -1,4 +1,4 @@
-"""What may travel on a stream, how it is made safe to share, and how it is packed between processes.
+"""What may travel on a stream, how it is made safe to share, and how it is packed between processes of one run.
 
 A payload is a NamedTuple of numpy arrays and scalars, or of such NamedTuples. Checking that here, in every executor,
 makes a payload that could not travel between processes fail in one process too; handing out read-only views makes a
@@ -6,16 +6,19 @@ receiver that writes into its input fail in one process as it would between proc
 
 Between processes a payload is a few pieces of bytes, packed once for all receivers (`pack`, `unpack`). Ray can carry
 the arrays of a payload itself, but takes twice as long over a small payload, and over a large one it goes through
-its object store, whose round trips cost a batch of 5,000 messages more than the copies saved. Read on in
-`topology.core.tasks.task`.
+its object store, whose round trips cost a batch of 5,000 messages more than the copies saved. Nothing is pickled: bytes
+make numbers, text, arrays, and tuples of importable tuple classes, and nothing else. What outlives a run, or comes from
+outside, has the checked format of `topology.core.frames`. Read on in `topology.core.tasks.task`.
 """
 
-import pickle
+import importlib
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
+from operator import attrgetter
 from typing import Any, NamedTuple
 
+import msgpack
 import numpy as np
 import xxhash
 
@@ -29,11 +32,12 @@ _PADDING = [bytes(-length % _ALIGNMENT) for length in range(_ALIGNMENT)]
 _COPIED_BYTES = 4_096
 #: What a field is that is no tuple, for `_nesting_of`.
 _ARRAY, _SCALAR = 0, 1
+#: Extension types of msgpack.
+_NUMPY_SCALAR, _LONG_INT = 0, 1
 #: Parcels nest in a few hundred ways.
 _remembered = lru_cache(maxsize=4_096)
 
-_SCALARS = (type(None), bool, int, float, str, bytes, np.generic)
-_EXACT_SCALARS = frozenset(_SCALARS)
+_SCALARS = frozenset((type(None), bool, int, float, str, bytes))
 
 
 def seal(payload: Any) -> tuple[Any, int]:
@@ -89,13 +93,13 @@ def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ..
             if number in views:
                 sealed = views[number]
             else:
-                if field.dtype.hasobject:
-                    raise _UnfitError("an array of Python objects: use a number or byte dtype", value, place)
+                if field.dtype.kind in "OV":
+                    raise _UnfitError("an array of Python objects or records: use a number dtype", value, place)
                 if field.flags.writeable:
                     sealed = field.view()
                     sealed.setflags(write=False)
                 views[number] = sealed
-        elif type(field) in _EXACT_SCALARS or isinstance(field, _SCALARS):
+        elif type(field) in _SCALARS or isinstance(field, np.generic):
             continue
         elif isinstance(field, tuple):
             try:
@@ -117,9 +121,9 @@ def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ..
 def pack(payload: Any, piece_bytes: int) -> list[bytes]:
     """The bytes of a sealed payload, in pieces of at most `piece_bytes`. One copy of every distinct array.
 
-    First the length of the head (int64), then the head, then the arrays, each aligned. The head is a pickle of numbers
-    and names alone: how tuples nest, their scalars, which of the arrays each array field is, and dtypes and shapes. How
-    tuples nest is pickled once for all payloads that do so alike, since classes are what pickle takes longest over.
+    First the length of the head (int64), then the head, then the arrays, each aligned. The head is msgpack: how tuples
+    nest, their scalars, which of the arrays each array field is, and dtypes and shapes. How tuples nest, with the names
+    of their classes, is packed once for all payloads that do so alike.
     A long column of one value, as three of five are in the updates of a batch, travels as that value; its shape is the
     negative length.
     """
@@ -127,16 +131,15 @@ def pack(payload: Any, piece_bytes: int) -> list[bytes]:
     nested = _nesting_packed(_nesting_of((payload,), packed))
     dtypes, shapes, parts = [], [], []
     for array in packed.arrays:
-        dtype = array.dtype
-        dtypes.append(dtype.str if dtype.kind != "V" else dtype)  # the name of a table's dtype does not say all
+        dtypes.append(array.dtype.str)
         if _is_constant(array):
             shapes.append(-array.shape[0])
             array = array[:1]
         else:
-            shapes.append(array.shape if array.ndim != 1 else array.shape[0])
+            shapes.append(list(array.shape) if array.ndim != 1 else array.shape[0])
         data = array.tobytes() if array.nbytes <= _COPIED_BYTES or not array.flags.c_contiguous else _bytes_of(array)
         parts += (data, _PADDING[array.nbytes % _ALIGNMENT])
-    head = pickle.dumps((nested, packed.scalars, packed.places, dtypes, shapes))
+    head = _packb([nested, packed.scalars, packed.places, dtypes, shapes])
     begin = len(head) + _LENGTH_BYTES
     parts = [len(head).to_bytes(_LENGTH_BYTES, "little"), head, _PADDING[begin % _ALIGNMENT], *parts]
     if sum(map(len, parts)) <= piece_bytes:
@@ -160,12 +163,16 @@ def pack(payload: Any, piece_bytes: int) -> list[bytes]:
 def unpack(pieces: Sequence[Any]) -> Any:
     """The payload that `pack` made the pieces (bytes, or arrays of them) of; its arrays are read-only.
 
-    Tuples are made of their fields, whatever they say of how they are pickled. One copy, none if there is one piece.
+    Tuples are made of their fields alone, by no code of their classes. One copy, none if there is one piece.
+
+    Raises
+    ------
+    TypeError
+        If a class is no tuple's.
     """
     data = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces)).toreadonly()
     position = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
-    # made by `pack` in a task of the same run
-    nested, scalars, places, dtypes, shapes = pickle.loads(data[_LENGTH_BYTES:position])  # noqa: S301
+    nested, scalars, places, dtypes, shapes = _unpackb(data[_LENGTH_BYTES:position])
     arrays = []
     for name, shape in zip(dtypes, shapes, strict=True):
         dtype = _dtype_of(name)
@@ -222,16 +229,52 @@ def _nested_again(nesting: tuple[Any, ...], scalars: Iterator[Any], arrays: Iter
 
 @_remembered
 def _nesting_packed(nesting: tuple[Any, ...]) -> bytes:
-    return pickle.dumps(nesting)
+    packed = _packb(_named(nesting))
+    _nesting_unpacked(packed)  # refuse here what the receiver would
+    return packed
+
+
+def _named(nesting: tuple[Any, ...]) -> list[Any]:
+    """The nesting with module and name of each class in its place."""
+    kind, *fields = nesting
+    return [kind.__module__, kind.__qualname__, *(_named(what) if type(what) is tuple else what for what in fields)]
 
 
 @_remembered
 def _nesting_unpacked(packed: bytes) -> tuple[Any, ...]:
-    return pickle.loads(packed)  # noqa: S301 - made by `pack` in a task of the same run
+    return _with_classes(_unpackb(packed))
+
+
+def _with_classes(named: Sequence[Any]) -> tuple[Any, ...]:
+    """The inverse of `_named`. Raises TypeError for a class that is no tuple's."""
+    module, name, *fields = named
+    kind = attrgetter(name)(importlib.import_module(module))
+    if not (isinstance(kind, type) and issubclass(kind, tuple)):
+        raise TypeError(f"{module}.{name}: not a class of tuples")
+    return (kind, *(_with_classes(what) if isinstance(what, list) else what for what in fields))
+
+
+def _extension_of(scalar: Any) -> msgpack.ExtType:
+    """A scalar that msgpack does not know: of numpy, or an int of more than 64 bits."""
+    if isinstance(scalar, np.generic):
+        return msgpack.ExtType(_NUMPY_SCALAR, scalar.dtype.str.encode() + b" " + scalar.tobytes())
+    return msgpack.ExtType(_LONG_INT, b"%d" % scalar)
+
+
+def _scalar_of(code: int, data: bytes) -> Any:
+    """The inverse of `_extension_of`."""
+    if code == _LONG_INT:
+        return int(data)
+    dtype, _, value = data.partition(b" ")
+    return np.frombuffer(value, dtype.decode())[0]
+
+
+_packb = msgpack.Packer(default=_extension_of, strict_types=True, unicode_errors="surrogatepass").pack
+_unpackb = partial(msgpack.unpackb, ext_hook=_scalar_of, unicode_errors="surrogatepass")
 
 
 @_remembered
-def _dtype_of(name: Any) -> np.dtype[Any]:
+def _dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 

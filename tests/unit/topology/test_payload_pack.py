@@ -1,7 +1,9 @@
 """Packing payloads for the way between processes."""
 
-from typing import NamedTuple
+import pickle
+from typing import Any, NamedTuple
 
+import msgpack
 import numpy as np
 import pytest
 
@@ -41,6 +43,56 @@ def test_pack_in_pieces_of_any_size_unpacks_to_the_same(piece_bytes):
     for name in ("flags", "table", "again"):
         one, other = getattr(before, name), getattr(after, name)
         assert one.dtype == other.dtype and np.array_equal(one, other)
+
+
+class Outer:
+    class One(NamedTuple):
+        """A scalar, in a class within another."""
+
+        value: Any
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, -1, 2**64 - 1, -(2**63), 2**80, -(2**200), 0.1, float("inf"), "", "\ud800", b"\x00", b" "]
+    + [np.float32(0.1), np.int8(-3), np.uint64(2**64 - 1), np.bool_(True), np.datetime64("2020-01-01", "us")],
+    ids=repr,
+)
+def test_pack_keeps_value_and_type_of_a_scalar(value):
+    after = unpack(pack(seal(Outer.One(value))[0], 10))
+    assert type(after) is Outer.One and type(after.value) is type(value) and after.value == value
+
+
+class Trap:
+    sprung = False
+
+    def __reduce__(self):
+        return setattr, (Trap, "sprung", True)
+
+
+def test_pack_refuses_a_class_that_its_receiver_could_not_import():
+    class Hidden(NamedTuple):
+        value: int
+
+    with pytest.raises(AttributeError, match="<locals>"):
+        pack(seal(Hidden(1))[0], 10)
+
+
+def packed_with(head: bytes) -> list[bytes]:
+    return [len(head).to_bytes(8, "little") + head]
+
+
+def test_unpack_runs_no_code_that_bytes_name():
+    pickled = pickle.dumps(([], [Trap()], [], [], []))
+    assert pickle.loads(pickled) and Trap.sprung  # noqa: S301 - what a pickle would do
+    Trap.sprung = False
+    with pytest.raises((ValueError, msgpack.UnpackException)):
+        unpack(packed_with(pickled))
+    for module, name in (("os", "system"), ("builtins", "list"), (__name__, "Trap")):
+        nested = msgpack.packb(["builtins", "tuple", [module, name, 1]])
+        with pytest.raises(TypeError, match=f"{module}.{name}: not a class of tuples"):
+            unpack(packed_with(msgpack.packb([nested, ["true"], [], [], []])))
+    assert not Trap.sprung
 
 
 def test_unpack_gives_aligned_arrays_that_cannot_be_written():

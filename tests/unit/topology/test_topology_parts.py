@@ -15,6 +15,10 @@ from topology.core.payload import fingerprint, seal
 from topology.core.tasks.backpressure import Credits
 
 
+class Color(str):
+    """No plain string."""
+
+
 class Pair(NamedTuple):
     number: int
     batch: object
@@ -94,6 +98,8 @@ def test_seal_gives_read_only_views_and_counts_shared_arrays_once():
         (Pair(1, (0, [1])), "payload.batch.1 is a list"),
         ({"a": 1}, "payload is a dict"),
         (Pair(1, np.array([object()])), "array of Python objects"),
+        (Pair(1, np.zeros(2, [("a", "i4"), ("b", "f8")])), "payload.batch is an array of .* records"),
+        (Pair(Color("red"), 1), "payload.number is a Color: a payload is"),
     ],
 )
 def test_seal_what_cannot_travel_raises_naming_the_field(payload, words):
