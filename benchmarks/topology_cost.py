@@ -56,7 +56,7 @@ from topology.core.api.plan import Plan
 from topology.core.executors import local
 from topology.core.executors.ray import run_ray
 from topology.core.metrics import RunReport
-from topology.running import LIGHT
+from topology.placement import LIGHT
 from topology.summary import signature_figures
 
 #: What boolean subscriptions are like here, and query bolts of the ways on Ray.

@@ -1,40 +1,30 @@
 """Running the topology over files: the output folder, the executor, and what is left when it has ended.
 
-Read on in `topology.wiring` for what is run, in `topology.folder` for the output folder, in `topology.summary` for
-the report.
+Read on in `topology.wiring` for what is run, in `topology.recovering` for what happens when a component fails, in
+`topology.folder` for the output folder, in `topology.summary` for the report.
 """
 
-import json
-import os
-import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from matching.errors import CheckpointError, ConfigError, EngineError, InputError, TopologyError
+from matching.errors import CheckpointError, ConfigError, InputError
 from spouts.parquet import read_manifest
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
 from topology.core.api.plan import Plan
-from topology.core.checkpoint.barriers import Cadence
-from topology.core.checkpoint.coordinator import Checkpoints, complete
 from topology.core.checkpoint.storage import LocalDisk
 from topology.core.checkpoint.store import CheckpointStore, Manifest
-from topology.core.executors.balancing import Balance
-from topology.core.executors.local import run_local
 from topology.core.executors.logs import driver_log
 from topology.core.executors.orphan_reaper import outliving_ray
-from topology.core.failures import ComponentFailed
-from topology.core.metrics import RunReport, Snapshot
+from topology.core.metrics import Snapshot
 from topology.folder import (
     CHECKPOINTS,
-    FAILED,
     FINISHED,
     INTERRUPTED,
-    RUNNING,
     RunFolder,
     check_out,
     checksums,
@@ -42,20 +32,13 @@ from topology.folder import (
     now_text,
     refuse_changed,
 )
-from topology.poison import Poison, find
+from topology.recovering import RecoveringRun, next_incarnation, restore_folder
 from topology.settings import RunConfig
 from topology.summary import began_with, summarise
 from topology.wiring import build_plan
 
-#: Components that are light beside the query bolts: one process can run all of them (see
-#: `topology.core.tasks.worker`).
-LIGHT = ("messages", "subscriptions", "distribution", "tuples", "aggregation", "delivery")
-
-
 #: Seconds between two looks for a folder that does not exist yet.
 _LOOK_S = 0.25
-#: More incarnations than a run has that recovers by itself.
-_BY_ITSELF = 1_000_000
 
 
 def run(
@@ -148,170 +131,47 @@ def _run_locked(
     on_opened: Callable[[], None],
 ) -> dict[str, Any]:
     began = time.perf_counter()  # how long people wait; no result depends on it
-    sums = checksums(input_files(config.messages, config.subscriptions))
-    if resume:
-        store, manifest, incarnation, aside, name = _prepare_resume(config, folder, sums)
-        if aside != EMPTY_QUARANTINE:
-            plan = build_plan(config, aside)
-    else:
-        manifest, incarnation, aside, name = None, 0, EMPTY_QUARANTINE, uuid.uuid4().hex
-        store = CheckpointStore(_checkpoint_folder(config, name))
-    values = began_with(config) | {"began": now_text(), "process": os.getpid(), "run": name}
-    poisons: list[Poison] = []
-    try:
-        while True:
-            values |= {"incarnation": incarnation, "aside": aside.as_json()}
-            folder.write_report(RUNNING, values)
-            checkpoints = _checkpoints(config, store, folder, sums, values)
-            try:
-                report = execute(config, plan, on_progress, stop, checkpoints, manifest, on_opened)
-                break
-            except ComponentFailed as failed:
-                if checkpoints is None or config.strict:
-                    raise
-                manifest = go_back(folder, checkpoints.store)
-                poison = find_poison(config, build_plan, aside, checkpoints.store, manifest, failed)
-                if poison is None:
-                    raise
-                poisons.append(poison)
-                aside = without(aside, poison)
-                plan, incarnation = build_plan(config, aside), behind(incarnation)
-        note_rejects(folder, poisons)
-    except KeyboardInterrupt:
-        folder.write_report(INTERRUPTED, values | {"error": "stopped before what was in flight had drained"})
-        raise
-    except EngineError as error:
-        folder.write_report(FAILED, values | {"error": str(error).splitlines()[0]})
-        raise
-    summary = values | summarise(config, report, time.perf_counter() - began)
+    this = _FileRun(config, plan, folder, resume)
+    report = this.execute(on_progress, stop, on_opened)
+    summary = this.values() | summarise(config, report, time.perf_counter() - began)
     state = INTERRUPTED if report.stopped else FINISHED
     if state == INTERRUPTED:
         summary["limit"] = summary["spouts"]["messages"]["messages"]
     folder.write_report(state, summary)
-    if checkpoints is not None and state == FINISHED:
-        _clear(store)
+    if this.store is not None and state == FINISHED:
+        _clear(this.store)
     folder.clear_hidden()
     return {"state": state, **summary}
 
 
-def execute(
-    config: RunConfig,
-    plan: Plan,
-    on_progress: Callable[[Snapshot], None] | None,
-    stop: Callable[[], bool] | None,
-    checkpoints: Checkpoints | None,
-    manifest: Manifest | None,
-    on_opened: Callable[[], None] = lambda: None,
-) -> RunReport:
-    if config.executor == "local":
-        resume = None if manifest is None or checkpoints is None else checkpoints.store.load(manifest)
-        return run_local(
-            plan,
-            seed=config.seed,
-            on_progress=on_progress,
-            stop=stop,
-            resume=resume,
-            checkpoints=checkpoints,
-            on_opened=on_opened,
-        )
-    with outliving_ray():
-        from topology.core.executors.ray import run_ray
+class _FileRun(RecoveringRun):
+    """A run over files, from the start of the stream, or resumed."""
 
-    return run_ray(
-        plan,
-        address=config.address,
-        on_progress=on_progress,
-        together=together_of(config, plan),
-        stop=stop,
-        checkpoints=checkpoints,
-        resume=manifest,
-        balance=Balance("query") if config.rebalance else None,
-        on_opened=on_opened,
-    )
+    def __init__(self, config: RunConfig, plan: Plan, folder: RunFolder, resume: bool):
+        self._sums = checksums(input_files(config.messages, config.subscriptions))
+        manifest, incarnation, quarantine, name = None, 0, EMPTY_QUARANTINE, uuid.uuid4().hex
+        store = CheckpointStore(_checkpoint_folder(config, name))
+        if resume:
+            store, manifest, incarnation, quarantine, name = _prepare_resume(config, folder, self._sums)
+            if quarantine != EMPTY_QUARANTINE:
+                plan = build_plan(config, quarantine)
+        facts = began_with(config) | {"began": now_text(), "run": name}
+        saving = store if config.checkpoint_every else None
+        super().__init__(config, plan, folder, facts, saving, incarnation, quarantine)
+        self.manifest = manifest
+        self.begin()
 
+    def _build(self, config: RunConfig, quarantine: Quarantine, replay: bool = False) -> Plan:
+        return build_plan(config, quarantine)
 
-def go_back(folder: RunFolder, store: CheckpointStore) -> Manifest | None:
-    """Take the folder back to the last checkpoint; None for the start of the stream."""
-    manifest = store.newest()
-    if manifest is None:
-        folder.empty()
-        return None
-    store.clear_above(manifest.epoch)
-    complete(str(folder.path), manifest)
-    folder.clear_hidden()
-    return manifest
+    def _restore_folder(self) -> Manifest | None:
+        assert self.store is not None
+        return restore_folder(self._folder, self.store)
 
-
-def behind(incarnation: int) -> int:
-    """The next incarnation: a run that recovers by itself counts on by one, and does not say so here."""
-    return _BY_ITSELF * (incarnation // _BY_ITSELF + 1)
-
-
-def find_poison(
-    config: RunConfig,
-    build: Callable[[RunConfig, Quarantine], Plan],
-    aside: Quarantine,
-    store: CheckpointStore,
-    manifest: Manifest | None,
-    failed: ComponentFailed,
-) -> Poison | None:
-    """The rows at fault in the topology that `build` makes; None if no row is."""
-    if failed.exit_code not in (TopologyError.exit_code, EngineError.exit_code):
-        return None  # input, disk, settings: no row is to blame
-    driver_log().warning("looking_for_poison", why=str(failed).splitlines()[0])
-    with tempfile.TemporaryDirectory(prefix="skyray-scratch-") as scratch:
-        changed = {"executor": "local", "sink": "count", "out": Path(scratch), "rate": None, "rebalance": False}
-        quiet = config.model_copy(update=changed)
-        poison = find(
-            lambda aside: build(quiet, aside),
-            aside,
-            None if manifest is None else store.load(manifest),
-            failed.last_batch,
-        )
-    if poison is not None:
-        driver_log().warning(
-            "set_aside", messages=poison.messages, subscriptions=poison.subscriptions, why=poison.cause
-        )
-    return poison
-
-
-def without(aside: Quarantine, poison: Poison) -> Quarantine:
-    """The quarantine with the rows of `poison`."""
-    messages, subscriptions = ([(one, one) for one in found] for found in (poison.messages, poison.subscriptions))
-    return aside.with_more(messages, subscriptions)
-
-
-def note_rejects(folder: RunFolder, poisons: Sequence[Poison]) -> None:
-    """Append quarantined rows to the rejected ones, with their cause."""
-    rows = [
-        {"reason": "poison", "what": poison.cause, "batch": poison.batch, name: number}
-        for poison in poisons
-        for name, numbers in (("seq", poison.messages), ("subscription", poison.subscriptions))
-        for number in numbers
-    ]
-    if rows:
-        with open(folder.path / "rejected.jsonl", "a") as file:
-            file.write("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def _checkpoints(
-    config: RunConfig,
-    store: CheckpointStore,
-    folder: RunFolder,
-    sums: Future,
-    values: Mapping[str, Any],
-) -> Checkpoints | None:
-    if not config.checkpoint_every:
-        return None
-    aside, name = values["aside"], values["run"]
-    return Checkpoints(
-        store=store,
-        cadence=Cadence(seconds=config.checkpoint_every),
-        root=str(folder.path),
-        facts=lambda: {"settings": config.as_json(), "inputs": sums.result(), "aside": aside, "run": name},
-        incarnation=values["incarnation"],
-        restarts=config.restarts,
-    )
+    def _checkpoint_facts(self) -> dict[str, Any]:
+        values = self.values()
+        settings, inputs = self._config.as_json(), self._sums.result()
+        return {"settings": settings, "inputs": inputs, "aside": values["aside"], "run": values["run"]}
 
 
 def _checkpoint_folder(config: RunConfig, name: str) -> str:
@@ -371,8 +231,8 @@ def _prepare_resume(
         raise ConfigError(f"{folder.path}: this run has finished; there is nothing to resume")
     if not config.checkpoint_every:
         raise ConfigError(f"{folder.path}: this run was made without checkpoints; run again, with --overwrite")
-    incarnation = behind(int(values.get("incarnation", 0)))
-    aside = Quarantine.of(values.get("aside", {}))
+    incarnation = next_incarnation(int(values.get("incarnation", 0)))
+    quarantine = Quarantine.of(values.get("aside", {}))
     name = str(values.get("run", ""))
     store = _store_of(config, name)
     manifest = store.newest()
@@ -387,11 +247,10 @@ def _prepare_resume(
                 f"{folder.path}: none of its checkpoints can be used ({why}); run again, with --overwrite"
             )
         folder.empty()
-        return store, None, incarnation, aside, name
+        return store, None, incarnation, quarantine, name
     refuse_changed(manifest.facts["inputs"], sums.result(), config.follow)
-    go_back(folder, store)
-    (folder.path / "results.parquet").unlink(missing_ok=True)
-    return store, manifest, incarnation, aside, name
+    restore_folder(folder, store)
+    return store, manifest, incarnation, quarantine, name
 
 
 def settings_of(out: Path) -> Mapping[str, Any]:
@@ -400,26 +259,3 @@ def settings_of(out: Path) -> Mapping[str, Any]:
     if not isinstance(settings, dict):
         raise InputError("broken_file", f"{out / 'run.json'}: does not say how the run was made; run again")
     return settings
-
-
-def together_of(config: RunConfig, plan: Plan) -> tuple[tuple[str, ...], ...]:
-    """Components whose tasks share an actor; no result depends on it.
-
-    By default the light ones do where this machine has fewer cores than the plan has tasks, unless the run joins a
-    cluster, follows a stream or keeps to a rate: a spout that waits would keep the others of its process waiting.
-    """
-    waits = config.follow or config.rate is not None
-    if config.placement == "auto" and not waits:
-        return shared_by_default(plan, config.address)
-    return _light(plan) if config.placement == "shared" else ()
-
-
-def shared_by_default(plan: Plan, address: str | None) -> tuple[tuple[str, ...], ...]:
-    """Components that share an actor by default; see `together_of`."""
-    return _light(plan) if address is None and (os.cpu_count() or 1) < len(plan.tasks) else ()
-
-
-def _light(plan: Plan) -> tuple[tuple[str, ...], ...]:
-    """The light components as one group, without a clock that is patient: it has a process to itself."""
-    alone = plan.clock.name if plan.clock.patient else None
-    return (tuple(name for name in LIGHT if name != alone),)

@@ -31,7 +31,7 @@ from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
 from topology.core.checkpoint.store import CheckpointStore
 from topology.core.metrics import RunReport
-from topology.running import shared_by_default
+from topology.placement import shared_by_default
 from topology.settings import LIVE_CREDITS
 
 if TYPE_CHECKING:

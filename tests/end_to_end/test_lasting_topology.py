@@ -11,7 +11,7 @@ from tests.support.topologies import differences, plan_of
 from tests.support.worlds import Recipe, make_world, without_the_last
 from topology.core.executors.local import run_local
 from topology.core.executors.ray import run_ray
-from topology.running import LIGHT
+from topology.placement import LIGHT
 
 KINDS_BESIDE = (BOOLEAN, TOPK, DECAY, KNN)
 ROUTERS = ("hashing", "location", *PLACING)

@@ -11,7 +11,8 @@ from tests.support.etl_folder import random_rows, write_etl
 from tests.support.topologies import differences, plan_of
 from tests.support.worlds import Recipe, make_world
 from topology.core.executors.ray import run_ray
-from topology.running import LIGHT, run
+from topology.placement import LIGHT
+from topology.running import run
 from topology.settings import RunConfig
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]

@@ -7,7 +7,7 @@ from tests.support.covering import tiered
 from tests.support.skyline_topologies import SkylineWorld, differences, plan_of, router_of
 from tests.support.skyline_worlds import Recipe
 from topology.core.executors.ray import run_ray
-from topology.running import LIGHT
+from topology.placement import LIGHT
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]
 

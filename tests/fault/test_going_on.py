@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bolts.sinks
+import topology.recovering
 import topology.running
 from matching.errors import CheckpointError
 from tests.support.simulated_disk import Halted
@@ -75,7 +76,7 @@ def died(out, monkeypatch, number):
 
 def assert_same(out, whole):
     told = run(product().config(out), resume=True)
-    assert told["digest"] == whole[0] and told["incarnation"] == topology.running._BY_ITSELF
+    assert told["digest"] == whole[0] and told["incarnation"] == topology.recovering.INCARNATION_STEP
     assert rows(out) == whole[1]
     assert pq.read_table(out / "results.parquet").to_pylist() == whole[2]
 

@@ -3,6 +3,7 @@
 A query bolt raises on chosen rows wherever they come with their terms, in the run and in the search.
 """
 
+import errno
 import json
 
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from spouts.quarantine import Quarantine
 from tests.support.faulty_runs import make_work
 from tests.support.poisoned import poisoned
 from topology.core.failures import ComponentFailed
+from topology.folder import FAILED, RunFolder
 from topology.running import run
 from topology.settings import RunConfig
 
@@ -82,6 +84,20 @@ def test_component_that_raises_whoever_is_set_aside_ends_the_run_with_its_cause(
         run(config_of(work, tmp_path / "out"))
     told = json.loads((tmp_path / "out" / "run.json").read_text())
     assert told["state"] == "failed" and "this row is poison" in told["error"]
+
+
+def test_full_disk_does_not_hide_the_failure_that_cannot_be_written(work, tmp_path, monkeypatch):
+    write_report = RunFolder.write_report
+
+    def full(folder, state, values):
+        if state == FAILED:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        write_report(folder, state, values)
+
+    monkeypatch.setattr(RunFolder, "write_report", full)
+    poison(monkeypatch, always=6)
+    with pytest.raises(ComponentFailed, match="this row is poison"):
+        run(config_of(work, tmp_path / "out"))
 
 
 def test_strict_run_ends_at_once(work, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.example_topologies import word_count
-from topology.running import LIGHT, together_of
+from topology.placement import LIGHT, together_of
 from topology.settings import RunConfig
 
 
