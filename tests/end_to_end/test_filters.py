@@ -18,7 +18,7 @@ from tests.support.topologies import differences, plan_of
 from tests.support.worlds import Recipe, make_world
 from topology.core.executors.local import run_local
 from topology.core.executors.ray import run_ray
-from topology.running import LIGHT
+from topology.placement import LIGHT
 
 EVERYWHERE = ("hashing", "location", *PLACING)
 SETTINGS = {
