@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from matching.errors import CheckpointError
+from tests.support.clocks import FakeClock
 from tests.support.simulated_disk import Halted, Machine
 from tests.support.writing_ledger import writing_ledger
 from topology.core.checkpoint import store as module
@@ -14,7 +15,6 @@ from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
 from topology.core.checkpoint.store import CheckpointStore
 from topology.core.checkpoint.task_states import TaskState
-from topology.core.executors.clock import FakeClock
 from topology.core.executors.local import run_local
 
 pytestmark = pytest.mark.fault

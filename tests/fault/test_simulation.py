@@ -9,13 +9,13 @@ from collections import Counter
 import pytest
 
 from tests.fault.simulate import main, replay
+from tests.support.clocks import FakeClock
 from tests.support.simulated_disk import Halted, Machine
 from tests.support.simulation import FAULTS, published, simulate, undisturbed
 from tests.support.stories import STORIES, LedgerStory
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints, complete
 from topology.core.checkpoint.store import CheckpointStore
-from topology.core.executors.clock import FakeClock
 from topology.core.executors.local import run_local
 
 pytestmark = pytest.mark.fault

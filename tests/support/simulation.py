@@ -22,6 +22,7 @@ from bolts.names import IdColumn
 from bolts.sinks import JsonLinesPart, PartSink
 from matching.errors import EngineError
 from matching.model import Names, UpdateBatch
+from tests.support.clocks import FakeClock
 from tests.support.simulated_disk import Halted, Machine
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Cadence
@@ -29,7 +30,6 @@ from topology.core.checkpoint.coordinator import Checkpoints, complete
 from topology.core.checkpoint.storage import open_disk
 from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.core.checkpoint.task_states import TaskState
-from topology.core.executors.clock import FakeClock
 from topology.core.executors.local import run_local
 from topology.core.metrics import RunReport
 

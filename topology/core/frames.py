@@ -69,12 +69,7 @@ def encode(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes
     -----
     One copy of every array. The same input gives the same bytes.
     """
-    return b"".join(_frame(header, arrays))
-
-
-def encode_parts(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> list[Buffer]:
-    """What `encode` returns in pieces, without a copy of the arrays: they must not change while these are in use."""
-    return _frame(header, arrays)
+    return b"".join(encode_parts(header, arrays))
 
 
 def checksum_of(frame: Buffer) -> int:
@@ -139,8 +134,8 @@ def decode(buffer: Buffer, origin: str = "frame") -> tuple[dict[str, Any], dict[
     return header, arrays
 
 
-def _frame(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> list[Buffer]:
-    """The pieces of a frame; arrays are not copied."""
+def encode_parts(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> list[Buffer]:
+    """What `encode` returns in pieces, without a copy of the arrays: they must not change while these are in use."""
     columns = {name: _storable(name, array) for name, array in arrays.items()}
     # Offsets depend on the size of the header, which has the offsets: sizes of msgpack integers vary, so the
     # header is written again until it keeps its size. Offsets only grow with it, so this ends.

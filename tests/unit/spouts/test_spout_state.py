@@ -12,12 +12,12 @@ from spouts.generated import Recipe
 from spouts.paced import GeneratedSubscriptions, PacedSpout
 from spouts.parquet import ParquetSpout
 from spouts.subscriptions import SubscriptionSpout
+from tests.support.clocks import FakeClock
 from tests.support.generated import GeneratedSpout
 from tests.support.message_files import COUNT, EARTH, RecordingContext, message, write, write_manifest
 from tests.support.saving import through_frames
 from tests.support.subscription_rows import WORDS, boolean, gone, topk
 from topology.core.api.component import Tick
-from topology.core.executors.clock import FakeClock
 
 ROWS = 61
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from matching.errors import ConfigError, DeliveryError, TopologyError
+from tests.support.clocks import FakeClock
 from tests.support.example_topologies import (
     AckBolt,
     NumberSpout,
@@ -21,7 +22,6 @@ from topology.core.api.component import Bolt, Tick
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
 from topology.core.checkpoint.store import CheckpointStore
-from topology.core.executors.clock import FakeClock
 from topology.core.executors.local import run_local
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from matching.errors import OverloadError, TopologyError
 from matching.model import MessageBatch, empty
-from topology.core.executors.clock import FakeClock
+from tests.support.clocks import FakeClock
 from topology.core.executors.logs import LogBuffer, show
 from topology.core.metrics import LatencyHistogram
 from topology.core.payload import fingerprint, seal
