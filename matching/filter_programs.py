@@ -57,25 +57,39 @@ def compile_filter(
     -----
     O(words log words). Instructions come in the order of their cost.
     """
-    words: list[int] = []
+    made: list[Instruction] = []
     for one in conditions:
         values: Sequence[int] = ()
         if one.operator == WITHIN:
             values = interval_of(one)
         elif one.operator in (ANY_OF, NONE_OF):
             values = sorted({key_of(value) for value in one.values})
-        words += _instruction(one.operator, one.attribute, values)
+        made.append(Instruction(one.operator, one.attribute, values))
     if without:
-        words += _instruction(WITHOUT, 0, sorted(set(without)))
+        made.append(Instruction(WITHOUT, 0, sorted(set(without))))
     if at_least is not None:
-        words += _instruction(AT_LEAST, at_least[0], sorted(set(at_least[1])))
+        made.append(Instruction(AT_LEAST, at_least[0], sorted(set(at_least[1]))))
     if shape is not None:
-        words += _instruction(*shape)
+        made.append(shape)
+    return program_of(made)
+
+
+def program_of(instructions: Sequence[Instruction]) -> bytes:
+    """The program of these instructions; empty for none."""
+    words: list[int] = []
+    for operation, argument, own in instructions:
+        words += [operation | argument << ARGUMENT_AT | len(own) << LENGTH_AT, *own]
     return np.array([len(words), *words], np.int64).tobytes() if words else b""
 
 
-def _instruction(operation: int, argument: int, words: Sequence[int]) -> list[int]:
-    return [operation | argument << ARGUMENT_AT | len(words) << LENGTH_AT, *words]
+def instructions_of(program: bytes) -> list[Instruction]:
+    """The instructions of a program; none of an empty one."""
+    words, at, made = np.frombuffer(program, np.int64).tolist(), 1, []
+    while at < len(words):
+        head, end = words[at], at + 1 + (words[at] >> LENGTH_AT)
+        made.append(Instruction(head & 0xFF, (head >> ARGUMENT_AT) & 0xFFFFFF, words[at + 1 : end]))
+        at = end
+    return made
 
 
 def joined_programs(programs: Sequence[bytes]) -> tuple[Int64, Int64]:

@@ -51,6 +51,8 @@ CLEAN_SCHEMA = pa.schema(
         ("bad_time", pa.bool_()),
     ]
 )
+#: Fields of a `ParsedMessage` before those of a live stream alone.
+_OWN = ParsedMessage._fields.index("ahead")
 _ATTRIBUTE_SPARK_TYPES = {NUMBER: "double", CATEGORY: "string", TIME: "long"}
 _REASONS_SCHEMA = pa.schema([("reason", pa.string()), ("rows", pa.int64())])
 _CLEAN_SPARK_SCHEMA = (
@@ -116,7 +118,7 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
     """The cleaned rows of a split, one batch a block."""
     cleaner = RowCleaner(options)
     first_id = split.source.number << LINE_BITS
-    nothing = (None,) * (len(ParsedMessage._fields) - 1)
+    nothing = (None,) * _OWN
     schema = clean_schema(options.attributes())
     attribute_types = schema.types[len(CLEAN_SCHEMA) :]
     for block in read_blocks(split, options):
@@ -133,7 +135,7 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
                 attributes.append((None,) * len(attribute_types))
             else:
                 # `ahead`, the last field, is for live streams
-                rows.append((first_id | read.line, None, None, None, *row.message[:-1], row.bad_time))
+                rows.append((first_id | read.line, None, None, None, *row.message[:_OWN], row.bad_time))
                 terms += row.counts
                 counts += row.counts.values()
                 attributes.append(row.attributes)

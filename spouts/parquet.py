@@ -329,7 +329,8 @@ def read_columns(
                 if missing := [name for name in columns if name not in present]:
                     raise damaged(path, f"column {missing[0]!r} is missing")
                 wanted = [*columns, *(name for name in where_present if name in present)]
-                schema = pa.schema([(name, TYPES[name]) for name in wanted])
+                # attributes have a type of their own in each folder
+                schema = pa.schema([(name, TYPES.get(name) or file.schema_arrow.field(name).type) for name in wanted])
                 for batch in file.iter_batches(rows, columns=wanted, use_threads=False):
                     batch.validate(full=True)  # or text that is not UTF-8 raises where it is looked at
                     yield batch.select(wanted).cast(schema)

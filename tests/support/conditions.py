@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from matching import filter_programs
 from matching.attributes import MISSING_KEY, TYPES, AttributeSchema, attribute_value, key_of
 from matching.conditions import parse_where
 from matching.filter_programs import compile_filter, joined_programs
@@ -108,14 +109,11 @@ def judged(wheres, messages, broken=lambda program: program, broken_keys=lambda 
 
 def edited(program, operation, edit):
     """A program of which the words of all instructions of an operation are edited: broken on purpose."""
-    words, at = np.frombuffer(program, np.int64).tolist(), 1
-    made = []
-    while at < len(words):
-        head, end = words[at], at + 1 + (words[at] >> 32)
-        own = edit(words[at + 1 : end]) if head % 256 == operation else words[at + 1 : end]
-        made += [head % 2**32 | len(own) << 32, *own]
-        at = end
-    return np.array([len(made), *made], np.int64).tobytes() if made else b""
+    made = [
+        one._replace(words=edit(one.words)) if one.operation == operation else one
+        for one in filter_programs.instructions_of(program)
+    ]
+    return filter_programs.program_of(made)
 
 
 def missing_as_zero(keys):

@@ -2,11 +2,15 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from matching.attributes import ATTRIBUTE, AttributeSchema
+from spark_etl.schemas import ATTRIBUTE_TYPES
 
 SCHEMA = pa.schema(
     [
@@ -58,12 +62,20 @@ def random_rows(count: int, words: int = 12, seed: int = 1, grid: int = 8, late_
     return rows
 
 
-def write_etl(directory: Path, rows: list[dict], words: int = 12, files: int = 2) -> Path:
-    """Write `rows` as an ETL output folder whose vocabulary is w0, w1, ...; returns it."""
+def write_etl(
+    directory: Path, rows: list[dict], words: int = 12, files: int = 2, attributes: Sequence[str] = ()
+) -> Path:
+    """Write `rows` as an ETL output folder whose vocabulary is w0, w1, ...; returns it.
+
+    Of `attributes` (`NAME:TYPE`) rows have the columns `attribute_NAME`.
+    """
+    schema = SCHEMA
+    for one in AttributeSchema.parse(attributes).attributes:
+        schema = schema.append(pa.field(ATTRIBUTE + one.name, ATTRIBUTE_TYPES[one.type]))
     (directory / "messages").mkdir(parents=True)
     size = max(1, -(-len(rows) // files))
     for number, start in enumerate(range(0, len(rows), size)):
-        table = pa.Table.from_pylist(rows[start : start + size], SCHEMA)
+        table = pa.Table.from_pylist(rows[start : start + size], schema)
         pq.write_table(table, directory / "messages" / f"part-{number:05d}.parquet", row_group_size=100)
     frequency, collected = np.zeros(words, np.int64), np.zeros(words, np.int64)
     for row in rows:
@@ -82,6 +94,7 @@ def write_etl(directory: Path, rows: list[dict], words: int = 12, files: int = 2
     sides = [min(row["lon"] for row in rows), min(row["lat"] for row in rows)]
     sides += [max(row["lon"] for row in rows), max(row["lat"] for row in rows)]
     manifest = {"format_version": 1, "kept": len(rows), "total_tokens": int(collected.sum()), "extent": sides}
+    manifest |= {"options": {"attribute": list(attributes)}} if attributes else {}
     (directory / "manifest.json").write_text(json.dumps(manifest))
     return directory
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from matching.attributes import MISSING_KEY
 from matching.conditions import ABSENT, ANY_OF, NONE_OF, PRESENT, WITHIN
-from matching.filter_programs import AT_LEAST, WITHOUT, Instruction, joined_programs
+from matching.filter_programs import AT_LEAST, WITHOUT, Instruction, joined_programs, program_of
 from matching.filters import circle_instruction, polygon_instruction
 from matching.geo.polygons import Rings
 from matching.model import ANY_KEYWORD, BOOLEAN, Int64, MessageBatch, SubscriptionTable
@@ -23,14 +23,6 @@ def keys_of(seq: Int64, seed: int) -> Int64:
 
 def with_keys(messages: MessageBatch, seed: int) -> MessageBatch:
     return MessageBatch(**(messages._asdict() | {"keys": keys_of(messages.seq, seed)}))
-
-
-def program(*instructions: Instruction) -> bytes:
-    """A program of these instructions, empty for none."""
-    words = [
-        word for operation, argument, own in instructions for word in (operation | argument << 8 | len(own) << 32, *own)
-    ]
-    return np.array([len(words), *words], np.int64).tobytes() if words else b""
 
 
 def random_instructions(rng: np.random.Generator, terms: list[int], most_terms: int) -> list[Instruction]:
@@ -75,7 +67,7 @@ def filter_rows(table: SubscriptionTable, seed: int, most_terms: int) -> Subscri
         made = random_instructions(rng, terms, most_terms)
         if table.kind[row] == BOOLEAN and any(one.operation == AT_LEAST for one in made):
             match[row] = ANY_KEYWORD
-        programs.append(program(*made))
+        programs.append(program_of(made))
     offsets, words = joined_programs(programs)
     columns: dict[str, Any] = {"match": match, "filter_offsets": offsets, "filter_words": words}
     return SubscriptionTable(**(table._asdict() | columns))

@@ -1,0 +1,120 @@
+"""What subscriptions would have matched in the past: `skyray preview`, which a form shows before a search is saved.
+
+For each row: how many messages of a folder, in its last day and its last week, the newest of them, and which condition
+leaves out most. Read on in `gateway.subscriptions.past`.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gateway.runs.message_rows import MessageRows
+from gateway.subscriptions.past import US_PER_DAY, Past, read_past, tested
+from matching.kind_table import Kinds
+from matching.kinds import KINDS
+from matching.text import Vocabulary
+from matching.validate import ParsedSubscription, subscription_row
+from matching.window import NO_FLOOR
+from spouts.lines import read_rows
+from spouts.parquet import world_of
+from spouts.subscriptions import load_vocabulary, meaning_of
+
+_DAYS = {"day": 1, "week": 7}
+
+
+def preview_subscriptions(
+    paths: Sequence[str | os.PathLike[str]],
+    etl: Path,
+    world: str = "extent",
+    shown: int = 3,
+    kinds: Kinds = KINDS,
+) -> Iterator[dict[str, Any]]:
+    """Preview the rows of some files, one by one.
+
+    Parameters
+    ----------
+    paths : sequence of path
+        As `skyray run` takes them; rows that end subscriptions are passed over.
+    etl : Path
+    world : str
+        As a run has it.
+    shown : int
+        Messages listed, the newest first.
+
+    Yields
+    ------
+    dict
+        `subscription_id`, `kind`, `file`, `line`, `reason` and `what` of a refused row; else `candidates` (messages
+        with a keyword), `messages` (those that satisfy all conditions; of kinds that keep the best ones these compete),
+        `day` and `week` (how many of them in the last day and week of the folder, None without times), `per_day`,
+        `newest` (`message_id`, `text`, `time`, `lon`, `lat`), and `conditions`: of each its `name`, how many candidates
+        it `excludes`, and how many more messages there would be `without` it, most first.
+
+    Raises
+    ------
+    InputError
+        If a file is missing or damaged.
+
+    Notes
+    -----
+    Holds the folder's terms; some ns for each message of each keyword, and condition.
+    """
+    vocabulary = load_vocabulary(etl)
+    space, past, texts = world_of(etl, world), read_past(etl, vocabulary), MessageRows(etl)
+    for path in paths:
+        for line, row in read_rows(path):
+            if not isinstance(row, str) and row.get("unsubscribe") is not None:
+                continue
+            row = row if isinstance(row, str) else {name: row[name] for name in row if name != "unsubscribe"}
+            parsed = row if isinstance(row, str) else subscription_row(row, vocabulary, space, kinds)
+            place = {"file": os.fspath(path), "line": line}
+            if isinstance(parsed, str):
+                name = None if isinstance(row, str) else row.get("subscription_id")
+                yield place | {"subscription_id": name, "reason": parsed, "what": meaning_of(parsed, kinds)}
+            else:
+                yield place | _preview_of(parsed, kinds, vocabulary, past, texts, shown)
+
+
+def _preview_of(
+    parsed: ParsedSubscription, kinds: Kinds, vocabulary: Vocabulary, past: Past, texts: MessageRows, shown: int
+) -> dict[str, Any]:
+    kind = kinds[parsed.kind]
+    outcome = tested(parsed, kind, vocabulary, past)
+    rows = outcome.rows[outcome.matched]
+    conditions = []
+    for name, passes in outcome.parts.items():
+        others = [part for other, part in outcome.parts.items() if other != name]
+        left = np.logical_and.reduce([np.ones(passes.shape[0], np.bool_), *others])
+        more = int(left.sum()) - rows.shape[0]
+        conditions.append({"name": name, "excludes": int((~passes).sum()), "without": more})
+    conditions.sort(key=lambda one: (-one["without"], -one["excludes"]))
+    times, timed = past.times_us[rows], past.times_us != NO_FLOOR
+    last = int(past.times_us[timed].max()) if timed.any() else None
+    recent = {
+        name: None if last is None else int((times > last - days * US_PER_DAY).sum()) for name, days in _DAYS.items()
+    }
+    newest = rows[np.lexsort((rows, times))][::-1][:shown].tolist()
+    found = texts.read(newest)
+    return {
+        "subscription_id": parsed.subscription_id,
+        "kind": kind.name,
+        "reason": None,
+        "candidates": int(outcome.rows.shape[0]),
+        "messages": int(rows.shape[0]),
+        **recent,
+        "per_day": None if past.days is None else rows.shape[0] / past.days,
+        "newest": [
+            {
+                "message_id": found[seq].message_id,
+                "text": found[seq].text,
+                "time": None if found[seq].event_time is None else found[seq].event_time.isoformat(),
+                "lon": found[seq].lon,
+                "lat": found[seq].lat,
+            }
+            for seq in newest
+        ],
+        "conditions": conditions,
+    }

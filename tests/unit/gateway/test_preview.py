@@ -1,0 +1,102 @@
+"""`skyray preview` against the oracle, message by message: what matches, and what would without each condition."""
+
+import json
+
+import numpy as np
+import pytest
+
+from gateway.subscriptions.preview import preview_subscriptions
+from matching.kinds import KINDS
+from matching.naive import boolean_match, common_terms, messages_of, passes, skyline_scores, subscriptions_of
+from matching.space import Space
+from matching.validate import build_table, subscription_row
+from matching.window import Window
+from spouts.parquet import read_messages
+from spouts.subscriptions import load_vocabulary
+from tests.support.etl_folder import random_rows, write_etl, write_lines
+
+ATTRIBUTES = ("price:number", "type:category")
+EARTH = Space(-180.0, -90.0, 180.0, 90.0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    rng, rows = np.random.default_rng(4), random_rows(900)
+    for row in rows:
+        row["attribute_price"] = float(rng.integers(0, 9)) if rng.random() < 0.8 else None
+        row["attribute_type"] = str(rng.choice(["house", "flat"])) if rng.random() < 0.8 else None
+    return write_etl(tmp_path_factory.mktemp("preview") / "etl", rows, attributes=ATTRIBUTES)
+
+
+def random_query(rng: np.random.Generator, number: int) -> dict:
+    kind = KINDS.run[number % len(KINDS.run)]
+    row = {"subscription_id": f"s{number}", "kind": kind.name, "match": [1, 2, "all"][int(rng.integers(3))]}
+    row["keywords"] = [f"w{word}" for word in rng.choice(12, 2, replace=False)]
+    if rng.random() < 0.7:
+        row["where"] = [{"price": {"lte": 4}}, {"type": "flat", "price": {"gt": 2}}, {"type": {"not": "flat"}}][
+            number % 3
+        ]
+    if rng.random() < 0.5:
+        row["not_keywords"] = f"w{rng.integers(12)}"
+    lon, lat = float(rng.uniform(-90, 90)), float(rng.uniform(-45, 45))
+    if "circle" in kind.shapes and rng.random() < 0.6:
+        return row | {"circle": {"lon": lon, "lat": lat, "radius_m": 6e6}}
+    if kind.place == "region":
+        return row | {"region": [lon - 60, lat - 40, lon + 60, lat + 40]}
+    row |= {"lon": lon, "lat": lat, "k": 3} | ({"alpha": 0.5} if "alpha" in kind.fields else {})
+    return row | ({"radius_m": 8e6} if "radius_m" in kind.shapes else {})
+
+
+def matched_by_oracle(row: dict, vocabulary, messages) -> int:
+    parsed = subscription_row(row, vocabulary, EARTH, KINDS)
+    assert not isinstance(parsed, str), parsed
+    one = next(subscriptions_of(build_table([parsed], [0], [0])))
+    found = 0
+    for message in messages:
+        there = boolean_match(one, message) if row["kind"] == "boolean" else bool(common_terms(one, message))
+        there = there and (row["kind"] != "skyline" or skyline_scores(one, message) is not None)
+        found += there and passes(one, message)
+    return found
+
+
+def without(row: dict, name: str) -> dict | None:
+    """The row without a condition; None where the row cannot say that."""
+    if name in ("keywords", "region", "circle"):
+        return None
+    if name == "match":
+        return row | {"match": "any"}
+    if name.startswith("where "):
+        return row | {"where": {key: row["where"][key] for key in row["where"] if key != name.removeprefix("where ")}}
+    return {key: row[key] for key in row if key != name}
+
+
+def test_preview_counts_what_the_oracle_does(folder, tmp_path):
+    rng = np.random.default_rng(1)
+    rows = [random_query(rng, number) for number in range(60)]
+    found = list(preview_subscriptions([write_lines(tmp_path / "s.jsonl", *rows)], folder, "earth"))
+    vocabulary = load_vocabulary(folder)
+    messages = [
+        message
+        for cut in read_messages(folder, Window.parse("count:10"), EARTH, 1_000)
+        for message in messages_of(cut.messages)
+    ]
+    compared = 0
+    for row, answer in zip(rows, found, strict=True):
+        assert answer["messages"] == matched_by_oracle(row, vocabulary, messages), row
+        assert len(answer["newest"]) == min(3, answer["messages"])
+        for condition in answer["conditions"]:
+            other = without(row, condition["name"])
+            if other is not None:
+                assert answer["messages"] + condition["without"] == matched_by_oracle(other, vocabulary, messages), row
+                compared += 1
+    assert sum(answer["messages"] for answer in found) > 1_000 and compared > 60
+
+
+def test_preview_names_refused_rows_and_counts_days(folder, tmp_path):
+    rows = ({"subscription_id": "s", "kind": "boolean", "keywords": "w11", "region": [-180, -90, 180, 90]},
+            {"subscription_id": "t", "kind": "boolean", "keywords": "w11", "where": {"beds": 1}},
+            b"{", {"unsubscribe": "s"})  # fmt: skip
+    found = list(preview_subscriptions([write_lines(tmp_path / "s.jsonl", *rows)], folder, "earth", shown=1))
+    assert [answer["reason"] for answer in found] == [None, "bad_region", "not_json"]
+    assert found[0]["day"] == found[0]["week"] == found[0]["messages"], "all within fifteen minutes"
+    assert int(found[0]["newest"][0]["message_id"].removeprefix("message ")) > 880 and json.dumps(found)
