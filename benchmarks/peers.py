@@ -16,6 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from benchmarks import searches
+from matching.filters import FilterStore
+from matching.geo.sphere import unit_vectors
 from matching.index import Hits, SubscriptionIndex
 from matching.kind_table import Kind
 from matching.model import Int32, MessageBatch, SubscriptionTable
@@ -23,10 +26,28 @@ from matching.space import Space
 from matching.storage.slots import SlotMap
 from matching.topk.engines.skype import PAPER, Skype
 
+#: Filters of `benchmarks.searches` as columns, and whether message m passes those of subscription s, but for octagons.
+_FILTERS = ", ".join(
+    ["price_low bigint, price_high bigint, beds_low bigint, types bigint[]", *(f"{c} float8" for c in ("x", "y", "z"))]
+    + ["chord float8"]
+)
+_HOME = "price bigint, beds bigint, type bigint, x float8, y float8, z float8"
+_PASS = (
+    " AND m.price BETWEEN s.price_low AND s.price_high AND m.beds >= s.beds_low"
+    " AND (s.types IS NULL OR m.type = ANY(s.types))"
+    " AND ((m.x - s.x) * (m.x - s.x) + (m.y - s.y) * (m.y - s.y)) + (m.z - s.z) * (m.z - s.z) <= s.chord"
+)
 _SIDES = ("west", "south", "east", "north")
 _BOX = ", ".join(f"{side} float8" for side in _SIDES)
 #: Whether the boxes of message m and subscription s meet, closed and in doubles.
 _MEET = "s.west <= m.east AND s.east >= m.west AND s.south <= m.north AND s.north >= m.south"
+
+
+#: PostgreSQL's types of columns that are no doubles.
+_TYPES = {
+    "number": "int8", "rarest": "int4", "row": "int4", "rest": "int4[]", "terms": "int4[]", "types": "int8[]",
+    "shape": "text", **dict.fromkeys(("price_low", "price_high", "beds_low", "price", "beds", "type"), "int8"),
+}  # fmt: skip
 
 
 class Peer(SubscriptionIndex):
@@ -101,8 +122,21 @@ def rows_of(table: SubscriptionTable) -> pa.Table:
     table = table.take(np.lexsort((south, west, table.terms[table.term_offsets[:-1]])))
     first, offsets = table.term_offsets[:-1], table.term_offsets - np.arange(len(table) + 1)
     rest = pa.ListArray.from_arrays(offsets.astype(np.int32), np.delete(table.terms, first))
-    box = dict(zip(_SIDES, table.region.T, strict=True))
-    return pa.table({"number": table.number, "rarest": table.terms[first], **box, "rest": rest})
+    columns: dict[str, Any] = dict(zip(_SIDES, table.region.T, strict=True))
+    if table.filter_words.shape[0]:
+        columns |= searches.columns_of(table)
+    return pa.table({"number": table.number, "rarest": table.terms[first], **columns, "rest": rest})
+
+
+def homes_of(batch: MessageBatch) -> dict[str, Any]:
+    """The columns of `_HOME`, where messages have attributes."""
+    if not batch.keys.shape[1]:
+        return {}
+    vectors = unit_vectors(batch.west, batch.south)
+    return {
+        **dict(zip(("price", "beds", "type"), batch.keys.T, strict=True)),
+        **dict(zip("xyz", vectors.T, strict=True)),
+    }
 
 
 class DuckDB(Peer):
@@ -121,18 +155,30 @@ class DuckDB(Peer):
         import duckdb
 
         self._sql = duckdb.connect(config={"threads": 1})
-        self._sql.execute(f"CREATE TABLE subscriptions (number BIGINT, rarest INTEGER, {_BOX}, rest INTEGER[])")
+        self._octagons = FilterStore()
+
+    def insert(self, table: SubscriptionTable) -> Int32:
+        """Octagons are kept beside, since DuckDB's own are in an extension, and are tested by the engines' kernel."""
+        self._octagons.insert(searches.octagons_of(table), table.number.astype(np.int32))
+        return super().insert(table)
 
     def _take_in(self, rows: pa.Table) -> None:
+        rows = rows.drop_columns("shape") if "shape" in rows.column_names else rows
+        if not len(self):
+            filters = f"{_FILTERS}, " if "chord" in rows.column_names else ""
+            columns = f"number BIGINT, rarest INTEGER, {_BOX}, {filters}rest INTEGER[]"
+            self._sql.execute(f"CREATE TABLE IF NOT EXISTS subscriptions ({columns})")
         self._sql.cursor().register("given", rows).execute("INSERT INTO subscriptions SELECT * FROM given")
 
     def _find(self, batch: MessageBatch) -> tuple[np.ndarray, np.ndarray]:
         """Join; the other keywords are tested on what comes back, which is twice as fast as list functions."""
         message = np.repeat(np.arange(len(batch)), np.diff(batch.term_offsets))
         box = {side: getattr(batch, side)[message] for side in _SIDES}
-        given = self._sql.cursor().register("given", pa.table({"row": message, "term": batch.terms, **box}))
+        homes = {name: column[message] for name, column in homes_of(batch).items()}
+        given = self._sql.cursor().register("given", pa.table({"row": message, "term": batch.terms, **box, **homes}))
         hits = given.sql(
-            f"SELECT m.row, s.number, s.rest FROM given m JOIN subscriptions s ON s.rarest = m.term WHERE {_MEET}"
+            "SELECT m.row, s.number, s.rest FROM given m JOIN subscriptions s ON s.rarest = m.term "
+            f"WHERE {_MEET}{_PASS if homes else ''}"
         ).to_arrow_table()
         row, rest = hits["row"].to_numpy(), hits["rest"].combine_chunks()
         pair = np.repeat(np.arange(len(row)), np.diff(rest.offsets.to_numpy()))
@@ -140,7 +186,9 @@ class DuckDB(Peer):
         wanted = row[pair] * 2**32 + rest.flatten().to_numpy()
         lacking = carried[np.minimum(np.searchsorted(carried, wanted), len(carried) - 1)] != wanted
         good = np.bincount(pair[lacking], minlength=len(row)) == 0
-        return row[good], hits["number"].to_numpy()[good]
+        row, number = row[good], hits["number"].to_numpy()[good]
+        inside = self._octagons.passing(number.astype(np.int32), row.astype(np.int32), batch)
+        return (row, number) if inside is None else (row[inside], number[inside])
 
 
 class PostGIS(Peer):
@@ -187,23 +235,35 @@ class PostGIS(Peer):
             self._sql.execute(f"CREATE EXTENSION IF NOT EXISTS {extension} SCHEMA public")
         # of our own, whatever else the server has
         self._sql.execute("CREATE SCHEMA skyray_bench")
-        drawn = f"geometry GENERATED ALWAYS AS (ST_MakeEnvelope({', '.join(_SIDES)})) STORED"
-        self._sql.execute(
-            f"CREATE UNLOGGED TABLE subscriptions (number bigint, rarest int, {_BOX}, region {drawn}, rest int[]); "
-            f"CREATE TEMPORARY TABLE messages (row int, {_BOX}, place {drawn}, terms int[])"
-        )
+        self._made = False
 
-    def _copy(self, into: str, keys: list[str], rows: pa.Table) -> None:
-        """Load rows: integer keys, a box, an array of integers."""
+    def _make(self, filters: bool) -> None:
+        """Make the tables."""
+        drawn = f"geometry GENERATED ALWAYS AS (ST_MakeEnvelope({', '.join(_SIDES)})) STORED"
+        searched = (
+            f"{_FILTERS}, shape text, covers geometry GENERATED ALWAYS AS (shape::geometry) STORED, " if filters else ""
+        )
+        home = f"{_HOME}, " if filters else ""
+        self._sql.execute(
+            f"CREATE UNLOGGED TABLE subscriptions "
+            f"(number bigint, rarest int, {_BOX}, region {drawn}, {searched}rest int[]); "
+            f"CREATE TEMPORARY TABLE messages (row int, {_BOX}, place {drawn}, {home}terms int[])"
+        )
+        self._made = True
+
+    def _copy(self, into: str, rows: pa.Table) -> None:
+        """Load rows."""
         load = f"COPY {into} ({', '.join(rows.column_names)}) FROM STDIN (FORMAT BINARY)"
         with self._sql.cursor() as cursor, cursor.copy(load) as copy:
-            copy.set_types([*keys, *["float8"] * len(_SIDES), "int4[]"])
+            copy.set_types([_TYPES.get(name, "float8") for name in rows.column_names])
             for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
                 copy.write_row(row)
 
     def _take_in(self, rows: pa.Table) -> None:
         """The first call makes the indexes, after loading."""
-        self._copy("subscriptions", ["int8", "int4"], rows)
+        if not self._made:
+            self._make("chord" in rows.column_names)
+        self._copy("subscriptions", rows)
         if not len(self):
             self._sql.execute("CREATE UNIQUE INDEX ON subscriptions (number)")
             self._sql.execute("CREATE INDEX ON subscriptions USING gist (rarest, region)")
@@ -212,15 +272,17 @@ class PostGIS(Peer):
     def _find(self, batch: MessageBatch) -> tuple[np.ndarray, np.ndarray]:
         """Copy the messages, join, fetch."""
         terms = pa.ListArray.from_arrays(batch.term_offsets.astype(np.int32), batch.terms)
-        columns = {"row": np.arange(len(batch)), **{side: getattr(batch, side) for side in _SIDES}, "terms": terms}
+        box, homes = {side: getattr(batch, side) for side in _SIDES}, homes_of(batch)
+        columns = {"row": np.arange(len(batch)), **box, **homes, "terms": terms}
+        passes = f"{_PASS} AND (s.covers IS NULL OR ST_Covers(s.covers, m.place))" if homes else ""
         with self._sql.transaction(), self._sql.cursor(binary=True) as cursor:
             cursor.execute("TRUNCATE messages")
-            self._copy("messages", ["int4"], pa.table(columns))
+            self._copy("messages", pa.table(columns))
             # OFFSET keeps the planner from looking for places first and words later, which is 20 times slower
             cursor.execute(
                 "SELECT array_agg(m.row), array_agg(s.number) "
                 "FROM (SELECT *, unnest(terms) AS term FROM messages OFFSET 0) m JOIN subscriptions s "
-                f"ON s.rarest = m.term AND s.region && m.place WHERE s.rest <@ m.terms AND {_MEET}"
+                f"ON s.rarest = m.term AND s.region && m.place WHERE s.rest <@ m.terms AND {_MEET}{passes}"
             )
             row, number = cursor.fetchone()
         return np.array(row or [], np.int64), np.array(number or [], np.int64)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pyarrow.parquet as pq
 
+from benchmarks.searches import with_attributes, with_filters
 from matching import model
 from matching.errors import ConfigError, InputError
 from matching.model import Float32, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, empty, take_ragged
@@ -87,11 +88,17 @@ class BooleanRecipe(NamedTuple):
     regions: str = "mixed"  # one of `REGIONS`
     shape: str = "point"  # or "range", for squares of "small" sides
     words: tuple[int, int] = TEXTS["short"]  # fewest and most draws of words
+    searches: bool = False  # whether messages have attributes, and subscriptions filters (`benchmarks.searches`)
 
     @classmethod
     def parse(cls, text: str) -> "BooleanRecipe":
-        """Read `places=uniform,stop_words=no,keywords=2-3,regions=city,shape=range,words=long` or a part of it."""
+        """Read `places=uniform,stop_words=no,keywords=2-3,regions=city,shape=range,words=long` or a part of it.
+
+        `saved-searches` is a workload of its own.
+        """
         values: dict[str, Any] = {}
+        if text == "saved-searches":
+            return cls(keywords=(1, 2), regions="city", searches=True)
         for part in filter(None, text.split(",")):
             name, _, value = part.partition("=")
             fewest, _, most = value.partition("-")
@@ -101,7 +108,7 @@ class BooleanRecipe(NamedTuple):
             elif counted and fewest.isdecimal() and most.isdecimal() and 1 <= int(fewest) <= int(most):
                 values[name] = int(fewest), int(most)
             else:
-                there = [*_CHOICES.get(name, _CHOICES), *(["N", "FEWEST-MOST"] if counted else [])]
+                there = ["saved-searches", *_CHOICES.get(name, _CHOICES), *(["N", "FEWEST-MOST"] if counted else [])]
                 raise ConfigError(f"workload {part!r}: choose one of {', '.join(there)}")
         return cls(**values)
 
@@ -121,7 +128,8 @@ def make_messages(
         lengths[:history] = np.random.default_rng([seed, 6]).integers(*PLAIN_BOOLEAN.words, history, endpoint=True)
     offsets, terms, counts, idf = _texts(rng, lengths, 0 if recipe.stop_words else _STOP_WORDS)
     weights = unit_weights(counts * idf[terms], offsets)
-    return Messages(point_messages(places, offsets, terms, weights, counts if timed else None), idf)
+    batch = point_messages(places, offsets, terms, weights, counts if timed else None)
+    return Messages(with_attributes(batch, seed) if recipe.searches else batch, idf)
 
 
 def point_messages(
@@ -176,7 +184,8 @@ def boolean_subscriptions(
     exponent = np.where(wide, rng.uniform(*wide_ones, count), rng.uniform(*most, count))
     places = np.stack([messages.batch.west[like], messages.batch.south[like]])
     region = np.ascontiguousarray(_around(places, _SIZE[0] * 10.0**exponent).T)
-    return _table(rng, messages, like, model.BOOLEAN, recipe.keywords, region=region)
+    table = _table(rng, messages, like, model.BOOLEAN, recipe.keywords, region=region)
+    return with_filters(table, messages.batch, like, seed) if recipe.searches else table
 
 
 def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRecipe = PLAIN) -> SubscriptionTable:

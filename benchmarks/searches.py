@@ -1,0 +1,127 @@
+"""The workload of a portal with saved searches: words, a place, and what a home must be like.
+
+`skyray bench boolean --workload saved-searches`. Messages are homes with a price, bedrooms and a type; of each a tenth
+is missing. A search takes after one of them: it has one or two of its words, is within a city's distance of it (a
+circle, an octagon or a rectangle, `SHAPES`), and has one to three conditions that it satisfies. Read on in
+`benchmarks.workload`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from matching.attributes import MISSING_KEY, category_key, number_keys
+from matching.conditions import ANY_OF, WITHIN
+from matching.filter_programs import CIRCLE, POLYGON, Instruction, instructions_of, joined_programs, program_of
+from matching.filters import circle_instruction, polygon_instruction
+from matching.geo.polygons import Rings
+from matching.geo.sphere import EARTH_RADIUS_M, ball_box
+from matching.model import Float64, Int64, MessageBatch, SubscriptionTable
+
+#: Attributes in the order of their keys.
+PRICE, BEDS, TYPE = range(3)
+#: Of searches, how many have a circle, an octagon; the others have a rectangle.
+SHAPES = {"circle": 0.5, "octagon": 0.2}
+#: Types of homes, the n-th of weight 1 / n; a search wants its home's, or that and another.
+_TYPES, _MISSING = 12, 0.1
+#: How far from its home's price a search goes, as a factor.
+_PRICES = (1.05, 1.5)
+_FIRST, _LAST = MISSING_KEY + 1, int(np.iinfo(np.int64).max)
+
+
+def with_attributes(batch: MessageBatch, seed: int) -> MessageBatch:
+    """The messages with attributes. O(n)."""
+    rng, n = np.random.default_rng([seed, 8]), len(batch)
+    weight = 1.0 / np.arange(1, _TYPES + 1)
+    types = np.array([category_key(f"type {number}") for number in range(_TYPES)], np.int64)
+    prices, beds = number_keys(np.round(rng.lognormal(12.5, 0.6, n), -3)), number_keys(rng.integers(1, 7, n) * 1.0)
+    keys = np.stack([prices, beds, types[rng.choice(_TYPES, n, p=weight / weight.sum())]], axis=1)
+    keys[rng.random((n, 3)) < _MISSING] = MISSING_KEY
+    return MessageBatch(**(batch._asdict() | {"keys": keys}))
+
+
+def with_filters(table: SubscriptionTable, homes: MessageBatch, like: Int64, seed: int) -> SubscriptionTable:
+    """Searches of the messages `like`, in place of boolean subscriptions. 10 us a row, 60 us an octagon."""
+    rng, n = np.random.default_rng([seed, 9]), len(table)
+    drawn, region = rng.random(n), table.region.copy()
+    wanted, factor = rng.permuted(np.tile(np.arange(3), (n, 1)), axis=1), rng.uniform(*_PRICES, n)
+    counts, second = rng.integers(1, 4, n), rng.integers(0, _TYPES, n)
+    keys, types = homes.keys[like], [category_key(f"type {number}") for number in range(_TYPES)]
+    prices = np.where(keys[:, PRICE] >= 0, keys[:, PRICE], 0).view(np.float64)
+    low, high = number_keys(prices / factor).tolist(), number_keys(prices * factor).tolist()
+    middles = (region[:, :2] + region[:, 2:]) / 2.0
+    programs = []
+    for row, own in enumerate(keys.tolist()):
+        made = []
+        for attribute in sorted(wanted[row, : counts[row]].tolist()):
+            if own[attribute] == MISSING_KEY:
+                continue
+            if attribute == TYPE:
+                made.append(Instruction(ANY_OF, TYPE, sorted({own[TYPE], types[second[row]]})))
+            elif attribute == BEDS:
+                made.append(Instruction(WITHIN, BEDS, [own[BEDS], _LAST]))
+            else:
+                made.append(Instruction(WITHIN, PRICE, [low[row], high[row]]))
+        if drawn[row] < SHAPES["circle"]:
+            lon, lat = middles[row].tolist()
+            radius_m = float(np.radians((region[row, 3] - region[row, 1]) / 2.0) * EARTH_RADIUS_M)
+            made.append(circle_instruction(lon, lat, radius_m))
+            west, _, east, _ = box = ball_box(lon, lat, radius_m)
+            region[row] = box if west <= east else (-180.0, box[1], 180.0, box[3])
+        elif drawn[row] < sum(SHAPES.values()):
+            made.append(polygon_instruction(_octagon(region[row])))
+        programs.append(program_of(made))
+    offsets, words = joined_programs(programs)
+    columns = {"region": region, "filter_offsets": offsets, "filter_words": words}
+    return SubscriptionTable(**(table._asdict() | columns))
+
+
+def _octagon(region: Float64) -> Rings:
+    """An octagon that touches the sides of a rectangle."""
+    west, south, east, north = region
+    first, second = (2 * west + east) / 3, (west + 2 * east) / 3
+    third, last = (2 * south + north) / 3, (south + 2 * north) / 3
+    corners = [(west, third), (first, south), (second, south), (east, third), (east, last), (second, north),
+               (first, north), (west, last), (west, third)]  # fmt: skip
+    points = np.array(corners)
+    return Rings(np.array([0, len(corners)]), np.ascontiguousarray(points[:, 0]), np.ascontiguousarray(points[:, 1]))
+
+
+def columns_of(table: SubscriptionTable) -> dict[str, Any]:
+    """Filters as columns of a database, one row a subscription.
+
+    `price_low`, `price_high`, `beds_low` (keys, the least and the largest where there is no condition), `types` (list
+    of keys, or None), `x`, `y`, `z`, `chord` (centre and largest squared chord, infinity without a circle), and `shape`
+    (the octagon as WKT, or None).
+    """
+    n = len(table)
+    price_low, price_high, beds_low = np.full(n, MISSING_KEY), np.full(n, _LAST), np.full(n, MISSING_KEY)
+    circles, types, shapes = np.zeros((n, 4)), [None] * n, [None] * n
+    circles[:, 3] = np.inf
+    for row in range(n):
+        words = table.filter_words[table.filter_offsets[row] : table.filter_offsets[row + 1]]
+        for operation, attribute, own in instructions_of(words.tobytes()):
+            if operation == WITHIN and attribute == PRICE:
+                price_low[row], price_high[row] = own
+            elif operation == WITHIN:
+                beds_low[row] = own[0]
+            elif operation == ANY_OF:
+                types[row] = list(own)
+            elif operation == CIRCLE:
+                circles[row] = np.array(own[3:], np.int64).view(np.float64)
+            elif operation == POLYGON:
+                corners = np.array(own[-2 * own[0] :], np.int64).view(np.float64).reshape(2, -1).T
+                shapes[row] = "POLYGON((" + ", ".join(f"{lon!r} {lat!r}" for lon, lat in corners.tolist()) + "))"
+    circle = dict(zip(("x", "y", "z", "chord"), circles.T, strict=True))
+    prices = {"price_low": price_low, "price_high": price_high}
+    return {**prices, "beds_low": beds_low, "types": types, **circle, "shape": shapes}
+
+
+def octagons_of(table: SubscriptionTable) -> SubscriptionTable:
+    """The subscriptions with the octagons of their filters alone."""
+    programs, offsets, words = [], table.filter_offsets, table.filter_words
+    for row in range(len(table) if words.shape[0] else 0):
+        made = instructions_of(words[offsets[row] : offsets[row + 1]].tobytes())
+        programs.append(program_of([one for one in made if one.operation == POLYGON]))
+    filters = dict(zip(("filter_offsets", "filter_words"), joined_programs(programs), strict=True))
+    return SubscriptionTable(**(table._asdict() | filters))
