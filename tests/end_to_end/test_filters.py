@@ -104,7 +104,7 @@ ENGINES = [
 ]
 
 
-@pytest.mark.wide
+@pytest.mark.long
 @pytest.mark.timeout(300)  # the first of an engine compiles it
 @pytest.mark.parametrize("row", ENGINES, ids=lambda row: "-".join(row.values()))
 def test_filters_in_every_engine_equal_oracle(row):

@@ -80,7 +80,7 @@ def test_word_skyline_and_rows_set_aside_are_no_reason_to_refuse(etl, tmp_path, 
         {**TOPK, "subscription_id": "skyline", "keywords": ["w1", "skyline", "any"]},
         {**SKYLINE, "region": [100, 0, -100, 10]},
         {**ANY, "keywords": []},
-        {**TOPK, "subscription_id": "odd", "match": "any"},
+        {**TOPK, "subscription_id": "odd", "match": "some"},
     ]
     assert run(etl, [write(tmp_path / "rows.jsonl", rows)], tmp_path / "out", router, "local") == 0
     spout = json.loads(capsys.readouterr().out)["spouts"]["subscriptions"]

@@ -34,13 +34,14 @@ def pairwise(settings: dict[str, tuple], seed: int = 0) -> list[dict]:
 
 
 def tiered(cases: Iterable[Any], one_in: int, first: int = 0, plain: dict[str, Any] | None = None) -> list[Any]:
-    """Cases for `parametrize`: a commit waits for one in so many; of the others half are `wide`, half `long`.
+    """Cases for `parametrize`: a commit waits for one in so many; of the others a third are `wide`, the rest `long`.
 
     Those that a commit waits for have the `plain` values; where that changes one, the case as it was is `wide` too.
     """
     cases = list(cases)
     others = [number for number in range(len(cases)) if number % one_in != first]
-    marks = {number: (pytest.mark.wide, pytest.mark.long)[place % 2] for place, number in enumerate(others)}
+    ways = pytest.mark.wide, pytest.mark.long, pytest.mark.long
+    marks = {number: ways[place % 3] for place, number in enumerate(others)}
     made = []
     for number, case in enumerate(cases):
         if number in marks:

@@ -73,6 +73,15 @@ def filter_rows(table: SubscriptionTable, seed: int, most_terms: int) -> Subscri
     return SubscriptionTable(**(table._asdict() | columns))
 
 
+def filtered(turn: Any, seed: int, most_terms: int) -> Any:
+    """A batch of `tests.support.any_kind` whose messages have attributes and whose new subscriptions have filters."""
+    return turn._replace(
+        messages=with_keys(turn.messages, seed),
+        ended=with_keys(turn.ended, seed),
+        added=filter_rows(turn.added, seed, most_terms),
+    )
+
+
 def with_filters(world: Any, seed: int, most_terms: int = 12) -> Any:
     """A world whose messages have attributes and whose subscriptions have filters; changed in place and returned."""
     if hasattr(world, "turns"):  # of skylines: its batches are made of turns

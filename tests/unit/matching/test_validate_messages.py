@@ -105,6 +105,7 @@ def test_message_row_good_row_is_parsed():
         "m1",
         0,
         False,
+        (),
     )
     assert len(row.content) == 16
 

@@ -427,7 +427,7 @@ def test_skype_batch_from_the_object_store_needs_no_kernel_of_its_own():
     index.match(batch)
     kernel: Any = skype_scan.scan
     before = len(getattr(kernel, "signatures", ()))  # none where the compiler is off
-    read_only = MessageBatch(*(np.frombuffer(column.tobytes(), column.dtype) for column in batch))
+    read_only = MessageBatch(*(np.frombuffer(column.tobytes(), column.dtype).reshape(column.shape) for column in batch))
     assert not read_only.seq.flags.writeable
     index.match(read_only)
     assert len(getattr(kernel, "signatures", ())) == before
