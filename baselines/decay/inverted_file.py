@@ -55,8 +55,8 @@ class InvertedFile(CumulativeEngine):
 
     def _scan(self, batch: MessageBatch, first_row: int) -> int:
         return _scan(
-            self.subscriptions.columns, self.best.view, self.postings.view, self._met, self._messages, batch,
-            first_row, self._factor, self.fading, self.max_distance, self.counters,
+            self.subscriptions.columns, self.best.view, self.filters, self.postings.view, self._met, self._messages,
+            batch, first_row, self._factor, self.fading, self.max_distance, self.counters,
         )  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -65,7 +65,7 @@ class InvertedFile(CumulativeEngine):
 
 
 @njit(cache=True, nogil=True)
-def _scan(c, best, v, met, messages, batch, first_row, factor, fading, max_distance, counters):
+def _scan(c, best, filters, v, met, messages, batch, first_row, factor, fading, max_distance, counters):
     """Offer rows from `first_row` on to all that share a keyword; returns the row that exhausted the capacity, or all.
 
     `messages[0]` counts those that have been matched, `met` (int64[slots]) says which of them a slot met last. `factor`
@@ -101,7 +101,7 @@ def _scan(c, best, v, met, messages, batch, first_row, factor, fading, max_dista
                     # strictly better: of equal keys the older stays
                     if key <= c.threshold[slot] and key != -np.inf:
                         continue
-                    if best.filters.start.shape[0] and not message_passes(best.filters, slot, batch, row):
+                    if filters.start.shape[0] and not message_passes(filters, slot, batch, row):
                         continue
                     said = offer(c, best, slot, batch.seq[row], key)
                     if said == POOL_FULL:

@@ -45,7 +45,15 @@ class InvertedFile(CumulativeEngine):
         _unpost(self.subscriptions.columns, self.terms.view, slots)
 
     def _scan(self, batch, first_row):
-        return _scan(self.subscriptions.columns, self.best.view, self.terms.view, batch, first_row, self.counters)
+        return _scan(
+            self.subscriptions.columns,
+            self.best.view,
+            self.filters,
+            self.terms.view,
+            batch,
+            first_row,
+            self.counters,
+        )
 
     def arrays(self):
         return super().arrays() | {f"terms_{name}": value for name, value in self.terms.arrays().items()}
@@ -76,7 +84,7 @@ def _test_block(x, y, limit, message_x, message_y, passed):
 
 
 @njit(cache=True, nogil=True)
-def _scan(c, best, v, batch, first_row, counters):
+def _scan(c, best, filters, v, batch, first_row, counters):
     """Match rows from `first_row` on; returns the row that exhausted the capacity, or their number."""
     passed = np.zeros(_BLOCK, np.uint8)
     words = passed.view(np.uint64)
@@ -122,7 +130,7 @@ def _scan(c, best, v, batch, first_row, counters):
                     # strictly nearer: of equal distances the older stays
                     if key <= c.threshold[slot]:
                         continue
-                    if best.filters.start.shape[0] and not message_passes(best.filters, slot, batch, r):
+                    if filters.start.shape[0] and not message_passes(filters, slot, batch, r):
                         continue
                     said = offer(c, best, slot, seq, key)
                     if said == POOL_FULL:

@@ -11,6 +11,7 @@ from abc import abstractmethod
 import numpy as np
 
 from matching.cumulative.results import BestResults, ResultRows
+from matching.filters import Filters
 from matching.index import SubscriptionIndex
 from matching.model import Int32, MessageBatch, SubscriptionTable
 from matching.operator import Work
@@ -36,11 +37,15 @@ class CumulativeEngine(SubscriptionIndex):
         self.best = BestResults()
         self.counters = np.zeros(3, np.int64)
 
+    @property
+    def filters(self) -> Filters:
+        """Those of the subscriptions, as kernels take them."""
+        return self.subscriptions.filters.view
+
     def insert(self, table: SubscriptionTable, results: ResultRows | None = None) -> Int32:
         """As `SubscriptionIndex.insert`, with results if they have any. They see messages from their `at` on."""
         slots = self.subscriptions.insert(table)
-        since, filters = np.ascontiguousarray(table.at, np.int64), self.subscriptions.filters.view
-        self.best.begin(slots, since, self.subscriptions.capacity, filters)
+        self.best.begin(slots, np.ascontiguousarray(table.at, np.int64), self.subscriptions.capacity)
         if results is not None:
             self.best.load(self.subscriptions.columns, slots, results)
         self._post(slots)

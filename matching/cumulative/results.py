@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.filters import NO_FILTERS, Filters
 from matching.model import ENTER, LEAVE, Float64, Int32, Int64, UpdateBatch
 from matching.njit import njit_no_refcount
 from matching.storage.block_pool import NO_BLOCK, allocate_block, free_block
@@ -50,7 +49,6 @@ class Best(NamedTuple):
                             what was in a result at the last boundary, and was pushed out in this batch
     used : int64[5]         end of the used part of the pool; entries of `touched`, of `pushed_*`; number and first seq
                             of the batch
-    filters : Filters       of the subscriptions
     """
 
     start: Int64
@@ -67,7 +65,6 @@ class Best(NamedTuple):
     pushed_seq: Int64
     pushed_key: Float64
     used: Int64
-    filters: Filters
 
 
 class ResultRows(NamedTuple):
@@ -88,15 +85,10 @@ class BestResults:
             *_columns(self._rows, self._pool), free=np.full(_SIZES.shape[0], NO_BLOCK, np.int64), sizes=_SIZES,
             touched=np.zeros(_FEWEST, np.int32), pushed_slot=np.zeros(capacity, np.int32),
             pushed_seq=np.zeros(capacity, np.int64), pushed_key=np.zeros(capacity), used=np.zeros(5, np.int64),
-            filters=NO_FILTERS,
         )  # fmt: skip
 
-    def begin(self, slots: Int32, since: Int64, capacity: int, filters: Filters = NO_FILTERS) -> None:
-        """Add slots without results, which see messages from `since` (int64[n]) on. O(n), amortised.
-
-        `filters` are those of all slots, of which some may have moved.
-        """
-        self.view = self.view._replace(filters=filters)
+    def begin(self, slots: Int32, since: Int64, capacity: int) -> None:
+        """Add slots without results, which see messages from `since` (int64[n]) on. O(n), amortised."""
         have = self._rows.shape[0]
         if have < capacity:
             rows = _new_rows(capacity)
@@ -181,7 +173,7 @@ class BestResults:
     def arrays(self) -> dict[str, np.ndarray]:
         """All memory, trimmed to the used part."""
         v = self.view._asdict()
-        others = {name: v[name] for name in Best._fields[Best._fields.index("free") : -1]}
+        others = {name: v[name] for name in Best._fields[Best._fields.index("free") :]}
         return others | {"rows": self._rows, "pool": self._pool[: int(self.view.used[_POOL_END])]}
 
 

@@ -48,7 +48,7 @@ class EveryPair(CumulativeEngine):
                 start = c.term_start[slot]
                 if np.isin(c.terms[start : start + c.term_count[slot]], terms).any():
                     key = self._key(c, slot, batch, row, terms, cut)
-                    passes = message_passes(self.best.view.filters, slot, batch, row)
+                    passes = message_passes(self.filters, slot, batch, row)
                     if passes and offer(c, self.best.view, slot, batch.seq[row], key) == POOL_FULL:
                         return row
         return len(batch)

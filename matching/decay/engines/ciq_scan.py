@@ -28,13 +28,14 @@ _AHEAD = 8
 
 @njit(cache=True, nogil=True)
 def scan(
-    c, best, v, h, batch, first_row, fading, max_distance, reference, most_common, depth, buckets, found, counters
+    c, best, filters, v, h, batch, first_row, fading, max_distance, reference, most_common, depth, buckets, found,
+    counters,
 ):  # fmt: skip
     """Match rows from `first_row` on; returns the row that overflowed the results, or the number of rows.
 
     Parameters
     ----------
-    c, best, v, h     views: subscriptions, results, lists, history
+    c, best, filters, v, h     views: subscriptions, results, filters, lists, history
     batch : MessageBatch
     reference : float        lift at which `Celled.scaled` is what is left of thresholds
     most_common : float      the largest probability of a keyword that a message lacks
@@ -73,7 +74,7 @@ def scan(
             counters[1] += 1
             relevant = text_relevance(c, slot, terms, counts, length, fading)
             key = key_of(relevance(c, slot, x, y, relevant, max_distance), lifted)
-            if best.filters.start.shape[0] and not message_passes(best.filters, slot, batch, row):
+            if filters.start.shape[0] and not message_passes(filters, slot, batch, row):
                 continue
             said = offer(c, best, slot, batch.seq[row], key)
             if said == POOL_FULL:

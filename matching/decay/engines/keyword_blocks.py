@@ -92,7 +92,8 @@ class KeywordBlocks(CumulativeEngine):
             capacity = self.lists.longest * 5 // 4
             self._found, self._keys = np.empty(capacity, np.int32), np.empty(capacity)
         return _scan(
-            self.subscriptions.columns, self.lists.view, self.best.view, batch, self.fading, self.max_distance,
+            self.subscriptions.columns, self.lists.view, self.best.view, self.filters, batch, self.fading,
+            self.max_distance,
             self._reference.at or 0.0, np.float32(self._most_common), first_row, self._passed, self._found, self._keys,
             self.counters,
         )  # fmt: skip
@@ -149,7 +150,7 @@ def _set_all(c, v, places, max_distance, reference):
 
 @njit_no_refcount
 def _scan(
-    c, v, best, batch, fading, max_distance, reference, most_common, first_row, passed, found, keys, counters
+    c, v, best, filters, batch, fading, max_distance, reference, most_common, first_row, passed, found, keys, counters
 ):  # fmt: skip
     far = np.float32(max_distance)
     smallest = np.float32(0.0)
@@ -210,7 +211,7 @@ def _scan(
                     prefetch(best.seq, 2 * start + 8)
                 slot = found[nth]
                 before = c.threshold[slot]
-                if best.filters.start.shape[0] and not message_passes(best.filters, slot, batch, r):
+                if filters.start.shape[0] and not message_passes(filters, slot, batch, r):
                     continue
                 outcome = offer(c, best, slot, batch.seq[r], keys[nth])
                 # the whole message again after growing: messages offered before are not offered twice

@@ -101,7 +101,8 @@ class InfluenceGrid(CumulativeEngine):
     def _scan(self, batch, first_row):
         cells = self.cells
         return _scan(
-            self.subscriptions.columns, self.best.view, self.terms.view, cells.view, cells.sides, cells.counts,
+            self.subscriptions.columns, self.best.view, self.filters, self.terms.view, cells.view, cells.sides,
+            cells.counts,
             batch, first_row, self.counters,
         )  # fmt: skip
 
@@ -165,7 +166,7 @@ def _place(c, lists, cells, sides, counts, entered, widest, grid, reach, slots, 
 
 
 @njit(cache=True, nogil=True)
-def _scan(c, best, lists, cells, sides, counts, batch, first_row, counters):
+def _scan(c, best, filters, lists, cells, sides, counts, batch, first_row, counters):
     """Match rows from `first_row` on; returns the row that overflowed the results, or the number of rows."""
     rows, most = batch.seq.shape[0], 0
     for r in range(first_row, rows):
@@ -182,7 +183,21 @@ def _scan(c, best, lists, cells, sides, counts, batch, first_row, counters):
             found = np.empty((2 * largest, 4), np.int64)
         last = _gather(lists, cells, batch, r, last, lookups, there, row_scanned, found, row_end)
         done = _offer_all(
-            c, best, lists, cells, sides, counts, batch, r, last, lookups, found, row_end, row_scanned, counters
+            c,
+            best,
+            filters,
+            lists,
+            cells,
+            sides,
+            counts,
+            batch,
+            r,
+            last,
+            lookups,
+            found,
+            row_end,
+            row_scanned,
+            counters,
         )
         if done < last:
             return done
@@ -274,7 +289,9 @@ def _gather(lists, cells, batch, first, last, lookups, there, scanned, found, ro
 
 
 @njit_no_refcount
-def _offer_all(c, best, lists, cells, sides, counts, batch, first, last, lookups, found, row_end, scanned, counters):
+def _offer_all(
+    c, best, filters, lists, cells, sides, counts, batch, first, last, lookups, found, row_end, scanned, counters
+):
     """Offer messages to the subscriptions found, row by row; returns the row that overflowed the results, or `last`."""
     terms, term_start, threshold = c.terms, c.term_start, c.threshold
     total, h = row_end[last - 1 - first], 0
@@ -304,7 +321,7 @@ def _offer_all(c, best, lists, cells, sides, counts, batch, first, last, lookups
                 key = -math.sqrt(dx * dx + dy * dy)
                 # strictly nearer: of equal distances the older stays
                 if key > threshold[slot] and not (
-                    best.filters.start.shape[0] and not message_passes(best.filters, slot, batch, r)
+                    filters.start.shape[0] and not message_passes(filters, slot, batch, r)
                 ):
                     outcome = offer(c, best, slot, seq, key)
                     if outcome == POOL_FULL:
