@@ -1,11 +1,11 @@
-"""The command line. Each command is a file of `gateway.commands`; they are put together here.
+"""The command line, called by `gateway.entry`. Each command is a file of `gateway.commands`; here they become one app.
 
 A command reads its options, imports what it needs only then (so that `skyray --help` answers at once), calls the
 project and prints its answer. Read on in `gateway/commands/run.py`, where reading the project begins.
 
 Exit codes: 0 done; 1 done, but the answer is no (not exact, a fault found); 2 wrong use or setting; 3 to 8 the
-errors of `matching.errors`; 130 interrupted; 141 the reader of the output has gone; 143 terminated. What the system
-refuses is 6 where it is about writing, 4 where it is about reading.
+errors of `matching.errors`; 130 interrupted; 141 the reader of the output has gone; 143 terminated. An error of the
+operating system is 6 if a file system could not be written to (`_UNWRITABLE`), else 4.
 """
 
 import errno
@@ -41,7 +41,7 @@ from gateway.shell.packages import check_packages
 from gateway.shell.terminal import fail
 from matching.errors import DeliveryError, EngineError, InputError, TopologyError
 
-#: What the system says of places that cannot be written to; all else is about what was to be read.
+#: Error numbers of a file system that cannot be written to; any other is taken for an error of reading.
 _UNWRITABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG))
 
 app = typer.Typer(
@@ -114,7 +114,7 @@ def _run_command(given: list[str], interrupts: Interrupts) -> int:
     """Run a command and report its error; returns the exit code."""
 
     def report(message: str, details: bool = False) -> None:
-        if interrupts.came is None:  # else it is but a consequence
+        if interrupts.came is None:  # an error after an interruption is caused by it
             fail(message, details)
 
     try:
@@ -134,7 +134,7 @@ def _run_command(given: list[str], interrupts: Interrupts) -> int:
         report(f"{error.filename or 'system'}: {error.strerror or error}; check the path and its permissions")
         return (DeliveryError if error.errno in _UNWRITABLE else InputError).exit_code
     except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # Typer and Rich turn it into this
+        if isinstance(ended.__context__, BrokenPipeError):  # Typer and Rich exit upon a broken pipe
             return 141
         return ended.code if isinstance(ended.code, int) else 1
 

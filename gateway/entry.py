@@ -1,4 +1,4 @@
-"""Where `skyray` starts: what follows takes half a second to import, and may be interrupted meanwhile.
+"""Where `skyray` starts: `gateway.cli` takes half a second to import, and Ctrl-C must work while it does.
 
 Read on in `gateway.cli`.
 """
@@ -11,7 +11,7 @@ from types import FrameType
 
 def main() -> int:
     """Run one command; see `gateway.cli.main`."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, and stays so
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else SIGINT is ignored, and stays so
         signal.signal(signal.SIGINT, _leave)
     from gateway.cli import main as run
 

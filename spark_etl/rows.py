@@ -28,7 +28,7 @@ class CleanRow(NamedTuple):
 
 
 class RowCleaner:
-    """Checks rows and cuts their texts by the options of the ETL; one for many rows.
+    """Checks rows and counts the terms of their texts, by the options of the ETL; one cleaner for many rows.
 
     Raises
     ------
@@ -45,10 +45,10 @@ class RowCleaner:
         self._bad_time = False
 
     def clean(self, values: RawMessage | str, attributes: Sequence[Any] = ()) -> CleanRow | str:
-        """A row as a message, or a reason code (which `values` may be already). Never raises.
+        """A row as a message, or the reason code of its rejection; a reason code as `values` is returned. Never raises.
 
-        Attributes are part of the content. A time that cannot be read counts as none, unless times are required.
-        About 20 us.
+        Attributes count for the content by which duplicates are found. A time that cannot be read becomes None; where
+        times are required, the row is rejected. Takes about 20 us.
         """
         if isinstance(values, str):
             return values
@@ -78,7 +78,7 @@ class RowCleaner:
 
 
 def column_at_fault(row: Row, reason: str, options: EtlOptions) -> str | None:
-    """The column with a value of the wrong type; None for other reasons.
+    """The column whose value is the cause of `wrong_type` or `bad_attribute`; None for other reasons.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ class _Column:
         if not isinstance(value, str):
             self.types.discard(TIME)  # a number may be one, but most are none
         if not isinstance(value, str | bool):
-            self.types.discard(CATEGORY)  # likewise
+            self.types.discard(CATEGORY)  # a number may be one, but most are none
         for type_code in list(self.types):
             try:
                 found = attribute_value(type_code, value)

@@ -16,6 +16,6 @@ class BlockInvertedFile(Ciq):
     depth = 0
     buckets = 1
     block = 128
-    # an association bounds nothing but its k-th key, which the scan follows
+    # never associated anew: only the bound on the k-th keys would change, which the scan keeps up to date
     rise = 1e18
     alike = False

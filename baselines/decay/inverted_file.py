@@ -3,8 +3,8 @@
 Every subscription that shares a keyword with a message is scored (Chen et al., CIQ, section VII-A). The paper walks the
 lists side by side to meet each of them once; here the lists are read one after another, and a column by subscription
 has the last message that met it. Subscriptions are scored some hundreds at a time, with their rows prefetched. A column
-by term has the factor of a message without the term, and while a message is matched, of that message for its own terms,
-so that a text score is a product of looked up factors.
+by term has the term's factor in a text score: that of messages without the term and, while a message is matched, that
+of this message for the terms it has. A text score is a product of looked up factors.
 """
 
 import numpy as np
@@ -38,7 +38,7 @@ class InvertedFile(CumulativeEngine):
         super().__init__(space)
         self.fading = fading
         self.postings = Postings(bounded=False)
-        self._met = np.zeros(0, np.int64)  # by slot: the last message, by count, that met it
+        self._met = np.zeros(0, np.int64)  # by slot: `_messages` as of the last message that met it
         self._messages = np.zeros(1, np.int64)
         self._factor = np.zeros(0)  # by term: probability in a message that does not have it
 
@@ -66,10 +66,10 @@ class InvertedFile(CumulativeEngine):
 
 @njit(cache=True, nogil=True)
 def _scan(c, best, filters, v, met, messages, batch, first_row, factor, fading, max_distance, counters):
-    """Offer rows from `first_row` on to all that share a keyword; returns the row that exhausted the capacity, or all.
+    """Offer messages from `first_row` on to subscriptions that share a keyword; returns as `CumulativeEngine._scan`.
 
-    `messages[0]` counts those that have been matched, `met` (int64[slots]) says which of them a slot met last. `factor`
-    is found and left as of a message without terms.
+    `messages[0]` counts messages, repeated ones again; `met` (int64[slots]) has the count as of the last message that a
+    slot met. Before and after a call every `factor` is that of messages without the term.
     """
     fresh = np.empty(_BLOCK + 1, np.int32)
     for row in range(first_row, batch.seq.shape[0]):
@@ -98,7 +98,7 @@ def _scan(c, best, filters, v, met, messages, batch, first_row, factor, fading, 
                     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
                         text *= factor[c.terms[at]]
                     key = key_of(relevance(c, slot, batch.x[row], batch.y[row], text, max_distance), lifted)
-                    # strictly better: of equal keys the older stays
+                    # of equal keys the older stays; a threshold of -inf is that of fewer than k: any key enters
                     if key <= c.threshold[slot] and key != -np.inf:
                         continue
                     if filters.start.shape[0] and not message_passes(filters, slot, batch, row):
@@ -109,7 +109,7 @@ def _scan(c, best, filters, v, met, messages, batch, first_row, factor, fading, 
                         return row
                     matched += said == A_RESULT
         _leave(factor, terms, fading)
-        # whole rows only: a repeated row is counted once
+        # added once a row is complete: a repeated row is counted once
         counters[0] += scanned
         counters[1] += verified
         counters[2] += matched
@@ -127,7 +127,7 @@ def _enter(factor, terms, counts, fading):
 
 @njit(cache=True, nogil=True)
 def _leave(factor, terms, fading):
-    """Take them back."""
+    """Set the factors of a message's terms back to those of messages without them."""
     for term in terms:
         if term < factor.shape[0]:
             # what `probability` gives for a count of 0, to the last bit
@@ -136,7 +136,7 @@ def _leave(factor, terms, fading):
 
 @njit(cache=True, nogil=True)
 def _take_fresh(c, v, met, message, first, end, fresh):
-    """Write subscriptions of a piece of a list that the message has not met to `fresh`, and prefetch their rows."""
+    """Write to `fresh` the slots of a piece of a list that the message has not met yet; prefetch their rows."""
     kept = 0
     for place in range(first, end):
         prefetch(met, v.slot[min(place + _AHEAD, end - 1)])

@@ -1,9 +1,9 @@
-"""Updates of linear quadtrees: additions and removals of messages, splits and merges of leaves, bits of signatures.
+"""Changes of linear quadtrees: additions and removals of messages, splits and merges of leaves, bits of signatures.
 
-See `baselines.skyline.linear_quadtrees` for the data. Each kernel checks the capacity for a posting before it starts
-with it, and returns to Python, which calls `grown`, if there is none.
+See `baselines.skyline.linear_quadtrees` for the data. Each kernel checks the capacity for a posting before it changes
+anything for it; without capacity it returns to Python, which calls `grown` and then the kernel again.
 
-Read on in `baselines.skyline.il_quadtree`, the queries.
+Read on in `baselines.skyline.il_quadtree`, which has the queries.
 """
 
 import numpy as np
@@ -54,7 +54,7 @@ from matching.njit import njit_no_refcount
 
 @njit(cache=True, nogil=True)
 def insert(trees, work, log, slots, progress):
-    """Insert the postings that `progress` (message, term) has not seen yet; returns whether all of them are in now."""
+    """Insert the postings from `progress` (message, term) on; returns whether all are inserted."""
     while progress[0] < slots.shape[0]:
         slot = slots[progress[0]]
         word = tuple_of(log, slot)
@@ -79,7 +79,7 @@ def insert(trees, work, log, slots, progress):
 
 @njit(cache=True, nogil=True)
 def _with_one_more(trees, work, value, word):
-    """What the table has for a keyword of one leaf when a message is added."""
+    """Add a message to a keyword of at most one leaf; returns the keyword's new value in the table."""
     if not is_leaf(value):
         start = allocate(trees, 1)
         trees.pool[start], trees.pool[start + 1] = value, word
@@ -99,7 +99,7 @@ def _with_one_more(trees, work, value, word):
     for i in range(count):
         sign(trees, row, code_in(trees.pool[start + i]) >> SIGNED_SHIFT)
     sign(trees, row, code_in(word) >> SIGNED_SHIFT)
-    # a signature takes up each of the messages
+    # the new signature got a bit for each message
     work[LISTS] += count + 1
     open_leaf(trees, row, 0, key_of(0, 0), start, count)
     _split(trees, work, row, 0, word)
@@ -116,13 +116,13 @@ def _insert_into(trees, work, row, word):
     i = leaves_through(trees, row, code, 0) - 1
     if i >= 0 and first_code(code, level_at(trees, row, i)) == code_at(trees, row, i):
         start, count = start_at(trees, row, i), count_at(trees, row, i)
-        # the deepest leaf may have any length, since messages may stand at one point
+        # a leaf of the deepest level is not split: all its messages may be at one point
         if count < CAPACITY or level_at(trees, row, i) == DEEPEST:
             set_block(trees, row, i, appended(trees, start, count, word), count + 1)
         else:
             _split(trees, work, row, i, word)
         return
-    # a white leaf: the largest cell around the point that has none of the black leaves
+    # the point lies in a white leaf: the new leaf is the largest cell around it that has no black leaf
     level = 0
     if i >= 0:
         level = levels_in_common(code, code_at(trees, row, i)) + 1
@@ -136,10 +136,10 @@ def _insert_into(trees, work, row, word):
 
 @njit(cache=True, nogil=True)
 def _split(trees, work, row, i, word):
-    """Split a full leaf, with a newcomer, where its messages part; quadrants without any stay white."""
+    """Split a full leaf and a new message at the first level at which they differ; empty quadrants stay white."""
     start, count = start_at(trees, row, i), count_at(trees, row, i)
     words = np.empty(CAPACITY + 1, np.int64)
-    # out of the pool first: the block is given away, and others taken
+    # copied first: the block is released before others are allocated
     words[:count] = trees.pool[start : start + count]
     words[count] = word
     release(trees, start, class_of(count))
@@ -152,7 +152,7 @@ def _split(trees, work, row, i, word):
     while differing:
         differing >>= 1
         level -= 1
-    # all of them in one deepest cell
+    # all messages lie in one cell of the deepest level
     if level == DEEPEST:
         start = allocate(trees, class_of(count + 1))
         trees.pool[start : start + count + 1] = words[: count + 1]
@@ -177,15 +177,15 @@ def _split(trees, work, row, i, word):
 
 @njit_no_refcount
 def delete(trees, work, log, slots, progress):
-    """Take out the postings that `progress` (message, term, how many were missing) has not seen yet; whether all are.
+    """Remove the postings from `progress` (message, term, number missing) on; returns whether all are removed.
 
-    Those missing were not where they should be; the caller gives up the whole window.
+    A posting is missing if it is not where it should be; the caller raises for the whole window then.
     """
     while progress[0] < slots.shape[0]:
         slot = slots[progress[0]]
         code = code_in(tuple_of(log, slot))
         while progress[1] < log.term_count[slot]:
-            # a list that shrinks takes a smaller block before it gives up the larger
+            # also for removals: a leaf that shrinks gets a smaller block before it releases the larger
             if not may_change(trees):
                 return False
             entry = find_keyword(trees.table, log.terms[log.term_start[slot] + progress[1]])
@@ -244,7 +244,7 @@ def _delete_from(trees, work, entry, slot, code):
         work[WRITES] += 1
     else:
         set_block(trees, row, i, shortened(trees, start, count, at), count - 1)
-    # a smaller leaf that is left has its messages in the cell; otherwise the last of a cell takes the bit along
+    # a leaf that is no larger than the signed cell and not empty keeps the bit; else the cell's other leaves decide
     if (count == 1 or level < SIGNED) and not has_message(trees, row, code >> SIGNED_SHIFT):
         clear(trees, row, code >> SIGNED_SHIFT)
     if count - 1 <= CAPACITY // 2:
@@ -254,9 +254,9 @@ def _delete_from(trees, work, entry, slot, code):
 
 @njit_no_refcount
 def _merge(trees, work, entry, row, first, end, total, code, level):
-    """Make one leaf of all in the largest cell around leaves [first, end) with no more than half a leaf of messages.
+    """Merge all leaves of the largest cell around leaves [first, end) that has at most half a leaf of messages.
 
-    Half, so that a leaf at the limit is not split and merged alternately.
+    Half, so that a leaf at the limit is not split and merged in turn.
     """
     leaves = trees.tree[row, LEAVES]
     begun, a, b, sum_ = level, first, end, total
@@ -286,7 +286,7 @@ def _merge(trees, work, entry, row, first, end, total, code, level):
         release(trees, old, class_of(count))
     work[LISTS] += end - first
     work[WRITES] += 1
-    # one cell for the whole world: the keyword needs no quadtree any more
+    # one leaf for the whole world: the keyword becomes one of one leaf, without a quadtree
     if level == 0:
         release(trees, trees.tree[row, START], trees.tree[row, CLASS] + 1)
         trees.tree[row, START], trees.meta[FREE_TREE] = trees.meta[FREE_TREE], row

@@ -3,15 +3,15 @@
 A linear quadtree has no inner nodes and no pointers: it is its black leaves, the cells with messages, in the order of
 their Morton codes. White leaves, the empty ones, are the gaps between. A leaf has at most `CAPACITY` messages, unless
 it is of the deepest level; one that overflows is split into the quadrants that its messages lie in. The leaves of a
-cell are merged once they fit into half the capacity. Leaves and their order lie in blocks of one pool; the order of a
-quadtree in one block, so that a leaf is found by bisection.
+cell are merged once they fit into half the capacity. Each leaf is a block of one pool. So is the order of a quadtree:
+a key (code and level) for each leaf, ascending, so that a leaf is found by bisection; then where the leaves lie.
 
 The signature has a bit for every cell of level `SIGNED`, in the order of their codes: whether the keyword has a message
 there. Bits of larger cells are runs of these. It is exact: the bit is cleared with the last message of a cell. A
-keyword whose messages fit into one leaf is that leaf, without a signature, which would take as long to read; one with a
-single message is a word in the table.
+keyword whose messages fit into one leaf has that leaf and no signature, which would take as long to read. A keyword
+with a single message has one word in the table.
 
-Read on in `baselines.skyline.linear_changes`, the updates.
+Read on in `baselines.skyline.linear_changes`, which adds and removes messages.
 """
 
 from typing import NamedTuple
@@ -44,25 +44,25 @@ SIGNED = 4
 SIGNED_SHIFT = 2 * (DEEPEST - SIGNED)
 _SIGNATURE_BYTES = 4**SIGNED // 8
 _CODE_BITS = 2 * DEEPEST
-#: A key of the order is code and level; what belongs to it, a count and the start of the block in the pool.
+#: A key of the order: code << 4 | level. The word of a leaf: number of its messages << 40 | start of its block.
 _LEVEL_BITS, _START_BITS = 4, 40
 _LEVELS, _STARTS = (1 << _LEVEL_BITS) - 1, (1 << _START_BITS) - 1
-#: Bit of a table's value that stands for one leaf, with its start and its count below.
+#: Bit of a value in the table of keywords: the keyword has one leaf, with its start and its count in the bits below.
 _LEAF, _COUNT_BITS = 1 << 62, 8
 _NONE = -1
-#: Columns of a quadtree.
+#: Columns of `Quadtrees.tree`.
 START, LEAVES, CLASS = range(3)
 #: Positions in `meta`; then the first free block of each size.
 POOL_END, LONGEST, HIGH, FREE_TREE, _FREE = range(5)
 _CLASSES = 40
-#: Positions in the work of updates.
+#: Positions in `IlQuadtree.operations`, the work of arrivals and ends.
 READS, WRITES, LISTS = range(3)
 
 
 class Quadtrees(NamedTuple):
     """table : KeywordTable    a word for the only message; `_LEAF`, start and count; or -1 - number of a quadtree
     tree : int64[t, 3]      where its order starts in `pool`, how many leaves it has, log2 of its capacity:
-                            first their keys, then what belongs to them. `START` of a free one: the next free one
+                            keys of the leaves, then words of the leaves. `START` of a free row: the next free row
     signature : uint8[t, 4**SIGNED / 8]
     pool : int64[p]         blocks of a power of two words; a free one starts with the start of the next free one
     meta : int64[4 + 40]    end of the used pool, words of the longest block ever, quadtrees ever used, first free
@@ -85,7 +85,7 @@ def new_quadtrees() -> Quadtrees:
 
 
 def grown(trees: Quadtrees) -> Quadtrees:
-    """Quadtrees with capacity for another posting, and half as many again as there are. O(all), amortised O(1)."""
+    """Quadtrees with capacity for another posting; what has to grow grows by half. O(all), amortised O(1)."""
     trees = trees._replace(table=with_capacity(trees.table))
     wanted = int(trees.meta[POOL_END]) + int(_words(trees))
     if wanted > trees.pool.shape[0]:
@@ -109,13 +109,13 @@ def used_bytes(trees: Quadtrees) -> int:
 
 @njit(cache=True, nogil=True)
 def _words(trees):
-    """Words that one posting may need: four leaves, and the longest block there is, of twice its length."""
+    """Words that one posting may need: four leaves after a split, and a block twice as long as the longest one."""
     return 2 * trees.meta[LONGEST] + 8 * CAPACITY
 
 
 @njit(cache=True, nogil=True)
 def may_change(trees):
-    """Whether any posting can be added or removed without growing; checked first, since changes are not undone."""
+    """Whether any one posting can be added or removed without `grown`; checked before, since nothing is undone."""
     if not has_capacity(trees.table) or trees.meta[HIGH] == trees.tree.shape[0]:
         return False
     return trees.meta[POOL_END] + _words(trees) <= trees.pool.shape[0]
@@ -150,7 +150,7 @@ def release(trees, start, size):
 
 @njit(cache=True, nogil=True)
 def appended(trees, start, count, word):
-    """Start of the block of `count` words after one more was added: always the smallest block that they fit."""
+    """Add a word to a block of `count` words; returns the start of the smallest block that they fit."""
     size = class_of(count)
     if count == 1 << size:
         larger = allocate(trees, size + 1)
@@ -165,8 +165,8 @@ def appended(trees, start, count, word):
 
 @njit_no_refcount
 def shortened(trees, start, count, at):
-    """Start of the block of `count` words after the one `at` a place was taken out, which leaves at least one."""
-    # the order within a leaf is of no account: candidates are sorted at the end
+    """Remove the word at place `at` from a block of `count` > 1 words; returns the start of the block they fit now."""
+    # the last word takes the place: words of a leaf have no order, since candidates are sorted at the end
     trees.pool[start + at] = trees.pool[start + count - 1]
     size = class_of(count)
     if count - 1 <= (1 << size) >> 1:
@@ -180,7 +180,7 @@ def shortened(trees, start, count, at):
 
 @njit(cache=True, nogil=True)
 def place_of(trees, start, count, slot):
-    """Which of the words of a block names a slot; -1 if none does."""
+    """Place of the word in a block that has the slot; -1 if none has."""
     for i in range(count):
         if slot_in(trees.pool[start + i]) == slot:
             return i
@@ -192,7 +192,7 @@ def place_of(trees, start, count, slot):
 
 @njit(cache=True, nogil=True)
 def is_leaf(value):
-    """Whether the value of a keyword is its only leaf; a smaller one is its only message."""
+    """Whether a keyword's value, not negative, stands for its only leaf; else it stands for its only message."""
     return value >= _LEAF
 
 
@@ -227,7 +227,7 @@ def level_at(trees, row, i):
 
 @njit(cache=True, nogil=True)
 def _block_at(trees, row, i):
-    """Place in the pool of what belongs to the i-th key."""
+    """Place in the pool of the word of the i-th leaf."""
     return trees.tree[row, START] + (1 << trees.tree[row, CLASS]) + i
 
 
@@ -250,7 +250,7 @@ def set_block(trees, row, i, start, count):
 
 @njit(cache=True, nogil=True)
 def leaves_through(trees, row, code, low):
-    """How many leaves start at a code or before it, given that the first `low` do. O(log leaves)."""
+    """How many leaves start at a code or before it; the caller knows that the first `low` do. O(log leaves)."""
     keys, high = trees.tree[row, START], trees.tree[row, LEAVES]
     while low < high:
         middle = (low + high) >> 1
@@ -275,7 +275,7 @@ def _resize(trees, row, size):
 
 @njit(cache=True, nogil=True)
 def open_leaf(trees, row, at, key, start, count):
-    """Put a leaf into the order, as the one `at` a place. O(leaves): the others move up, a few cache lines of them."""
+    """Put a leaf into the order at place `at`. O(leaves): those behind it move up, a few cache lines."""
     leaves, size = trees.tree[row, LEAVES], trees.tree[row, CLASS]
     if leaves == 1 << size:
         _resize(trees, row, size + 1)
@@ -300,7 +300,7 @@ def close_leaves(trees, row, first, end):
     leaves -= end - first
     trees.tree[row, LEAVES] = leaves
     size = trees.tree[row, CLASS]
-    # a quarter, so that a quadtree on the verge is not moved to and fro
+    # only at a quarter, so that one leaf more or less does not move the quadtree each time
     if size > 1 and leaves <= (1 << size) >> 2:
         _resize(trees, row, size - 1)
 
@@ -312,7 +312,7 @@ def key_of(code, level):
 
 @njit(cache=True, nogil=True)
 def levels_in_common(one, other):
-    """How many levels two codes have in common."""
+    """Level of the smallest cell that has both codes."""
     level, differing = DEEPEST, one ^ other
     while differing:
         differing >>= 2
@@ -322,14 +322,14 @@ def levels_in_common(one, other):
 
 @njit(cache=True, nogil=True)
 def first_code(code, level):
-    """Code of the first deepest cell in the cell of a level that has this one."""
+    """First code of the cell of this level that `code` lies in."""
     below = 2 * (DEEPEST - level)
     return code >> below << below
 
 
 @njit(cache=True, nogil=True)
 def box_of(code, level):
-    """First column, first line and width, in deepest cells, of a cell."""
+    """First column, first line and width of a cell; the unit is a cell of level `DEEPEST`."""
     return column_by(code), line_by(code), 1 << (DEEPEST - level)
 
 
@@ -358,12 +358,12 @@ def has_message(trees, row, cell):
     first = cell << SIGNED_SHIFT
     i = leaves_through(trees, row, first, 0) - 1
     if i >= 0 and level_at(trees, row, i) < SIGNED:
-        # larger than the cell, which it may have: only its messages know
+        # a leaf larger than the cell may contain the cell: its messages decide
         start = start_at(trees, row, i)
         for at in range(start, start + count_at(trees, row, i)):
             if code_in(trees.pool[at]) >> SIGNED_SHIFT == cell:
                 return True
-    # one that starts in the cell lies in it: a larger one would start with it, and is the one before
+    # a leaf that starts with the cell and is no larger lies in it; the cell's other leaves start later: see below
     elif i >= 0 and code_at(trees, row, i) == first:
         return True
     return i + 1 < trees.tree[row, LEAVES] and code_at(trees, row, i + 1) >> SIGNED_SHIFT == cell

@@ -1,7 +1,7 @@
 """Why a message is, or is not, in a subscription's result in a run: `skyray explain RUN SUBSCRIPTION MESSAGE`.
 
-The messages of the run that share a keyword are read back for `gateway.runs.match_rules`; its verdict is worded here,
-with keywords, ids and texts. Read on there for the rules.
+`explain` reads the run's messages that share a keyword; `gateway.runs.match_rules`, which has the rules, judges them;
+`answer_of` puts the verdict into words, with keywords, ids and texts. Live streams use it too (`gateway.live.engine`).
 """
 
 import json
@@ -32,7 +32,7 @@ from spouts.quarantine import without_terms
 from spouts.parquet import is_live, read_columns, read_messages
 from spouts.subscriptions import NEVER
 
-#: Rivals that are listed.
+#: Rivals (`gateway.runs.match_rules.Rival`) that an answer lists at most.
 RIVALS = 5
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
@@ -53,17 +53,17 @@ def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = 
     ----------
     folder : Path
     subscription_id : str
-        The last one, if several replaced each other under it.
+        If several replaced each other under this id, the last one.
     message_id : str
-        Of several messages of one id the last; or `seq:N`, the number of the message in the stream.
+        The id of a message, of several with this id the last; or `seq:N`, the seq of a message.
 
     Returns
     -------
     dict
-        `held`, `reason` (a code), `why` in words, `as_of`, `subscription`, `message`, `words` found, `missing`,
-        `distance_km` (None for a region), `parts` of the score and `by_word`, `score`, `rank`, `threshold` (the score
-        of the k-th), `rivals` (the first that are before it; of a skyline those that dominate it), `rivals_in_all`, and
-        `told`: the updates of the pair.
+        `held`, `reason` (a code), `why` in words, `as_of`, `subscription`, `message`, `words` found, `missing` and
+        `unknown`, `distance_km` (None for a region), `parts` of the score and `by_word`, `score`, `rank`, `threshold`
+        (score of the k-th), `rivals` (the first `RIVALS` messages that rank before it; of a skyline: dominate it),
+        `rivals_in_all` (how many there are) and `told`: the updates of this message for this subscription.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def answer_of(
 
 
 def find_message(etl: Path, message_id: str) -> int:
-    """The seq of a message by its id, of several the last, or by `seq:N`. Reads the column of ids.
+    """The seq of a message by its id, of several with this id the last, or by `seq:N`. Reads the column of ids.
 
     Raises InputError if it is not there.
     """
@@ -148,7 +148,7 @@ def find_message(etl: Path, message_id: str) -> int:
     named = message_id.removeprefix("seq:")
     by_seq = int(named) if message_id.startswith("seq:") and named.isdecimal() and len(named) < 19 else None
     for batch in read_columns(etl, ["message_id"], rows=CHUNK):
-        with suppress(UnicodeEncodeError):  # no message has such an id
+        with suppress(UnicodeEncodeError):  # half a surrogate pair: no message has such an id
             places = pc.indices_nonzero(pc.equal(batch.column(0), message_id))
             if len(places):
                 found = first + places[-1].as_py()
@@ -182,7 +182,7 @@ def _last_number(run: Run, subscription_id: str) -> int:
 
 
 def _scene(run: Run, number: int, seq: int, last_seq: int) -> tuple[Scene, Subscription, Message]:
-    """The scene of a subscription, the subscription, and the message."""
+    """What `judge` takes: the messages of the run as of the boundary (`Scene`), the subscription, and the message."""
     table = run.changes.table.take(np.array([number]))
     subscription = next(subscriptions_of(table))
     kind = run.changes.kinds[subscription.kind]
@@ -248,7 +248,7 @@ def _updates_of_pair(run: Run, subscription_id: str, seq: int) -> list[dict[str,
 
 
 def _why_not(answer: Mapping[str, Any], failed: Instruction, vocabulary: Vocabulary) -> str:
-    """The figures for which a message does not satisfy an instruction of the filter."""
+    """For the failed instruction of a filter: what the message has, and what the filter wants."""
     message, conditions = answer["message"], answer["subscription"]["conditions"]
     if failed.name == "circle":
         lon, lat, radius_m = np.array(failed.words[:3]).view(np.float64).tolist()

@@ -245,7 +245,7 @@ def _skyline(scene: Scene, subscription: Subscription, message: Message, verdict
     return "dominated" if verdict.rivals else "held"
 
 
-#: Reasons by the name of the instruction that failed; the others are about attributes.
+#: Reasons by the name of the instruction that failed; instructions with other names test attributes.
 _FILTER_REASONS = {
     "circle": "outside_circle",
     "polygon": "outside_polygon",

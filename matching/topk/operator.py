@@ -4,7 +4,7 @@ For every batch the engine (`matching.topk.engine`) finds the messages that reac
 result buffers (`matching.topk.results`) insert the hits and drop the expired, and the differences of the results are
 emitted. A buffer with fewer than k messages is refilled (`matching.refill`): the window is queried for the best
 messages as of that boundary and for later ones, since a subscription is not matched while it waits. A new subscription
-is refilled likewise, from an empty result.
+gets its first result by a refill too, from an empty one.
 
 Where routers place subscriptions by keyword, replicas (`matching.topk.replicas`) match in place of the engine, on this
 and other tasks, and send `ReplicaHits` to the home. Read on in `matching.topk.engines.skype`, the default engine.
@@ -322,7 +322,7 @@ class TopkOperator(Replicated):
 
     @property
     def _dominators(self) -> Int32:
-        """How many dominators drop an entry, by slot."""
+        """Number of dominators at which an entry is dropped, by slot."""
         return self.rule.dominators(self._k)
 
     def _offer(self, offers: Offers) -> None:

@@ -1,4 +1,4 @@
-"""Contract of threshold rules. Read on in `matching.topk.thresholds`."""
+"""Contract of threshold rules: they change work, never results. Read on in `matching.topk.thresholds`."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -9,21 +9,21 @@ from matching.model import Float64, Int32, Int64
 
 
 class ThresholdRule(ABC):
-    """Sets the thresholds of the subscriptions of one operator."""
+    """Sets the thresholds of the subscriptions of one operator (`matching.topk.operator`), which calls it."""
 
     #: As written after `--threshold-rule`.
     name: str
 
     @abstractmethod
     def ranks(self, k: Int32) -> Int32:
-        """Number of messages that a refill requests, by the k of each subscription. O(n)."""
+        """Number of messages that a refill requests, at least k, by the k of each subscription. O(n)."""
 
     @abstractmethod
     def cuts(self, k: Int32, count: Int32) -> Int32:
-        """The rank whose score becomes the threshold of a buffer of `count` entries, 0 to leave it. O(n)."""
+        """Rank, at least k, whose score a buffer of `count` entries gets as its threshold; 0: no change. O(n)."""
 
     def dominators(self, k: Int32) -> Int32:
-        """Number of dominators that drops an entry, by k. O(1)."""
+        """An entry is dropped once so many newer messages, at least k, outrank it (dominators). O(n)."""
         return k
 
     def observe(  # noqa: B027 - most rules learn nothing

@@ -85,26 +85,26 @@ FILTERS = ("cheapest", "trie", "quadtree")
 VERIFICATIONS = ("cheapest", "direct", "prune")
 #: A part has a quadtree if it has at least this share of the engine's subscriptions.
 _QUADTREE_FRACTION = 1 / 16
-#: Equal choices that make a habit, after which one message in `_ONE_IN` is still estimated.
+#: Equal choices in a row that make a habit; then costs are estimated for one message in `_ONE_IN` only.
 _SURE, _ONE_IN = 32, 4096
 #: Runs of at least this many messages whose habit is the trie are matched by it in one call.
 _RUN = 16
-#: How much dearer than typical lists the lists of a message, or its walk of the trie, may look before an accustomed way
-#: is weighed after all.
+#: How much dearer than typical lists the lists of a message, or its walk of the trie, may look before costs are
+#: estimated in spite of a habit.
 _LONG_LISTS, _LONG_WALK = 4.0, 1.0
 #: Columns of `Habit.leaning`: lengths of messages, by their binary logarithm.
 _LENGTHS = 16
 
 
 class Habit(NamedTuple):
-    """How a part chose of late; never part of a snapshot, since it changes no answer.
+    """The last choices of a part of the index; never in a snapshot, since they change no answer.
 
-    Where it always chose the same for messages of a shape and length, only one in `_ONE_IN` is weighed, and those that
-    look far from usual.
+    After `_SURE` equal choices for messages of a shape and length, costs are estimated for one message in `_ONE_IN`,
+    and for those whose cost looks far from usual.
 
     leaning : int16[2, 16]   by shape (point, rectangle) and length: how many messages in a row took the trie, or, as a
                              negative number, the quadtree looked through
-    since : int64[1]         messages since one was weighed for all its habit
+    since : int64[1]         messages since costs were last estimated in spite of a habit
     """
 
     leaning: np.ndarray
@@ -168,11 +168,11 @@ class LFilter(PartedEngine):
 @njit_no_refcount
 def _below(trie, tree, stack, node, first, low, high, depth):
     """Push the part of a list that lies below a node of the trie, if any; returns (depth, where it ends)."""
-    # Lists ascend by rank and ranks below a node are one range, so two binary searches find what a list has of them.
+    # Lists ascend by rank, and ranks below a node are one range: two binary searches find the piece in that range.
     begin = first_not_below(tree.entry, low, high, trie.head[node, LOW])
     end = first_not_below(tree.entry, begin, high, trie.head[node, HIGH])
     if begin < end:
-        # Two entries a frame: node and next term, and the piece of the list.
+        # Two words on the stack for a node: node and place of the next term; start and end of the piece.
         stack[2 * depth] = node << 32 | first
         stack[2 * depth + 1] = begin << 32 | end
         depth += 1
@@ -206,24 +206,24 @@ def _prune(
         begin, end = stack[2 * depth + 1] >> 32, stack[2 * depth + 1] & 0xFFFFFFFF
         scanned += end - begin
         own = trie.head[node, OWN]
-        # The message carries the path, so of what ends at this node only the boxes are tested.
+        # The message has all terms of the path, so of subscriptions that end at the node only boxes are tested.
         while begin < end and tree.entry[begin] < own:
             candidates[count] = tree.entry[begin]
             cells[count] = cell
             count += meets_within(narrow, tree.entry_box[begin])
             begin += 1
-        # What is left wants more keywords, and the message may have no terms left.
+        # The rest of the piece has keywords beyond the path: a message without more terms matches none.
         if begin == end or first == last:
             continue
         children = trie.head[node, END_CHILD] - trie.head[node, FIRST_CHILD]
-        # Chosen anew at every node: the piece has become shorter, and so has what is left of the message.
+        # Chosen anew at every node: the piece is shorter there, and fewer terms are left.
         if children == 0 or not (
             verify_by == PRUNE
             or (verify_by != DIRECT and pays_to_prune(end - begin, min(children, last - first), last))
         ):
             count = sift(tree, begin, end, narrow, marks, cell, candidates, cells, count)
             continue
-        # Not onto the stack: the frames of children are pushed with their piece, and some have none.
+        # Into `nodes`, not onto the stack: a child is pushed by `_below`, and only if it has a piece of the list.
         found, looked = probe(trie, node, terms, first, last, reach, marks, CHEAPEST, nodes, 0)
         scanned += looked
         for i in range(found):
@@ -255,12 +255,12 @@ def _kind_of(messages, row):
 
 @njit_no_refcount
 def _sure_until(messages, row, last_row, habit):
-    """End of the messages from `row` on that take the trie without being weighed."""
-    # No further than to the message that is weighed for all its habit.
+    """End of the messages from `row` on that take the trie by habit, without an estimate of costs."""
+    # At the latest the next message in `_ONE_IN`, which is estimated in spite of its habit.
     last_row = min(last_row, row + _ONE_IN - habit.since[0])
     while row < last_row:
         shape, length = _kind_of(messages, row)
-        # Those sure of the quadtree have minus this.
+        # A habit of the quadtree is `-_SURE`.
         if habit.leaning[shape, length] != _SURE:
             break
         row += 1
@@ -272,7 +272,7 @@ def _match(
     messages, first_row, last_row, boxes, trie, tree, habit, columns, world_west, world_south, steps_per_degree,
     filter_by, verify_by, choices, out_slot, out_row,
 ):  # fmt: skip
-    """Match the rows of one part; see `BooleanEngine._scan` for what is returned."""
+    """Match the rows of a batch in one part; see `BooleanEngine._scan` for what is returned."""
     # Each box is listed in one cell at least, so there are no fewer entries than ranks.
     scratch = scratch_for(messages, first_row, last_row, tree.entry.shape[0], tree.cell.shape[0])
     return _match_rows(
@@ -309,7 +309,7 @@ def _match_rows(
                 if next_row == look_from:
                     continue
                 row = look_from = next_row  # output full, or more hits than usual: matched singly
-            # A run too short: its rows are matched one by one, and the next is looked for behind it.
+            # The run is too short: its rows are matched one by one, and the next run is sought behind it.
             look_from = max(look_from, row + 1)
         next_row = row + 1
         west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
@@ -332,7 +332,7 @@ def _match_rows(
         elif habit.since[0] > _ONE_IN:
             lean, habit.since[0] = 0, 0
         many, listed, is_listed, by_quadtree, needs_hits = 0, 0, False, filter_by == QUADTREE, verify_by != DIRECT
-        # Sure of the quadtree: its lists are found first, and the trie is probed only if they are far too long.
+        # By habit the quadtree: its lists are found first, and the trie is probed only if they are far too long.
         if lean == -_SURE:
             listed, visited = find_lists(tree, left, bottom, right, top, terms, signature, marks, scratch.cells, lists)
             scanned, is_listed = scanned + visited, True
@@ -349,16 +349,16 @@ def _match_rows(
             # A sample is for the estimate alone: to walk the trie all terms have to be probed after it.
             again = root_cost(size) if step > 1 else 0.0
             if filter_by == CHEAPEST:
-                # The paper takes trie or quadtree first and the verification after, with one for the cost of any step.
-                # Here the filter is chosen by its cheaper verification, which is most of the work, and nothing is
-                # estimated where probing is cheap.
+                # The paper chooses the filter first and its verification after, and each step costs 1. Here the filter
+                # with the cheaper verification is chosen, which is most of the work; lists are not estimated where the
+                # trie is cheap.
                 by_trie = again + step * trie_cost(trie, hits, many, size)
-                # By far less than lists cost as a rule: not worth to look what they would cost here.
+                # Far cheaper than typical lists: the cost of this message's lists is not estimated.
                 usual = WORTH_A_LOOK if is_point else WIDE_WORTH_A_LOOK
                 worth = max(usual, _LONG_WALK) if lean == _SURE else usual
                 if by_trie > max(worth * direct_cost(0.0, tree.typical[0], size), LOOKED_FROM_NS):
-                    # Lists of a point are a few on one path: found at once, and of use if they are chosen. A rectangle
-                    # may have many, so theirs are estimated by area.
+                    # A point has a few lists on one path: they are found now, and scanned if the quadtree is chosen. A
+                    # rectangle may have many, so their number is estimated by area.
                     if is_point and not is_listed:
                         listed, visited = find_lists(
                             tree, left, bottom, right, top, terms, signature, marks, scratch.cells, lists
@@ -373,13 +373,13 @@ def _match_rows(
                     by_quadtree = min(direct, pruned) < by_trie
                     needs_hits = pruned < direct
                 if verify_by == CHEAPEST:
-                    # Pruned lists need the trie as well. A habit uses one of them, so this is none.
+                    # Pruned lists need trie and quadtree. A habit is for one of the two, so this ends any habit.
                     if by_quadtree and needs_hits:
                         habit.leaning[shape, length] = 0
                     else:
                         _note(habit, shape, length, by_quadtree)
             if step > 1:
-                # Hits of a sample would lose matches: all or none.
+                # Nodes found by a sample of the terms would lose matches: all terms are probed, or none.
                 many = 0
                 if needs_hits or not by_quadtree:
                     many, looked = probe_root(trie, terms, 1, reach, marks, CHEAPEST, hits)
@@ -413,10 +413,10 @@ def _match_rows(
                     choices[2] += 1
                     count = sift(tree, low, high, narrow, marks, cell, candidates, places, count)
                     scanned += high - low
-        # If all of them match they must fit: hits of a row are not split. The marks end with this call.
+        # There must be capacity for all candidates as hits: those of a row are not split. A return drops the marks.
         if found + count > out_slot.shape[0]:
             return found, row, scanned, verified
-        # A rank stands in the trie once: candidates of a walk need no cell.
+        # The trie has each rank once: candidates of a walk need no cell to be told apart.
         found = verify(
             messages, row, reach, left, bottom, boxes, columns, marks, candidates,
             places if by_quadtree else scratch.nowhere, count, out_slot, out_row, found,

@@ -32,8 +32,8 @@ LIST_STEP_NS, PRUNED_ENTRY_NS = 5.6, 0.5
 #: Terms of a long message by which its cost at the trie is judged.
 SAMPLE = 16
 #: A walk of the trie that costs less than this multiple of typical lists is taken at once: for points, and for
-#: rectangles, which have more lists, and whose estimate takes as long as many a walk. And so is one that costs less
-#: than this whatever lists cost.
+#: rectangles, which have more lists, and whose estimate takes as long as many a walk. A walk that costs less than
+#: `LOOKED_FROM_NS` is taken at once whatever lists cost.
 WORTH_A_LOOK, WIDE_WORTH_A_LOOK, LOOKED_FROM_NS = 0.3, 2.0, 2_000.0
 
 

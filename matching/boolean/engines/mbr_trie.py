@@ -8,10 +8,10 @@ probing the children with its terms (ProbeTrie), its terms with the children (Pr
 Two things differ from the paper, both for speed. Where `BUCKET` boxes or fewer remain below a node the trie stops, and
 they are tested one by one: most paths of a large trie end in a single subscription, and a node each would cost more
 than the test it saves. And the list of a node lies in Morton order with a rectangle around each `BLOCK` boxes, since a
-frequent keyword alone has a long list all over the world. Both can be switched off.
+frequent keyword alone has a long list all over the world. `bucket=0` switches the buckets off.
 
-The kernels are here, the building in `matching.boolean.engines.mbr_trie_build`; `matching.boolean.engines.lfilter` uses
-both.
+`matching.boolean.engines.mbr_trie_build` builds a trie for each part of the engine (`lfilter_parts`: one of several
+indexes that are built at once); the kernels here match messages by it, for `matching.boolean.engines.lfilter` too.
 """
 
 from typing import NamedTuple
@@ -43,12 +43,12 @@ from matching.space import Space
 from matching.storage.region_messages import Messages
 from matching.storage.slots import as_input
 
-#: How children are found: whichever is cheaper, by children among the message's terms, by terms among the children.
+#: How children are found: the cheaper way; each child sought among the message's terms; each term among the children.
 CHEAPEST, PROBE_TOKEN_SET, PROBE_TRIE = range(3)
 STRATEGIES = ("cheapest", "probe_token_set", "probe_trie")
 #: Boxes below which a node is not divided further.
 BUCKET = 8
-#: No limit to the nodes of the first level that a message may hit.
+#: No limit to the nodes of the first level that a message may reach.
 ANY_HITS = 2**62
 #: Nanoseconds of one step of a binary search among the children, and of looking at one child.
 CHILD_STEP_NS, CHILD_NS = 3.0, 1.5
@@ -57,7 +57,7 @@ FIRST_CHILD, END_CHILD, LOW, OWN, HIGH = range(5)
 
 
 class Trie(NamedTuple):
-    """Nodes in breadth-first order, so that the children of a node lie side by side, ascending by token.
+    """Nodes in breadth-first order: children lie side by side, ascending by token. A rank is a row of `Boxes`.
 
     token : int32[t]     keyword of the node; -1 for the root, node 0
     box : uint64[t]      lattice word of the rectangle around all boxes below
@@ -83,7 +83,7 @@ class MbrTrie(PartedEngine):
     ----------
     space : Space
     strategy : str    one of `STRATEGIES`
-    bucket : int      boxes that a node need not divide; 0 gives the paper's trie
+    bucket : int      a node with no more boxes than this below it is not divided; 0: all are, as in the paper
     """
 
     name = "mbr_trie"
@@ -116,10 +116,10 @@ def trie_view(arrays: Arrays) -> Trie:
 
 @njit(cache=True, nogil=True)
 def probe_cost(children, terms):
-    """Cheapest probing in nanoseconds, and whether it is that of the trie by the terms.
+    """Nanoseconds of the cheaper probing, and whether that is ProbeTrie: each term sought among the children.
 
-    The paper compares |T| log |n| with |n| log |T|. Here most children that are not among the terms fail one look-up
-    in the table of marks, and only the others are searched, so the second is |n| alone.
+    The paper compares |T| log |n| with |n| log |T|, of |T| terms and |n| children. Here most children that are not
+    among the terms fail one look-up in the table of marks, and only the others are searched: |n| without log |T|.
     """
     by_terms = terms * log2_of(children) * CHILD_STEP_NS
     by_children = children * CHILD_NS
@@ -128,9 +128,9 @@ def probe_cost(children, terms):
 
 @njit_no_refcount
 def probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth):
-    """Push the children of a node that lie on the message's path: node << 32 | place of its term + 1.
+    """Push the children of a node whose token is a term and whose box meets: child << 32 | place of its term + 1.
 
-    terms[first:last] are the message's terms behind that of the node. Returns (depth, children looked at); they are
+    terms[first:last] are the message's terms above that of the node. Returns (depth, children looked at). Children are
     pushed in ascending order, and each has a term of its own, so the stack suffices (`lfilter_parts.Scratch`).
     """
     child, end = int(trie.head[node, FIRST_CHILD]), int(trie.head[node, END_CHILD])
@@ -157,7 +157,7 @@ def probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth):
         looked = end - child
         while child < end and first < last:
             token = trie.token[child]
-            # ProbeTokenSet. A bit first, then the rectangle, and only then the search.
+            # ProbeTokenSet. The bit of the mark first, then the rectangle, and only then the search.
             if is_marked(marks, token) and meets(reach, trie.box[child]):
                 # Children and terms both ascend: what lies before the last place found is of no use again.
                 first = first_not_below(terms, first, last, token)
@@ -173,13 +173,13 @@ def probe_root(trie, terms, step, reach, marks, strategy, stack):
     """`probe` for the root and every `step`-th term of a message; by the directory unless a strategy is forced."""
     last = terms.shape[0]
     if strategy != CHEAPEST:
-        # Forced ways are there to be compared: without directory, and with every term.
+        # A forced strategy is there to be compared: without the directory, and with every term.
         return probe(trie, 0, terms, 0, last, reach, marks, strategy, stack, 0)
     shift, depth = trie.shift[0], 0
     for j in range(0, last, step):
         term = np.int64(terms[j])
         entry = term >> shift
-        # Beyond the highest token at this level; terms ascend, so the others are too.
+        # The term is above the highest token of the first level; terms ascend, so all that follow are too.
         if entry + 1 >= trie.directory.shape[0]:
             break
         end = trie.directory[entry + 1]
@@ -197,14 +197,14 @@ def walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, c
     while depth > 0:
         depth -= 1
         node, first = stack[depth] >> 32, stack[depth] & 0xFFFFFFFF
-        # The message carries the path to the node, so of what ends here only the boxes are tested.
+        # The message has all terms of the path, so of subscriptions that end at the node only boxes are tested.
         low, own, high = trie.head[node, LOW], trie.head[node, OWN], trie.head[node, HIGH]
         is_bucket = trie.head[node, FIRST_CHILD] == trie.head[node, END_CHILD]
         # The list: short ones box by box, long ones block by block.
         rank = low
         while rank < own:
-            # Blocks are counted over all ranks, not from the list on: at its ends they may reach into others, and are
-            # wider than need be, never narrower.
+            # Blocks are counted over all ranks, not from the start of this list. Its first and last block may have
+            # ranks of other lists too: their rectangles are then wider than this list needs, never narrower.
             until = min(own, (rank // BLOCK + 1) * BLOCK)
             if own - low >= BLOCK:
                 scanned += 1
@@ -218,7 +218,7 @@ def walk(trie, boxes, terms, reach, marks, strategy, stack, depth, candidates, c
                 rank += 1
         if is_bucket:
             scanned += high - own
-            # Subscriptions of a bucket have more keywords: without terms left none of them matches.
+            # Subscriptions of a bucket have keywords beyond the path: a message without more terms matches none.
             if first < last:
                 for rank in range(own, high):
                     candidates[count] = rank | TEST_TEXT
@@ -234,7 +234,7 @@ def match_part(
     messages, first_row, last_row, boxes, trie, columns, world_west, world_south, steps_per_degree, strategy, out_slot,
     out_row,
 ):  # fmt: skip
-    """Match the rows of one part; see `BooleanEngine._scan` for what is returned."""
+    """Match the rows of a batch in one part; see `BooleanEngine._scan` for what is returned."""
     scratch = scratch_for(messages, first_row, last_row, boxes.slot.shape[0], 0)
     return match_by_trie(
         messages, first_row, last_row, boxes, trie, columns, world_west, world_south, steps_per_degree, strategy,
@@ -247,9 +247,9 @@ def match_by_trie(
     messages, first_row, last_row, boxes, trie, columns, world_west, world_south, steps_per_degree, strategy,
     most_hits, scratch, out_slot, out_row,
 ):  # fmt: skip
-    """Match the rows of one part by its trie; see `BooleanEngine._scan` for what is returned.
+    """Match the rows of a batch by the trie of one part; see `BooleanEngine._scan` for what is returned.
 
-    It also ends before a row that hits more than `most_hits` nodes of the first level.
+    It also ends before a row that reaches more than `most_hits` nodes of the first level.
     """
     found, scanned, verified = 0, 0, 0
     marks, candidates = scratch.marks, scratch.candidates
@@ -261,7 +261,7 @@ def match_by_trie(
             west, south, east, north, world_west, world_south, steps_per_degree
         )  # fmt: skip
         first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
-        # Terms are counted from the message's first, so that a place fits beside a node on the stack.
+        # Places of terms are counted from the message's first, so that they fit into the 32 bits beside a node.
         terms = messages.terms[first:last]
         mark_terms(marks, messages.terms, first, last)
         depth, looked = probe_root(trie, terms, 1, reach, marks, strategy, scratch.hits)
@@ -270,7 +270,7 @@ def match_by_trie(
             clear_terms(marks, messages.terms, first, last)
             return found, row, scanned, verified
         count, more = walk(trie, boxes, terms, reach, marks, strategy, scratch.hits, depth, candidates, 0)
-        # If all of them match they must fit: hits of a row are not split.
+        # There must be capacity for all candidates as hits: those of a row are not split over two calls.
         if found + count > out_slot.shape[0]:
             clear_terms(marks, messages.terms, first, last)
             return found, row, scanned, verified

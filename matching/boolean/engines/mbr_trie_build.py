@@ -74,10 +74,10 @@ def _levels(start) -> list[tuple[int, int]]:
 
 
 def _directory(tokens):
-    """Where tokens (ascending) begin that share all but the lowest `shift` bits: as many entries as there are tokens.
+    """`Trie.shift` and `Trie.directory` for tokens (ascending), with about as many entries as there are tokens.
 
-    Term ids are dense as a rule, so a token is at most a few places behind its entry; a search from there is as good
-    as none. Where they are not, only the search is longer.
+    Term ids are dense as a rule: few tokens share an entry, and the search among them takes a step or two. Where ids
+    are not dense, only the search is longer.
     """
     highest = int(tokens[-1])
     shift = max(0, highest.bit_length() - tokens.shape[0].bit_length())
@@ -112,15 +112,15 @@ def _surround(head, word, box, block):
     """Rectangles of all blocks, and of all nodes from the last level up: each from its own ranks and its children."""
     for i in range(block.shape[0]):
         block[i] = _around(word, i * BLOCK, min((i + 1) * BLOCK, word.shape[0]))
-    # Nodes are in breadth-first order: children stand behind their parent and have theirs already.
+    # Nodes are in breadth-first order and taken from the last: children come before their parent.
     for node in range(head.shape[0] - 1, -1, -1):
         first, end, low, own, high = head[node]
         if first == end:
-            # Without children all its ranks are its own, those of the bucket too.
+            # Without children there is a bucket or nothing: the box is around all ranks of the node.
             box[node] = _around(word, low, high)
             continue
         box[node] = _around(box, first, end)
-        # And the boxes that end at the node itself, which no child surrounds.
+        # No child has the subscriptions that end at the node: the box is around theirs too.
         if own > low:
             west, south, east, north = box_of(box[node])
             a, b, c, d = box_of(_around(word, low, own))

@@ -210,7 +210,7 @@ def sift(tree, low, high, reach, marks, cell, candidates, cells, count):
 def _match(
     messages, first_row, last_row, boxes, tree, columns, world_west, world_south, steps_per_degree, out_slot, out_row
 ):
-    """Match the rows of one part; see `BooleanEngine._scan` for what is returned."""
+    """Match the rows of a batch in one part; see `BooleanEngine._scan` for what is returned."""
     scratch = scratch_for(messages, first_row, last_row, tree.entry.shape[0], tree.cell.shape[0])
     return _match_rows(
         messages, first_row, last_row, boxes, tree, columns, world_west, world_south, steps_per_degree, scratch,
@@ -248,7 +248,7 @@ def _match_rows(
             narrow = reach_within(tree.cell[lists[i]], left, bottom, right, top)
             count = sift(tree, low, high, narrow, marks, cell, candidates, places, count)
             scanned += high - low
-        # If all of them match they must fit: hits of a row are not split. The marks end with this call.
+        # There must be capacity for all candidates as hits: those of a row are not split. A return drops the marks.
         if found + count > out_slot.shape[0]:
             return found, row, scanned, verified
         found = verify(

@@ -1,4 +1,4 @@
-"""Node data of the memo-and-filter R-tree: filters of keywords, and the lookup tables and signatures of leaves.
+"""Node data of the memo-and-filter R-tree: filters of keywords, and the lookup tables and marks of leaves.
 
 Used by `matching.skyline.windows.mf_rtree`, which builds, cleans and searches the tree.
 """
@@ -35,7 +35,7 @@ class Nodes(NamedTuple):
     start : int64[n]              first bucket of the filter
     bits : int8[n]                the filter has 2**bits buckets; -1 without one
     places : int32[n]             places taken in the filter
-    built : int32[n]              the same when it was built
+    built : int32[n]              places taken when it was built
     below : int32[n]              entries below
     stale : int32[n]              inner nodes: entries below that were removed since the filter was built
     state : int64[3]              entries in the tree, cursor of the cleaner, whether leaves have filters
@@ -66,7 +66,7 @@ class Mf(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def mark_of(log, slot):
-    """(bits of all its terms with the tag of the object above, more bits of all its terms)."""
+    """A message's mark, two words: bits of its terms, and above them a tag of its object; more bits of its terms."""
     # In place of the cuckoo filter that the paper's leaves have: a query reads the marks of a leaf in one run, where a
     # filter takes two reads far apart for each keyword, and reference counts besides, so that cleaning can take
     # keywords out.
@@ -81,8 +81,8 @@ def mark_of(log, slot):
 
 @njit(cache=True, nogil=True)
 def bits_of(hashed):
-    """Two bits of each word of a mark, or fewer if they coincide: all of them set, of a text of ten words, for less
-    than 1 % of other words."""
+    """Bits of a hashed term in a mark: two in each of its words, or one if they coincide. In the mark of a text of ten
+    terms, less than 1 % of other terms have all their bits set."""
     rest = hashed * 0x2545F491
     few, many = np.int64(_TERM_BITS), np.int64(_MORE_BITS)
     # eleven bits scaled to so many places, without a division; the product stays within 63 bits
@@ -122,19 +122,19 @@ def add_keywords(mf, node, hashed):
     if not has_filter(mf, node):
         return 1
     start, bits = nodes.start[node], nodes.bits[node]
-    # none yet: it is built from what is below, not added to
+    # no filter yet: the caller builds it from the entries below
     if bits < 0:
         return -1
     leaf = mf.tree.level[node] == 0
     most = FULLEST * (LEAF[0] if leaf else INNER[0]) * (1 << bits)
-    # a leaf counts references, even of what takes no place
+    # a leaf counts references: it changes even if no term takes a new place
     changed = 1 if leaf else 0
     for each in hashed:
         # counted even if present: both buckets had to be read
         mf.tree.meta[LISTS] += 1
         if leaf:
             answer = filters_module.add(mf.filters.words, start, bits, each, LEAF)
-        # nearly always: above, the same words come again and again
+        # nearly always true: in inner nodes the same terms come again and again
         elif filters_module.contains(mf.filters.words, start, bits, each):
             continue
         else:
@@ -144,7 +144,7 @@ def add_keywords(mf, node, hashed):
         if answer == 1:
             nodes.places[node] += 1
             changed = 1
-            # it is in, but the next ones would need long kicks
+            # this term is in, but so full a filter takes long to add another
             if nodes.places[node] > most:
                 return -1
     return changed
@@ -165,7 +165,7 @@ def build_filter(mf, log, node, places):
     """
     nodes, tree = mf.nodes, mf.tree
     if not has_filter(mf, node):
-        # counted all the same, so that updates treat leaves like other nodes
+        # entries are counted all the same, so that callers treat leaves like other nodes
         nodes.below[node], nodes.stale[node] = tree.count[node], 0
         return True
     per_bucket = LEAF[0] if tree.level[node] == 0 else INNER[0]
@@ -175,7 +175,7 @@ def build_filter(mf, log, node, places):
     most = bits + _DOUBLINGS
     stack, hashed = np.empty(STACK, np.int32), np.empty(USUAL_TERMS * FANOUT, np.int64)
     while bits <= most:
-        # also one that was just built, and became too full
+        # also the filter of the round before, which became too full
         drop_filter(mf, node)
         start = filters_module.allocate_block(mf.filters, bits)
         # callers have reserved words for every doubling (`needed_words`)
@@ -217,7 +217,7 @@ def build_filter(mf, log, node, places):
 def is_outdated(mf, node):
     """Whether an inner filter may have enough outdated terms to be worth a rebuild.
 
-    By keywords rather than messages removed: high in the tree the same words recur.
+    Places of keywords decide, not only messages removed: high in the tree the same words recur.
     """
     nodes = mf.nodes
     if mf.tree.level[node] == 0 or nodes.places[node] * 2 < nodes.built[node] * 3:

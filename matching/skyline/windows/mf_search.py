@@ -1,12 +1,11 @@
-"""Queries of the memo-and-filter R-tree, ordered by locality of memory.
+"""Window queries of the memo-and-filter R-tree (`matching.skyline.windows.mf_rtree`), ordered by locality of memory.
 
-First boxes and filters of inner nodes, then the marks of the remaining leaves, a leaf at a time with the next ones
-prefetched, then the messages, which are anywhere: all places, then all begins of texts, then the texts. Each is a loop
-without branches, so that cache misses overlap. Whether a message is alive is read from the window's `place` by slot,
-which agrees with the memo on the newest version in a leaf; queries as of the past read the log too.
-
-Of each object in a leaf only the newest version is read, unless the query is as of a past boundary, at which an older
-one may have lived.
+First boxes and filters of inner nodes, then the marks (`mf_nodes.mark_of`) of the remaining leaves, a leaf at a time
+with the next ones prefetched, then the messages, scattered in memory: all coordinates, then where texts start, then the
+texts. Each is a loop without branches, so that cache misses overlap. A message is alive if its slot has a `place` in
+the window's heap; for the newest version in a leaf the memo says the same. Queries as of a past boundary also read when
+messages ended (`messages.Log`). They read all versions in a leaf, since an older one may have been alive then; other
+queries read only the newest of each object.
 """
 
 import numpy as np
@@ -22,7 +21,7 @@ from matching.storage.prefetch import prefetch
 
 #: Leaves whose entries are verified together.
 _TOGETHER = 64
-#: Columns gathered of a message: start of its text, number of terms, of common terms; and longitude, latitude.
+#: Columns of `seen`: start of a message's text, number of terms, of common terms; of `seen_place`: longitude, latitude.
 _SEEN, _SEEN_PLACE = 3, 2
 #: Leaves that are prefetched ahead, and words of 64 bits in a cache line.
 _AHEAD, _LINE = 3, 8
@@ -37,8 +36,8 @@ for _place in range(_BITS):
 def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, found, visits):
     """Answer queries from `first` on; see `matching.skyline.windows.tree.TreeWindow`.
 
-    place : int32[slots]     negative for a message that no query can reach any more
-    past : bool              whether `as_of` is another boundary than the last
+    place : int32[slots]     negative once the end of the message was applied to the tree
+    past : bool              whether `as_of` is an earlier boundary than the last
     """
     child, count, level = mf.tree.child, mf.tree.count, mf.tree.level
     box = mf.tree.box
@@ -58,13 +57,13 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
             wanted[k, 0], wanted[k, 1] = bits_of(hashed[k])
         row, many = ends[query], 0
         stack[0], height = mf.tree.meta[ROOT], 1
-        # a query whose keywords no message has ends here
+        # no message has any of the keywords: the query ends here
         if level[stack[0]] > 0 and not _may_contain(mf, stack[0], hashed):
             height = 0
         while height:
             height -= 1
             node = stack[height]
-            if level[node] == 0:  # a root
+            if level[node] == 0:  # the root is the only leaf
                 leaves[0], many = node, 1
                 break
             visits[0] += 1
@@ -79,7 +78,7 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
                     & (south <= box[below, 3])
                 )
                 if to_leaves:
-                    # written in any case, overwritten unless it meets: no branch
+                    # written in any case, and overwritten by the next if it does not meet: no branch
                     leaves[many] = below
                     many += meets
                 elif meets and _may_contain(mf, below, hashed):
@@ -114,7 +113,7 @@ def _may_contain(mf, node, hashed):
         return True
     start, bits, words = mf.nodes.start[node], mf.nodes.bits[node], mf.filters.words
     for each in hashed:
-        # without reference counts all places of a bucket are compared at once
+        # filters of inner nodes have no reference counts: `contains` compares all places of a bucket at once
         if mf.tree.level[node] > 0:
             if filters_module.contains(words, start, bits, each):
                 return True
@@ -143,7 +142,7 @@ def _pick(mf, leaves, wanted, past, hits, picked, matched):
         entries = np.int64(count[leaf])
         for k in range(wanted.shape[0]):
             one, two, has = wanted[k, 0], wanted[k, 1], np.int64(0)
-            # into one word: a loop without stores is vectorised
+            # a bit for each entry, in one word: a loop without stores is vectorised
             for i in range(entries):
                 has |= np.int64(((mark[leaf, 0, i] & one) == one) & ((mark[leaf, 1, i] & two) == two)) << i
             hits[k] = has
@@ -162,7 +161,7 @@ def _pick(mf, leaves, wanted, past, hits, picked, matched):
 
 @njit_no_refcount
 def _verify(log, place, as_of, picked, matched, rectangle, keywords, seen, seen_place, found, row):
-    """Write the picked messages that are candidates; returns the next free row."""
+    """Write to `found` the picked messages that are alive, inside and share a keyword; returns the next free row."""
     west, south, east, north = rectangle[0], rectangle[1], rectangle[2], rectangle[3]
     kept = 0
     for i in range(picked.shape[0]):
@@ -170,7 +169,7 @@ def _verify(log, place, as_of, picked, matched, rectangle, keywords, seen, seen_
         lon, lat = log.lon[slot], log.lat[slot]
         picked[kept], matched[kept] = slot, matched[i]
         seen_place[kept, 0], seen_place[kept, 1] = lon, lat
-        # closed edges; `place` agrees with the memo: an ended entry stays in its leaf, and has no place
+        # closed edges; a message whose end was applied may still be in its leaf, but its `place` is negative
         kept += (west <= lon) & (lon <= east) & (south <= lat) & (lat <= north) & (place[slot] >= 0)
     if log.ended.shape[0]:
         inside, kept = kept, 0
@@ -191,8 +190,8 @@ def _verify(log, place, as_of, picked, matched, rectangle, keywords, seen, seen_
     texts, kept = kept, 0
     for i in range(texts):
         start, length, common, rest = seen[i, 0], seen[i, 1], 0, matched[i]
-        # Only keywords that the mark matches: with all of them it took 1.5 times as long. Bisection took longer, and so
-        # did a loop of fixed length that reads beyond the text.
+        # Only keywords that the mark matches: with all keywords this took 1.5 times as long. Bisection took longer, and
+        # so did a loop of fixed length that reads beyond the text.
         while rest:
             k = _PLACE_OF[(rest & -rest) % _DISTINCT]
             rest &= rest - 1

@@ -1,5 +1,5 @@
-"""The context of a task: forwards the component's calls to its host. `topology.core.api.component.Context` has the
-contract, `topology.core.tasks.task` the host.
+"""The context of a task: forwards what its component calls to the task's host (`topology.core.tasks.task.TaskHost`),
+which makes it. `topology.core.api.component.Context` has the contract.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from topology.core.metrics import LatencyHistogram
 
 
 class Host(Protocol):
-    """What a context needs of the host of its task."""
+    """What a context needs of a `TaskHost`."""
 
     incarnation: int
     counters: dict[str, int]
@@ -40,7 +40,7 @@ class TaskContext:
         self._sizes = {part.name: part.tasks for part in plan.components}
 
     def rebind(self, host: Host, fresh: "TaskContext") -> None:
-        """Serve another host of the same task, in place of the context `fresh` that was made for it."""
+        """Forward to the host of a later incarnation, which took the component over; its own context is `fresh`."""
         self._host = host
         self.incarnation, self.log, self.rng = fresh.incarnation, fresh.log, fresh.rng
 
