@@ -240,10 +240,9 @@ class PostGIS(Peer):
     def _make(self, filters: bool) -> None:
         """Make the tables."""
         drawn = f"geometry GENERATED ALWAYS AS (ST_MakeEnvelope({', '.join(_SIDES)})) STORED"
-        searched = (
-            f"{_FILTERS}, shape text, covers geometry GENERATED ALWAYS AS (shape::geometry) STORED, " if filters else ""
-        )
-        home = f"{_HOME}, " if filters else ""
+        shape = "shape text, covers geometry GENERATED ALWAYS AS (shape::geometry) STORED"
+        point = "point geometry GENERATED ALWAYS AS (ST_MakePoint(west, south)) STORED"
+        searched, home = (f"{_FILTERS}, {shape}, ", f"{_HOME}, {point}, ") if filters else ("", "")
         self._sql.execute(
             f"CREATE UNLOGGED TABLE subscriptions "
             f"(number bigint, rarest int, {_BOX}, region {drawn}, {searched}rest int[]); "
@@ -274,7 +273,7 @@ class PostGIS(Peer):
         terms = pa.ListArray.from_arrays(batch.term_offsets.astype(np.int32), batch.terms)
         box, homes = {side: getattr(batch, side) for side in _SIDES}, homes_of(batch)
         columns = {"row": np.arange(len(batch)), **box, **homes, "terms": terms}
-        passes = f"{_PASS} AND (s.covers IS NULL OR ST_Covers(s.covers, m.place))" if homes else ""
+        passes = f"{_PASS} AND (s.covers IS NULL OR ST_Covers(s.covers, m.point))" if homes else ""
         with self._sql.transaction(), self._sql.cursor(binary=True) as cursor:
             cursor.execute("TRUNCATE messages")
             self._copy("messages", pa.table(columns))

@@ -16,9 +16,10 @@ from matching.attributes import MISSING_KEY
 from matching.conditions import ABSENT, NONE_OF, PRESENT, WITHIN
 from matching.filter_programs import ARGUMENT_AT, AT_LEAST, CIRCLE, LENGTH_AT, POLYGON, WITHOUT, Instruction
 from matching.geo.polygons import LIMBS, Rings, banded, lay_out, within_band
-from matching.geo.sphere import chord_limit, chord_squared, unit_vector
-from matching.model import NO_WORDS, Float64, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.geo.sphere import chord_limit, chord_squared, unit_vector, unit_vectors
+from matching.model import NO_WORDS, Float64, Int32, Int64, MessageBatch, SubscriptionTable, centres
 from matching.njit import njit_no_refcount
+from matching.storage.prefetch import prefetch
 from matching.storage.slots import as_input, grown
 
 #: Words before the first ring of a polygon.
@@ -26,6 +27,8 @@ _POLYGON_HEAD = 5
 #: The pool is compacted when it is full and this fraction of it is dead.
 _MOST_DEAD = 0.25
 _NONE = -1
+#: Pairs ahead of which filters are fetched.
+_AHEAD = 8
 
 
 class Filters(NamedTuple):
@@ -35,17 +38,19 @@ class Filters(NamedTuple):
     words : int64[m]
     numbers : float64[m]   the same memory
     limbs : int64[LIMBS]   space for `matching.geo.polygons.side_of_edge`; so no two threads may share a view
+    vectors : float64[n, 3]    unit vectors of the messages, by row; empty: circles compute them
     """
 
     start: Int64
     words: Int64
     numbers: Float64
     limbs: Int64
+    vectors: Float64
 
 
 def as_filters(start: Int64, words: Int64) -> Filters:
     """The kernel view of programs that start at these places."""
-    return Filters(start, words, words.view(np.float64), np.empty(LIMBS, np.int64))
+    return Filters(start, words, words.view(np.float64), np.empty(LIMBS, np.int64), np.zeros((0, 3)))
 
 
 NO_FILTERS = as_filters(NO_WORDS, NO_WORDS)
@@ -91,6 +96,7 @@ class FilterStore:
     def __init__(self):
         self._start, self._words = NO_WORDS, NO_WORDS
         self._used = self._dead = 0
+        self._circles = False  # whether there has been one
         self._view = NO_FILTERS
 
     @property
@@ -115,6 +121,7 @@ class FilterStore:
         self._start[slots[has]] = self._used + table.filter_offsets[:-1][has] - first
         self._words[self._used : self._used + last - first] = table.filter_words[first:last]
         self._used += last - first
+        self._circles = self._circles or bool(_has_circle(table.filter_words[first:last], table.filter_offsets - first))
         self._view = as_filters(self._start, self._words)
 
     def remove(self, slots: Int32) -> None:
@@ -137,7 +144,11 @@ class FilterStore:
             return None
         out = np.empty(slots.shape[0], np.bool_)
         batch = MessageBatch(*(as_input(column, column.dtype.type) for column in batch))
-        return None if _pass_pairs(self._view, slots, rows, batch, out) else out
+        filters = self._view
+        if self._circles and len(batch) < slots.shape[0]:
+            lon, lat = centres(batch)
+            filters = filters._replace(vectors=unit_vectors(lon, lat))
+        return None if _pass_pairs(filters, slots, rows, batch, out) else out
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All memory, trimmed to the used part."""
@@ -169,10 +180,28 @@ class FilterStore:
 def _pass_pairs(filters, slots, rows, batch, out):
     """Write which pairs pass; returns whether all do."""
     all_pass = True
+    last = filters.start.shape[0] - 1
     for i in range(slots.shape[0]):
+        # each reads an address that the one before has fetched
+        if i + 2 * _AHEAD < slots.shape[0]:
+            prefetch(filters.start, min(slots[i + 2 * _AHEAD], last))
+            soon = filters.start[min(slots[i + _AHEAD], last)]
+            prefetch(filters.words, max(soon, 0))
         out[i] = message_passes(filters, slots[i], batch, rows[i])
         all_pass = all_pass and out[i]
     return all_pass
+
+
+@njit(cache=True, nogil=True)
+def _has_circle(words, offsets):
+    """Whether one of these programs has a circle."""
+    for row in range(offsets.shape[0] - 1):
+        at = offsets[row] + 1
+        while at < offsets[row + 1]:
+            if words[at] & 0xFF == CIRCLE:
+                return True
+            at += 1 + (words[at] >> LENGTH_AT)
+    return False
 
 
 @njit_no_refcount
@@ -219,8 +248,11 @@ def passes(filters, slot, lon, lat, keys, row, terms, first, last):
         elif operation == WITHOUT:
             fits = _shared(words, begin, after, terms, first, last, 1) == 0
         elif operation == CIRCLE:
-            x, y, z = unit_vector(lon, lat)
             centre = begin + 3
+            if filters.vectors.shape[0]:
+                x, y, z = filters.vectors[row, 0], filters.vectors[row, 1], filters.vectors[row, 2]
+            else:
+                x, y, z = unit_vector(lon, lat)
             chord = chord_squared(x, y, z, numbers[centre], numbers[centre + 1], numbers[centre + 2])
             fits = chord <= numbers[centre + 3]
         else:
