@@ -34,10 +34,14 @@ def with_attributes(batch: MessageBatch, seed: int) -> MessageBatch:
     rng, n = np.random.default_rng([seed, 8]), len(batch)
     weight = 1.0 / np.arange(1, _TYPES + 1)
     types = np.array([category_key(f"type {number}") for number in range(_TYPES)], np.int64)
-    prices, beds = number_keys(np.round(rng.lognormal(12.5, 0.6, n), -3)), number_keys(rng.integers(1, 7, n) * 1.0)
+    prices, beds = (
+        number_keys(np.round(rng.lognormal(12.5, 0.6, n), -3)),
+        number_keys(rng.integers(1, 7, n).astype(np.float64)),
+    )
     keys = np.stack([prices, beds, types[rng.choice(_TYPES, n, p=weight / weight.sum())]], axis=1)
     keys[rng.random((n, 3)) < _MISSING] = MISSING_KEY
-    return MessageBatch(**(batch._asdict() | {"keys": keys}))
+    columns: Any = batch._asdict() | {"keys": keys}
+    return MessageBatch(**columns)
 
 
 def with_filters(table: SubscriptionTable, homes: MessageBatch, like: Int64, seed: int) -> SubscriptionTable:
@@ -72,8 +76,8 @@ def with_filters(table: SubscriptionTable, homes: MessageBatch, like: Int64, see
             made.append(polygon_instruction(_octagon(region[row])))
         programs.append(program_of(made))
     offsets, words = joined_programs(programs)
-    columns = {"region": region, "filter_offsets": offsets, "filter_words": words}
-    return SubscriptionTable(**(table._asdict() | columns))
+    columns: Any = table._asdict() | {"region": region, "filter_offsets": offsets, "filter_words": words}
+    return SubscriptionTable(**columns)
 
 
 def _octagon(region: Float64) -> Rings:
@@ -96,7 +100,9 @@ def columns_of(table: SubscriptionTable) -> dict[str, Any]:
     """
     n = len(table)
     price_low, price_high, beds_low = np.full(n, MISSING_KEY), np.full(n, _LAST), np.full(n, MISSING_KEY)
-    circles, types, shapes = np.zeros((n, 4)), [None] * n, [None] * n
+    types: list[list[int] | None] = [None] * n
+    shapes: list[str | None] = [None] * n
+    circles = np.zeros((n, 4))
     circles[:, 3] = np.inf
     for row in range(n):
         words = table.filter_words[table.filter_offsets[row] : table.filter_offsets[row + 1]]
@@ -124,4 +130,5 @@ def octagons_of(table: SubscriptionTable) -> SubscriptionTable:
         made = instructions_of(words[offsets[row] : offsets[row + 1]].tobytes())
         programs.append(program_of([one for one in made if one.operation == POLYGON]))
     filters = dict(zip(("filter_offsets", "filter_words"), joined_programs(programs), strict=True))
-    return SubscriptionTable(**(table._asdict() | filters))
+    columns: Any = table._asdict() | filters
+    return SubscriptionTable(**columns)
