@@ -25,6 +25,10 @@ def match(
     text: Annotated[str, typer.Option(help="What the message says.")],
     at: Annotated[str, typer.Option(metavar="LON,LAT", help="Where it lies, in degrees.")],
     world: Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")] = "extent",
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option(metavar="<name=value>", help="What else the message has, as price=500 (repeat it)."),
+    ] = None,
     limit: Annotated[int, typer.Option(min=0, help="Subscriptions shown at most; 0: all.")] = 20,
     json: Json = False,
 ) -> int:
@@ -36,7 +40,7 @@ def match(
     from gateway.runs.reaching import reach, why_not
 
     terminal = Terminal(json)
-    answer = reach(subscriptions, messages, text, at, world)
+    answer = reach(subscriptions, messages, text, at, world, attributes=attribute or ())
 
     def render(out: Any) -> None:
         out.print(f"words: {', '.join(answer['words']) or 'none that a message has'}")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gateway.runs.match_rules import REASONS, Scene, judge
+from matching.attributes import attribute_value
 from matching.errors import ConfigError
 from matching.half_life import EPOCH_US, HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
@@ -28,7 +29,13 @@ from spouts.subscriptions import load_changes, load_vocabulary, meaning_of
 
 
 def reach(
-    subscriptions: Sequence[Path], etl: Path, text: str, place: str, world: str = "extent", kinds: Kinds = KINDS
+    subscriptions: Sequence[Path],
+    etl: Path,
+    text: str,
+    place: str,
+    world: str = "extent",
+    kinds: Kinds = KINDS,
+    attributes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Match one message with all subscriptions of some files.
 
@@ -42,6 +49,8 @@ def reach(
         LON,LAT in degrees.
     world : str
         As a run has it.
+    attributes : sequence of str
+        What else the message has, each as NAME=VALUE.
 
     Returns
     -------
@@ -60,7 +69,7 @@ def reach(
     """
     vocabulary = load_vocabulary(etl)
     space = world_of(etl, world)
-    message, unknown = _message(text, place, vocabulary, space, kinds)
+    message, unknown = _message(text, place, attributes, vocabulary, space, kinds)
     changes = load_changes(subscriptions, vocabulary, space, kinds=kinds)
     scene = Scene([message], 0, NO_FLOOR, None, {}, space.max_distance, _decay(vocabulary))
     table = changes.table
@@ -103,7 +112,9 @@ def why_not(reason: str, kinds: Kinds = KINDS) -> str:
     return REASONS[reason] if reason in REASONS else meaning_of(reason, kinds)
 
 
-def _message(text: str, place: str, vocabulary: Vocabulary, space: Space, kinds: Kinds) -> tuple[Message, list[str]]:
+def _message(
+    text: str, place: str, attributes: Sequence[str], vocabulary: Vocabulary, space: Space, kinds: Kinds
+) -> tuple[Message, list[str]]:
     """The message for the oracle, and its words that the vocabulary lacks."""
     lon, _, lat = place.partition(",")
     if place.count(",") != 1:  # decimal commas are read elsewhere: "1,2,3" would be a place
@@ -111,11 +122,26 @@ def _message(text: str, place: str, vocabulary: Vocabulary, space: Space, kinds:
     parsed = message_row(RawMessage(text=text, lon=lon, lat=lat), space)
     if isinstance(parsed, str):
         raise ConfigError(f"this message would be rejected as {parsed}: {meaning_of(parsed, kinds)}")
-    parsed = parsed._replace(event_time_us=EPOCH_US)
+    parsed = parsed._replace(event_time_us=EPOCH_US, attributes=_values(attributes, vocabulary))
     counts = vocabulary.count_terms(parsed.text)
     batch = message_batch([parsed], [vocabulary.unit_vector(counts)], 0, space, Window("count", 1))
     extras = Extras([EPOCH_US], batch.counts.tolist())
     return next(messages_of(batch, extras)), [word for word in counts if vocabulary.id_of(word) is None]
+
+
+def _values(attributes: Sequence[str], vocabulary: Vocabulary) -> tuple[float | int | str | None, ...]:
+    """Checked values of `NAME=VALUE`, in the order of the schema."""
+    given, schema = dict[str, str](), vocabulary.attributes
+    for one in attributes:
+        name, equals, value = one.partition("=")
+        if not equals or schema.number_of(name) is None:
+            there = ", ".join(known.name for known in schema.attributes) or "none"
+            raise ConfigError(f"--attribute {one}: give NAME=VALUE; the messages have {there}")
+        given[name] = value
+    try:
+        return tuple(attribute_value(one.type, given.get(one.name)) for one in schema.attributes)
+    except ValueError as error:
+        raise ConfigError(f"--attribute {' '.join(attributes)}: {error}") from None
 
 
 def _decay(vocabulary: Vocabulary) -> DecayModel:

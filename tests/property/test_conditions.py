@@ -5,15 +5,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from matching import naive_shapes
 from matching.boolean.engines.cell_term import CellTerm
 from matching.conditions import NONE_OF, WITHIN
+from matching.filter_programs import program_of
+from matching.filters import circle_instruction, polygon_instruction
+from matching.geo.polygons import Rings
 from matching.kinds import KINDS
 from matching.naive_conditions import words_hold
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.topk.engines.skype import Skype
 from matching.validate import build_table, subscription_row
-from tests.support.conditions import batch_of, edited, judged, missing_as_zero, random_values, random_where
+from tests.support.conditions import (
+    batch_of,
+    edited,
+    judged,
+    missing_as_zero,
+    passing,
+    passing_plain,
+    random_values,
+    random_where,
+)
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
 
@@ -133,3 +146,23 @@ def test_unknown_words_left_out_of_all_are_found():
     kernel, _ = judged_words(forgetful, messages, known)
     _, oracle = judged_words(honest, messages, known)
     assert (kernel != oracle).any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shapes_of_programs_judge_as_the_oracle(seed):
+    """Circles have some message on their border, polygons corners and edges where messages lie."""
+    rng = np.random.default_rng(seed)
+    lon, lat = rng.integers(-10, 11, 150) * 1.0, rng.integers(-10, 11, 150) * 1.0
+    batch, programs, borders = batch_of([[] for _ in lon], lon=lon, lat=lat), [], 0
+    for _ in range(40):
+        centre, border = (tuple(rng.integers(-10, 11, 2) * 1.0) for _ in range(2))
+        radius_m = naive_shapes.metres(naive_shapes.unit_vector(*centre), naive_shapes.unit_vector(*border))
+        borders += int(((lon == border[0]) & (lat == border[1])).sum())
+        programs.append(program_of([circle_instruction(*centre, radius_m)]))
+        corners = rng.integers(-10, 11, (4, 2)) * 1.0
+        ring = np.concatenate([corners, corners[:1]])
+        rings = Rings(np.array([0, 5]), ring[:, 0].copy(), ring[:, 1].copy())
+        programs.append(program_of([polygon_instruction(rings)]))
+    kernel, plain = passing(programs, batch), passing_plain(programs, batch)
+    assert np.argwhere(kernel != plain).tolist() == []
+    assert borders > 10 and 1_000 < plain.sum() < plain.size - 1_000

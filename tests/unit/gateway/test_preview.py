@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from gateway.runs.reaching import reach
 from gateway.subscriptions.preview import preview_subscriptions
+from matching.errors import ConfigError
 from matching.kinds import KINDS
 from matching.naive import boolean_match, common_terms, messages_of, passes, skyline_scores, subscriptions_of
 from matching.space import Space
@@ -100,3 +102,17 @@ def test_preview_names_refused_rows_and_counts_days(folder, tmp_path):
     assert [answer["reason"] for answer in found] == [None, "bad_region", "not_json"]
     assert found[0]["day"] == found[0]["week"] == found[0]["messages"], "all within fifteen minutes"
     assert int(found[0]["newest"][0]["message_id"].removeprefix("message ")) > 880 and json.dumps(found)
+
+
+def test_match_goes_by_the_attributes_that_are_given(folder, tmp_path):
+    row = {"subscription_id": "s", "kind": "boolean", "keywords": "w11", "region": [-10, -10, 10, 10]}
+    files = [write_lines(tmp_path / "s.jsonl", row | {"where": {"price": {"lte": 4}}})]
+    reached = [
+        len(reach(files, folder, "w11", "1,1", "earth", attributes=given)["reached"])
+        for given in (["price=4"], ["price=5"], ["type=flat"])
+    ]
+    assert reached == [1, 0, 0]
+    assert reach(files, folder, "w11", "1,1", "earth")["not_reached"] == {"where": 1}
+    for wrong in ("price", "beds=3", "price=cheap"):
+        with pytest.raises(ConfigError, match="--attribute"):
+            reach(files, folder, "w11", "1,1", "earth", attributes=[wrong])
