@@ -13,16 +13,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.core.event import install_recorder
 
+from matching.filter_programs import joined_programs, program_of
+from matching.filters import FilterStore, circle_instruction, polygon_instruction
+from matching.geo.polygons import Rings
+from matching.geo.sphere import ball_box
 from matching.half_life import DecayParameters
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
-from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, NO_MESSAGES, Int64, MessageBatch, Removals, SubscriptionTable
+from matching.model import (
+    ANY_KEYWORD,
+    KEYWORDS_BY_KIND,
+    NO_MESSAGES,
+    Int64,
+    MessageBatch,
+    Removals,
+    SubscriptionTable,
+    empty,
+)
 from matching.operator import OperatorContext, OperatorInput, WindowQuery
 from matching.space import EARTH, Space
 from matching.window import Boundary, Window
@@ -83,6 +96,8 @@ def _parts_of(kind: Kind, engines: Mapping[str, str], windows: Mapping[str, str]
         yield f"{kind.name}, engine {name}", partial(warm_engine, kind, name)
     for name in kind.windows if all_of_them else (windows.get(kind.name),) if kind.windowed else ():
         yield f"{kind.name}, window index {name or next(iter(kind.windows))}", partial(_warm_window, kind, name)
+    if "circle" in kind.shapes:
+        yield "filters", _warm_filters
 
 
 def in_turn(parts: Sequence[Part]) -> Iterator[Warmed]:
@@ -170,6 +185,18 @@ def _warm_window(kind: Kind, name: str | None) -> None:
                 index.merge([index.answer(WindowQuery(before or boundary, batch, query.rows))] * 2)
         before = boundary
     kind.window(name)(_SPACE).load(Boundary(3, 600, 799, 499), _messages(600, 200, ranges=False), none)
+
+
+def _warm_filters() -> None:
+    """What checks shapes, and tests the filters of a batch."""
+    ring = np.array([0.0, 1.0, 1.0, 0.0])
+    shapes = circle_instruction(0.0, 0.0, 1e6), polygon_instruction(Rings(np.array([0, 4]), ring, ring[::-1].copy()))
+    ball_box(0.0, 0.0, 1e6)
+    offsets, words = joined_programs([program_of([shape]) for shape in shapes])
+    columns: Any = empty(SubscriptionTable)._asdict() | {"filter_offsets": offsets, "filter_words": words}
+    store, slots = FilterStore(), np.arange(2, dtype=np.int32)
+    store.insert(SubscriptionTable(**(columns | {"number": np.arange(2)})), slots)
+    store.passing(np.tile(slots, 4), np.repeat(np.arange(4, dtype=np.int32), 2), _messages(0, 4, ranges=False))
 
 
 def subscriptions(kind: Kind, numbers: Int64, at: int) -> SubscriptionTable:
