@@ -155,10 +155,10 @@ def test_shapes_of_programs_judge_as_the_oracle(seed):
     lon, lat = rng.integers(-10, 11, 150) * 1.0, rng.integers(-10, 11, 150) * 1.0
     batch, programs, borders = batch_of([[] for _ in lon], lon=lon, lat=lat), [], 0
     for _ in range(40):
-        centre, border = (tuple(rng.integers(-10, 11, 2) * 1.0) for _ in range(2))
-        radius_m = naive_shapes.metres(naive_shapes.unit_vector(*centre), naive_shapes.unit_vector(*border))
-        borders += int(((lon == border[0]) & (lat == border[1])).sum())
-        programs.append(program_of([circle_instruction(*centre, radius_m)]))
+        west, south, east, north = (rng.integers(-10, 11, 4) * 1.0).tolist()
+        radius_m = naive_shapes.metres(naive_shapes.unit_vector(west, south), naive_shapes.unit_vector(east, north))
+        borders += int(((lon == east) & (lat == north)).sum())
+        programs.append(program_of([circle_instruction(west, south, radius_m)]))
         corners = rng.integers(-10, 11, (4, 2)) * 1.0
         ring = np.concatenate([corners, corners[:1]])
         rings = Rings(np.array([0, 5]), ring[:, 0].copy(), ring[:, 1].copy())
