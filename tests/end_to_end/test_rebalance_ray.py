@@ -9,7 +9,7 @@ from matching.errors import ConfigError
 from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.faulty_runs import NOTHING, Work, differences, told
-from topology import running
+from topology import recovering
 from topology.core.executors.balancing import Balance
 from topology.running import run
 from topology.settings import RunConfig
@@ -47,7 +47,7 @@ def moving(tmp_path_factory):
 @pytest.mark.wide
 def test_run_dealt_out_anew_while_it_goes_on_tells_the_same(moving, router, tmp_path, monkeypatch):
     # these tasks work unevenly by a tenth, which would be let be
-    monkeypatch.setattr(running, "Balance", partial(Balance, most=MOST))
+    monkeypatch.setattr(recovering, "Balance", partial(Balance, most=MOST))
     options = {"router": router, "query_bolts": 3, "rebalance": True, "checkpoint_every": 0.5}
     report = run(config_of(moving, tmp_path / "out", **options))
     assert report["digest"] == moving.digest and moving.expected.total() > 10_000
