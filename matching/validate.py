@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from matching.conditions import parse_where
 from matching.errors import ConfigError
 from matching.fields import FIRST_US, MESSAGE_ROLES, coordinate, encodes, event_time_us, identifier, share, whole_number
-from matching.filter_programs import Instruction, compile_filter, joined_programs
+from matching.filter_fields import ALL_KEYWORDS, filter_of, need_of, shape_of
+from matching.filter_programs import joined_programs
 from matching.kind_table import Kind, Kinds
 from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, TERM, UNKNOWN_TERM, SubscriptionTable
 from matching.reasons import MAX_K, MAX_LINE_BYTES, MAX_SUBSCRIPTION_TERMS
@@ -352,7 +352,7 @@ def subscription_row(
     if not isinstance(name, str) or name not in kinds:
         return "unknown_kind"
     kind = kinds.named(name)
-    shape = _shape_of(obj, kind)
+    shape = shape_of(obj, kind)
     if isinstance(shape, str):
         return shape
     if kind.place != "region":
@@ -378,7 +378,7 @@ def subscription_row(
         or (obj.get("until") is not None and (until is None or not at < until < 2**62))
     ):
         return "bad_span"
-    needs = _need_of(obj.get("match"), kind)
+    needs = need_of(obj.get("match"), kind)
     if isinstance(needs, str):
         return needs
     found = _keywords_of(obj.get("keywords"), needs == ALL_KEYWORDS and kind.all_keywords, vocabulary)
@@ -393,86 +393,13 @@ def subscription_row(
     excluded = () if obj.get("not_keywords") is None else _words_of(obj["not_keywords"], vocabulary)
     if isinstance(excluded, str):
         return excluded
-    program = _filter_of(obj, needs, found, excluded, shape, vocabulary)
+    program = filter_of(obj.get("where"), needs, found[0], excluded, shape, vocabulary)
     if isinstance(program, str):
         return program
     unknown = sum(vocabulary.id_of(word) is None and word not in vocabulary.stop_terms for word in excluded)
     return ParsedSubscription(
         subscription_id, kind.code, *place, match, k, alpha, *found, at, until, program, needs, excluded, unknown
     )
-
-
-#: How many keywords a message must have, if it is no number.
-ALL_KEYWORDS = 0
-
-
-def _need_of(match: Any, kind: Kind) -> int | str:
-    """`ALL_KEYWORDS` or how many distinct keywords a message must have, or a reason code."""
-    if match is None:
-        return ALL_KEYWORDS if kind.all_keywords else 1
-    if match in ("all", "any"):
-        return ALL_KEYWORDS if match == "all" else 1
-    number = whole_number(match)
-    return "bad_match" if number is None or number < 1 else number
-
-
-class _Shape(NamedTuple):
-    """A checked circle or polygon, and the region around it."""
-
-    region: tuple[float, float, float, float]
-    instruction: Instruction
-
-
-def _shape_of(obj: Mapping[str, Any], kind: Kind) -> _Shape | str | None:
-    """The circle or polygon of a subscription, None if it has neither, or a reason code."""
-    named = [name for name in ("circle", "polygon", "radius_m") if obj.get(name) is not None]
-    if not named:
-        return None
-    if len(named) > 1 or named[0] not in kind.shapes:
-        return "wrong_shape"
-    # here, since kernels and shapely are loaded with them, and most processes see no shapes
-    from matching.filters import circle_instruction, polygon_instruction
-    from matching.geo.shapes import Refusal, read_circle, read_polygon, read_radius
-    from matching.geo.sphere import ball_box
-
-    value = obj[named[0]]
-    if named[0] == "polygon":
-        polygon = read_polygon(value)
-        if isinstance(polygon, Refusal):
-            return polygon.reason
-        return _Shape(polygon.region, polygon_instruction(polygon.rings))
-    if named[0] == "radius_m":
-        radius_m = read_radius(value)
-        if isinstance(radius_m, Refusal):
-            return radius_m.reason
-        value = {"lon": obj.get("lon"), "lat": obj.get("lat"), "radius_m": radius_m}
-    circle = read_circle(value)
-    if isinstance(circle, Refusal):
-        return circle.reason
-    return _Shape(ball_box(*circle), circle_instruction(*circle))
-
-
-def _filter_of(
-    obj: Mapping[str, Any],
-    needs: int,
-    found: "_Found",
-    excluded: Sequence[str],
-    shape: _Shape | None,
-    vocabulary: Vocabulary,
-) -> bytes | str:
-    """The program of a subscription's filter, or a reason code."""
-    terms = found[0]
-    at_least = None
-    if needs > 1:
-        at_least = needs, [term for term in terms if term != UNKNOWN_TERM]
-    without = [term_id for term_id in map(vocabulary.id_of, excluded) if term_id is not None]
-    conditions = parse_where(obj.get("where"), vocabulary.attributes)
-    if isinstance(conditions, str):
-        return conditions
-    if not (conditions or without or at_least or shape):
-        return b""
-    instruction = None if shape is None else shape.instruction
-    return compile_filter(conditions, without, at_least, instruction)
 
 
 @lru_cache(maxsize=1024)

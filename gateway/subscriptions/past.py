@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from matching.filter_fields import ALL_KEYWORDS
 from matching.filter_programs import AT_LEAST, CIRCLE, POLYGON, WITHOUT, Instruction, instructions_of, program_of
 from matching.filters import FilterStore
 from matching.kind_table import Kind
 from matching.model import UNKNOWN_TERM, Float64, Int64, MessageBatch, SubscriptionTable, empty
 from matching.text import Vocabulary
-from matching.validate import ALL_KEYWORDS, ParsedSubscription
+from matching.validate import ParsedSubscription
 from matching.window import NO_FLOOR
 from spark_etl.span import span_us
 from spouts.columns import attribute_keys

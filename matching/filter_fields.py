@@ -1,0 +1,85 @@
+"""Checks of the fields that make the filter of a subscription: `match`, shapes, `where`, `not_keywords`.
+
+Used by `matching.validate` only. Read on in `matching.filter_programs`, which compiles them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from matching.conditions import parse_where
+from matching.fields import whole_number
+from matching.filter_programs import Instruction, compile_filter
+from matching.kind_table import Kind
+from matching.model import UNKNOWN_TERM
+from matching.text import Vocabulary
+
+#: How many keywords a message must have, if it is no number.
+ALL_KEYWORDS = 0
+
+
+def need_of(match: Any, kind: Kind) -> int | str:
+    """`ALL_KEYWORDS` or how many distinct keywords a message must have, or a reason code."""
+    if match is None:
+        return ALL_KEYWORDS if kind.all_keywords else 1
+    if match in ("all", "any"):
+        return ALL_KEYWORDS if match == "all" else 1
+    number = whole_number(match)
+    return "bad_match" if number is None or number < 1 else number
+
+
+class Shape(NamedTuple):
+    """A checked circle or polygon, and the region around it."""
+
+    region: tuple[float, float, float, float]
+    instruction: Instruction
+
+
+def shape_of(obj: Mapping[str, Any], kind: Kind) -> Shape | str | None:
+    """The circle or polygon of a subscription, None if it has neither, or a reason code."""
+    named = [name for name in ("circle", "polygon", "radius_m") if obj.get(name) is not None]
+    if not named:
+        return None
+    if len(named) > 1 or named[0] not in kind.shapes:
+        return "wrong_shape"
+    # here, since kernels and shapely are loaded with them, and most processes see no shapes
+    from matching.filters import circle_instruction, polygon_instruction
+    from matching.geo.shapes import Refusal, read_circle, read_polygon, read_radius
+    from matching.geo.sphere import ball_box
+
+    value = obj[named[0]]
+    if named[0] == "polygon":
+        polygon = read_polygon(value)
+        if isinstance(polygon, Refusal):
+            return polygon.reason
+        return Shape(polygon.region, polygon_instruction(polygon.rings))
+    if named[0] == "radius_m":
+        radius_m = read_radius(value)
+        if isinstance(radius_m, Refusal):
+            return radius_m.reason
+        value = {"lon": obj.get("lon"), "lat": obj.get("lat"), "radius_m": radius_m}
+    circle = read_circle(value)
+    if isinstance(circle, Refusal):
+        return circle.reason
+    return Shape(ball_box(*circle), circle_instruction(*circle))
+
+
+def filter_of(
+    where: Any,
+    needs: int,
+    terms: Sequence[int],
+    excluded: Sequence[str],
+    shape: Shape | None,
+    vocabulary: Vocabulary,
+) -> bytes | str:
+    """The program of a subscription's filter, or a reason code."""
+    at_least = None
+    if needs > 1:
+        at_least = needs, [term for term in terms if term != UNKNOWN_TERM]
+    without = [term_id for term_id in map(vocabulary.id_of, excluded) if term_id is not None]
+    conditions = parse_where(where, vocabulary.attributes)
+    if isinstance(conditions, str):
+        return conditions
+    if not (conditions or without or at_least or shape):
+        return b""
+    instruction = None if shape is None else shape.instruction
+    return compile_filter(conditions, without, at_least, instruction)
