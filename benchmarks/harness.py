@@ -29,7 +29,8 @@ from matching import model
 from matching.bulk_oracle import Expected, counted, expected, of_numbers, sampled
 from matching.local_engine import LocalEngine
 from matching.model import NO_MESSAGES, SKYLINE, Int64, SubscriptionTable, UpdateBatch, concatenate, empty, take_rows
-from matching.naive import Oracle, tally
+from matching.naive import Oracle
+from matching.naive_rows import tally
 from matching.operator import OperatorOutput
 from matching.storage.state import State, join_states
 from matching.window import NO_FLOOR, Boundary

@@ -20,7 +20,8 @@ from matching.bulk_oracle import Expected
 from matching.cumulative.results import ResultRows
 from matching.half_life import DecayParameters
 from matching.model import Int64, MessageBatch, ResultBatch, SubscriptionTable, UpdateBatch, empty, take_ragged
-from matching.naive import DecayModel, Extras, Oracle, tally
+from matching.naive import Oracle
+from matching.naive_rows import DecayModel, Extras, tally
 from matching.storage.state import Lists, State
 from matching.window import Boundary
 

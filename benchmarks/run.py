@@ -39,7 +39,7 @@ def bench(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 0,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each engine.")] = 7,
     messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
-    workload: Annotated[str | None, "as places=uniform,stop_words=no,keywords=1-3,regions=city,words=long"] = None,
+    workload: Annotated[str | None, "saved-searches, or as places=uniform,keywords=1-3,regions=city"] = None,
     out: Annotated[str | None, "folder for a figure (benchmarks/results/figures)"] = None,
     on_progress: Tell | None = None,
 ) -> dict[str, Any]:

@@ -47,7 +47,7 @@ from matching.bulk_oracle import of_numbers
 from matching.errors import ConfigError
 from matching.local_engine import LocalEngine
 from matching.model import ChangeList, Int64, Names, SubscriptionTable, empty, take_rows
-from matching.naive import tally
+from matching.naive_rows import tally
 from matching.warmup import warmup
 from matching.window import Boundary, Window
 from topology import wiring

@@ -24,7 +24,7 @@ from distribution.signatures.signature import SignatureSpec
 from distribution.signatures.spatial import Domain
 from matching.kind_table import Traits
 from matching.kinds import KINDS
-from matching.model import KEYWORDS_BY_KIND, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
+from matching.model import KEYWORDS_BY_KIND, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, centres
 from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import PointSubscriptions
@@ -131,8 +131,7 @@ class LocationRouter(Router):
 
     def owner_of_centre(self, messages: MessageBatch) -> Int64:
         """Task whose part the centre of each message lies in. O(n)."""
-        lon, lat = (messages.west + messages.east) / 2.0, (messages.south + messages.north) / 2.0
-        return self.owner[self._cells(lon, lat)]
+        return self.owner[self._cells(*centres(messages))]
 
     def domain_of(self, task: int) -> Domain:
         return (self.owner == task).reshape(CELLS_A_SIDE, CELLS_A_SIDE)

@@ -37,7 +37,8 @@ from matching.model import (
     empty,
     take_rows,
 )
-from matching.naive import DecayModel, messages_of, passes, subscriptions_of, tally
+from matching.naive import passes
+from matching.naive_rows import DecayModel, messages_of, subscriptions_of, tally
 from matching.window import NO_FLOOR, Boundary
 
 #: The end of a subscription or message without one.
@@ -85,7 +86,7 @@ class Words(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """Updates as `matching.naive.tally` counts them, and results as `counted`."""
+    """Updates as `matching.naive_rows.tally` counts them, and results as `counted`."""
 
     updates: Counter
     results: Counter

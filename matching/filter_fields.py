@@ -18,7 +18,7 @@ ALL_KEYWORDS = 0
 
 
 def need_of(match: Any, kind: Kind) -> int | str:
-    """`ALL_KEYWORDS` or how many distinct keywords a message must have, or a reason code."""
+    """`ALL_KEYWORDS` or how many distinct keywords a message must have, or a reason code; `match` as it came."""
     if match is None:
         return ALL_KEYWORDS if kind.all_keywords else 1
     if match in ("all", "any"):
@@ -28,14 +28,17 @@ def need_of(match: Any, kind: Kind) -> int | str:
 
 
 class Shape(NamedTuple):
-    """A checked circle or polygon, and the region around it."""
+    """A checked circle or polygon, and the region around it: west, south, east, north in degrees."""
 
     region: tuple[float, float, float, float]
     instruction: Instruction
 
 
 def shape_of(obj: Mapping[str, Any], kind: Kind) -> Shape | str | None:
-    """The circle or polygon of a subscription, None if it has neither, or a reason code."""
+    """The circle or polygon of a subscription (`obj`, as it came), None if it has neither, or a reason code.
+
+    O(corners * log corners) for a polygon.
+    """
     named = [name for name in ("circle", "polygon", "radius_m") if obj.get(name) is not None]
     if not named:
         return None
@@ -71,7 +74,21 @@ def filter_of(
     shape: Shape | None,
     vocabulary: Vocabulary,
 ) -> bytes | str:
-    """The program of a subscription's filter, or a reason code."""
+    """The program of a subscription's filter (`compile_filter`), or a reason code.
+
+    Parameters
+    ----------
+    where : any
+        As it came; see `matching.conditions.parse_where`.
+    needs : int
+        As `need_of` says; up to 1 the index tests the keywords alone.
+    terms : sequence of int
+        Ids of its keywords, ascending; `UNKNOWN_TERM` for those that no message has.
+    excluded : sequence of str
+        Normalised terms of `not_keywords`; unknown ones exclude nothing.
+    shape : Shape, optional
+    vocabulary : Vocabulary
+    """
     at_least = None
     if needs > 1:
         at_least = needs, [term for term in terms if term != UNKNOWN_TERM]

@@ -96,7 +96,6 @@ class FilterStore:
     def __init__(self):
         self._start, self._words = NO_WORDS, NO_WORDS
         self._used = self._dead = 0
-        self._circles = False  # whether there has been one
         self._view = NO_FILTERS
 
     @property
@@ -121,7 +120,6 @@ class FilterStore:
         self._start[slots[has]] = self._used + table.filter_offsets[:-1][has] - first
         self._words[self._used : self._used + last - first] = table.filter_words[first:last]
         self._used += last - first
-        self._circles = self._circles or bool(_has_circle(table.filter_words[first:last], table.filter_offsets - first))
         self._view = as_filters(self._start, self._words)
 
     def remove(self, slots: Int32) -> None:
@@ -142,13 +140,8 @@ class FilterStore:
         """bool[n]: which pairs of slot and row of a batch pass; None if all do. O(words of their programs)."""
         if not self._start.shape[0] or not slots.shape[0]:
             return None
-        out = np.empty(slots.shape[0], np.bool_)
-        batch = MessageBatch(*(as_input(column, column.dtype.type) for column in batch))
-        filters = self._view
-        if self._circles and len(batch) < slots.shape[0]:
-            lon, lat = centres(batch)
-            filters = filters._replace(vectors=unit_vectors(lon, lat))
-        return None if _pass_pairs(filters, slots, rows, batch, out) else out
+        passed = passing(self._view, slots, rows, batch)
+        return None if passed.all() else passed
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All memory, trimmed to the used part."""
@@ -158,7 +151,8 @@ class FilterStore:
         """Memory, spare capacity included."""
         return self._start.nbytes + self._words.nbytes
 
-    def _programs(self, slots) -> tuple[Int64, Int64]:
+    def _programs(self, slots: Int64 | Int32) -> tuple[Int64, Int64]:
+        """The programs of these slots, row after row: offsets int64[n + 1], words int64[m]. O(n + words)."""
         start = np.full(slots.shape[0], _NONE)
         inside = slots < self._start.shape[0]
         start[inside] = self._start[slots[inside]]
@@ -176,10 +170,20 @@ class FilterStore:
 # --------------------------------------------------------------------------------------------------------------- test
 
 
+def passing(filters: Filters, slots: Int32, rows: Int32, batch: MessageBatch) -> np.ndarray:
+    """bool[n]: which pairs of slot (int32[n]) and row of a batch (int32[n]) pass. O(words of their programs)."""
+    out = np.ones(slots.shape[0], np.bool_)
+    if filters.start.shape[0]:
+        batch = MessageBatch(*(as_input(column, column.dtype.type) for column in batch))
+        if len(batch) < slots.shape[0]:  # messages meet several circles: their vectors are computed once
+            filters = filters._replace(vectors=unit_vectors(*centres(batch)))
+        _pass_pairs(filters, slots, rows, batch, out)
+    return out
+
+
 @njit(cache=True, nogil=True)
 def _pass_pairs(filters, slots, rows, batch, out):
-    """Write which pairs pass; returns whether all do."""
-    all_pass = True
+    """Write which pairs pass."""
     last = filters.start.shape[0] - 1
     for i in range(slots.shape[0]):
         # each reads an address that the one before has fetched
@@ -188,20 +192,6 @@ def _pass_pairs(filters, slots, rows, batch, out):
             soon = filters.start[min(slots[i + _AHEAD], last)]
             prefetch(filters.words, max(soon, 0))
         out[i] = message_passes(filters, slots[i], batch, rows[i])
-        all_pass = all_pass and out[i]
-    return all_pass
-
-
-@njit(cache=True, nogil=True)
-def _has_circle(words, offsets):
-    """Whether one of these programs has a circle."""
-    for row in range(offsets.shape[0] - 1):
-        at = offsets[row] + 1
-        while at < offsets[row + 1]:
-            if words[at] & 0xFF == CIRCLE:
-                return True
-            at += 1 + (words[at] >> LENGTH_AT)
-    return False
 
 
 @njit_no_refcount

@@ -354,6 +354,8 @@ class WindowIndex(ABC):
 
     #: As written after `--window-index KIND=`.
     name: ClassVar[str]
+    #: Whether `answer` tests the filters of queries.
+    serves_filters: ClassVar[bool] = False
 
     @abstractmethod
     def __init__(self, space: Space, kept_boundaries: int = 0): ...
@@ -389,8 +391,14 @@ class WindowIndex(ABC):
         Raises
         ------
         EngineError
-            If `query.as_of` is no longer or not yet known, or `query.up_to` is not stored yet.
+            If `query.as_of` is no longer or not yet known, or `query.up_to` is not stored yet; or if a row of the
+            query has a filter and this index does not test filters.
         """
+
+    def check_filters(self, filter_words: Int64) -> None:
+        """Raise `EngineError` if `answer` would not test the programs of queries (`filter_words`, int64[m])."""
+        if filter_words.shape[0] and not self.serves_filters:
+            raise EngineError(f"window index {self.name}: serves no subscriptions with filters; take another one")
 
     @classmethod
     @abstractmethod

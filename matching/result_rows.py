@@ -5,7 +5,7 @@ score (float64), and what else a kind has. Read on in `matching.topk.operator`.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
@@ -13,7 +13,7 @@ from numba import njit
 from matching.model import ENTER, LEAVE, Float64, Int32, Int64, UpdateBatch, take_ragged
 from matching.window import Boundary
 
-Rows = TypeVar("Rows", bound=tuple[Any, ...])
+Rows = TypeVar("Rows", bound=NamedTuple)
 
 
 class ResultRows(NamedTuple):
@@ -27,14 +27,14 @@ class ResultRows(NamedTuple):
 def take_results(results: Rows, rows: Int64) -> Rows:
     """Some rows. O(rows + entries)."""
     offsets, picked = take_ragged(results[0], rows)
-    return type(results)._make([offsets, *(column[picked] for column in results[1:])])  # type: ignore[attr-defined]
+    return type(results)._make([offsets, *(column[picked] for column in results[1:])])
 
 
 def join_results(parts: Sequence[Rows]) -> Rows:
     """The rows of all parts, at least one, in order. O(rows + entries)."""
     offsets = np.cumsum(np.concatenate([[0], *(np.diff(part[0]) for part in parts)]))
     columns = zip(*(part[1:] for part in parts), strict=True)
-    return type(parts[0])._make([offsets, *map(np.concatenate, columns)])  # type: ignore[attr-defined]
+    return type(parts[0])._make([offsets, *map(np.concatenate, columns)])
 
 
 def ranks(offsets: Int64) -> Int32:

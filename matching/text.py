@@ -316,6 +316,7 @@ class Vocabulary:
         stem_language: str = "",
         folds_accents: bool = False,
         most_terms: int = 0,
+        attributes: AttributeSchema = NO_ATTRIBUTES,
     ) -> "Vocabulary":
         """Make the vocabulary of messages given as counts by term; for small collections and for tests."""
         document_frequency: Counter[str] = Counter()
@@ -335,6 +336,7 @@ class Vocabulary:
             total,
             stem_language=stem_language,
             folds_accents=folds_accents,
+            attributes=attributes,
             most_terms=most_terms,
         )
 

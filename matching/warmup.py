@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba.core.event import install_recorder
 
 from matching.filter_programs import joined_programs, program_of
-from matching.filters import FilterStore, circle_instruction, polygon_instruction
+from matching.filters import circle_instruction, filters_of, passing, polygon_instruction
 from matching.geo.polygons import Rings
 from matching.geo.sphere import ball_box
 from matching.half_life import DecayParameters
@@ -34,7 +34,6 @@ from matching.model import (
     MessageBatch,
     Removals,
     SubscriptionTable,
-    empty,
 )
 from matching.operator import OperatorContext, OperatorInput, WindowQuery
 from matching.space import EARTH, Space
@@ -193,10 +192,8 @@ def _warm_filters() -> None:
     shapes = circle_instruction(0.0, 0.0, 1e6), polygon_instruction(Rings(np.array([0, 4]), ring, ring[::-1].copy()))
     ball_box(0.0, 0.0, 1e6)
     offsets, words = joined_programs([program_of([shape]) for shape in shapes])
-    columns: Any = empty(SubscriptionTable)._asdict() | {"filter_offsets": offsets, "filter_words": words}
-    store, slots = FilterStore(), np.arange(2, dtype=np.int32)
-    store.insert(SubscriptionTable(**(columns | {"number": np.arange(2)})), slots)
-    store.passing(np.tile(slots, 4), np.repeat(np.arange(4, dtype=np.int32), 2), _messages(0, 4, ranges=False))
+    slots, rows = np.tile(np.arange(2, dtype=np.int32), 4), np.repeat(np.arange(4, dtype=np.int32), 2)
+    passing(filters_of(offsets, words), slots, rows, _messages(0, 4, ranges=False))
 
 
 def subscriptions(kind: Kind, numbers: Int64, at: int) -> SubscriptionTable:

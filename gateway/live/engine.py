@@ -38,7 +38,7 @@ from matching.model import (
     empty,
     take_rows,
 )
-from matching.naive import DecayModel, Extras, Message, Subscription, messages_of, subscriptions_of
+from matching.naive_rows import DecayModel, Extras, Message, Subscription, messages_of, subscriptions_of
 from matching.space import Space
 from matching.text import TermVector, Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
@@ -161,8 +161,8 @@ class Engine:
         else:
             empty_words = Vocabulary([], [], [], [], 0)
             counts = map(empty_words.count_terms, vocabulary)
-            self.vocabulary = Vocabulary.of_counts(counts, most_terms=most_terms)
-            self.vocabulary.attributes = AttributeSchema.parse(attributes)
+            schema = AttributeSchema.parse(attributes)
+            self.vocabulary = Vocabulary.of_counts(counts, most_terms=most_terms, attributes=schema)
         self.kinds = kinds = kinds_with(kinds, engines, window_indexes)
         self.window = Window.parse(window)
         self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection)

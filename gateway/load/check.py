@@ -19,7 +19,7 @@ from matching.bulk_oracle import expected, of_numbers, sampled
 from matching.half_life import DecayParameters
 from matching.kinds import KINDS
 from matching.model import CHANGES, MessageBatch, SubscriptionTable, UpdateBatch, concatenate
-from matching.naive import DecayModel, tally
+from matching.naive_rows import DecayModel, tally
 from matching.window import Boundary, stream_time
 from spouts.cutting import Cutter, join_names, read_all
 from spouts.paced import GeneratedSubscriptions, PacedSpout

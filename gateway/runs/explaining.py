@@ -24,7 +24,7 @@ from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import MessageBatch, concatenate
-from matching.naive import Message, Subscription, messages_of, subscriptions_of
+from matching.naive_rows import Message, Subscription, messages_of, subscriptions_of
 from matching.naive_filters import Instruction
 from matching.text import Vocabulary
 from matching.window import NO_FLOOR, stream_time

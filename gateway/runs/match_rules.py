@@ -12,21 +12,8 @@ from typing import NamedTuple
 
 from matching.errors import ConfigError
 from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KNN, SKYLINE, TOPK
-from matching.naive import (
-    DecayModel,
-    Message,
-    Subscription,
-    boxes,
-    boxes_meet,
-    common_terms,
-    decay_key,
-    distance,
-    dominates,
-    first_failed,
-    passes,
-    skyline_scores,
-    topk_score,
-)
+from matching.naive import boxes, boxes_meet, common_terms, decay_key, distance, dominates, first_failed, passes, skyline_scores, topk_score
+from matching.naive_rows import DecayModel, Message, Subscription
 from matching.naive_filters import Instruction
 from matching.window import NO_FLOOR
 

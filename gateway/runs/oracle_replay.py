@@ -18,7 +18,7 @@ from gateway.runs.reader import Run
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind
 from matching.model import Int64, MessageBatch, ResultBatch, UpdateBatch, concatenate, empty
-from matching.naive import Extras
+from matching.naive_rows import Extras
 from matching.bulk_oracle import NEVER
 from matching.window import NO_FLOOR, Boundary, stream_time
 from spouts.quarantine import without_terms

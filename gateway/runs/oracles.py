@@ -20,7 +20,8 @@ from matching.model import (
     concatenate,
     empty,
 )
-from matching.naive import DecayModel, Extras, Oracle
+from matching.naive import Oracle
+from matching.naive_rows import DecayModel, Extras
 from matching.bulk_oracle import BulkOracle
 from matching.window import Boundary, Window
 

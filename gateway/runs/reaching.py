@@ -18,7 +18,7 @@ from matching.errors import ConfigError
 from matching.half_life import EPOCH_US, HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.naive import DecayModel, Extras, Message, messages_of, subscriptions_of
+from matching.naive_rows import DecayModel, Extras, Message, messages_of, subscriptions_of
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import RawMessage, message_row

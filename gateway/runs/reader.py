@@ -29,7 +29,7 @@ from matching.fields import identifier
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import CHANGES, ENTER, MATCH
-from matching.naive import DecayModel
+from matching.naive_rows import DecayModel
 from matching.text import Vocabulary
 from matching.validate import CONDITION_COLUMNS, SUBSCRIPTION_COLUMNS, ParsedSubscription, subscription_row
 from matching.window import Window

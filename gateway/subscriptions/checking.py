@@ -43,6 +43,8 @@ def check_subscriptions(
         Messages that stand for those to come.
     world : str
         As a run has it.
+    kinds : Kinds
+        Whose rows are accepted.
 
     Returns
     -------

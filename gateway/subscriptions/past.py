@@ -9,11 +9,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from matching.attributes import ATTRIBUTE
 from matching.filter_fields import ALL_KEYWORDS
-from matching.filter_programs import AT_LEAST, CIRCLE, POLYGON, WITHOUT, Instruction, instructions_of, program_of
-from matching.filters import FilterStore
+from matching.filter_programs import (
+    AT_LEAST,
+    CIRCLE,
+    POLYGON,
+    WITHOUT,
+    Instruction,
+    instructions_of,
+    joined_programs,
+    program_of,
+)
+from matching.filters import filters_of, passing
 from matching.kind_table import Kind
-from matching.model import UNKNOWN_TERM, Float64, Int64, MessageBatch, SubscriptionTable, empty
+from matching.model import UNKNOWN_TERM, Float64, Int64, MessageBatch, empty
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription
 from matching.window import NO_FLOOR
@@ -60,7 +70,7 @@ class Tested(NamedTuple):
 def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
     """Read a folder's messages: 16 bytes a term and 60 a message. Raises InputError as the spout does."""
     flat, counts, boxes, times, keys = [], [], [], [], []
-    names = [f"attribute_{one.name}" for one in vocabulary.attributes.attributes]
+    names = [f"{ATTRIBUTE}{one.name}" for one in vocabulary.attributes.attributes]
     sides = [name for name, _ in _SIDES]
     for batch in read_columns(etl, ["lon", "lat", "terms"], (*sides, "event_time", *names)):
         lists: Any = batch.column("terms")
@@ -106,12 +116,8 @@ def tested(parsed: ParsedSubscription, kind: Kind, vocabulary: Vocabulary, past:
 
 def _passing(one: Instruction, rows: Int64, messages: MessageBatch) -> np.ndarray:
     """bool[n]: which of these messages satisfy an instruction."""
-    store, program = FilterStore(), np.frombuffer(program_of([one]), np.int64)
-    columns: Any = empty(SubscriptionTable)._asdict() | {"number": np.zeros(1, np.int64)}
-    columns |= {"filter_offsets": np.array([0, program.shape[0]]), "filter_words": program}
-    store.insert(SubscriptionTable(**columns), np.zeros(1, np.int32))
-    found = store.passing(np.zeros(rows.shape[0], np.int32), rows.astype(np.int32), messages)
-    return np.ones(rows.shape[0], np.bool_) if found is None else found
+    filters = filters_of(*joined_programs([program_of([one])]))
+    return passing(filters, np.zeros(rows.shape[0], np.int32), rows.astype(np.int32), messages)
 
 
 def _name_of(operation: int, argument: int, kind: Kind, vocabulary: Vocabulary) -> str:

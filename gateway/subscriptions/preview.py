@@ -39,10 +39,13 @@ def preview_subscriptions(
     paths : sequence of path
         As `skyray run` takes them; rows that end subscriptions are passed over.
     etl : Path
+        The messages of the past: a folder of `skyray etl`.
     world : str
         As a run has it.
     shown : int
         Messages listed, the newest first.
+    kinds : Kinds
+        Whose rows are accepted.
 
     Yields
     ------

@@ -15,7 +15,7 @@ from numba import njit
 from matching.errors import EngineError
 from matching.filters import FilterStore
 from matching.index import HitBuffer, Hits, SubscriptionIndex, gather
-from matching.model import KEYWORDS_BY_KIND, SKYLINE, Int32, Int64, MessageBatch, SubscriptionTable
+from matching.model import KEYWORDS_BY_KIND, SKYLINE, Int32, Int64, MessageBatch, SubscriptionTable, centres
 from matching.skyline.answers import SkylineQueries
 from matching.space import Space
 from matching.storage.cell_term import CellTermIndex
@@ -91,7 +91,7 @@ class SkylineSubscriptions(SubscriptionIndex):
 
     def match(self, batch: MessageBatch) -> Hits:
         """All candidate pairs of a batch, with relevances as `matching.naive.skyline_scores` has them, bit for bit."""
-        lon, lat = (batch.west + batch.east) / 2.0, (batch.south + batch.north) / 2.0
+        lon, lat = centres(batch)
         offsets = as_input(batch.term_offsets, np.int64)
         messages = Messages(lon, lat, lon, lat, offsets, as_input(batch.terms, np.int32))
         hits = self._hits.fill(lon.shape[0], lambda row, _, *columns: self._cells.scan(messages, row, *columns))

@@ -7,7 +7,6 @@ indexes give the same answers; arrivals, ends and queries differ in cost. Read o
 """
 
 from abc import abstractmethod
-from typing import ClassVar
 
 import numpy as np
 
@@ -32,9 +31,6 @@ class SkylineWindow(WindowIndex):
     space : Space
     kept_boundaries : int    how many boundaries back `candidates` can answer
     """
-
-    #: Whether `candidates` tests the filters of queries.
-    serves_filters: ClassVar[bool] = False
 
     def __init__(self, space: Space, kept_boundaries: int = 0):
         self.space = space
@@ -71,8 +67,7 @@ class SkylineWindow(WindowIndex):
     def answer(self, query: WindowQuery) -> Candidates:
         """Useful candidates as of a boundary (`useful`); in chunks, so that memory stays bounded."""
         rows: SkylineQueries = query.rows
-        if rows.filter_words.shape[0] and not self.serves_filters:
-            raise EngineError(f"window index {self.name}: serves no subscriptions with filters; take another one")
+        self.check_filters(rows.filter_words)
         parts, count = [], rows.region.shape[0]
         for first in range(0, max(1, count), _CHUNK):
             chosen = np.arange(first, min(count, first + _CHUNK))

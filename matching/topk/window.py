@@ -6,7 +6,7 @@ Read on in the default implementation, `matching.topk.windows.segments`.
 """
 
 from abc import abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -76,9 +76,6 @@ class TopkWindowIndex(WindowIndex):
     queries (`_search`).
     """
 
-    #: Whether `_search` tests `QueryRows.filters`.
-    serves_filters: ClassVar[bool] = False
-
     def __init__(self, space: Space, kept_boundaries: int = 0):
         self.space = space
         self.max_distance = space.max_distance
@@ -122,8 +119,7 @@ class TopkWindowIndex(WindowIndex):
                 f"window: query as of batch {as_of.number} up to batch {up_to}, "
                 f"but batches {min(known, default=-1)} to {self.stored_through} are stored"
             )
-        if queries.filter_words.shape[0] and not self.serves_filters:
-            raise EngineError(f"window index {self.name}: serves no subscriptions with filters; take another one")
+        self.check_filters(queries.filter_words)
         filters = filters_of(queries.filter_offsets, queries.filter_words)
         # a min-heap of the best scores so far for each row, one after the other
         bars = np.zeros(queries.number.shape[0] + 1, np.int64)

@@ -14,11 +14,9 @@ from tests.support.filters import with_filters
 from tests.support.skyline_topologies import SkylineWorld, router_of
 from tests.support.skyline_topologies import differences as skyline_differences
 from tests.support.skyline_topologies import plan_of as skyline_plan
-from tests.support.topologies import differences, plan_of
+from tests.support.topologies import RAY_CORNERS, differences, plan_of, told_on_ray
 from tests.support.worlds import Recipe, make_world
 from topology.core.executors.local import run_local
-from topology.core.executors.ray import run_ray
-from topology.placement import LIGHT
 
 EVERYWHERE = ("hashing", "location", *PLACING)
 SETTINGS = {
@@ -140,27 +138,13 @@ def test_filter_forgotten_by_results_since_registration_is_found(monkeypatch):
     assert outcome(world_of(3, (KNN,)), "hashing", 3) and outcome(world_of(3, (DECAY,)), "hashing", 3)
 
 
-#: Router; query, tuple, distribution and aggregation bolts; window; who shares an actor.
-CORNERS = [
-    ("hashing", (3, 2, 2, 1), "time:15", (LIGHT,)),
-    ("location", (2, 1, 2, 1), "time:40", (("query", *LIGHT),)),
-    ("location", (4, 2, 1, 2), "count:50", (LIGHT,)),
-    ("kop", (2, 1, 1, 1), "count:50", (LIGHT,)),
-    ("sop", (3, 1, 2, 1), "time:15", (("query", *LIGHT),)),
-    ("dkm-sks", (4, 2, 2, 1), "count:50", (LIGHT,)),
-    ("ps2stream", (2, 2, 1, 1), "time:40", ()),
-    ("hashing", (1, 1, 1, 1), "count:50", ()),
-]
-
-
 @pytest.mark.ray
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize(
-    ("router", "tasks", "window", "together"), tiered([pytest.param(*corner) for corner in CORNERS], 8)
+    ("router", "tasks", "window", "together"), tiered([pytest.param(*corner) for corner in RAY_CORNERS], 8)
 )
 def test_filters_on_ray_equal_oracle(router, tasks, window, together):
-    query, tuples, distribution, aggregation = tasks
     world = world_of(63, window=window, batch=10, messages=300, grid=6, subscriptions=60)
-    plan = plan_of(world, router, 63, query=query, tuples=tuples, distribution=distribution, aggregation=aggregation)
-    assert not differences(world, run_ray(plan, together=together).components["delivery"].tasks[0].figures)
+    told, _ = told_on_ray(world, router, 63, tasks, together)
+    assert not told

@@ -7,11 +7,9 @@ from baselines.kinds import WITH_BASELINES
 from distribution.routers import PLACING
 from matching.model import BOOLEAN, DECAY, KNN, TOPK
 from tests.support.covering import pairwise, tiered
-from tests.support.topologies import differences, plan_of
+from tests.support.topologies import RAY_CORNERS, differences, plan_of, told_on_ray
 from tests.support.worlds import Recipe, make_world, without_the_last
 from topology.core.executors.local import run_local
-from topology.core.executors.ray import run_ray
-from topology.placement import LIGHT
 
 KINDS_BESIDE = (BOOLEAN, TOPK, DECAY, KNN)
 ROUTERS = ("hashing", "location", *PLACING)
@@ -79,31 +77,15 @@ def test_lasting_topology_after_the_last_has_left_holds_nothing(router):
     assert figures["results"][0] == []
 
 
-#: Router; query, tuple, distribution and aggregation bolts; window; who shares an actor.
-CORNERS = [
-    ("hashing", (1, 1, 1, 1), "count:50", ()),
-    ("hashing", (3, 2, 2, 1), "time:15", (LIGHT,)),
-    ("location", (2, 1, 2, 1), "time:40", (("query", *LIGHT),)),
-    ("location", (4, 2, 1, 2), "count:50", (LIGHT,)),
-    ("kop", (2, 1, 1, 1), "count:50", (LIGHT,)),
-    ("sop", (3, 1, 2, 1), "time:15", (("query", *LIGHT),)),
-    ("dkm-sks", (4, 2, 2, 1), "count:50", (LIGHT,)),
-    ("ps2stream", (2, 2, 1, 1), "time:40", ()),
-]
-
-
 @pytest.mark.ray
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize(
-    ("router", "tasks", "window", "together"), tiered([pytest.param(*corner) for corner in CORNERS], 8)
+    ("router", "tasks", "window", "together"), tiered([pytest.param(*corner) for corner in RAY_CORNERS], 8)
 )
 def test_lasting_topology_on_ray_equals_oracle(router, tasks, window, together):
-    query, tuples, distribution, aggregation = tasks
     recipe = Recipe(kinds=KINDS_BESIDE, window=window, batch=10, messages=300, grid=3, subscriptions=60, churn=0.7)
-    world = make_world(recipe, 53)
-    plan = plan_of(world, router, 53, query=query, tuples=tuples, distribution=distribution, aggregation=aggregation)
-    report = run_ray(plan, together=together)
-    assert not differences(world, report.components["delivery"].tasks[0].figures)
+    told, report = told_on_ray(make_world(recipe, 53), router, 53, tasks, together)
+    assert not told
     held = [task.figures["held"] for task in report.components["query"].tasks]
     assert sum(kinds["decay"] for kinds in held) > 5 and sum(kinds["knn"] for kinds in held) > 5

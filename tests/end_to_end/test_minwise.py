@@ -19,7 +19,7 @@ from gateway import cli
 from gateway.runs.verify import verify_run
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.model import BOOLEAN, UpdateBatch
-from matching.naive import tally
+from matching.naive_rows import tally
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from tests.support.topologies import differences
 from tests.support.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world

@@ -31,7 +31,7 @@ from matching.model import (
     concatenate,
     empty,
 )
-from matching.naive import tally
+from matching.naive_rows import tally
 from matching.operator import NO_SEQS, Matched, OperatorOutput, Windowed, WindowIndex
 from matching.refill import BatchDelta, RefillCoordinator, RefillNeeded
 from matching.storage.state import Lists, State

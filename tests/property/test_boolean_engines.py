@@ -8,7 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from baselines.kinds import WITH_BASELINES
 from matching.model import UNKNOWN_TERM, SubscriptionTable, empty
-from matching.naive import Oracle, tally
+from matching.naive import Oracle
+from matching.naive_rows import tally
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window
 from tests.support.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, removals, table

@@ -30,7 +30,8 @@ from matching.model import (
     MessageBatch,
     concatenate,
 )
-from matching.naive import DecayModel, Message, Oracle, Subscription, tally
+from matching.naive import Oracle
+from matching.naive_rows import DecayModel, Message, Subscription, tally
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from tests.support.naive_tables import batch, message, removals, subscription, table
 

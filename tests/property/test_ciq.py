@@ -8,7 +8,7 @@ from baselines.decay.inverted_file import InvertedFile
 from matching.decay.engines.ciq import Ciq
 from matching.half_life import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, DecayParameters
 from matching.model import DECAY, KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
-from matching.naive import tally
+from matching.naive_rows import tally
 from tests.support.celled import Cramped, CrampedH, cells_of, check_blocks, check_cells
 from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE, Recipe, make_world

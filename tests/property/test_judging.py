@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.runs.match_rules import REASONS, Scene, judge
 from matching.kinds import KINDS
 from matching.model import BOOLEAN, MATCH, SKYLINE, Removals
-from matching.naive import messages_of, subscriptions_of
+from matching.naive_rows import messages_of, subscriptions_of
 from tests.support.any_kind import TERMS, Recipe, make_turns, oracle_of, window_of
 from tests.support.filters import filtered
 from tests.support.worlds import SPACE

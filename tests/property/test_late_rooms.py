@@ -15,7 +15,8 @@ from baselines.kinds import WITH_BASELINES
 from matching.errors import EngineError
 from matching.kind_table import Kind
 from matching.model import LEAVE, UpdateBatch
-from matching.naive import common_terms, messages_of, subscriptions_of, tally, topk_score
+from matching.naive import common_terms, topk_score
+from matching.naive_rows import messages_of, subscriptions_of, tally
 from matching.operator import (
     OperatorContext,
     OperatorInput,

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matching.model import BOOLEAN, KNN, MATCH, SKYLINE, TOPK
-from matching.naive import boolean_match, common_terms, distance, dominates, skyline_scores, tally, topk_score
+from matching.naive import boolean_match, common_terms, distance, dominates, skyline_scores, topk_score
+from matching.naive_rows import tally
 from matching.window import NO_FLOOR, Window, stream_time
 from tests.support.naive_tables import batch, boundaries, held, message, replayed, run, subscription
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.kinds import WITH_BASELINES
-from matching.naive import tally
+from matching.naive_rows import tally
 from matching.skyline.engine import SkylineEngine
 from matching.skyline.engines.eager_star import EagerStar
 from matching.storage.state import State

@@ -24,7 +24,8 @@ from matching.model import (
     SubscriptionTable,
     concatenate,
 )
-from matching.naive import Extras, Oracle, Result, tally
+from matching.naive import Oracle
+from matching.naive_rows import Extras, Result, tally
 from matching.operator import OperatorContext, OperatorInput, Windowed, capable
 from matching.skyline.window import SkylineWindow
 from matching.window import Boundary, Window

@@ -12,7 +12,7 @@ from baselines.kinds import WITH_BASELINES
 from baselines.topk.l2_scan import L2Scan
 from matching.errors import EngineError
 from matching.model import NO_MESSAGES, TOPK
-from matching.naive import tally
+from matching.naive_rows import tally
 from matching.operator import OperatorContext, OperatorInput, Windowed, capable
 from matching.refill import RefillNeeded
 from matching.result_rows import take_results

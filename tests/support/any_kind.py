@@ -23,7 +23,8 @@ from matching.model import (
     concatenate,
     join_messages,
 )
-from matching.naive import DecayModel, Extras, Oracle, Result, tally
+from matching.naive import Oracle
+from matching.naive_rows import DecayModel, Extras, Result, tally
 from matching.window import NO_FLOOR, Boundary, Window
 from tests.support.worlds import SPACE
 

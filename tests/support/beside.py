@@ -9,7 +9,8 @@ import skyray
 from matching.half_life import EPOCH_US, HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kinds import KINDS
 from matching.model import CHANGES, MATCH
-from matching.naive import DecayModel, Message, Oracle
+from matching.naive import Oracle
+from matching.naive_rows import DecayModel, Message
 from matching.text import Vocabulary
 from matching.validate import build_table, subscription_row
 from matching.window import NO_FLOOR, Boundary, Window

@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from matching import filter_programs
+from matching import filter_programs, filters
 from matching.attributes import MISSING_KEY, TYPES, AttributeSchema, attribute_value, key_of
 from matching.conditions import parse_where
 from matching.filter_programs import compile_filter, joined_programs
-from matching.filters import FilterStore
-from matching.model import NO_KEYS, MessageBatch, SubscriptionTable, empty
-from matching.naive import messages_of
+from matching.filters import filters_of
+from matching.model import NO_KEYS, MessageBatch
 from matching.naive_conditions import where_holds
 from matching.naive_filters import holds, instructions_of
+from matching.naive_rows import messages_of
 
 SCHEMA = AttributeSchema.parse(["price:number", "type:category", "listed:time"])
 TYPES_BY_NAME = {one.name: TYPES[one.type] for one in SCHEMA.attributes}
@@ -74,14 +74,10 @@ def batch_of(terms, keys=NO_KEYS, lon=None, lat=None):
 
 def passing(programs, batch):
     """Which messages pass which programs: bool[programs, messages]."""
-    store, n = FilterStore(), len(programs)
-    offsets, words = joined_programs(programs)
-    nothing = empty(SubscriptionTable)._asdict()
-    columns = nothing | {"number": np.arange(n), "filter_offsets": offsets, "filter_words": words}
-    store.insert(SubscriptionTable(**columns), np.arange(n, dtype=np.int32))
+    n = len(programs)
     slots = np.repeat(np.arange(n, dtype=np.int32), len(batch))
-    found = store.passing(slots, np.tile(np.arange(len(batch), dtype=np.int32), n), batch)
-    return np.ones((n, len(batch)), np.bool_) if found is None else found.reshape(n, len(batch))
+    rows = np.tile(np.arange(len(batch), dtype=np.int32), n)
+    return filters.passing(filters_of(*joined_programs(programs)), slots, rows, batch).reshape(n, len(batch))
 
 
 def passing_plain(programs, batch):

@@ -13,7 +13,7 @@ from matching.decay.scores import key_of, length_of, lift, relevance, text_relev
 from matching.filters import message_passes
 from matching.half_life import DecayParameters
 from matching.knn.operator import KnnOperator
-from matching.naive import tally
+from matching.naive_rows import tally
 from matching.space import Space
 from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE, World

@@ -15,7 +15,8 @@ from matching.model import (
     Removals,
     SubscriptionTable,
 )
-from matching.naive import Extras, Message, Oracle, Subscription, Update
+from matching.naive import Oracle
+from matching.naive_rows import Extras, Message, Subscription, Update
 from matching.window import Boundary, Window, stream_time
 
 WORLD = (-180.0, -90.0, 180.0, 90.0)

@@ -26,7 +26,7 @@ from matching.model import (
     concatenate,
     empty,
 )
-from matching.naive import Result
+from matching.naive_rows import Result
 from matching.operator import OperatorOutput
 from matching.space import Space
 from matching.storage.message_log import WindowLog

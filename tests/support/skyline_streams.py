@@ -6,7 +6,8 @@ import numpy as np
 
 from baselines.kinds import WITH_BASELINES
 from matching.model import MessageBatch
-from matching.naive import Message, Subscription, messages_of, skyline_scores
+from matching.naive import skyline_scores
+from matching.naive_rows import Message, Subscription, messages_of
 from matching.skyline.window import SkylineQueries, SkylineWindow
 from matching.skyline.windows.tree import TreeWindow
 from matching.space import Space

@@ -22,7 +22,8 @@ from matching.model import (
     UpdateBatch,
     concatenate,
 )
-from matching.naive import Extras, Oracle, tally
+from matching.naive import Oracle
+from matching.naive_rows import Extras, tally
 from matching.window import Boundary
 from tests.support.skyline_worlds import SPACE, Recipe, make_world
 from tests.support.worlds import Collector, WorldChanges

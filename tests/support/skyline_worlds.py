@@ -21,7 +21,8 @@ from matching.model import (
     join_messages,
 )
 from matching.naive import SKYLINE as SKYLINE_KIND
-from matching.naive import Extras, Oracle, Standing, Update, tally
+from matching.naive import Oracle, Standing
+from matching.naive_rows import Extras, Update, tally
 from matching.skyline.engine import SkylineEngine
 from matching.skyline.window import SkylineWindow
 from matching.space import Space

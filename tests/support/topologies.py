@@ -11,10 +11,25 @@ from distribution.placement.costs import SampleCosts
 from distribution.routers import PLACING, router_named
 from matching.kinds import KINDS
 from matching.model import MessageBatch, UpdateBatch, join_messages
-from matching.naive import tally
+from matching.naive_rows import tally
 from tests.support.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
 from topology.core.executors.local import run_local
+from topology.core.executors.ray import run_ray
+from topology.core.metrics import RunReport
+from topology.placement import LIGHT
 from topology.wiring import wire
+
+#: Router; query, tuple, distribution and aggregation bolts; window; who shares an actor.
+RAY_CORNERS = [
+    ("hashing", (1, 1, 1, 1), "count:50", ()),
+    ("hashing", (3, 2, 2, 1), "time:15", (LIGHT,)),
+    ("location", (2, 1, 2, 1), "time:40", (("query", *LIGHT),)),
+    ("location", (4, 2, 1, 2), "count:50", (LIGHT,)),
+    ("kop", (2, 1, 1, 1), "count:50", (LIGHT,)),
+    ("sop", (3, 1, 2, 1), "time:15", (("query", *LIGHT),)),
+    ("dkm-sks", (4, 2, 2, 1), "count:50", (LIGHT,)),
+    ("ps2stream", (2, 2, 1, 1), "time:40", ()),
+]
 
 
 def costs_of(world: World, batches: int = 2) -> SampleCosts:
@@ -65,6 +80,16 @@ def differences(world: World, figures: dict) -> str:
     if figures["complete_through"] != len(world.batches) - 1:
         told += f"complete only through {figures['complete_through']}"
     return told
+
+
+def told_on_ray(
+    world: World, router: str, seed: int, tasks: tuple[int, int, int, int], together: tuple
+) -> tuple[str, RunReport]:
+    """`differences` of a run on Ray, and its report; `tasks` and `together` as in `RAY_CORNERS`."""
+    query, tuples, distribution, aggregation = tasks
+    plan = plan_of(world, router, seed, query, tuples, distribution, aggregation)
+    report = run_ray(plan, together=together)
+    return differences(world, report.components["delivery"].tasks[0].figures), report
 
 
 def broken_runs(recipe: Recipe, router: str, **tasks) -> list[str]:

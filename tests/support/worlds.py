@@ -28,7 +28,8 @@ from matching.model import (
     concatenate,
     empty,
 )
-from matching.naive import DecayModel, Extras, Oracle, tally
+from matching.naive import Oracle
+from matching.naive_rows import DecayModel, Extras, tally
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from topology.core.api.component import Bolt, Context, Delivery, Spout, Tick

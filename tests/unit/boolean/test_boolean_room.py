@@ -15,7 +15,7 @@ from matching.model import (
     concatenate,
     empty,
 )
-from matching.naive import tally
+from matching.naive_rows import tally
 from matching.operator import OperatorContext, OperatorInput, OperatorOutput, Owned
 from matching.window import NO_FLOOR, Boundary, Window
 from tests.support.boolean_tables import SPACE, batch, no_removals, removals, table

@@ -26,7 +26,8 @@ from distribution.signatures.spatial import (
 from distribution.signatures.text import claimed_pairs, message_pairs
 from matching.errors import ConfigError, EngineError
 from matching.model import ANY_KEYWORD, BOOLEAN, SKYLINE, TOPK, UNKNOWN_TERM, MessageBatch
-from matching.naive import common_terms, messages_of, skyline_scores, subscriptions_of
+from matching.naive import common_terms, skyline_scores
+from matching.naive_rows import messages_of, subscriptions_of
 from matching.space import Space
 from matching.storage.region_subscriptions import RegionSubscriptions
 from tests.support.signature_tables import (

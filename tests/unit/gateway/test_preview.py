@@ -9,7 +9,8 @@ from gateway.runs.reaching import reach
 from gateway.subscriptions.preview import preview_subscriptions
 from matching.errors import ConfigError
 from matching.kinds import KINDS
-from matching.naive import boolean_match, common_terms, messages_of, passes, skyline_scores, subscriptions_of
+from matching.naive import boolean_match, common_terms, passes, skyline_scores
+from matching.naive_rows import messages_of, subscriptions_of
 from matching.space import Space
 from matching.validate import build_table, subscription_row
 from matching.window import Window

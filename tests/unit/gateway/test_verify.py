@@ -18,7 +18,7 @@ from gateway.runs.verify import verify_run
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import ConfigError, InputError
 from matching.model import CHANGES
-from matching.naive import DecayModel
+from matching.naive_rows import DecayModel
 from tests.support.etl_folder import random_rows, write_etl, write_lines
 from tests.support.naive_tables import message, run, subscription
 from topology import running

@@ -7,7 +7,8 @@ import pytest
 
 from matching.errors import TopologyError
 from matching.model import BOOLEAN, LEAVE, MATCH, TOPK, UNKNOWN_TERM, UpdateBatch
-from matching.naive import Oracle, Update, boolean_match, boxes, tally, topk_score
+from matching.naive import Oracle, boolean_match, boxes, topk_score
+from matching.naive_rows import Update, tally
 from matching.window import Boundary, Window
 from tests.support.naive_tables import batch, events, held, message, removals, replayed, run, subscription, table
 

@@ -6,7 +6,8 @@ import pytest
 
 from matching.errors import TopologyError
 from matching.model import DECAY, KNN, SKYLINE, TOPK
-from matching.naive import DecayModel, Oracle, decay_key, dominates, skyline_scores
+from matching.naive import Oracle, decay_key, dominates, skyline_scores
+from matching.naive_rows import DecayModel
 from matching.window import Boundary
 from tests.support.naive_tables import batch, events, held, message, removals, replayed, run, subscription, table
 

@@ -13,7 +13,8 @@ import pytest
 
 from matching import naive
 from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
-from matching.naive import Decay, DecayModel, Knn, Message, Skyline, Subscription, TopK, tally
+from matching.naive import Decay, Knn, Skyline, TopK
+from matching.naive_rows import DecayModel, Message, Subscription, tally
 from tests.support.naive_tables import message, run, subscription
 
 SEEDS = (1, 2, 3)

@@ -10,7 +10,8 @@ from benchmarks.workload import NO_REMOVALS, WORLD
 from matching.bulk_oracle import expected
 from matching.kinds import KINDS
 from matching.model import LEAVE, MessageBatch, SubscriptionTable, empty
-from matching.naive import Extras, Oracle, tally
+from matching.naive import Oracle
+from matching.naive_rows import Extras, tally
 from matching.window import Boundary
 
 

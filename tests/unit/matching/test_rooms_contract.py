@@ -14,7 +14,7 @@ from matching.errors import EngineError
 from matching.kind_table import Kind
 from matching.local_engine import LocalEngine
 from matching.model import NO_MESSAGES, MessageBatch, SubscriptionTable
-from matching.naive import tally
+from matching.naive_rows import tally
 from matching.operator import KindOperator, OperatorContext, OperatorInput, Regional, Standing, Windowed, capable
 from matching.storage.state import State
 from matching.window import Boundary, Window

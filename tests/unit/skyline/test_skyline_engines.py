@@ -261,7 +261,9 @@ def test_skyline_engines_keep_less_the_more_they_know():
         tasks = Tasks(kind_of("skyline", name, Counting), SPACE, window)
         feed_world(tasks, turns)
         entries[name], refills[name] = tasks.operator.engine.entries(), tasks.refills
-        fetched[name] = tasks.tasks[0].window_index.fetched  # type: ignore[attr-defined]
+        window_index = tasks.tasks[0].window_index
+        assert isinstance(window_index, Counting)
+        fetched[name] = window_index.fetched
     assert entries["bnl"] == entries["sweep"] < entries["eager"] == entries["eager_star"] < entries["lazy"]
     assert refills["eager_star"] == refills["lazy"] < refills["bnl"] / 3
     assert fetched["bnl"] > 5 * fetched["eager_star"] > 0

@@ -9,7 +9,7 @@ import pytest
 
 from matching.index import HitBuffer
 from matching.model import TOPK, MessageBatch, SubscriptionTable
-from matching.naive import tally
+from matching.naive_rows import tally
 from matching.topk.engines import skype_bounds, skype_lists, skype_scan, skype_verify
 from matching.topk.engines.skype import PAPER, Pruning, Skype
 from matching.topk.engines.skype_tree import FAR, FLOATS, INTS, NEAR, Shape, build_tree

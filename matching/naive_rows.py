@@ -1,0 +1,157 @@
+"""What the oracle reads and says: messages, subscriptions, updates and results as Python values.
+
+Columns of NumPy become rows of plain numbers here, and nothing is decided. Read on in `matching.naive`, the oracle.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from matching.model import MessageBatch, SubscriptionTable, UpdateBatch
+from matching.naive_filters import Instruction, instructions_of
+
+
+class Message(NamedTuple):
+    """One message. `weights` maps each term to its weight, `keys` are of its attributes; the other fields after
+    `weights` matter to `decay` and `skyline`.
+    """
+
+    seq: int
+    x: float
+    y: float
+    west: float
+    south: float
+    east: float
+    north: float
+    life: int
+    weights: Mapping[int, float]
+    counts: Mapping[int, int]
+    event_time_us: int
+    object_id: object
+    op: int
+    keys: Sequence[int] = ()
+
+
+class Subscription(NamedTuple):
+    """One subscription. `region` is west, south, east, north; `weights` maps each keyword to its weight; a message must
+    satisfy all of `filter`.
+    """
+
+    number: int
+    kind: int
+    at: int
+    x: float
+    y: float
+    region: tuple[float, float, float, float]
+    match: int
+    k: int
+    alpha: float
+    weights: Mapping[int, float]
+    filter: tuple[Instruction, ...] = ()
+
+
+class Extras(NamedTuple):
+    """Columns of a batch that only `decay` and `skyline` need, row by row as in the `MessageBatch`.
+
+    event_time_us : n integers     creation time of the message, `NO_FLOOR` if it has none
+    counts : nnz integers          how often each term occurs in its message, in the order of `terms`
+    object_id : n values           a new version of an object replaces the old one (`skyline`)
+    op : n integers                0 publish, 1 delete the object (`skyline`)
+
+    None stands for: no times or counts are needed, every message is an object of its own, nothing is deleted.
+    """
+
+    event_time_us: Sequence[int] | None = None
+    counts: Sequence[int] | None = None
+    object_id: Sequence[object] | None = None
+    op: Sequence[int] | None = None
+
+
+class DecayModel(NamedTuple):
+    """What the `decay` score needs beside the two texts.
+
+    log_base_per_s : float     ln D: by how much ln(score) falls in a second
+    smoothing : float          lambda of Jelinek and Mercer, 0..1: share of the collection in a term's probability
+    collection_count : mapping of term to its count in the whole collection
+    total_tokens : int         sum of all collection counts; with 0 the collection's share is 0
+    epoch_us : int             event time at which age counts as nothing; keeps digits of the log key
+    """
+
+    log_base_per_s: float
+    smoothing: float
+    collection_count: Mapping[int, int]
+    total_tokens: int
+    epoch_us: int = 0
+
+
+class Update(NamedTuple):
+    """One row of an `UpdateBatch` as Python values."""
+
+    as_of: int
+    number: int
+    seq: int
+    change: int
+    score: float
+
+
+class Result(NamedTuple):
+    """One row of a standing result; `text_score` is NaN except for `skyline`."""
+
+    number: int
+    rank: int
+    seq: int
+    score: float
+    text_score: float
+
+
+# ---------------------------------------------------------------------------------------------- from columns to values
+
+
+def messages_of(batch: MessageBatch, extras: Extras | None = None) -> Iterator[Message]:
+    """The rows of a batch, in order. O(terms)."""
+    more = extras or Extras()
+    offsets, terms, weights = batch.term_offsets.tolist(), batch.terms.tolist(), batch.weights.tolist()
+    columns = (batch.seq, batch.x, batch.y, batch.west, batch.south, batch.east, batch.north, batch.life)
+    keys = batch.keys.tolist()
+    for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        cut = slice(offsets[row], offsets[row + 1])
+        yield Message(
+            *values,
+            weights=dict(zip(terms[cut], weights[cut], strict=True)),
+            counts={} if more.counts is None else dict(zip(terms[cut], map(int, more.counts[cut]), strict=True)),
+            event_time_us=0 if more.event_time_us is None else int(more.event_time_us[row]),
+            object_id=values[0] if more.object_id is None else more.object_id[row],
+            op=0 if more.op is None else int(more.op[row]),
+            keys=keys[row] if keys else (),
+        )
+
+
+def subscriptions_of(table: SubscriptionTable) -> Iterator[Subscription]:
+    """The rows of a table, in order. O(terms)."""
+    offsets, terms, weights = table.term_offsets.tolist(), table.terms.tolist(), table.weights.tolist()
+    cuts, words = table.filter_offsets.tolist(), table.filter_words.tolist()
+    columns = (table.number, table.kind, table.at, table.x, table.y, table.region, table.match, table.k, table.alpha)
+    for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        cut = slice(offsets[row], offsets[row + 1])
+        number, kind, at, x, y, region, match, k, alpha = values
+        keywords = dict(zip(terms[cut], weights[cut], strict=True))
+        filters = instructions_of(words[cuts[row] : cuts[row + 1]]) if cuts else ()
+        yield Subscription(number, kind, at, x, y, tuple(region), match, k, alpha, keywords, filters)
+
+
+def updates_of(batch: UpdateBatch) -> Iterator[Update]:
+    """The rows of an engine's updates, in order. O(n)."""
+    columns = (batch.as_of, batch.number, batch.seq, batch.change, batch.score)
+    for values in zip(*(column.tolist() for column in columns), strict=True):
+        yield Update(*values)
+
+
+def tally(updates: Iterable[Update] | UpdateBatch) -> Counter:
+    """Count updates as comparable tuples; the NaN score of a `match` becomes None, since NaN equals nothing.
+
+    Two runs agree when their tallies are equal; `a - b` is what b misses. A repeated event counts twice, which a
+    set would hide. O(n).
+    """
+    rows = updates_of(updates) if isinstance(updates, UpdateBatch) else updates
+    return Counter((*row[:4], None if math.isnan(row.score) else row.score) for row in rows)
