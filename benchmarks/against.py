@@ -5,8 +5,9 @@
 COMMAND is what follows `skyray bench`, as `topk --subscriptions 1000000 --window 100000 --engines skype`. Both run it
 with this interpreter in turns A B B A, so that a slow minute of the machine hits both. `ratio` is how long a message
 takes here over how long it takes there, pair by pair; `scatter` is the same of the other's runs over those before them:
-what this checkout does to the speed shows only beyond it. All runs must be exact and must have told the same, or the
-exit code is 1. Read on in `benchmarks.run`, which is what runs.
+what this checkout does to the speed shows only beyond it. `compared` is how many expected updates the run that compared
+fewest did. All runs must be exact and must have told the same, or the exit code is 1. Read on in `benchmarks.run`,
+which is what runs.
 """
 
 import argparse
@@ -42,7 +43,9 @@ def run(checkout: Path, words: list[str]) -> Rows:
 
 
 def compare(this: list[Rows], other: list[Rows]) -> Rows:
-    """Of each engine that both have: whether all runs were exact and told the same, and how long a message took."""
+    """Of each engine that both have: whether all runs were exact and told the same, how many expected updates each
+    compared at least, and how long a message took.
+    """
     report = {}
     for name in (name for name in this[0] if name in other[0]):
         ours, theirs = [rows[name] for rows in this], [rows[name] for rows in other]
@@ -50,6 +53,7 @@ def compare(this: list[Rows], other: list[Rows]) -> Rows:
         ratios = [one / another for one, another in zip(here, there, strict=True)]
         report[name] = {
             "exact": all(row["exact"] for row in ours + theirs),
+            "compared": min(row["compared"] for row in ours + theirs),
             "told_same": all(_told_same(ours[0], row) for row in ours + theirs),
             "us_per_message": {"this": here, "other": there},
             "ratio": {"median": median(ratios), "pairs": ratios},

@@ -72,6 +72,7 @@ def test_exit_code_says_whether_all_runs_were_exact(exact, tmp_path, monkeypatch
 ROW = {
     "us_per_message": 4.0,
     "exact": True,
+    "compared": 3000,
     "updates_per_message": 2.5,
     "matched_per_message": 2.0,
     "messages_timed": 100,
@@ -104,6 +105,10 @@ def test_runs_told_the_same_if_all_that_can_be_compared_is_equal(changes, exact,
 def test_ratio_and_scatter_are_of_what_a_message_takes():
     report = compared(us_per_message=8.0)
     assert report["ratio"] == {"median": 0.75, "pairs": [1.0, 0.5]} and report["scatter"] == [2.0]
+
+
+def test_report_counts_what_the_weakest_run_compared():
+    assert compared(compared=1200)["compared"] == 1200
 
 
 def test_engines_that_one_checkout_lacks_are_not_compared():
