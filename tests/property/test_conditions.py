@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from matching import naive_shapes
 from matching.boolean.engines.cell_term import CellTerm
 from matching.conditions import NONE_OF, WITHIN
-from matching.filter_programs import program_of
+from matching.filter_programs import instructions_of, program_of
 from matching.filters import circle_instruction, polygon_instruction
 from matching.geo.polygons import Rings
 from matching.kinds import KINDS
@@ -166,3 +166,30 @@ def test_shapes_of_programs_judge_as_the_oracle(seed):
     kernel, plain = passing(programs, batch), passing_plain(programs, batch)
     assert np.argwhere(kernel != plain).tolist() == []
     assert borders > 10 and 1_000 < plain.sum() < plain.size - 1_000
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_polygons_of_many_bands_judge_as_the_oracle(seed):
+    """Stars of 40 to 120 corners with a hole; messages lie on corners, about them, and everywhere."""
+    rng = np.random.default_rng(seed)
+    programs, near = [], []
+    for _ in range(12):
+        ring = star(rng, int(rng.integers(40, 121)), 9.0)
+        hole = star(rng, 40, 3.0)
+        lon, lat = np.concatenate([ring, hole]).T.copy()
+        near.append(ring[::8] + rng.choice([0.0, 1e-9, -1e-9], ring[::8].shape))
+        programs.append(program_of([polygon_instruction(Rings(np.array([0, len(ring), len(lon)]), lon, lat))]))
+        assert instructions_of(programs[-1])[0].words[1] > 4, "few bands: little is looked up"
+    lon, lat = np.concatenate([rng.uniform(-10, 10, (600, 2)), *near]).T.copy()
+    batch = batch_of([[] for _ in lon], lon=lon, lat=lat)
+    kernel, plain = passing(programs, batch), passing_plain(programs, batch)
+    assert np.argwhere(kernel != plain).tolist() == []
+    assert 1_000 < plain.sum() < plain.size - 1_000
+
+
+def star(rng, corners, reach):
+    """A closed ring about 0, 0 (float64[corners + 1, 2]), at `reach` or half of it in turns."""
+    angle = np.linspace(0, 2 * np.pi, corners, endpoint=False)
+    radius = reach * np.where(np.arange(corners) % 2, 0.5, 1.0) * rng.uniform(0.9, 1.0, corners)
+    ring = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    return np.concatenate([ring, ring[:1]])
