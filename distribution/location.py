@@ -22,6 +22,7 @@ from distribution.router import Router, RoutingTable, board_of, check_tasks
 from distribution.signatures.patches import SignaturePatch
 from distribution.signatures.signature import SignatureSpec
 from distribution.signatures.spatial import Domain
+from matching.geo.sphere import chord_squared, covering_ball, metres, unit_vectors
 from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import KEYWORDS_BY_KIND, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, centres
@@ -80,7 +81,7 @@ class LocationRouter(Router):
     def _part(self, loads: Loads) -> None:
         self.loads = loads
         self.owner = cut(loads.weight, self.tasks)
-        self.similarity = _similarities(self.owner, self.tasks, self.space.max_distance)
+        self.similarity = _similarities(self.owner, self.tasks, self.space)
 
     def restored(self, states: Sequence[Mapping[str, np.ndarray]], work: Sequence[int] = ()) -> "LocationRouter":
         mine = [each for each in states if _PREFIX + "seen" in each]
@@ -174,7 +175,7 @@ class LocationTable(RoutingTable):
 
     def __init__(self, router: LocationRouter):
         super().__init__(router)
-        self.subscriptions = PointSubscriptions()
+        self.subscriptions = PointSubscriptions(router.space.max_distance)
         self._task = np.zeros(0, np.int32)
         self._version = np.zeros(0, np.int64)
         self._least = np.full((router.tasks, 0), np.inf)
@@ -267,7 +268,7 @@ class LocationTable(RoutingTable):
         return [self._board.wanted(ended, mine, task, counted=False) for task, mine in enumerate(rows)]
 
     def _lower(self, slots: Int32) -> None:
-        _lower(self.subscriptions.columns, slots, self._task, self._least)
+        _lower(self.subscriptions.columns, slots, self.router.space.max_distance, self._task, self._least)
 
 
 def warmup() -> None:
@@ -295,12 +296,14 @@ def warmup() -> None:
     table.route(MessageBatch(seq, somewhere, somewhere, *box, seq, np.array([0, 1]), one, np.ones(1, np.float32)))
 
 
-def _similarities(owner: Int64, tasks: int, max_distance: float) -> Float64:
+def _similarities(owner: Int64, tasks: int, space: Space) -> Float64:
     """Upper bound of the spatial similarity of a point in a cell to a point of a task's part: float64[tasks, cells].
 
     Border cells stand for everything beyond them too, so distances are taken between cells only. Minus infinity
     for a task without cells.
     """
+    if space.on_sphere:
+        return _similarities_on_sphere(owner, tasks, space)
     side = 1.0 / CELLS_A_SIDE
     steps = np.arange(CELLS_A_SIDE)
     # squares of how many cells lie between two rows, or two columns
@@ -314,12 +317,47 @@ def _similarities(owner: Int64, tasks: int, max_distance: float) -> Float64:
         # within each of its rows the nearest column, then of these the nearest
         across = np.stack([between[:, mine[row]].min(axis=1) for row in rows])
         nearest = (between[:, rows, None] + across[None]).min(axis=1)
-        best[task] = (1.0 - np.sqrt(nearest.astype(np.float64)) * side / max_distance).ravel()
+        best[task] = (1.0 - np.sqrt(nearest.astype(np.float64)) * side / space.max_distance).ravel()
     return best
 
 
+def _similarities_on_sphere(owner: Int64, tasks: int, space: Space) -> Float64:
+    """As `_similarities`, from a ball around each cell: as far apart as their centres less both radii."""
+    degrees = max(space.east - space.west, space.north - space.south) / CELLS_A_SIDE
+    west = space.west + degrees * np.arange(CELLS_A_SIDE)
+    south = space.south + degrees * np.arange(CELLS_A_SIDE)
+    # Cells beyond the world have no points.
+    west, east = np.minimum(west, space.east), np.minimum(west + degrees, space.east)
+    south, north = np.minimum(south, space.north), np.minimum(south + degrees, space.north)
+    columns, rows = list(zip(west, east, strict=True)), zip(south, north, strict=True)
+    balls = [covering_ball(left, low, right, high) for low, high in rows for left, right in columns]
+    lon, lat, radius = np.array(balls).T.copy()
+    vectors = unit_vectors(lon, lat)
+    best = np.full((tasks, CELLS), -np.inf)
+    for task in range(tasks):
+        mine = np.flatnonzero(owner == task)
+        if mine.size:
+            best[task] = 1.0 - _least_metres(vectors, radius, mine) / space.max_distance
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _least_metres(vectors, radius, mine):
+    """For each cell, the least distance to one of `mine`, or less."""
+    least = np.full(vectors.shape[0], np.inf)
+    for cell in range(vectors.shape[0]):
+        for other in mine:
+            squared = chord_squared(
+                vectors[cell, 0], vectors[cell, 1], vectors[cell, 2],
+                vectors[other, 0], vectors[other, 1], vectors[other, 2],
+            )  # fmt: skip
+            # 2 m: metres are ill-conditioned near the antipode
+            least[cell] = min(least[cell], max(0.0, metres(squared) - radius[cell] - radius[other] - 2.0))
+    return least
+
+
 @njit_no_refcount
-def _lower(c, slots, task, least):
+def _lower(c, slots, max_distance, task, least):
     """Lower the bounds of the slots' terms to what their thresholds need."""
     for slot in slots:
         alpha, threshold = c.alpha[slot], c.threshold[slot]
@@ -329,6 +367,9 @@ def _lower(c, slots, task, least):
         # the threshold or none can.
         if threshold == -np.inf:
             # Every message may match; kinds that publish no thresholds may have no alpha either.
+            need = -np.inf
+        elif c.max_distance[slot] > max_distance:
+            # its proximity falls more slowly than the similarity of cells
             need = -np.inf
         elif alpha > 0.0:
             need = rest / alpha

@@ -39,6 +39,7 @@ from matching.model import (
 )
 from matching.naive import passes
 from matching.naive_rows import DecayModel, messages_of, subscriptions_of, tally
+from matching.naive_shapes import EARTH_RADIUS_M
 from matching.window import NO_FLOOR, Boundary
 
 #: The end of a subscription or message without one.
@@ -173,9 +174,18 @@ class Chunk:
         return row, lists, [self._place[owner] for owner in owners]
 
     def distance(self, table: SubscriptionTable, at: int, row: Int64) -> Float64:
-        """Euclidean, in the unit square."""
+        """As `matching.naive.distance`; arc sines are those of the C library, one by one."""
+        if table.vector.shape[0] and self.messages.vector.shape[0]:
+            x, y, z = (table.vector[at] - self.messages.vector[row]).T
+            halves = np.minimum(1.0, 0.5 * np.sqrt((x * x + y * y) + z * z))
+            return 2 * EARTH_RADIUS_M * np.array(list(map(math.asin, halves.tolist())))
         dx, dy = table.x[at] - self.messages.x[row], table.y[at] - self.messages.y[row]
         return np.sqrt(dx * dx + dy * dy)
+
+    def proximity(self, table: SubscriptionTable, at: int, row: Int64) -> Float64:
+        """As `matching.naive.proximity`."""
+        own = table.radius_m[at] if table.radius_m.shape[0] else math.nan
+        return 1.0 - self.distance(table, at, row) / (self.max_distance if math.isnan(own) else own)
 
 
 def _terms(table: SubscriptionTable, at: int) -> slice:
@@ -204,7 +214,7 @@ def _topk(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
     text = np.zeros(row.shape[0])
     for place, each, weight in zip(places, lists, table.weights[own].tolist(), strict=True):
         text[place] += weight * chunk.words.weights[each]
-    spatial = 1.0 - chunk.distance(table, at, row) / chunk.max_distance
+    spatial = chunk.proximity(table, at, row)
     alpha = float(table.alpha[at])
     return Eligible(row, alpha * spatial + (1.0 - alpha) * text, text)
 
@@ -226,7 +236,7 @@ def _decay(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
         in_collection = model.collection_count.get(term, 0) / model.total_tokens if model.total_tokens else 0.0
         text *= (1.0 - model.smoothing) * in_message + model.smoothing * in_collection
     alpha = float(table.alpha[at])
-    relevance = alpha * (1.0 - chunk.distance(table, at, row) / chunk.max_distance) + (1.0 - alpha) * text
+    relevance = alpha * chunk.proximity(table, at, row) + (1.0 - alpha) * text
     logs, positive = np.full(row.shape, -math.inf), relevance > 0.0
     logs[positive] = list(map(math.log, relevance[positive].tolist()))
     time_us = messages.event_time_us[row]

@@ -3,6 +3,7 @@
 Used by `matching.validate` only. Read on in `matching.filter_programs`, which compiles them.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,10 +29,14 @@ def need_of(match: Any, kind: Kind) -> int | str:
 
 
 class Shape(NamedTuple):
-    """A checked circle or polygon, and the region around it: west, south, east, north in degrees."""
+    """A checked circle or polygon, and the region around it: west, south, east, north in degrees.
+
+    `radius_m` is NaN but for a circle around the subscription's own point.
+    """
 
     region: tuple[float, float, float, float]
     instruction: Instruction
+    radius_m: float = math.nan
 
 
 def shape_of(obj: Mapping[str, Any], kind: Kind) -> Shape | str | None:
@@ -49,7 +54,7 @@ def shape_of(obj: Mapping[str, Any], kind: Kind) -> Shape | str | None:
     from matching.geo.shapes import Refusal, read_circle, read_polygon, read_radius
     from matching.geo.sphere import ball_box
 
-    value = obj[named[0]]
+    value, radius_m = obj[named[0]], math.nan
     if named[0] == "polygon":
         polygon = read_polygon(value)
         if isinstance(polygon, Refusal):
@@ -59,11 +64,12 @@ def shape_of(obj: Mapping[str, Any], kind: Kind) -> Shape | str | None:
         radius_m = read_radius(value)
         if isinstance(radius_m, Refusal):
             return radius_m.reason
+        radius_m = float(radius_m)
         value = {"lon": obj.get("lon"), "lat": obj.get("lat"), "radius_m": radius_m}
     circle = read_circle(value)
     if isinstance(circle, Refusal):
         return circle.reason
-    return Shape(ball_box(*circle), circle_instruction(*circle))
+    return Shape(ball_box(*circle), circle_instruction(*circle), radius_m)
 
 
 def filter_of(

@@ -10,7 +10,7 @@ Read on in `matching.boolean.engine`, `matching.topk.engine`, `matching.cumulati
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -119,6 +119,8 @@ class SubscriptionIndex(ABC):
 
     #: Name in `matching.kinds`.
     name: str
+    #: Whether distances may be great-circle metres; without meaning for kinds that have none.
+    serves_sphere: ClassVar[bool] = False
 
     def __init__(self, slots: SlotMap):
         self.slots = slots

@@ -32,6 +32,10 @@ NO_COUNTS: Int32 = np.zeros(0, np.int32)
 NO_TIMES: Int64 = np.zeros(0, np.int64)
 #: Attributes of messages that have none.
 NO_KEYS: Int64 = np.zeros((0, 0), np.int64)
+#: Unit vectors where distances are measured in the plane.
+NO_VECTORS: Float64 = np.zeros((0, 3))
+#: Radii of subscriptions where none has one.
+NO_RADII: Float64 = np.zeros(0)
 #: Filters of subscriptions where none has any.
 NO_WORDS: Int64 = np.zeros(0, np.int64)
 
@@ -84,6 +88,8 @@ class MessageBatch(NamedTuple):
     counts : int32[nnz]       occurrences of each term in its message; empty where no kind needs it
     event_time_us : int64[n]  microseconds; empty where no kind needs it
     keys : int64[n, a]        keys of the attributes (`matching.attributes`); int64[0, 0] where messages have none
+    vector : float64[n, 3]    the point as a unit vector (`matching.geo.sphere`), if distances are measured on the
+                              sphere; float64[0, 3] if in the plane
     """
 
     seq: Int64
@@ -100,6 +106,7 @@ class MessageBatch(NamedTuple):
     counts: Int32 = NO_COUNTS
     event_time_us: Int64 = NO_TIMES
     keys: Int64 = NO_KEYS
+    vector: Float64 = NO_VECTORS
 
     def __len__(self) -> int:  # a NamedTuple would count its fields
         return self.seq.shape[0]
@@ -128,6 +135,7 @@ class MessageBatch(NamedTuple):
             self.counts[picked] if self.counts.shape[0] else self.counts,
             self.event_time_us[rows] if self.event_time_us.shape[0] else self.event_time_us,
             self.keys[rows] if self.keys.shape[1] else self.keys,
+            self.vector[rows] if self.vector.shape[0] else self.vector,
         )
 
 
@@ -149,6 +157,10 @@ class SubscriptionTable(NamedTuple):
     filter_offsets : int64[n+1]    filter_words[filter_offsets[i]:filter_offsets[i + 1]] is the filter of subscription
                               i (`matching.filters`), nothing for one without; empty (0) where no row has one
     filter_words : int64[words]
+    vector : float64[n, 3]    the point as a unit vector, NaN for kinds with a region; empty (0, 3) if distances are
+                              measured in the plane
+    radius_m : float64[n]     metres at which its proximity is 0, NaN for a subscription that names no radius; empty (0)
+                              where no row names one
     """
 
     number: Int64
@@ -165,6 +177,8 @@ class SubscriptionTable(NamedTuple):
     weights: Float32
     filter_offsets: Int64 = NO_WORDS
     filter_words: Int64 = NO_WORDS
+    vector: Float64 = NO_VECTORS
+    radius_m: Float64 = NO_RADII
 
     def __len__(self) -> int:
         return self.number.shape[0]
@@ -186,6 +200,8 @@ class SubscriptionTable(NamedTuple):
             self.terms[picked],
             self.weights[picked],
             *take_filters(self.filter_offsets, self.filter_words, rows),
+            self.vector[rows] if self.vector.shape[0] else self.vector,
+            self.radius_m[rows] if self.radius_m.shape[0] else self.radius_m,
         )
 
     def of_kind(self, kind: int) -> "SubscriptionTable":
@@ -292,7 +308,7 @@ def take_filters(offsets: Int64, words: Int64, rows: NDArray[np.integer]) -> tup
     return new_offsets, words[picked]
 
 
-_SHAPES = {"term_offsets": (1,), "region": (0, 4), "keys": (0, 0)}
+_SHAPES = {"term_offsets": (1,), "region": (0, 4), "keys": (0, 0), "vector": (0, 3)}
 
 
 def _columns(table_type: type) -> dict:
@@ -347,6 +363,8 @@ def concatenate(tables: Sequence):
             columns[name] = _join_keys(parts, [len(table) for table in tables])
         elif name == "text_score":
             columns[name] = _join_optional(parts, [len(table) for table in tables])
+        elif name in ("vector", "radius_m"):
+            columns[name] = _join_where_any(parts, [len(table) for table in tables])
         else:
             columns[name] = np.concatenate(parts)
     return type(first)(**columns)
@@ -395,6 +413,17 @@ def _join_keys(parts: Sequence[Int64], lengths: Sequence[int]) -> Int64:
     missing = np.iinfo(np.int64).min
     filled = [
         part if part.shape[1] else np.full((rows, width), missing) for part, rows in zip(parts, lengths, strict=True)
+    ]
+    return np.concatenate(filled)
+
+
+def _join_where_any(parts: Sequence[Float64], lengths: Sequence[int]) -> Float64:
+    """Join a column that is empty where no row of a table has it; those rows are NaN if others have it."""
+    if not any(part.shape[0] for part in parts):
+        return parts[0]
+    filled = [
+        part if part.shape[0] else np.full((rows, *part.shape[1:]), np.nan)
+        for part, rows in zip(parts, lengths, strict=True)
     ]
     return np.concatenate(filled)
 

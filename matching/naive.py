@@ -44,6 +44,7 @@ from matching.model import (
 )
 from matching.naive_filters import Instruction, holds
 from matching.naive_rows import DecayModel, Extras, Message, Result, Subscription, Update, messages_of, subscriptions_of
+from matching.naive_shapes import metres
 from matching.window import NO_FLOOR, Boundary, Window
 
 # ------------------------------------------------------------------------------------------------- what is a match
@@ -91,15 +92,23 @@ def boolean_match(subscription: Subscription, message: Message) -> bool:
 
 
 def distance(subscription: Subscription, message: Message) -> float:
-    """Euclidean, in the unit square; the score of `knn`."""
+    """Great-circle metres on the sphere, in the plane Euclidean in the unit square; the score of `knn`."""
+    if subscription.vector is not None and message.vector is not None:
+        return metres(subscription.vector, message.vector)
     dx = subscription.x - message.x
     dy = subscription.y - message.y
     return math.sqrt(dx * dx + dy * dy)
 
 
+def proximity(subscription: Subscription, message: Message, max_distance: float) -> float:
+    """1 where both are at one place, 0 at the subscription's own radius, or at MaxDist if it names none."""
+    farthest = max_distance if subscription.radius_m is None else subscription.radius_m
+    return 1.0 - distance(subscription, message) / farthest
+
+
 def topk_score(subscription: Subscription, message: Message, max_distance: float) -> float:
     """Weighted sum of spatial proximity and tf-idf cosine."""
-    spatial = 1.0 - distance(subscription, message) / max_distance
+    spatial = proximity(subscription, message, max_distance)
     text = 0.0
     for term in common_terms(subscription, message):
         text += subscription.weights[term] * message.weights[term]
@@ -118,7 +127,7 @@ def decay_key(subscription: Subscription, message: Message, max_distance: float,
         in_message = message.counts.get(term, 0) / length
         in_collection = model.collection_count.get(term, 0) / model.total_tokens if model.total_tokens else 0.0
         text *= (1.0 - model.smoothing) * in_message + model.smoothing * in_collection
-    spatial = 1.0 - distance(subscription, message) / max_distance
+    spatial = proximity(subscription, message, max_distance)
     relevance = subscription.alpha * spatial + (1.0 - subscription.alpha) * text
     if relevance <= 0.0:
         return -math.inf
@@ -286,7 +295,7 @@ class Oracle:
         With a window the oracle works out every floor itself and refuses a boundary that says otherwise; None trusts
         the boundaries.
     max_distance : float
-        Diagonal of the scaled world box (`matching.space.Space.max_distance`).
+        Largest distance within the world box (`matching.space.Space.max_distance`).
     decay : DecayModel, optional
         Needed as soon as a `decay` subscription meets a message.
     standings : mapping of kind to Standing class, optional

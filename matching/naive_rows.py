@@ -13,8 +13,8 @@ from matching.naive_filters import Instruction, instructions_of
 
 
 class Message(NamedTuple):
-    """One message. `weights` maps each term to its weight, `keys` are of its attributes; the other fields after
-    `weights` matter to `decay` and `skyline`.
+    """One message. `weights` maps each term to its weight, `keys` are of its attributes, `vector` is the point on the
+    sphere, None in the plane; the other fields after `weights` matter to `decay` and `skyline`.
     """
 
     seq: int
@@ -31,11 +31,13 @@ class Message(NamedTuple):
     object_id: object
     op: int
     keys: Sequence[int] = ()
+    vector: tuple[float, float, float] | None = None
 
 
 class Subscription(NamedTuple):
     """One subscription. `region` is west, south, east, north; `weights` maps each keyword to its weight; a message must
-    satisfy all of `filter`.
+    satisfy all of `filter`. `vector` is the point on the sphere, None in the plane; `radius_m` its own radius, None
+    without.
     """
 
     number: int
@@ -49,6 +51,8 @@ class Subscription(NamedTuple):
     alpha: float
     weights: Mapping[int, float]
     filter: tuple[Instruction, ...] = ()
+    vector: tuple[float, float, float] | None = None
+    radius_m: float | None = None
 
 
 class Extras(NamedTuple):
@@ -113,7 +117,7 @@ def messages_of(batch: MessageBatch, extras: Extras | None = None) -> Iterator[M
     more = extras or Extras()
     offsets, terms, weights = batch.term_offsets.tolist(), batch.terms.tolist(), batch.weights.tolist()
     columns = (batch.seq, batch.x, batch.y, batch.west, batch.south, batch.east, batch.north, batch.life)
-    keys = batch.keys.tolist()
+    keys, vectors = batch.keys.tolist(), batch.vector.tolist()
     for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         cut = slice(offsets[row], offsets[row + 1])
         yield Message(
@@ -124,6 +128,7 @@ def messages_of(batch: MessageBatch, extras: Extras | None = None) -> Iterator[M
             object_id=values[0] if more.object_id is None else more.object_id[row],
             op=0 if more.op is None else int(more.op[row]),
             keys=keys[row] if keys else (),
+            vector=tuple(vectors[row]) if vectors else None,
         )
 
 
@@ -131,13 +136,16 @@ def subscriptions_of(table: SubscriptionTable) -> Iterator[Subscription]:
     """The rows of a table, in order. O(terms)."""
     offsets, terms, weights = table.term_offsets.tolist(), table.terms.tolist(), table.weights.tolist()
     cuts, words = table.filter_offsets.tolist(), table.filter_words.tolist()
+    vectors, radii = table.vector.tolist(), table.radius_m.tolist()
     columns = (table.number, table.kind, table.at, table.x, table.y, table.region, table.match, table.k, table.alpha)
     for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         cut = slice(offsets[row], offsets[row + 1])
         number, kind, at, x, y, region, match, k, alpha = values
         keywords = dict(zip(terms[cut], weights[cut], strict=True))
         filters = instructions_of(words[cuts[row] : cuts[row + 1]]) if cuts else ()
-        yield Subscription(number, kind, at, x, y, tuple(region), match, k, alpha, keywords, filters)
+        vector = tuple(vectors[row]) if vectors else None
+        radius_m = None if not radii or math.isnan(radii[row]) else radii[row]
+        yield Subscription(number, kind, at, x, y, tuple(region), match, k, alpha, keywords, filters, vector, radius_m)
 
 
 def updates_of(batch: UpdateBatch) -> Iterator[Update]:

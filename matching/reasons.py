@@ -68,6 +68,7 @@ REASONS = {
     "too_many_terms": "the keywords have new words, and there is no room left for them (--most-terms)",
     "too_many_keywords": f"the keywords give more than {MAX_SUBSCRIPTION_TERMS} terms",
     "unknown_attribute": "where names an attribute that the messages do not have",
+    "radius_in_plane": "radius_m of a kind with alpha needs --distance sphere",
     "unknown_column": "a column's name is nearly one that subscriptions have; check the spelling, or name it otherwise",
     "unknown_kind": "kind must be one of {kinds}",
     "wrong_place": "{region_taken} a region{or_shape} and no point, the other kinds a point and no region",

@@ -1,8 +1,9 @@
-"""The world box, its projection into the unit square, and distances there.
+"""The world box, its projection into the unit square, and how distances are measured.
 
-The box is scaled by its longer side, so that a degree is a degree on both axes; distances are Euclidean in the
-unit square and MaxDist is the diagonal of the scaled box. Rectangles are compared in degrees, before projection.
-Points do not wrap around the antimeridian.
+The box is scaled by its longer side, so that a degree is a degree on both axes. In the `plane`, as in the papers,
+distances are Euclidean in the unit square, MaxDist is the diagonal of the scaled box, and points do not wrap around
+the antimeridian. On the `sphere` they are great-circle metres between unit vectors, and MaxDist is the largest one
+within the box; the unit square then serves to find cells alone. Rectangles are compared in degrees, before projection.
 """
 
 import math
@@ -11,32 +12,45 @@ from typing import NamedTuple
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.model import Float64
+from matching.model import NO_VECTORS, Float64
 
 PROJECTIONS = ("plate-carree", "equal-area")
+#: How distances are measured; the second is the papers'.
+DISTANCES = ("sphere", "plane")
 EARTH = (-180.0, -90.0, 180.0, 90.0)
 
 
 class Space(NamedTuple):
-    """World box in degrees and its projection; `plate-carree` is the papers' choice."""
+    """World box in degrees, its projection and its distances; `plate-carree` and `plane` are the papers' choice."""
 
     west: float
     south: float
     east: float
     north: float
     projection: str = "plate-carree"
+    distance: str = "plane"
 
     @classmethod
-    def parse(cls, text: str, extent: tuple[float, float, float, float] | None, projection: str = "plate-carree"):
+    def parse(
+        cls,
+        text: str,
+        extent: tuple[float, float, float, float] | None,
+        projection: str = "plate-carree",
+        distance: str = "plane",
+    ):
         """Read `W,S,E,N`, `earth`, or `extent` (the box of the messages; the earth if that is a point).
 
         Raises
         ------
         ConfigError
-            For text of another form, a box that is empty or beyond the earth, an unknown projection.
+            For text of another form, a box that is empty or beyond the earth, an unknown projection or distance.
         """
         if projection not in PROJECTIONS:
             raise ConfigError(f"projection {projection!r}: choose one of {', '.join(PROJECTIONS)}")
+        if distance not in DISTANCES:
+            raise ConfigError(f"distance {distance!r}: choose one of {', '.join(DISTANCES)}")
+        if distance == "sphere" and projection != "plate-carree":
+            raise ConfigError("projection: is of the plane, leave it out with distances on the sphere")
         if text == "earth":
             box = EARTH
         elif text == "extent":
@@ -53,11 +67,20 @@ class Space(NamedTuple):
             raise ConfigError(
                 f"world {text!r}: needs -180 <= west <= east <= 180, -90 <= south <= north <= 90, and some size"
             )
-        return cls(west, south, east, north, projection)
+        return cls(west, south, east, north, projection, distance)
+
+    @property
+    def on_sphere(self) -> bool:
+        """Whether distances are great-circle metres."""
+        return self.distance == "sphere"
 
     @property
     def max_distance(self) -> float:
-        """Diagonal of the scaled box: the largest distance two points inside can have."""
+        """MaxDist: the largest distance of two points inside, in metres on the sphere, else of the unit square."""
+        if self.on_sphere:
+            from matching.geo.sphere import max_distance_m  # late: it loads kernels, which the ETL can do without
+
+            return max_distance_m(self.west, self.south, self.east, self.north)
         width, height = self._sides()
         longer = max(width, height)
         return math.sqrt((width / longer) ** 2 + (height / longer) ** 2)
@@ -71,6 +94,14 @@ class Space(NamedTuple):
             return x, (np.asarray(lat, np.float64) - self.south) * scale
         rise = np.sin(np.radians(lat)) - math.sin(math.radians(self.south))
         return x, rise * (180.0 / math.pi) * scale
+
+    def vectors(self, lon: Float64, lat: Float64) -> Float64:
+        """Unit vectors of points, float64[n, 3]; none, float64[0, 3], in the plane. O(n)."""
+        if not self.on_sphere:
+            return NO_VECTORS
+        from matching.geo.sphere import unit_vectors
+
+        return unit_vectors(lon, lat)
 
     def contains(self, lon: Float64, lat: Float64):
         """bool[n]: inside the box, edges included. O(n)."""

@@ -26,7 +26,15 @@ from matching.fields import FIRST_US, MESSAGE_ROLES, coordinate, encodes, event_
 from matching.filter_fields import ALL_KEYWORDS, filter_of, need_of, shape_of
 from matching.filter_programs import joined_programs
 from matching.kind_table import Kind, Kinds
-from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, TERM, UNKNOWN_TERM, SubscriptionTable
+from matching.model import (
+    ANY_KEYWORD,
+    KEYWORDS_BY_KIND,
+    NO_RADII,
+    NO_VECTORS,
+    TERM,
+    UNKNOWN_TERM,
+    SubscriptionTable,
+)
 from matching.reasons import MAX_K, MAX_LINE_BYTES, MAX_SUBSCRIPTION_TERMS
 from matching.space import Space
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
@@ -105,7 +113,8 @@ class ParsedSubscription(NamedTuple):
     and `stopped` count those the vocabulary lacks and those it removed. Where all keywords are needed and one is
     unknown, `UNKNOWN_TERM` comes last and nothing can match. `filter` is the program of `matching.filters`, `needs` how
     many keywords a message must have, if that is a number; `excluded` are the words of `not_keywords`, of which the
-    vocabulary lacks `unknown_excluded`.
+    vocabulary lacks `unknown_excluded`. `vector` is the point as a unit vector, if distances are on the sphere;
+    `radius_m` where proximity is 0, NaN where the subscription does not say.
     """
 
     subscription_id: str
@@ -127,6 +136,8 @@ class ParsedSubscription(NamedTuple):
     needs: int = 1
     excluded: tuple[str, ...] = ()
     unknown_excluded: int = 0
+    vector: tuple[float, ...] = ()
+    radius_m: float = math.nan
 
     @property
     def can_match(self) -> bool:
@@ -361,6 +372,8 @@ def subscription_row(
         place = _region_of(obj, kind, None if shape is None else shape.region)
     if isinstance(place, str):
         return place
+    if shape is not None and not math.isnan(shape.radius_m) and "alpha" in kind.fields and not space.on_sphere:
+        return "radius_in_plane"
     k, alpha = 0, math.nan
     if "k" in kind.fields:
         k = whole_number(obj.get("k"))
@@ -397,9 +410,12 @@ def subscription_row(
     if isinstance(program, str):
         return program
     unknown = sum(vocabulary.id_of(word) is None and word not in vocabulary.stop_terms for word in excluded)
+    vector = _vector_of(obj, space) if kind.place != "region" and space.on_sphere else ()
+    radius_m = shape.radius_m if shape is not None and "alpha" in kind.fields else math.nan
     return ParsedSubscription(
-        subscription_id, kind.code, *place, match, k, alpha, *found, at, until, program, needs, excluded, unknown
-    )
+        subscription_id, kind.code, *place, match, k, alpha, *found, at, until, program, needs, excluded, unknown,
+        vector, radius_m,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
@@ -430,6 +446,12 @@ def _point_of(obj: Mapping[str, Any], space: Space) -> _Place | str:
         return "outside_world"
     x, y = space.project(lon, lat)  # type: ignore[arg-type]
     return float(x), float(y), _NO_REGION
+
+
+def _vector_of(obj: Mapping[str, Any], space: Space) -> tuple[float, ...]:
+    """The point of a subscription, which is checked, as a unit vector."""
+    lon, lat = coordinate(obj["lon"], 180.0), coordinate(obj["lat"], 90.0)
+    return tuple(space.vectors(np.array([lon], np.float64), np.array([lat], np.float64))[0].tolist())
 
 
 def _region_of(obj: Mapping[str, Any], kind: Kind, around: tuple[float, float, float, float] | None) -> _Place | str:
@@ -516,6 +538,12 @@ def build_table(parsed: Sequence[ParsedSubscription], numbers: Sequence[int], at
     terms = np.array([term for row in parsed for term in row.terms], TERM)
     raw = np.array([idf for row in parsed for idf in row.idf], np.float64)
     filter_offsets, filter_words = joined_programs([row.filter for row in parsed])
+    nowhere = (math.nan, math.nan, math.nan)
+    vector, radius_m = NO_VECTORS, NO_RADII
+    if any(row.vector for row in parsed):
+        vector = np.array([row.vector or nowhere for row in parsed], np.float64)
+    if not all(math.isnan(row.radius_m) for row in parsed):
+        radius_m = np.array([row.radius_m for row in parsed], np.float64)
     return SubscriptionTable(
         number=np.array(numbers, np.int64),
         kind=np.array([row.kind for row in parsed], np.int8),
@@ -531,4 +559,6 @@ def build_table(parsed: Sequence[ParsedSubscription], numbers: Sequence[int], at
         weights=unit_weights(raw, offsets),
         filter_offsets=filter_offsets,
         filter_words=filter_words,
+        vector=vector,
+        radius_m=radius_m,
     )

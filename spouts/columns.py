@@ -163,7 +163,9 @@ class Columns:
         keys = NO_KEYS
         if self._attributes:
             keys = np.stack([attribute_keys(columns[name]) for name in self._attributes], axis=1)
-        messages = MessageBatch(seq, x, y, *box, life, offsets, terms, weights, counts, own, keys)
+        messages = MessageBatch(
+            seq, x, y, *box, life, offsets, terms, weights, counts, own, keys, self.space.vectors(lon, lat)
+        )
         objects = self._convert_objects(columns) if self._objects else None
         return Rows(
             messages,

@@ -107,6 +107,7 @@ def cut_messages(messages: MessageBatch, first: int, last: int) -> MessageBatch:
         messages.counts[offsets[0] : offsets[-1]],  # empty stays empty
         messages.event_time_us[rows],
         messages.keys[rows] if messages.keys.shape[1] else messages.keys,
+        messages.vector[rows],  # empty stays empty
     )
 
 

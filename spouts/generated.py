@@ -97,7 +97,7 @@ class GeneratedSource(Source):
         messages = MessageBatch(
             seq, x, y, lon, lat, lon, lat, self.window.lives(seq, times), offsets, terms, weights,
             counts if "counts" in self.kind_columns else NO_COUNTS,
-            times if "event_time_us" in self.kind_columns else NO_TIMES,
+            times if "event_time_us" in self.kind_columns else NO_TIMES, vector=self.space.vectors(lon, lat),
         )  # fmt: skip
         return Rows(messages, _number_names(seq), times if self.window.kind == "time" else None)
 

@@ -239,6 +239,9 @@ class GeneratedSubscriptions(Spout):
             term_offsets=np.array(offsets, np.int64),
             terms=flat,
             weights=weights,
+            vector=np.where(is_point[:, None], messages.vector[like], np.nan)
+            if self.space.on_sphere
+            else messages.vector,
         )
 
     def _each(self, values: list[Any]) -> Any:

@@ -363,10 +363,12 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
     return manifest
 
 
-def world_of(directory: str | os.PathLike[str], world: str, projection: str = "plate-carree") -> Space:
+def world_of(
+    directory: str | os.PathLike[str], world: str, projection: str = "plate-carree", distance: str = "plane"
+) -> Space:
     """The box of a run (`Space.parse`) over an ETL directory, whose extent its manifest has. Raises ConfigError."""
     extent = (read_manifest(directory) or {}).get("extent")
-    return Space.parse(world, tuple(extent) if extent else None, projection)
+    return Space.parse(world, tuple(extent) if extent else None, projection, distance)
 
 
 def is_live(directory: str | os.PathLike[str]) -> bool:

@@ -107,6 +107,7 @@ def message_batch(
     keys = [[key_of(value) for value in one.attributes or missing] for one in parsed]
     keys = np.array(keys, np.int64).reshape(len(parsed), width) if width else NO_KEYS
     batch = MessageBatch(
-        seq, x, y, west, south, east, north, life, offsets, terms, weights, counts.astype(np.int32), times, keys
-    )
+        seq, x, y, west, south, east, north, life, offsets, terms, weights, counts.astype(np.int32), times, keys,
+        space.vectors(lon, lat),
+    )  # fmt: skip
     return join_messages([batch, batch.take(np.zeros(0, np.int64))])  # stores points without boxes

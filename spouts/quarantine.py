@@ -80,6 +80,8 @@ def make_unmatchable(table: SubscriptionTable, ranges: Sequence[tuple[int, int]]
         "match": np.where(inside, np.int8(KEYWORDS_BY_KIND), table.match),
         "k": np.where(inside, np.int32(0), table.k),
         "alpha": table.alpha * nan,
+        "vector": table.vector * nan[:, None] if table.vector.shape[0] else table.vector,
+        "radius_m": table.radius_m * nan if table.radius_m.shape[0] else table.radius_m,
         "term_offsets": offsets,
         "terms": terms,
         "weights": weights,

@@ -5,17 +5,50 @@ them imports none. Read on in `topology.wiring`.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
+from matching.errors import ConfigError
 from matching.kind_table import Kinds
+from matching.space import Space
 
 
 def kinds_with(
-    kinds: Kinds, engines: Mapping[str, str] | None = None, window_indexes: Mapping[str, str] | None = None
+    kinds: Kinds,
+    space: Space,
+    engines: Mapping[str, str] | None = None,
+    window_indexes: Mapping[str, str] | None = None,
 ) -> Kinds:
     """The table itself if it has all these engines and window indexes (name by kind), else with baselines.
 
     A name that neither table has is refused where it is looked up.
+
+    Raises
+    ------
+    ConfigError
+        If distances are on the sphere and one of these, or a default, measures them in the plane alone.
     """
+    chosen = _with_baselines(kinds, engines, window_indexes)
+    if space.on_sphere:
+        for kind in chosen.run:
+            if kind.place == "region":
+                continue
+            _check_sphere(kind.engines, kind.engine((engines or {}).get(kind.name)), f"--engine {kind.name}=")
+            if kind.windowed:
+                index = kind.window((window_indexes or {}).get(kind.name))
+                _check_sphere(kind.windows, index, f"--window-index {kind.name}=")
+    return chosen
+
+
+def _check_sphere(table: Mapping[str, Any], one: Any, option: str) -> None:
+    if not one.serves_sphere:
+        able = ", ".join(name for name, other in table.items() if other.serves_sphere) or "none"
+        raise ConfigError(
+            f"{option}{one.name}: measures distances in the plane alone; choose --distance plane, or one that serves "
+            f"the sphere: {able}"
+        )
+
+
+def _with_baselines(kinds: Kinds, engines: Mapping[str, str] | None, window_indexes: Mapping[str, str] | None) -> Kinds:
     wanted = [(kinds.named(kind).engines, name) for kind, name in (engines or {}).items() if kind in kinds]
     wanted += [(kinds.named(kind).windows, name) for kind, name in (window_indexes or {}).items() if kind in kinds]
     if all(name in table for table, name in wanted):

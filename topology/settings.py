@@ -110,6 +110,10 @@ class RunConfig(BaseSettings):
     projection: Literal["plate-carree", "equal-area"] = Field(
         default="plate-carree", description="how the world is made flat"
     )
+    distance: Literal["sphere", "plane"] = Field(
+        default="plane",
+        description="how far is far: great-circle metres, or Euclidean in the projected world as in the papers",
+    )
     batch: str = Field(
         default="auto",
         description="what lies between two boundaries: N messages, time:SECONDS (also 90s, 5m, 1h) of stream time, "

@@ -62,6 +62,7 @@ def began_with(config: RunConfig) -> dict[str, Any]:
         "window": config.window,
         "world": config.world,
         "projection": config.projection,
+        "distance": config.distance,
         "batch": config.batch,
         "boundaries": Cuts.parse(config.batch, Window.parse(config.window)).as_json(),
         "fading": {

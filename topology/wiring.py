@@ -103,7 +103,7 @@ def wire(
     for name in [*engines, *window_indexes]:
         if not kinds.named(name).runs:
             raise ConfigError(f"kind {name}: has no engine, so there is nothing to choose for it")
-    kinds = kinds_with(kinds, engines, window_indexes)
+    kinds = kinds_with(kinds, space, engines, window_indexes)
     for kind in kinds.run:  # refuse unknown names here, not in an actor
         kind.make_operator(OperatorContext(space, window, options=options, fading=fading), engines.get(kind.name))
         if kind.windowed or kind.name in window_indexes:
@@ -178,7 +178,7 @@ def space_of(config: RunConfig) -> Space:
         raise InputError(
             "no_manifest", f"{config.messages} has no manifest.json: give an output folder of `skyray etl`"
         )
-    return world_of(config.messages, config.world, config.projection)
+    return world_of(config.messages, config.world, config.projection, config.distance)
 
 
 def router_of(

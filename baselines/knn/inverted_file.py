@@ -17,12 +17,11 @@ from matching.knn.engines.balls import limit_of
 from matching.knn.engines.terms import TermLists, is_first_common, post_terms, unpost_terms
 from matching.njit import njit_no_refcount
 from matching.space import Space
+from matching.storage.point_subscriptions import ROW_WORDS
 from matching.storage.prefetch import prefetch
 
 #: Postings whose tests lie in the nearest cache.
 _BLOCK = 1024
-#: Words in the row of a subscription (`matching.storage.point_subscriptions`).
-_ROW_WORDS = 6
 
 
 class InvertedFile(CumulativeEngine):
@@ -115,7 +114,7 @@ def _scan(c, best, filters, v, batch, first_row, counters):
                         if passed[p] != 0:
                             found[hits] = v.slot[block + p]
                             # prefetched together, so that cache misses overlap
-                            prefetch(c.x, np.int64(found[hits]) * _ROW_WORDS)
+                            prefetch(c.x, np.int64(found[hits]) * ROW_WORDS)
                             hits += 1
                 for h in range(hits):
                     prefetch(c.terms, 3 * c.term_start[found[h]])

@@ -25,7 +25,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Input": ("messages", "subscriptions", "follow", "limit", "rate", "strict"),
     "Output": ("out", "sink", "overwrite"),
     "Window and batches": ("window", "batch", "credits"),
-    "Space and time": ("world", "projection", "max_ahead", "decay_half_life", "decay_smoothing"),
+    "Space and time": ("world", "projection", "distance", "max_ahead", "decay_half_life", "decay_smoothing"),
     "Topology": ("executor", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts", "seed"),
     "Engines": ("engine", "window_index", "threshold_rule"),
     "Routing and signatures": ("router", "placement_sample", "signatures", "rebalance"),

@@ -93,6 +93,8 @@ class Engine:
         WEST,SOUTH,EAST,NORTH in degrees, or `earth`; by default the extent of the ETL's messages, else the earth.
     projection : str
         `plate-carree` or `equal-area`.
+    distance : str
+        `sphere`, great-circle metres, or `plane`, Euclidean in the projected world as in the papers.
     decay_half_life, decay_smoothing : float
         As of a run.
     max_ahead : float
@@ -138,6 +140,7 @@ class Engine:
         *,
         world: str | None = None,
         projection: str = "plate-carree",
+        distance: str = "plane",
         decay_half_life: float = HALF_LIFE_S,
         decay_smoothing: float = SMOOTHING,
         engines: Mapping[str, str] | None = None,
@@ -163,9 +166,9 @@ class Engine:
             counts = map(empty_words.count_terms, vocabulary)
             schema = AttributeSchema.parse(attributes)
             self.vocabulary = Vocabulary.of_counts(counts, most_terms=most_terms, attributes=schema)
-        self.kinds = kinds = kinds_with(kinds, engines, window_indexes)
         self.window = Window.parse(window)
-        self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection)
+        self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection, distance)
+        self.kinds = kinds = kinds_with(kinds, self.space, engines, window_indexes)
         words = self.vocabulary
         self.fading = DecayParameters.of(decay_half_life, decay_smoothing, words.collection_count, words.total_tokens)
         self._local = LocalEngine(

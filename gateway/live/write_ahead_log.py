@@ -272,7 +272,7 @@ def settings_of(config: LiveConfig, named: Mapping[str, str] | None = None) -> d
     Raises InputError if the ETL has not written the folder.
     """
     sums = {name: checksum(config.messages / name) for name in ("vocabulary.parquet", "manifest.json")}
-    fixed = ("window", "world", "projection", "decay_half_life", "decay_smoothing", "most_terms")
+    fixed = ("window", "world", "projection", "distance", "decay_half_life", "decay_smoothing", "most_terms")
     folder = None if config.messages == config.out / EMPTY_START else str(config.messages.resolve())
     return {"vocabulary": folder, "checksums": sums, "mapping": dict(named) if named else None} | {
         name: getattr(config, name) for name in fixed

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from matching.errors import ConfigError
 from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KNN, SKYLINE, TOPK
-from matching.naive import boxes, boxes_meet, common_terms, decay_key, distance, dominates, first_failed, passes, skyline_scores, topk_score
+from matching.naive import boxes, boxes_meet, common_terms, decay_key, distance, dominates, first_failed, passes, proximity, skyline_scores, topk_score
 from matching.naive_rows import DecayModel, Message, Subscription
 from matching.naive_filters import Instruction
 from matching.window import NO_FLOOR
@@ -25,7 +25,7 @@ class Scene(NamedTuple):
     last_seq, floor : int             the boundary
     end : int or None                 the seq before which the subscription ended
     ends : mapping                    seq of a message whose object has ended -> seq that ended it
-    max_distance : float              of the unit square
+    max_distance : float              `matching.space.Space.max_distance`
     decay : DecayModel or None        needed for scores that fade
     """
 
@@ -251,7 +251,7 @@ _JUDGES: dict[int, Callable[[Scene, Subscription, Message, Verdict], str]] = {
 
 def _spatial(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> None:
     far = distance(subscription, message)
-    verdict.parts |= {"distance": far, "spatial": 1.0 - far / scene.max_distance}
+    verdict.parts |= {"distance": far, "spatial": proximity(subscription, message, scene.max_distance)}
 
 
 def _not_alive(message: Message) -> str:

@@ -73,6 +73,7 @@ class _Facts(msgspec.Struct):
     world: str
     projection: str
     boundaries: dict[str, _Count | str | None]
+    distance: str = "plane"
     state: str = FINISHED
     digest: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = None
@@ -153,7 +154,7 @@ class Run:
         try:
             facts = msgspec.convert(self.report, _Facts)
             self.etl = Path(facts.messages)
-            self.space = world_of(self.etl, facts.world, facts.projection)
+            self.space = world_of(self.etl, facts.world, facts.projection, facts.distance)
             self.window = Window.parse(facts.window)
         except (msgspec.ValidationError, ConfigError, TypeError, ValueError) as error:
             raise InputError(

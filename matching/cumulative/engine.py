@@ -32,7 +32,7 @@ class CumulativeEngine(SubscriptionIndex):
 
     def __init__(self, space: Space):
         self.max_distance = space.max_distance
-        self.subscriptions = PointSubscriptions()
+        self.subscriptions = PointSubscriptions(space.max_distance)
         super().__init__(self.subscriptions.slots)
         self.best = BestResults()
         self.counters = np.zeros(3, np.int64)

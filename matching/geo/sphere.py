@@ -14,7 +14,6 @@ import numpy as np
 from numba import njit
 
 from matching.model import Float64
-from matching.space import Space
 
 #: Mean radius of the earth (IUGG), metres.
 EARTH_RADIUS_M = 6_371_008.8
@@ -262,14 +261,14 @@ def covering_ball(west, south, east, north):
     return lon, lat, metres(chord_bounds(lon, lat, west, south, east, north)[1])
 
 
-def max_distance_m(space: Space) -> float:
-    """The largest great-circle distance of two places in a world box, in metres (spec G6).
+def max_distance_m(west: float, south: float, east: float, north: float) -> float:
+    """The largest great-circle distance of two places in a world box in degrees, in metres (spec G6).
 
     No two stored places in the box compute to more, so that `1 - distance / max_distance_m` is never negative: less
     than a micrometre above the true value up to 19,000,000 m, and `FARTHEST_M` where two antipodes lie in the box.
     """
-    apart = min(space.east - space.west, 180.0)
-    height, middle = space.north - space.south, abs(space.south + space.north)
+    apart = min(east - west, 180.0)
+    height, middle = north - south, abs(south + north)
     # The two places are as far apart in longitude as the box allows. Say `t` is the difference of their latitudes; the
     # sum is then as near to 0 as the box allows, max(0, t - even), and the distance is a sinusoid of t in between.
     even = height - middle
@@ -278,7 +277,7 @@ def max_distance_m(space: Space) -> float:
     turn = math.radians(even)
     peak = math.degrees(math.atan2(-there * math.sin(turn), here - there * math.cos(turn)))
     low = max(0.0, even)
-    sign = 1.0 if space.south + space.north >= 0.0 else -1.0
+    sign = 1.0 if south + north >= 0.0 else -1.0
     largest = 0.0
     for t in (low, height, *(min(max(peak + turned, low), height) for turned in (-180.0, 0.0, 180.0))):
         total = sign * max(0.0, t - even)

@@ -8,6 +8,7 @@ Access is random, so what is read together lies together: the columns of a slot 
 a term of another. A pair costs two or three cache misses, not nine.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -16,26 +17,40 @@ from numpy.typing import NDArray
 
 from matching.errors import EngineError
 from matching.filters import FilterStore
-from matching.model import KEYWORDS_BY_KIND, Float32, Float64, Int32, Int64, SubscriptionTable
+from matching.model import (
+    KEYWORDS_BY_KIND,
+    NO_RADII,
+    NO_VECTORS,
+    Float32,
+    Float64,
+    Int32,
+    Int64,
+    SubscriptionTable,
+)
 from matching.storage.slots import SlotMap, grown, resized
 
 #: A pool is compacted when it is full and this fraction of it is dead.
 _MOST_DEAD = 0.25
 #: Least capacity: with a row or none, NumPy and so Numba would take a view for contiguous.
 _FEWEST = 16
-#: A slot: x, y, alpha, threshold, term_start in 8 bytes each; term_count and k in 4.
-ROW_WORDS, _ROW_HALVES = 6, 12
+#: A slot, one cache line: x, y, z, alpha, threshold, max_distance, term_start in 8 bytes each; term_count and k in 4.
+ROW_WORDS, _ROW_HALVES = 8, 16
+_THRESHOLD = 4
+_LINE_BYTES = 64
 #: A term: itself, its weight, its position.
 TERM_HALVES = 3
 _BY_TERM = ("terms", "weights", "position")
-_BY_SLOT = ("x", "y", "alpha", "threshold", "term_start", "term_count", "k")
+_BY_SLOT = ("x", "y", "z", "alpha", "threshold", "max_distance", "term_start", "term_count", "k")
 
 
 class Subscriptions(NamedTuple):
     """Kernel view of the store; n slots, of which only live ones mean anything. All but `number` are strided.
 
     number : int64[n]      negative for a free slot; the column of the store's `SlotMap`
-    x, y, alpha, threshold : float64[n]
+    x, y, z : float64[n]   where the subscription is, as distances are measured: a unit vector on the sphere, in the
+                           plane a point of the unit square and 0
+    alpha, threshold : float64[n]
+    max_distance : float64[n]    where its proximity is 0: its own radius if it names one, else that of the world
     k : int32[n]
     term_start : int64[n]  term_start[s] : term_start[s] + term_count[s] are the terms of slot s
     term_count : int32[n]
@@ -47,8 +62,10 @@ class Subscriptions(NamedTuple):
     number: Int64
     x: Float64
     y: Float64
+    z: Float64
     alpha: Float64
     threshold: Float64
+    max_distance: Float64
     k: Int32
     term_start: Int64
     term_count: Int32
@@ -58,13 +75,21 @@ class Subscriptions(NamedTuple):
 
 
 class PointSubscriptions:
-    """Subscriptions by slot, with insertion, removal and round trip through arrays."""
+    """Subscriptions by slot, with insertion, removal and round trip through arrays.
 
-    def __init__(self):
+    Parameters
+    ----------
+    max_distance : float    of subscriptions that name no radius
+    """
+
+    def __init__(self, max_distance: float = math.nan):
+        self.max_distance = max_distance
         self.slots = SlotMap()
         self._rows, self._pool = _new_rows(_FEWEST), np.zeros((_FEWEST, TERM_HALVES), np.int32)
         self._columns = _columns(self.slots.number, self._rows, self._pool)
         self._kind = np.zeros(_FEWEST, np.int8)
+        #: By slot, apart from what is matched: on the sphere the point in the unit square, and radii that were named.
+        self._place, self._radius_m = np.zeros((0, 2)), NO_RADII
         self._pool_used = 0
         self._pool_dead = 0
         self.filters = FilterStore()
@@ -107,7 +132,8 @@ class PointSubscriptions:
         if self._pool_used + needed > self._pool.shape[0]:
             self._reserve(needed)
         c = self._columns
-        c.x[slots], c.y[slots], c.alpha[slots] = table.x, table.y, table.alpha
+        self._insert_points(table, slots)
+        c.alpha[slots] = table.alpha
         c.threshold[slots] = -np.inf
         c.k[slots], self._kind[slots] = table.k, table.kind
         c.term_count[slots] = lengths
@@ -123,15 +149,42 @@ class PointSubscriptions:
         self.filters.insert(table, slots)
         return slots
 
+    def _insert_points(self, table: SubscriptionTable, slots: Int32) -> None:
+        """Points and radii of new slots."""
+        c = self._columns
+        c.max_distance[slots] = self.max_distance
+        if table.radius_m.shape[0] or self._radius_m.shape[0]:
+            self._radius_m = _longer(self._radius_m, self.capacity)
+            self._radius_m[slots] = table.radius_m if table.radius_m.shape[0] else np.nan
+            own = ~np.isnan(self._radius_m[slots])
+            c.max_distance[slots[own]] = self._radius_m[slots[own]]
+        if not table.vector.shape[0]:
+            c.x[slots], c.y[slots], c.z[slots] = table.x, table.y, 0.0
+            return
+        self._place = grown(self._place, self.capacity)
+        self._place[slots, 0], self._place[slots, 1] = table.x, table.y
+        c.x[slots], c.y[slots], c.z[slots] = table.vector.T
+
+    def places(self, slots: Int32) -> tuple[Float64, Float64]:
+        """Points of slots in the unit square: x, y. O(n)."""
+        if self._place.shape[0]:
+            return self._place[slots, 0], self._place[slots, 1]
+        return self._columns.x[slots], self._columns.y[slots]
+
     def rows(self, slots: Int32) -> SubscriptionTable:
         """What was inserted, but for `at`. O(n + terms)."""
         c = self._columns
+        vector, radius_m = NO_VECTORS, NO_RADII
+        if self._place.shape[0]:
+            vector = np.stack([c.x[slots], c.y[slots], c.z[slots]], axis=1)
+        if self._radius_m.shape[0]:
+            radius_m = self._radius_m[slots]
         offsets, picked = take_ragged_at(c.term_start[slots], c.term_count[slots])
         n = slots.shape[0]
         return SubscriptionTable(
-            c.number[slots], self._kind[slots], np.zeros(n, np.int64), c.x[slots], c.y[slots],
+            c.number[slots], self._kind[slots], np.zeros(n, np.int64), *self.places(slots),
             np.full((n, 4), np.nan), np.full(n, KEYWORDS_BY_KIND, np.int8), c.k[slots], c.alpha[slots], offsets,
-            c.terms[picked], c.weights[picked], *self.filters.columns(slots),
+            c.terms[picked], c.weights[picked], *self.filters.columns(slots), vector, radius_m,
         )  # fmt: skip
 
     def remove(self, slots: Int32) -> None:
@@ -154,7 +207,7 @@ class PointSubscriptions:
         columns["kind"] = self._kind[: self.capacity]
         columns |= {f"slots_{name}": value for name, value in self.slots.arrays().items()}
         columns |= {f"filters_{name}": value for name, value in self.filters.arrays().items()}
-        return columns | {"pool": pool}
+        return columns | {"pool": pool, "place": self._place, "radius_m": self._radius_m}
 
     def _grow_slots(self, needed: int) -> None:
         """Lengthen the rows to `needed`, and take over the number column of the slot map."""
@@ -178,10 +231,19 @@ class PointSubscriptions:
 
 
 def _new_rows(count: int) -> Int64:
-    """Rows of slots, free ones: their threshold is infinite."""
-    rows = np.zeros((count, ROW_WORDS), np.int64)
-    rows.view(np.float64)[:, 3] = np.inf
+    """Rows of slots, free ones: their threshold is infinite. Each lies in one cache line."""
+    words = np.zeros((count + 1) * ROW_WORDS, np.int64)
+    first = -words.ctypes.data % _LINE_BYTES // words.itemsize
+    rows = words[first : first + count * ROW_WORDS].reshape(count, ROW_WORDS)
+    rows.view(np.float64)[:, _THRESHOLD] = np.inf
     return rows
+
+
+def _longer(radii: Float64, length: int) -> Float64:
+    """At least this many radii; new ones are no number."""
+    if radii.shape[0] >= length:
+        return radii
+    return np.concatenate([radii, np.full(length - radii.shape[0], np.nan)])
 
 
 def _columns(number: Int64, rows: Int64, pool: Int32) -> Subscriptions:
@@ -191,10 +253,12 @@ def _columns(number: Int64, rows: Int64, pool: Int32) -> Subscriptions:
         number=number,
         x=doubles[:, 0],
         y=doubles[:, 1],
-        alpha=doubles[:, 2],
-        threshold=doubles[:, 3],
+        z=doubles[:, 2],
+        alpha=doubles[:, 3],
+        threshold=doubles[:, _THRESHOLD],
+        max_distance=doubles[:, 5],
         k=halves[:, _ROW_HALVES - 1],
-        term_start=rows[:, 4],
+        term_start=rows[:, 6],
         term_count=halves[:, _ROW_HALVES - 2],
         terms=pool[:, 0],
         weights=pool.view(np.float32)[:, 1],

@@ -15,6 +15,8 @@ from matching.errors import EngineError
 from matching.model import Int64, SubscriptionTable, take_ragged
 
 _SEPARATOR = "/"
+#: Columns of a `SubscriptionTable` that only some tables have, NaN where others are joined with them.
+_OPTIONAL = ("vector", "radius_m")
 #: Columns of a `SubscriptionTable` that are lists.
 _WORDS = ("terms", "weights")
 
@@ -39,6 +41,9 @@ class State(NamedTuple):
         columns = table._asdict()
         words = {name: columns.pop(name) for name in _WORDS}
         offsets, filters = columns.pop("filter_offsets"), columns.pop("filter_words")
+        for name in _OPTIONAL:
+            if not columns[name].shape[0]:
+                del columns[name]
         lists = {"words": Lists(columns.pop("term_offsets"), words)}
         if not offsets.shape[0]:  # states of several tasks are joined: all have the group
             offsets = np.zeros(len(table) + 1, np.int64)
@@ -100,7 +105,8 @@ def join_states(states: Sequence[State]) -> State:
         If a subscription is there twice: one task only must snapshot it.
     """
     first = states[0]
-    rows = {name: np.concatenate([state.rows[name] for state in states]) for name in first.rows}
+    names = dict.fromkeys(name for state in states for name in state.rows)
+    rows = {name: _join_rows([(state.rows.get(name), len(state.rows["number"])) for state in states]) for name in names}
     lists = {}
     for group, (_, columns) in first.lists.items():
         lengths = np.concatenate([np.diff(state.lists[group].offsets) for state in states])
@@ -113,3 +119,11 @@ def join_states(states: Sequence[State]) -> State:
     if np.any(number[1:] == number[:-1]):
         raise EngineError(f"subscription {number[1:][number[1:] == number[:-1]][0]} is in several snapshots")
     return State(rows, lists, first.whole).take(order)
+
+
+def _join_rows(parts: Sequence[tuple[np.ndarray | None, int]]) -> np.ndarray:
+    """A column of several states, NaN for the rows of those that lack it."""
+    there = next(column for column, _ in parts if column is not None)
+    return np.concatenate(
+        [np.full((rows, *there.shape[1:]), np.nan) if column is None else column for column, rows in parts]
+    )

@@ -23,7 +23,7 @@ class TopkEngine(SubscriptionIndex):
 
     def __init__(self, space: Space):
         self.max_distance = space.max_distance
-        self.subscriptions = PointSubscriptions()
+        self.subscriptions = PointSubscriptions(space.max_distance)
         super().__init__(self.subscriptions.slots)
         self._hits = HitBuffer(scores=1, capacity=1 << 17)
 

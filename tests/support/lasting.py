@@ -16,7 +16,7 @@ from matching.knn.operator import KnnOperator
 from matching.naive_rows import tally
 from matching.space import Space
 from tests.support.rooms import Tasks, kind_of
-from tests.support.worlds import SPACE, World
+from tests.support.worlds import World
 
 OPERATORS = {"decay": DecayOperator, "knn": KnnOperator}
 
@@ -77,7 +77,7 @@ def differences(
     inspect : callable     shown the engine of the first task now and then
     """
     made = kind_of(kind, engine, operator=OPERATORS[kind])
-    tasks = Tasks(made, SPACE, world.window, count, fading=world.fading)
+    tasks = Tasks(made, world.space, world.window, count, fading=world.fading)
     expected, expected_results = world.expected()
     told = []
     for number, (boundary, messages, changes) in enumerate(world.batches):

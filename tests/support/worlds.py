@@ -18,6 +18,8 @@ from matching.model import (
     BOOLEAN,
     KEYWORDS_BY_KIND,
     KNN,
+    NO_KEYS,
+    NO_RADII,
     TOPK,
     ChangeList,
     MessageBatch,
@@ -35,6 +37,7 @@ from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from topology.core.api.component import Bolt, Context, Delivery, Spout, Tick
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
+SPHERE = SPACE._replace(distance="sphere")
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class Recipe:
     grid: points, weights and alphas are multiples of 1 / grid, so that equal scores and points on borders abound.
     ranges: share of messages that are rectangles. late_s: how far event times wander from the order of seq.
     churn: chance that a batch has changes. alphas: to choose from; anything at all where there are none.
-    half_life_s, smoothing: of scores that fade.
+    half_life_s, smoothing: of scores that fade. sphere: distances are great-circle metres. radii: share of
+    subscriptions with alpha that name their own radius.
     """
 
     window: str = "count:50"
@@ -61,6 +65,12 @@ class Recipe:
     alphas: tuple[float, ...] = ()
     half_life_s: float = 30.0
     smoothing: float = 0.2
+    sphere: bool = False
+    radii: float = 0.0
+
+    @property
+    def space(self) -> Space:
+        return SPHERE if self.sphere else SPACE
 
 
 @dataclass
@@ -73,7 +83,7 @@ class World:
 
     @property
     def space(self) -> Space:
-        return SPACE
+        return self.recipe.space
 
     @property
     def fading(self) -> DecayParameters:
@@ -87,7 +97,7 @@ class World:
         model = DecayModel(
             fading.log_base_per_s, fading.smoothing, dict(enumerate(counts.tolist())), int(counts.sum()), 1_000_000
         )
-        oracle = Oracle(self.window, SPACE.max_distance, model)
+        oracle = Oracle(self.window, self.space.max_distance, model)
         updates = [
             tally(oracle.advance(boundary, messages, changes.added, changes.removed, extras_of(messages)))
             for boundary, messages, changes in self.batches
@@ -171,7 +181,8 @@ def _messages(rng, recipe: Recipe, seq, life, event_time_us) -> MessageBatch:
     x, y = SPACE.project(lon, lat)
     ragged = _ragged(rng, recipe, seq.size, 5)
     counts = 1 + (ragged[1] * 7 + np.repeat(seq, np.diff(ragged[0])).astype(np.int32)) % 3
-    asked = counts.astype(np.int32), event_time_us
+    vector = recipe.space.vectors(lon, lat)
+    asked = counts.astype(np.int32), event_time_us, NO_KEYS, vector
     if not recipe.ranges:
         return MessageBatch(seq, x, y, lon, lat, lon, lat, life, *ragged, *asked)
     wide = rng.random(seq.size) < recipe.ranges
@@ -199,9 +210,15 @@ def _subscriptions(rng, recipe: Recipe, number, at) -> SubscriptionTable:
     ragged = _ragged(rng, recipe, rows, 3)
     blank = np.where(boolean, np.nan, 1.0)
     alpha = np.where(kind == KNN, np.nan, alpha)
+    vector, radius_m = recipe.space.vectors(lon, lat), NO_RADII
+    if recipe.sphere:
+        vector = vector * blank[:, None]
+    if recipe.radii:
+        own = (rng.random(rows) < recipe.radii) & ~np.isnan(alpha * blank)
+        radius_m = np.where(own, 10 ** rng.uniform(4, 7.2, rows), np.nan)
     return SubscriptionTable(
         number, kind, at, x * blank, y * blank, region, np.full(rows, KEYWORDS_BY_KIND, np.int8),
-        np.where(boolean, 0, k).astype(np.int32), alpha * blank, *ragged,
+        np.where(boolean, 0, k).astype(np.int32), alpha * blank, *ragged, vector=vector, radius_m=radius_m,
     )  # fmt: skip
 
 

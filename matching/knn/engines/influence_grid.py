@@ -33,6 +33,7 @@ from matching.knn.engines.cells import (
 from matching.knn.engines.terms import TermLists, is_first_common, post_terms, unpost_terms
 from matching.njit import njit_no_refcount
 from matching.space import Space
+from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import grown
 
@@ -41,8 +42,8 @@ _NEW, _BY_TERM = -2, -1
 #: Messages looked up together, so that memory latencies overlap: one at a time takes twice as long.
 _ROWS = 16
 _FEWEST_FOUND = 1 << 12
-#: Words of a row of columns: of a subscription, of a term of it, of a posting, of the header of a list.
-_SLOT_WORDS, _TERM_WORDS, _POSTING_WORDS, _HEADER_WORDS = 6, 3, 4, 3
+#: Words of a row of columns: of a posting, of the header of a list.
+_POSTING_WORDS, _HEADER_WORDS = 4, 3
 #: Subscriptions prefetched ahead of their use.
 _AHEAD = 8
 
@@ -296,7 +297,7 @@ def _offer_all(
     terms, term_start, threshold = c.terms, c.term_start, c.threshold
     total, h = row_end[last - 1 - first], 0
     for ahead in range(min(3 * _AHEAD, total)):
-        prefetch(c.x, found[ahead, 0] * _SLOT_WORDS)
+        prefetch(c.x, found[ahead, 0] * ROW_WORDS)
     for r in range(first, last):
         x, y, seq = batch.x[r], batch.y[r], batch.seq[r]
         begin = batch.term_offsets[r]
@@ -304,10 +305,10 @@ def _offer_all(
         while h < row_end[r - first]:
             # in three stages, each reads an address that the one before has fetched
             if h + 3 * _AHEAD < total:
-                prefetch(c.x, found[h + 3 * _AHEAD, 0] * _SLOT_WORDS)
+                prefetch(c.x, found[h + 3 * _AHEAD, 0] * ROW_WORDS)
             if h + 2 * _AHEAD < total:
                 soon = found[h + 2 * _AHEAD, 0]
-                prefetch(terms, _TERM_WORDS * term_start[soon])
+                prefetch(terms, TERM_HALVES * term_start[soon])
                 prefetch(best.start, soon * RESULT_WORDS)
             if h + _AHEAD < total:
                 soon = found[h + _AHEAD, 0]

@@ -7,7 +7,7 @@ import pytest
 
 from matching import naive_shapes
 from matching.geo import sphere
-from matching.space import EARTH, Space
+from matching.space import EARTH
 
 DEGREE_M = math.pi / 180 * sphere.EARTH_RADIUS_M
 
@@ -232,7 +232,7 @@ def test_covering_ball_covers_its_box(box):
 )
 def test_max_distance_is_that_of_the_farthest_two(box):
     west, south, east, north = box
-    found = sphere.max_distance_m(Space(*box))
+    found = sphere.max_distance_m(*box)
     lat = np.linspace(south, north, 241)
     here = sphere.unit_vectors(np.full(241, west), lat)
     largest = 0.0
@@ -244,4 +244,4 @@ def test_max_distance_is_that_of_the_farthest_two(box):
 
 
 def test_max_distance_of_the_earth_is_half_around_it():
-    assert sphere.max_distance_m(Space(*EARTH)) == sphere.FARTHEST_M
+    assert sphere.max_distance_m(*EARTH) == sphere.FARTHEST_M

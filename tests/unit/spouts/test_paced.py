@@ -162,6 +162,8 @@ def test_generated_subscriptions_stay_what_they_are():
         "weights": "7df49da5e107",
         "filter_offsets": "e3b0c44298fc",  # empty
         "filter_words": "e3b0c44298fc",
+        "vector": "e3b0c44298fc",
+        "radius_m": "e3b0c44298fc",
     }
 
 
