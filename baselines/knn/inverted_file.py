@@ -149,6 +149,6 @@ def _shrink(c, v, slot):
     """Tell the postings of a subscription its radius."""
     if c.threshold[slot] == -np.inf:
         return
-    limit = limit_of(c.threshold[slot])
+    limit = limit_of(c.threshold[slot], False)
     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
         v.limit[c.position[at]] = limit

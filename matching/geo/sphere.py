@@ -100,6 +100,20 @@ def metres(squared):
 
 
 @njit(cache=True, nogil=True)
+def distance(squared, on_sphere):
+    """Distance as a run measures it, from the square of a straight line: metres on the sphere, else its root."""
+    return metres(squared) if on_sphere else math.sqrt(squared)
+
+
+@njit(cache=True, nogil=True)
+def point_of(batch, row):
+    """Where a message is as distances are measured: its unit vector on the sphere, else x, y and 0."""
+    if batch.vector.shape[0]:
+        return batch.vector[row, 0], batch.vector[row, 1], batch.vector[row, 2]
+    return batch.x[row], batch.y[row], 0.0
+
+
+@njit(cache=True, nogil=True)
 def _write_distances(vectors, centre, out):
     x, y, z = centre[0], centre[1], centre[2]
     for i in range(len(vectors)):

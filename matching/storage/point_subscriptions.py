@@ -171,6 +171,13 @@ class PointSubscriptions:
             return self._place[slots, 0], self._place[slots, 1]
         return self._columns.x[slots], self._columns.y[slots]
 
+    @property
+    def unit_square(self) -> tuple[Float64, Float64]:
+        """The columns that `places` reads: x, y of all slots."""
+        if self._place.shape[0]:
+            return self._place[:, 0], self._place[:, 1]
+        return self._columns.x, self._columns.y
+
     def rows(self, slots: Int32) -> SubscriptionTable:
         """What was inserted, but for `at`. O(n + terms)."""
         c = self._columns

@@ -163,6 +163,11 @@ def _places(rng, recipe: Recipe, rows: int):
     if recipe.grid:
         step = 180.0 / recipe.grid
         lon, lat = np.round(lon / step) * step, np.clip(np.round(lat / step) * step, -90, 90)
+    if recipe.sphere:
+        # where the plane is torn: a third lies within a few degrees of the antimeridian, of a pole, or of both
+        edge, near = rng.integers(0, 9, rows), 10.0 ** rng.uniform(-6, 1, (2, rows))
+        lon = np.where((edge == 0) | (edge == 2), np.copysign(180.0 - near[0], lon), lon)
+        lat = np.where((edge == 1) | (edge == 2), np.copysign(90.0 - near[1], lat), lat)
     return lon, lat
 
 

@@ -2,30 +2,37 @@
 
 The influence ball of a subscription is centred at its point, its radius is the distance of its k-th: a message outside
 cannot become a result (DkM-SKS, 3.2). A posting repeats point and radius in float32, so that a scan reads them in a
-row and touches the subscription only where the message may lie in its ball. Radii only shrink, so a posting that has
+row and touches the subscription only where the message may lie in its ball. On the sphere the point is a unit vector
+and a radius is compared as a chord. Radii only shrink, so a posting that has
 not heard of it lets too much through, never too little.
 
 What a list belongs to is up to the engine: a term (`matching.knn.engines.terms`), or a term within a cell
 (`matching.knn.engines.cells`).
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from matching.geo.sphere import EARTH_RADIUS_M
 from matching.model import Float32, Int32, Int64
 from matching.njit import njit_no_refcount
 
-#: What float32 may be wrong by in the distance of two points of the unit square, with a margin: four coordinates
-#: are rounded, and so are difference, squares and sum. As a place on the earth it is 40 m.
+#: What float32 may be wrong by in the distance of two points of the unit square, or the chord of two unit vectors, with
+#: a margin: coordinates are rounded, and so are differences, squares and sum. As a place on the earth it is 40 m, of a
+#: chord 6 m.
 SLACK = 1e-6
 #: The same for the square of a radius.
 _WIDER = 1.0 + 1e-6
+_DIAMETER_M = 2.0 * EARTH_RADIUS_M
 #: Blocks have 1, 2, 4, ... places.
 _CLASSES = 31
 #: Places in `Balls.used`.
 _END, _POSTINGS = 0, 1
+#: Places of the column that the plane does not need: with fewer, NumPy and so Numba would take a view for contiguous.
+_FLAT = 2
 #: No list, no block, no place.
 NOWHERE = -1
 
@@ -38,7 +45,7 @@ class Balls(NamedTuple):
     count : int32[n]        postings in use
     size_class : int32[n]   its block has 2**size_class places
     slot : int32[p]
-    x, y : float32[p]       centre
+    x, y, z : float32[p]    centre; z has no meaning, and `_FLAT` places, in the plane
     limit : float32[p]      square of the radius and slack; infinite without radius, below zero if nothing is nearer
     free : int64[classes]   first free block of each class, chained through `slot`
     used : int64[2]         end of the used part of the pool; postings
@@ -51,6 +58,7 @@ class Balls(NamedTuple):
     slot: Int32
     x: Float32
     y: Float32
+    z: Float32
     limit: Float32
     free: Int64
     used: Int64
@@ -61,13 +69,14 @@ class BallLists:
 
     together : bool    the columns of a posting lie side by side, for lists so short that one cache line has
                        them; else each column lies in a row, for long ones that are read many at a time
+    on_sphere : bool
     """
 
     #: Places of the smallest pool.
     fewest = 1 << 10
 
-    def __init__(self, together: bool):
-        self._together = together
+    def __init__(self, together: bool, on_sphere: bool = False):
+        self._together, self._on_sphere = together, on_sphere
         headers, pool = make_headers(0), self._pool(self.fewest)
         self.view = Balls(*headers, *pool, np.full(_CLASSES, NOWHERE, np.int64), np.zeros(2, np.int64))
 
@@ -83,24 +92,32 @@ class BallLists:
         v = self.view
         needed = int(_fitting(v)) + more
         packed = v._replace(free=np.full(_CLASSES, NOWHERE, np.int64), used=np.array([0, v.used[_POSTINGS]], np.int64))
-        slot, x, y, limit = self._pool(max(self.fewest, needed + needed // 2))
-        packed = packed._replace(slot=slot, x=x, y=y, limit=limit)
+        slot, x, y, z, limit = self._pool(max(self.fewest, needed + needed // 2))
+        packed = packed._replace(slot=slot, x=x, y=y, z=z, limit=limit)
         _pack(v, packed)
         self.view = packed
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays, for figures of size, the pool trimmed to its used part."""
         end = int(self.view.used[_END])
-        pool = ("slot", "x", "y", "limit")
+        pool = ("slot", "x", "y", "z", "limit")
         return {name: value[:end] if name in pool else value for name, value in self.view._asdict().items()}
 
-    def _pool(self, size: int) -> tuple[Int32, Float32, Float32, Float32]:
+    def _pool(self, size: int) -> tuple[Int32, Float32, Float32, Float32, Float32]:
+        size = max(size, _FLAT + 1)
+        deep = size if self._on_sphere else _FLAT
         if not self._together:
             x, y, limit = (np.zeros(size, np.float32) for _ in range(3))
-            return np.zeros(size, np.int32), x, y, limit
-        rows = np.zeros((size, 4), np.int32)
+            return np.zeros(size, np.int32), x, y, np.zeros(deep, np.float32), limit
+        rows = np.zeros((size, posting_words(self._on_sphere)), np.int32)
         columns = rows.view(np.float32)
-        return rows[:, 0], columns[:, 1], columns[:, 2], columns[:, 3]
+        return rows[:, 0], columns[:, 1], columns[:, 2], columns[:deep, -1], columns[:, 3]
+
+
+@njit(cache=True, nogil=True)
+def posting_words(on_sphere):
+    """Words of 4 bytes of a posting whose columns lie side by side."""
+    return 5 if on_sphere else 4
 
 
 def make_headers(count: int) -> tuple[Int64, Int64, Int32, Int32]:
@@ -113,7 +130,13 @@ def make_headers(count: int) -> tuple[Int64, Int64, Int32, Int32]:
 
 
 @njit(cache=True, nogil=True)
-def limit_of(threshold):
+def is_on_sphere(v):
+    """Whether postings have unit vectors."""
+    return v.z.shape[0] > _FLAT
+
+
+@njit(cache=True, nogil=True)
+def limit_of(threshold, on_sphere):
     """`Balls.limit` of a subscription with this threshold (minus its radius). Never tighter than the exact test."""
     if threshold == -np.inf:
         return np.float32(np.inf)
@@ -121,11 +144,14 @@ def limit_of(threshold):
     if threshold >= 0.0:
         return np.float32(-1.0)
     radius = SLACK - threshold
+    if on_sphere:
+        half_angle = min(-threshold / _DIAMETER_M, 0.5 * math.pi)
+        radius = SLACK + 2.0 * math.sin(half_angle)
     return np.float32(radius * radius * _WIDER)
 
 
 @njit_no_refcount
-def push(v, at, slot, x, y, limit):
+def push(v, at, slot, x, y, z, limit):
     """Append a posting to list `at`; False if the pool is full (nothing has changed)."""
     count = v.count[at]
     if v.start[at] < 0 or count == 1 << v.size_class[at]:
@@ -144,6 +170,8 @@ def push(v, at, slot, x, y, limit):
         v.start[at], v.size_class[at] = block, size_class
     place = v.start[at] + count
     v.slot[place], v.x[place], v.y[place], v.limit[place] = slot, x, y, limit
+    if is_on_sphere(v):
+        v.z[place] = z
     v.count[at] = count + 1
     v.used[_POSTINGS] += 1
     return True
@@ -175,6 +203,8 @@ def _free(v, at):
 def _copy(v, source, to, target):
     to.slot[target] = v.slot[source]
     to.x[target], to.y[target], to.limit[target] = v.x[source], v.y[source], v.limit[source]
+    if is_on_sphere(v):
+        to.z[target] = v.z[source]
 
 
 @njit(cache=True, nogil=True)

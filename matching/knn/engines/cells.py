@@ -6,23 +6,54 @@ balls overlap thousands of cells or cells have thousands of balls: radii reach f
 frequency of the keywords. Lists are found by an open-addressing table over (grid, cell, term).
 
 A cell is a square of the unit square; points outside belong to the nearest cell at the border. The same monotone
-function decides which cells a ball overlaps and which cell a message is in, so rounding separates no pair.
+function decides which cells a ball overlaps and which cell a message is in, so rounding separates no pair. A ball on
+the sphere is taken for its box in degrees, which may lie on both sides of the antimeridian.
 """
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from matching.geo.sphere import EARTH_RADIUS_M
 from matching.knn.engines.balls import NOWHERE, SLACK, BallLists, Balls, drop, limit_of, make_headers, push
 from matching.model import Int64
 from matching.njit import njit_no_refcount
+from matching.space import Space
 from matching.storage.slots import home_of, resized
 
 #: Longer runs of linear probing cost more than the 24 bytes an empty place takes.
 _FULLEST = 0.7
 #: Size of the first table: small, so that a warm-up makes it grow too.
 _FEWEST = 4
+#: Radians, 6 mm: more than all rounding of a ball's box, and of a point in the unit square.
+_ANGLE_SLACK = 1e-9
 #: Odd multipliers that spread cells and terms over 62 bits.
 _BY_CELL, _BY_TERM = 0x5851F42D, 0x2545F491
+
+
+class Earth(NamedTuple):
+    """Where the unit square lies on the sphere.
+
+    on_sphere : bool     else the other fields mean nothing
+    scale : float        of a degree
+    south : float        degrees
+    west, east : float   where the antimeridian is, as x
+    """
+
+    on_sphere: bool
+    scale: float
+    south: float
+    west: float
+    east: float
+
+    @classmethod
+    def of(cls, space: Space) -> "Earth":
+        """That of a world."""
+        scale = 1.0 / max(space.east - space.west, space.north - space.south)
+        west, east = (-180.0 - space.west) * scale, (180.0 - space.west) * scale
+        return cls(space.on_sphere, scale, space.south, west, east)
 
 
 class CellLists(BallLists):
@@ -32,8 +63,8 @@ class CellLists(BallLists):
     counts : int32[terms, grids]   postings of a term in a grid: a term without any is not looked up
     """
 
-    def __init__(self, sides: Int64):
-        super().__init__(together=True)
+    def __init__(self, sides: Int64, on_sphere: bool = False):
+        super().__init__(True, on_sphere)
         self.sides = sides
         self.counts = np.zeros((0, sides.shape[0]), np.int32)
         self.make_lists(_FEWEST)
@@ -83,6 +114,81 @@ def overlaps(x, y, reach, column, row, side):
     if row < side - 1:
         dy = max(dy, y - (row + 1) / side)
     return dx * dx + dy * dy <= reach * reach
+
+
+@njit(cache=True, nogil=True)
+def half_sides(earth, y, radius_m):
+    """Half the width and height, in the unit square, of the box of a ball on the sphere; slack included.
+
+    The width is infinite if the ball has a pole. The formula is that of `matching.geo.sphere.ball_box`.
+    """
+    angle = radius_m / EARTH_RADIUS_M + _ANGLE_SLACK
+    degrees = angle * (180.0 / math.pi)
+    height = degrees * earth.scale
+    lat = earth.south + y / earth.scale
+    if lat + degrees >= 90.0 or lat - degrees <= -90.0:
+        return math.inf, height
+    latitude = lat * (math.pi / 180.0)
+    cosines = math.cos(latitude + angle) * math.cos(latitude - angle)
+    if cosines <= 0.0:
+        return math.inf, height
+    return math.atan2(math.sin(angle), math.sqrt(cosines)) * (180.0 / math.pi) * earth.scale, height
+
+
+@njit(cache=True, nogil=True)
+def columns_of(earth, x, half_width, side):
+    """Columns that a box on the sphere overlaps: (first, last), and those across the antimeridian: (first, last).
+
+    The second is empty (first > last) if the box has none, and never has a column of the first.
+    """
+    if half_width >= 0.5 * (earth.east - earth.west) or half_width >= 1.0:
+        return 0, side - 1, 0, -1
+    first, last = _column_of(x - half_width, side), _column_of(x + half_width, side)
+    other = x
+    if x + half_width > earth.east:
+        other = x - (earth.east - earth.west)
+    elif x - half_width < earth.west:
+        other = x + (earth.east - earth.west)
+    # of a small world the other side of the antimeridian is no part
+    if other == x or other + half_width < 0.0 or other - half_width > 1.0:
+        return first, last, 0, -1
+    other_first, other_last = _column_of(other - half_width, side), _column_of(other + half_width, side)
+    if other < x:
+        return first, last, other_first, min(other_last, first - 1)
+    return first, last, max(other_first, last + 1), other_last
+
+
+@njit(cache=True, nogil=True)
+def _post(c, v, counts, entered, slot, grid, side, cell, limit):
+    """Post a subscription in one cell; False if table or pool is full."""
+    x, y, z = np.float32(c.x[slot]), np.float32(c.y[slot]), np.float32(c.z[slot])
+    for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+        key = key_of(side, cell, c.terms[at])
+        place = find_list(v.key, key, home_of_key(key, v.key.shape[0]))
+        if place < 0:
+            if is_crowded(v, entered):
+                return False
+            place = _enter(v, key)
+            entered[0] += 1
+        if not push(v, place, slot, x, y, z, limit):
+            return False
+        counts[c.terms[at], grid] += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _unpost(c, v, counts, slot, grid, side, cell):
+    """Remove a subscription from one cell, unless it has left it before."""
+    for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+        key = key_of(side, cell, c.terms[at])
+        place = find_list(v.key, key, home_of_key(key, v.key.shape[0]))
+        if place < 0:
+            continue
+        for p in range(v.start[place], v.start[place] + v.count[place]):
+            if v.slot[p] == slot:
+                drop(v, place, p)
+                counts[c.terms[at], grid] -= 1
+                break
 
 
 @njit(cache=True, nogil=True)
@@ -148,51 +254,59 @@ def _enter_all(old, v):
 
 
 @njit_no_refcount
-def post_cells(c, v, sides, counts, entered, slot, grid, reach):
-    """Post a subscription in all cells of a grid that its ball overlaps; False if table or pool is full."""
-    x, y, side = c.x[slot], c.y[slot], sides[grid]
-    limit = limit_of(c.threshold[slot])
-    first, last = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
+def post_cells(c, earth, places, v, sides, counts, entered, slot, grid, reach):
+    """Post a subscription in all cells of a grid that its ball overlaps; False if table or pool is full.
+
+    places : (x, y), each float64[slots], in the unit square;  reach : radius, in the plane with its slack
+    """
+    x, y, side = places[0][slot], places[1][slot], sides[grid]
+    limit = limit_of(c.threshold[slot], earth.on_sphere)
+    if earth.on_sphere:
+        half_width, half_height = half_sides(earth, y, reach)
+        first, last, other_first, other_last = columns_of(earth, x, half_width, side)
+        for row in range(_column_of(y - half_height, side), _column_of(y + half_height, side) + 1):
+            for column in range(first, last + 1):
+                if not _post(c, v, counts, entered, slot, grid, side, row * side + column, limit):
+                    return False
+            for column in range(other_first, other_last + 1):
+                if not _post(c, v, counts, entered, slot, grid, side, row * side + column, limit):
+                    return False
+        return True
     for row in range(_column_of(y - reach, side), _column_of(y + reach, side) + 1):
         for column in range(_column_of(x - reach, side), _column_of(x + reach, side) + 1):
-            if not overlaps(x, y, reach, column, row, side):
-                continue
-            for at in range(first, last):
-                key = key_of(side, row * side + column, c.terms[at])
-                place = find_list(v.key, key, home_of_key(key, v.key.shape[0]))
-                if place < 0:
-                    if is_crowded(v, entered):
-                        return False
-                    place = _enter(v, key)
-                    entered[0] += 1
-                if not push(v, place, slot, np.float32(x), np.float32(y), limit):
+            if overlaps(x, y, reach, column, row, side):
+                if not _post(c, v, counts, entered, slot, grid, side, row * side + column, limit):
                     return False
-                counts[c.terms[at], grid] += 1
     return True
 
 
 @njit_no_refcount
-def unpost_cells(c, v, sides, counts, slot, grid, reach):
+def unpost_cells(c, earth, places, v, sides, counts, slot, grid, reach):
     """Remove a subscription from all cells it was posted in with this reach; some it may have left before."""
-    x, y, side = c.x[slot], c.y[slot], sides[grid]
-    first, last = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
+    x, y, side = places[0][slot], places[1][slot], sides[grid]
+    if earth.on_sphere:
+        half_width, half_height = half_sides(earth, y, reach)
+        first, last, other_first, other_last = columns_of(earth, x, half_width, side)
+        for row in range(_column_of(y - half_height, side), _column_of(y + half_height, side) + 1):
+            for column in range(first, last + 1):
+                _unpost(c, v, counts, slot, grid, side, row * side + column)
+            for column in range(other_first, other_last + 1):
+                _unpost(c, v, counts, slot, grid, side, row * side + column)
+        return
     for row in range(_column_of(y - reach, side), _column_of(y + reach, side) + 1):
         for column in range(_column_of(x - reach, side), _column_of(x + reach, side) + 1):
-            if not overlaps(x, y, reach, column, row, side):
-                continue
-            for at in range(first, last):
-                key = key_of(side, row * side + column, c.terms[at])
-                place = find_list(v.key, key, home_of_key(key, v.key.shape[0]))
-                if place < 0:
-                    continue
-                for p in range(v.start[place], v.start[place] + v.count[place]):
-                    if v.slot[p] == slot:
-                        drop(v, place, p)
-                        counts[c.terms[at], grid] -= 1
-                        break
+            if overlaps(x, y, reach, column, row, side):
+                _unpost(c, v, counts, slot, grid, side, row * side + column)
 
 
 @njit(cache=True, nogil=True)
-def has_left(x, y, threshold, inside_x, inside_y, side):
+def has_left(earth, x, y, threshold, inside_x, inside_y, side):
     """Whether the ball around (x, y) no longer overlaps the cell of the second point."""
-    return not overlaps(x, y, SLACK - threshold, _column_of(inside_x, side), _column_of(inside_y, side), side)
+    column, row = _column_of(inside_x, side), _column_of(inside_y, side)
+    if not earth.on_sphere:
+        return not overlaps(x, y, SLACK - threshold, column, row, side)
+    half_width, half_height = half_sides(earth, y, -threshold)
+    if not _column_of(y - half_height, side) <= row <= _column_of(y + half_height, side):
+        return True
+    first, last, other_first, other_last = columns_of(earth, x, half_width, side)
+    return not (first <= column <= last or other_first <= column <= other_last)

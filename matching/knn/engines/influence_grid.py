@@ -10,20 +10,21 @@ cell. A ball that fits a finer grid moves there at the end of the batch; one of 
 possible, and is no longer indexed.
 """
 
-import math
-
 import numpy as np
 from numba import njit
 
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.filters import message_passes
-from matching.knn.engines.balls import NOWHERE, SLACK, drop, limit_of
+from matching.geo.sphere import chord_squared, distance, point_of
+from matching.knn.engines.balls import NOWHERE, SLACK, drop, is_on_sphere, limit_of, posting_words
 from matching.knn.engines.cells import (
     CellLists,
+    Earth,
     cell_of,
     find_list,
     grid_for,
+    half_sides,
     has_left,
     home_of_key,
     key_of,
@@ -42,8 +43,8 @@ _NEW, _BY_TERM = -2, -1
 #: Messages looked up together, so that memory latencies overlap: one at a time takes twice as long.
 _ROWS = 16
 _FEWEST_FOUND = 1 << 12
-#: Words of a row of columns: of a posting, of the header of a list.
-_POSTING_WORDS, _HEADER_WORDS = 4, 3
+#: Words of the header of a list.
+_HEADER_WORDS = 3
 #: Subscriptions prefetched ahead of their use.
 _AHEAD = 8
 
@@ -56,15 +57,17 @@ class InfluenceGrid(CumulativeEngine):
     """
 
     name = "influence_grid"
+    serves_sphere = True
     sides = (16, 256, 4096)
     widest = 2.0
 
     def __init__(self, space: Space):
         super().__init__(space)
-        self.terms = TermLists(together=True)
-        self.cells = CellLists(np.array(self.sides, np.int64))
+        self.terms = TermLists(True, space.on_sphere)
+        self.cells = CellLists(np.array(self.sides, np.int64), space.on_sphere)
+        self._earth = Earth.of(space)
         self._grid = np.zeros(0, np.int8)  # by slot: its grid
-        self._reach = np.zeros(0)  # by slot: radius when it was posted there, slack included
+        self._reach = np.zeros(0)  # by slot: radius when it was posted there, in the plane with its slack
 
     def _post(self, slots):
         c, capacity = self.subscriptions.columns, self.subscriptions.capacity
@@ -77,8 +80,9 @@ class InfluenceGrid(CumulativeEngine):
     def _unpost(self, slots):
         c = self.subscriptions.columns
         _take_out(
-            c, self.terms.view, self.cells.view, self.cells.sides, self.cells.counts, self._grid, self._reach, slots
-        )
+            c, self._earth, self.subscriptions.unit_square, self.terms.view, self.cells.view, self.cells.sides,
+            self.cells.counts, self._grid, self._reach, slots,
+        )  # fmt: skip
 
     def _settle(self):
         self._place(self.best.touched)
@@ -88,7 +92,8 @@ class InfluenceGrid(CumulativeEngine):
         c, cells, done = self.subscriptions.columns, self.cells, 0
         while True:
             done, full = _place(
-                c, self.terms.view, cells.view, cells.sides, cells.counts, cells.entered, self.widest,
+                c, self._earth, self.subscriptions.unit_square, self.terms.view, cells.view, cells.sides, cells.counts,
+                cells.entered, self.widest,
                 self._grid, self._reach, slots, done,
             )  # fmt: skip
             if done == slots.shape[0]:
@@ -102,8 +107,8 @@ class InfluenceGrid(CumulativeEngine):
     def _scan(self, batch, first_row):
         cells = self.cells
         return _scan(
-            self.subscriptions.columns, self.best.view, self.filters, self.terms.view, cells.view, cells.sides,
-            cells.counts,
+            self.subscriptions.columns, self._earth, self.subscriptions.unit_square, self.best.view, self.filters,
+            self.terms.view, cells.view, cells.sides, cells.counts,
             batch, first_row, self.counters,
         )  # fmt: skip
 
@@ -122,34 +127,37 @@ class SingleGrid(InfluenceGrid):
 
 
 @njit_no_refcount
-def _take_out_one(c, lists, cells, sides, counts, grid, reach, slot):
+def _take_out_one(c, earth, places, lists, cells, sides, counts, grid, reach, slot):
     if grid[slot] == _BY_TERM:
         unpost_terms(c, lists, slot)
     elif 0 <= grid[slot] < sides.shape[0]:
-        unpost_cells(c, cells, sides, counts, slot, grid[slot], reach[slot])
+        unpost_cells(c, earth, places, cells, sides, counts, slot, grid[slot], reach[slot])
     grid[slot] = _NEW
 
 
 @njit_no_refcount
-def _take_out(c, lists, cells, sides, counts, grid, reach, slots):
+def _take_out(c, earth, places, lists, cells, sides, counts, grid, reach, slots):
     for slot in slots:
-        _take_out_one(c, lists, cells, sides, counts, grid, reach, slot)
+        _take_out_one(c, earth, places, lists, cells, sides, counts, grid, reach, slot)
 
 
 @njit_no_refcount
-def _place(c, lists, cells, sides, counts, entered, widest, grid, reach, slots, first):
+def _place(c, earth, places, lists, cells, sides, counts, entered, widest, grid, reach, slots, first):
     """Move slots from `first` on; returns how many are done, and the grid that was full for the next."""
     for i in range(first, slots.shape[0]):
         slot = slots[i]
         radius = -c.threshold[slot]
-        wanted = grid_for(sides, radius, widest)
+        wide = radius
+        if earth.on_sphere and 0.0 < radius < np.inf:
+            wide = max(half_sides(earth, places[1][slot], radius))
+        wanted = grid_for(sides, wide, widest)
         # no message is strictly nearer than distance 0
         if radius <= 0.0:
             wanted = sides.shape[0]
         # only to a finer grid: a ball never grows
         if wanted <= grid[slot]:
             continue
-        _take_out_one(c, lists, cells, sides, counts, grid, reach, slot)
+        _take_out_one(c, earth, places, lists, cells, sides, counts, grid, reach, slot)
         if wanted == sides.shape[0]:
             grid[slot] = wanted
         elif wanted == _BY_TERM:
@@ -158,16 +166,16 @@ def _place(c, lists, cells, sides, counts, entered, widest, grid, reach, slots, 
                 return i, _BY_TERM
             grid[slot] = wanted
         else:
-            grid[slot], reach[slot] = wanted, radius + SLACK
-            if not post_cells(c, cells, sides, counts, entered, slot, wanted, reach[slot]):
+            grid[slot], reach[slot] = wanted, radius if earth.on_sphere else radius + SLACK
+            if not post_cells(c, earth, places, cells, sides, counts, entered, slot, wanted, reach[slot]):
                 # undo the postings; the caller extends the pool and starts again
-                _take_out_one(c, lists, cells, sides, counts, grid, reach, slot)
+                _take_out_one(c, earth, places, lists, cells, sides, counts, grid, reach, slot)
                 return i, wanted
     return slots.shape[0], NOWHERE
 
 
 @njit(cache=True, nogil=True)
-def _scan(c, best, filters, lists, cells, sides, counts, batch, first_row, counters):
+def _scan(c, earth, places, best, filters, lists, cells, sides, counts, batch, first_row, counters):
     """Match rows from `first_row` on; returns the row that overflowed the results, or the number of rows."""
     rows, most = batch.seq.shape[0], 0
     for r in range(first_row, rows):
@@ -185,6 +193,8 @@ def _scan(c, best, filters, lists, cells, sides, counts, batch, first_row, count
         last = _gather(lists, cells, batch, r, last, lookups, there, row_scanned, found, row_end)
         done = _offer_all(
             c,
+            earth,
+            places,
             best,
             filters,
             lists,
@@ -209,6 +219,7 @@ def _scan(c, best, filters, lists, cells, sides, counts, batch, first_row, count
 @njit_no_refcount
 def _look_up(lists, cells, sides, counts, batch, first, last, lookups):
     """Write the lists of the rows to `lookups`, as (row, ordinal of the term, grid or -1, list); returns how many."""
+    words = posting_words(is_on_sphere(cells))
     keys, places, count = cells.key, cells.key.shape[0], 0
     for r in range(first, last):
         for i in range(batch.term_offsets[r], batch.term_offsets[r + 1]):
@@ -235,11 +246,11 @@ def _look_up(lists, cells, sides, counts, batch, first, last, lookups):
             at = find_list(keys, at, home_of_key(at, places))
             if at < 0 or cells.count[at] == 0:
                 continue
-            prefetch(cells.slot, cells.start[at] * _POSTING_WORDS)
+            prefetch(cells.slot, cells.start[at] * words)
         elif lists.count[at] == 0:
             continue
         else:
-            prefetch(lists.slot, lists.start[at] * _POSTING_WORDS)
+            prefetch(lists.slot, lists.start[at] * words)
         # element by element: a slice would be copied first, since both may overlap
         lookups[there, 0], lookups[there, 1] = lookups[a, 0], lookups[a, 1]
         lookups[there, 2], lookups[there, 3] = lookups[a, 2], at
@@ -269,6 +280,10 @@ def _gather(lists, cells, batch, first, last, lookups, there, scanned, found, ro
     for r in range(first, last):
         if hits + scanned[r - first] > found.shape[0]:
             return r
+        if batch.vector.shape[0]:
+            hits, a = _gather_on_sphere(lists, cells, batch, r, lookups, a, there, found, hits)
+            row_end[r - first] = hits
+            continue
         x, y = np.float32(batch.x[r]), np.float32(batch.y[r])
         while a < there and lookups[a, 0] == r:
             at = lookups[a, 3]
@@ -290,8 +305,46 @@ def _gather(lists, cells, batch, first, last, lookups, there, scanned, found, ro
 
 
 @njit_no_refcount
+def _gather_on_sphere(lists, cells, batch, r, lookups, a, there, found, hits):
+    """The part of `_gather` of one row; returns how many are found, and the next of `lookups`."""
+    x, y, z = np.float32(batch.vector[r, 0]), np.float32(batch.vector[r, 1]), np.float32(batch.vector[r, 2])
+    while a < there and lookups[a, 0] == r:
+        at = lookups[a, 3]
+        if lookups[a, 2] >= 0:
+            for place in range(cells.start[at], cells.start[at] + cells.count[at]):
+                dx, dy, dz = cells.x[place] - x, cells.y[place] - y, cells.z[place] - z
+                if dx * dx + dy * dy + dz * dz <= cells.limit[place]:
+                    found[hits, 0], found[hits, 1], found[hits, 2] = cells.slot[place], place, a
+                    hits += 1
+        else:
+            for place in range(lists.start[at], lists.start[at] + lists.count[at]):
+                dx, dy, dz = lists.x[place] - x, lists.y[place] - y, lists.z[place] - z
+                if dx * dx + dy * dy + dz * dz <= lists.limit[place]:
+                    found[hits, 0], found[hits, 1], found[hits, 2] = lists.slot[place], place, a
+                    hits += 1
+        a += 1
+    return hits, a
+
+
+@njit_no_refcount
 def _offer_all(
-    c, best, filters, lists, cells, sides, counts, batch, first, last, lookups, found, row_end, scanned, counters
+    c,
+    earth,
+    places,
+    best,
+    filters,
+    lists,
+    cells,
+    sides,
+    counts,
+    batch,
+    first,
+    last,
+    lookups,
+    found,
+    row_end,
+    scanned,
+    counters,
 ):
     """Offer messages to the subscriptions found, row by row; returns the row that overflowed the results, or `last`."""
     terms, term_start, threshold = c.terms, c.term_start, c.threshold
@@ -299,7 +352,7 @@ def _offer_all(
     for ahead in range(min(3 * _AHEAD, total)):
         prefetch(c.x, found[ahead, 0] * ROW_WORDS)
     for r in range(first, last):
-        x, y, seq = batch.x[r], batch.y[r], batch.seq[r]
+        seq, (x, y, z) = batch.seq[r], point_of(batch, r)
         begin = batch.term_offsets[r]
         verified = matched = 0
         while h < row_end[r - first]:
@@ -318,8 +371,7 @@ def _offer_all(
             # a pair is found in the lists of all common terms
             if is_first_common(terms, term_start[slot], batch.terms, begin, lookups[a, 1]):
                 verified += 1
-                dx, dy = c.x[slot] - x, c.y[slot] - y
-                key = -math.sqrt(dx * dx + dy * dy)
+                key = -distance(chord_squared(c.x[slot], c.y[slot], c.z[slot], x, y, z), earth.on_sphere)
                 # strictly nearer: of equal distances the older stays
                 if key > threshold[slot] and not (
                     filters.start.shape[0] and not message_passes(filters, slot, batch, r)
@@ -331,13 +383,16 @@ def _offer_all(
             if threshold[slot] == -np.inf:
                 continue
             at, grid = lookups[a, 3], lookups[a, 2]
-            limit = limit_of(threshold[slot])
+            limit = limit_of(threshold[slot], earth.on_sphere)
             if grid < 0:
                 lists.limit[place] = min(limit, lists.limit[place])
             # another posting may have moved to this place when an earlier one was dropped
             elif cells.slot[place] == slot and place < cells.start[at] + cells.count[at] and limit < cells.limit[place]:
                 cells.limit[place] = limit
-                if has_left(c.x[slot], c.y[slot], threshold[slot], x, y, sides[grid]):
+                left = has_left(
+                    earth, places[0][slot], places[1][slot], threshold[slot], batch.x[r], batch.y[r], sides[grid]
+                )
+                if left:
                     counts[batch.terms[begin + lookups[a, 1]], grid] -= 1
                     drop(cells, at, place)
         # after the row, so that a row that starts again is counted once

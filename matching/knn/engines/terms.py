@@ -8,7 +8,7 @@ list of hundreds of thousands without a search. Read on in
 import numpy as np
 from numba import njit
 
-from matching.knn.engines.balls import NOWHERE, BallLists, drop, limit_of, push
+from matching.knn.engines.balls import NOWHERE, BallLists, drop, is_on_sphere, limit_of, push
 from matching.model import Int32
 from matching.njit import njit_no_refcount
 from matching.storage.point_subscriptions import Subscriptions
@@ -17,8 +17,8 @@ from matching.storage.point_subscriptions import Subscriptions
 class TermLists(BallLists):
     """Lists by term."""
 
-    def __init__(self, together: bool = False):
-        super().__init__(together)
+    def __init__(self, together: bool = False, on_sphere: bool = False):
+        super().__init__(together, on_sphere)
 
     def ensure_terms(self, c: Subscriptions, slots: Int32) -> None:
         """Have a list for every term of new slots, and no posting of theirs yet. O(their terms), amortised."""
@@ -52,7 +52,8 @@ def post_terms(c, v, slot):
             continue
         term = c.terms[at]
         before = v.start[term]
-        if not push(v, term, slot, np.float32(c.x[slot]), np.float32(c.y[slot]), limit_of(c.threshold[slot])):
+        x, y, z = np.float32(c.x[slot]), np.float32(c.y[slot]), np.float32(c.z[slot])
+        if not push(v, term, slot, x, y, z, limit_of(c.threshold[slot], is_on_sphere(v))):
             return False
         if v.start[term] != before:
             _tell(c, v, term)

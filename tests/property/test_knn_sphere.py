@@ -1,0 +1,169 @@
+"""Nearest messages on the sphere: influence balls at poles and across the antimeridian, against oracle and vectors."""
+
+import numpy as np
+import pytest
+
+from matching.geo.sphere import unit_vectors
+from matching.knn.engines import cells
+from matching.knn.engines.balls import BallLists
+from matching.knn.engines.influence_grid import InfluenceGrid, SingleGrid
+from matching.model import KNN
+from matching.naive_shapes import EARTH_RADIUS_M
+from matching.space import Space
+from tests.property.test_knn_engines import ManyGrids, OneGrid, WideBalls, messages, recipe_of, subscriptions, take
+from tests.support.covering import tiered
+from tests.support.lasting import differences
+from tests.support.worlds import SPHERE, Recipe, make_world
+
+#: The first of an engine compiles it.
+pytestmark = pytest.mark.timeout(300)
+
+ENGINES = (InfluenceGrid, SingleGrid, OneGrid, ManyGrids, WideBalls)
+named = pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+
+
+def on_sphere(seed: int) -> Recipe:
+    """The recipes of the plane, on the sphere."""
+    return Recipe(**(recipe_of(seed).__dict__ | {"sphere": True}))
+
+
+def around(vector: np.ndarray, radius_m: np.ndarray, bearing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Longitude and latitude of places at these distances and bearings from a place."""
+    axis = np.eye(3)[np.argmin(np.abs(vector))]
+    east = np.cross(axis, vector)
+    east /= np.linalg.norm(east)
+    north, angle = np.cross(vector, east), radius_m / EARTH_RADIUS_M
+    ahead = np.cos(bearing)[:, None] * north + np.sin(bearing)[:, None] * east
+    x, y, z = (np.cos(angle)[:, None] * vector + np.sin(angle)[:, None] * ahead).T
+    return np.degrees(np.arctan2(y, x)), np.degrees(np.arctan2(z, np.hypot(x, y)))
+
+
+def assert_covered(engine: InfluenceGrid) -> None:
+    """Every place in a ball lies in a cell where the subscription is posted, with a limit that lets it through."""
+    c, v, sides = engine.subscriptions.columns, engine.cells.view, engine.sides
+    rng, posted = np.random.default_rng(len(engine)), {}
+    for at in np.flatnonzero(v.count > 0):
+        places = np.arange(v.start[at], v.start[at] + v.count[at])
+        posted[int(v.key[at])] = dict(zip(v.slot[places].tolist(), v.limit[places].tolist(), strict=True))
+    assert all(
+        len(slots) == v.count[at] for at, slots in zip(np.flatnonzero(v.count > 0), posted.values(), strict=True)
+    )
+    for slot in engine.subscriptions.live_slots().tolist():
+        grid, radius = int(engine._grid[slot]), -c.threshold[slot]
+        if not 0 <= grid < len(sides) or radius <= 0:
+            continue
+        vector = np.array([c.x[slot], c.y[slot], c.z[slot]])
+        share = np.concatenate([np.full(8, 1.0 - 1e-9), rng.random(8)])
+        lon, lat = around(vector, radius * share, rng.uniform(0, 2 * np.pi, 16))
+        x, y = SPHERE.project(lon, lat)
+        chords = np.sum((unit_vectors(lon, lat) - vector) ** 2, axis=1)
+        for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+            for one in range(16):
+                key = cells.key_of(sides[grid], cells.cell_of(x[one], y[one], sides[grid]), c.terms[at])
+                assert posted[key][slot] >= chords[one]
+
+
+@named
+@pytest.mark.parametrize(
+    "seed",
+    [*tiered(range(0, 200, 10), one_in=5), *(pytest.param(n, marks=pytest.mark.long) for n in range(200) if n % 10)],
+)
+def test_knn_on_the_sphere_over_random_worlds_equals_oracle(engine, seed, monkeypatch):
+    if seed % 2:
+        monkeypatch.setattr(BallLists, "fewest", 1)  # pools are packed again and again
+    assert not differences(make_world(on_sphere(seed), seed), "knn", engine, inspect=assert_covered), f"seed {seed}"
+
+
+@named
+def test_knn_on_the_sphere_saved_and_restored_over_a_long_stream_equals_oracle(engine):
+    recipe = Recipe(kinds=(KNN,), messages=900, batch=30, subscriptions=60, terms=8, churn=1.0, sphere=True)
+    assert not differences(make_world(recipe, 1), "knn", engine, count=2, saved=True)
+
+
+@pytest.mark.parametrize("world", [(-180.0, -90.0, 180.0, 90.0), (170.0, 60.0, 180.0, 90.0), (5.0, 45.0, 5.4, 45.3)])
+def test_knn_on_the_sphere_equals_vectors_of_more_digits(world):
+    """The k nearest of thousands, by chords of 64 bits of mantissa; those nearer to each other than 1e-7 m may swap."""
+    space, rng, k = Space(*world, distance="sphere"), np.random.default_rng(7), 4
+    lon, lat = rng.uniform(world[0], world[2], 3_000), rng.uniform(world[1], world[3], 3_000)
+    points = np.stack(space.project(lon, lat), axis=1)
+    vectors = space.vectors(lon, lat)
+    engine = InfluenceGrid(space)
+    table = subscriptions(points[:500], k)
+    engine.insert(type(table)(**(table._asdict() | {"vector": vectors[:500]})))
+    for first in range(500, 3_000, 500):
+        some = np.arange(first, first + 500)
+        batch = messages(points[some], first)
+        take(engine, type(batch)(**(batch._asdict() | {"vector": vectors[some]})))
+    rows = engine.best.rows(engine.find(np.arange(500)))
+    exact = vectors.astype(np.longdouble)
+    compared = 0
+    for one in range(500):
+        chords = np.sqrt(np.sum((exact[500:] - exact[one]) ** 2, axis=1))
+        metres = 2 * np.longdouble(EARTH_RADIUS_M) * np.arcsin(chords / 2)
+        nearest = np.sort(metres)[: k + 1]
+        got = -rows.key[rows.offsets[one] : rows.offsets[one + 1]]
+        assert got.shape[0] == k and np.all(np.abs(got - nearest[:k]) < 1e-7)
+        if np.diff(nearest).min() > 1e-7:
+            assert (
+                rows.seq[rows.offsets[one] : rows.offsets[one + 1]].tolist() == (500 + np.argsort(metres)[:k]).tolist()
+            )
+            compared += 1
+    assert compared > 400
+
+
+def test_knn_on_the_sphere_finds_the_neighbour_across_the_antimeridian_and_the_pole():
+    lon, lat = np.array([179.999, -179.999, 0.0, 180.0]), np.array([10.0, 10.0, 89.999, 89.999])
+    points, vectors = np.stack(SPHERE.project(lon, lat), axis=1), SPHERE.vectors(lon, lat)
+    engine = InfluenceGrid(SPHERE)
+    table = subscriptions(points[[0, 2]], 1)
+    engine.insert(type(table)(**(table._asdict() | {"vector": vectors[[0, 2]]})))
+    batch = messages(points[[1, 3, 1]])
+    take(engine, type(batch)(**(batch._asdict() | {"vector": vectors[[1, 3, 1]]})))
+    rows = engine.best.rows(engine.find(np.arange(2)))
+    assert rows.seq.tolist() == [0, 1] and np.all(-rows.key < 250)
+
+
+# ------------------------------------------------------------------------------------------- broken ones
+
+
+def _without_pole(earth, y, radius_m):
+    height = np.degrees(radius_m / EARTH_RADIUS_M) * earth.scale
+    return height, height
+
+
+def _without_other_side(earth, x, half_width, side):
+    first, last, _, _ = cells.columns_of.py_func(earth, x, half_width, side)
+    return first, last, 0, -1
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"), [("half_sides", _without_pole), ("columns_of", _without_other_side)], ids=["pole", "side"]
+)
+def test_knn_on_the_sphere_with_a_broken_box_is_found(name, broken):
+    """In plain Python, without kernels: boxes as in the plane, or nothing across the antimeridian."""
+    lon, lat = np.random.default_rng(8).uniform(-180, 180, 400), np.random.default_rng(9).uniform(-90, 90, 400)
+    radius_m = 10 ** np.random.default_rng(10).uniform(3, 7, 400)
+    earth, side, missed = cells.Earth.of(SPHERE), 64, {"right": 0, "broken": 0}
+    functions = {"half_sides": cells.half_sides.py_func, "columns_of": cells.columns_of.py_func}
+    for which, used in (("right", functions), ("broken", functions | {name: broken})):
+        for one in range(400):
+            x, y = SPHERE.project(lon[one], lat[one])
+            width, _ = used["half_sides"](earth, y, radius_m[one])
+            first, last, other_first, other_last = used["columns_of"](earth, x, width, side)
+            vector = unit_vectors(lon[one : one + 1], lat[one : one + 1])[0]
+            there_lon, there_lat = around(vector, np.full(8, radius_m[one] * 0.999), np.arange(8) * np.pi / 4)
+            columns = np.floor(SPHERE.project(there_lon, there_lat)[0] * side)
+            inside = ((first <= columns) & (columns <= last)) | ((other_first <= columns) & (columns <= other_last))
+            missed[which] += int((~inside & (columns < side)).sum())
+    assert missed["right"] == 0 and missed["broken"] > 20
+
+
+def test_knn_of_the_plane_is_no_knn_of_the_sphere():
+    """The same world with planar distances has other answers, so these tests would see them."""
+    world = make_world(on_sphere(3), 3)
+    flat = make_world(on_sphere(3), 3)
+    flat.batches[:] = [
+        (boundary, type(m)(**(m._asdict() | {"vector": m.vector[:0]})), changes)
+        for boundary, m, changes in flat.batches
+    ]
+    assert world.expected() != flat.expected()
