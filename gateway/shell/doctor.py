@@ -203,7 +203,7 @@ def _kernel_cache() -> Iterator[Finding]:
         compiled = sum(1 for _ in folder.rglob("*.nbc"))
         yield Finding("kernel cache", "ok", f"{compiled} compiled kernels in {folder}")
     else:
-        found = f"none: every process compiles them anew ({why})"
+        found = f"none that lasts: every command compiles them anew ({why})"
         yield Finding("kernel cache", "warn", found, "set SKYRAY_KERNEL_CACHE to a folder that only you can write to")
 
 
