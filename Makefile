@@ -35,7 +35,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; install python3.11 with its venv module, or say make PYTHON=/path/to/python" >&2; exit 1; }
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@echo "Setting up $(VENV) (about 2 GB, once)"
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,bench,dev]'
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
 	@touch $@
 
 # Kernels are compiled into a cache that knows them by their sources: what has not changed is not compiled again.

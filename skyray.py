@@ -58,9 +58,12 @@ def etl(*inputs: str | os.PathLike[str], out: str | os.PathLike[str], **options:
     Raises
     ------
     ConfigError, InputError
-        For an unknown or invalid option, and for input that cannot be read.
+        For an unknown or invalid option, for input that cannot be read, and where Spark is not installed.
     """
     from gateway.shell.suggesting import refuse_unknown
+    from matching.extras import require
+
+    require("spark", "the ETL")
     from spark_etl.job import EtlOptions, run_etl
 
     refuse_unknown("skyray.etl", options, EtlOptions.__dataclass_fields__)

@@ -21,6 +21,7 @@ from benchmarks.lasting import bench_of
 from benchmarks.peers import PEERS, with_peers
 from benchmarks.workload import BooleanRecipe
 from matching.errors import ConfigError
+from matching.extras import require
 from matching.warmup import warm_engine
 
 #: What is kept of a run of each benchmark.
@@ -61,6 +62,7 @@ def bench(
             raise ConfigError("figures ask the window index of a run: leave --window-index out")
         if importlib.util.find_spec(f"benchmarks.figures.{kind}") is None:
             raise ConfigError(f"{kind} has no figures: leave --figure out")
+        require("bench", "--figure")
         page = importlib.import_module(f"benchmarks.figures.{kind}").PAGE  # drawing takes a second to import
         given = {"window": window, "messages": messages, "engines": chosen, "messages_from": messages_from}
         folder = Path(out) if out else RESULTS / "figures"

@@ -6,19 +6,21 @@ or not: an edit to any of them begins a new folder, an edit elsewhere compiles n
 (an installed wheel) share the compiled kernels.
 
 What Numba reads back is code. So it is read only from a folder that no other user can write to or replace
-(`own_folder`), checked at every read and write; without such a folder kernels are compiled in memory.
+(`own_folder`), checked at every read and write. Where there is none, a process makes one under a new name for itself
+and those that it starts; where even that cannot be, kernels are compiled in memory.
 
 Numba calls `KernelLocator`, which `matching/__init__.py` registers, and its own locators for other functions.
 """
 
+import atexit
 import hashlib
 import os
 import re
+import shutil
 import stat
 import tempfile
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Self
@@ -29,6 +31,7 @@ from numba.core.caching import Cache, IndexDataCacheFile, _CacheLocator
 ROOT = Path(__file__).resolve().parents[1]
 #: Sources before the second form of the folder cannot pass over types that have moved, and keep to the first.
 _FOLDER = "skyray-kernels-2"
+_REMEDY = "set SKYRAY_KERNEL_CACHE to one that is"
 #: Packages with kernels; their imports of each other make the digest.
 PACKAGES = ("matching", "baselines", "distribution")
 _IMPORT = re.compile(
@@ -113,38 +116,55 @@ Cache.save_overload = _if_trusted(Cache.save_overload)
 
 
 def folder() -> Path | None:
-    """The folder of all compiled kernels, as `choose` finds it; None, with a warning, if there is none."""
-    found, why = choose()
-    if found is None:
-        _warn(why)
-    return found
+    """The folder of all compiled kernels: as `choose` finds it, else a new one for this process and those it starts.
 
-
-def choose() -> tuple[Path | None, str]:
-    """A folder for compiled kernels that only this user can write to, made if it is not there; None, and why, if none.
-
-    Below `SKYRAY_KERNEL_CACHE` if that is set; else where caches of this user are, or, if that cannot be, one in the
-    temporary folder that bears the user's number.
+    None, with a warning, if neither can be.
     """
-    given = os.environ.get("SKYRAY_KERNEL_CACHE")
-    if given is not None:
-        return _first(Path(given).absolute() / _FOLDER)
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    places = [caches / _FOLDER]
-    with suppress(FileNotFoundError):  # there is no temporary folder that can be written to
-        places.append(Path(tempfile.gettempdir()) / f"{_FOLDER}-{os.geteuid()}")
-    return _first(*places)
+    found, why = choose()
+    return found or _passing_folder(why)
 
 
 @cache
-def _first(*places: Path) -> tuple[Path | None, str]:
-    refused = []
-    for place in places:
-        try:
-            return own_folder(place), ""
-        except (OSError, RuntimeError) as error:  # RuntimeError: links that lead round in a circle
-            refused.append(_reason(place, error))
-    return None, "; ".join(refused)
+def choose() -> tuple[Path | None, str]:
+    """A folder for compiled kernels that only this user can write to, made if it is not there; None, and why, if none.
+
+    Below `SKYRAY_KERNEL_CACHE` if that is set, else where caches of this user are.
+    """
+    given = os.environ.get("SKYRAY_KERNEL_CACHE")
+    if given is not None:
+        place = Path(given).absolute() / _FOLDER
+    else:
+        place = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / _FOLDER
+    try:
+        return own_folder(place), ""
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead round in a circle
+        return None, _reason(place, error)
+
+
+@cache
+def _passing_folder(why: str) -> Path | None:
+    """A new folder under a name that nobody can foresee, for this process and those it starts, removed at its end."""
+    owner = os.getpid()
+
+    def remove(made: Path) -> None:
+        if os.getpid() == owner:  # a forked process has this function too
+            shutil.rmtree(made, ignore_errors=True)
+
+    try:
+        made = Path(tempfile.mkdtemp(prefix="skyray-kernels-"))
+        atexit.register(remove, made)
+        found = own_folder(made / _FOLDER)
+    except OSError as error:  # no temporary folder, or one in which others could replace ours
+        _warn(f"{why}; {error}")
+        return None
+    os.environ["SKYRAY_KERNEL_CACHE"] = str(made)
+    warnings.warn(
+        f"compiled kernels are lost when this process ends, for no folder to keep them in is this user's alone "
+        f"({why}); {_REMEDY}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return found
 
 
 def own_folder(place: Path) -> Path:
@@ -187,8 +207,8 @@ def _reason(place: Path, error: Exception) -> str:
 def _warn(why: str) -> None:
     """Warn once that no kernel is cached."""
     warnings.warn(
-        f"kernels are compiled anew by every process, for no folder to keep them in is this user's alone ({why}); set "
-        "SKYRAY_KERNEL_CACHE to one that is",
+        f"kernels are compiled anew by every process, for no folder to keep them in is this user's alone ({why}); "
+        f"{_REMEDY}",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from matching.errors import CheckpointError, ConfigError, InputError
+from matching.extras import require_ray
 from spouts.parquet import read_manifest
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
 from topology.core.api.plan import Plan
@@ -76,6 +77,7 @@ def run(
             raise InputError("missing_file", f"{path} does not exist: name a file of subscriptions")
     if config.executor == "local":
         return _run(config, on_progress, stop, resume)
+    require_ray()
     with outliving_ray():
         from topology.core.executors.connection import connected  # it takes a second: only for those who use it
 

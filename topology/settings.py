@@ -25,6 +25,7 @@ from pydantic_settings import (
 )
 
 from matching.errors import ConfigError
+from matching.extras import require_ray
 from matching.half_life import HALF_LIFE_S, LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, SMOOTHING
 from matching.space import EARTH, Space
 from matching.window import Window
@@ -345,11 +346,14 @@ def live_config(options: Mapping[str, Any], vocabulary: Path, out: Path, **more:
     Raises
     ------
     ConfigError
-        As `load_config`.
+        As `load_config`, and where Ray is chosen and not installed.
     """
     given = {name: value for name, value in options.items() if value is not None}
     fixed = {"messages": vocabulary, "subscriptions": (out / "subscriptions.jsonl",), "out": out}
-    return _build({**given, **fixed, **more}, dict.fromkeys(given, "command line"), LiveConfig)
+    config = _build({**given, **fixed, **more}, dict.fromkeys(given, "command line"), LiveConfig)
+    if config.executor == "ray":
+        require_ray()
+    return config
 
 
 def collect(options: Mapping[str, Any], file: Path | None = None) -> tuple[dict[str, Any], dict[str, str]]:

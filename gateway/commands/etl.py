@@ -18,6 +18,7 @@ from msgspec.json import decode
 
 from gateway.shell.options import Command, Json, Late, example, of_signature
 from gateway.shell.terminal import Terminal, cell, shortened, table
+from matching.extras import require
 from matching.reasons import REASONS
 
 #: Options that are not called as their field is; that a field is a column's name goes without saying.
@@ -83,6 +84,7 @@ def etl(
 
 def run_etl_shown(terminal: Terminal, options: Mapping[str, Any]) -> dict[str, Any]:
     """Run the ETL with its stages shown; returns the manifest."""
+    require("spark", "the ETL")
     from spark_etl.job import EtlOptions, run_etl
 
     # An interrupt cuts its connection to Java, which it would log at length, by its own logger and the root's.

@@ -20,6 +20,7 @@ from distribution.placement.costs import SampleCosts
 from distribution.routers import PLACING, ROUTERS, placeable, router_named
 from gateway.shell.terminal import whole_file
 from matching.errors import ConfigError
+from matching.extras import require_ray
 from matching.half_life import HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -104,6 +105,8 @@ def load_test(
     """
     if not seconds > 0:
         raise ConfigError(f"{seconds} seconds is no message at all: raise it")
+    if executor != Executor.local:
+        require_ray()
     counts = {kind.name: kind.recipe.load for kind in kinds.run} | dict(subscriptions or {})
 
     def run(pace: Pace, compared: bool) -> tuple[RunReport, dict[str, Any] | None]:

@@ -16,6 +16,7 @@ import msgspec
 from gateway.runs.distance import EARTH_RADIUS_KM, distance_km, kilometres
 from gateway.shell.terminal import shown, writing_to
 from matching.errors import ConfigError
+from matching.extras import require
 
 #: Colours that colour-blind people can distinguish; and the symbols of points, each in all colours.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7b3294", "#8c510a")
@@ -61,10 +62,9 @@ def draw_results(payload: Mapping[str, Any], path: Path) -> list[str]:
     """
     if path.suffix.lower() not in FORMS:
         raise ConfigError(f"--map {path}: end the name in one of {', '.join(FORMS)}")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ConfigError("--map needs matplotlib: pip install 'skyray[map]'") from None
+    require("map", "--map")
+    from matplotlib.figure import Figure
+
     from gateway.runs.glyphs import Glyphs
 
     drawn = [one for one in payload["subscriptions"] if _points(one) or one.get("region")]

@@ -18,6 +18,7 @@ from gateway.shell.places import check_places, write_places
 from gateway.shell.progress import print_summary
 from gateway.shell.terminal import Terminal, shortened, table
 from matching.errors import ConfigError
+from matching.extras import require
 
 if TYPE_CHECKING:
     from gateway.runs.reader import Run
@@ -46,6 +47,8 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
     from topology.settings import RunConfig
 
     check_places(min_population)
+    require("spark", "the demo")
+    require("ray", "the demo")
     _check_machine(out)
     _clear(out)
     seconds: dict[str, float] = {}

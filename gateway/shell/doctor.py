@@ -15,9 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from packaging.requirements import Requirement
+
 from gateway.shell.packages import check_packages
 from matching import kernel_cache
 from matching.errors import PackagingError
+from matching.extras import EXTRAS, install_line, missing_modules
 
 GIB = 2**30
 NEWEST_PYTHON = (3, 14)
@@ -33,10 +36,10 @@ MIN_OPEN_FILES = 4096
 
 
 class Finding(NamedTuple):
-    """One thing looked at: `state`, what was found, and what to do (empty when fine)."""
+    """One thing looked at: `state`, what was found, and what to do (empty when fine). An absent extra is no fault."""
 
     name: str
-    state: Literal["ok", "warn", "fail"]
+    state: Literal["ok", "warn", "fail", "absent"]
     found: str
     remedy: str = ""
 
@@ -44,19 +47,21 @@ class Finding(NamedTuple):
 def examine(folder: Path = Path(".")) -> list[Finding]:
     """Look at everything; `folder` is where runs will be written. Takes about a second; makes the folder of compiled
     kernels, and changes nothing else."""
-    checks: tuple[Callable[[], Iterator[Finding]], ...] = (
-        _python,
-        _distribution,
-        _java,
-        _cores,
-        _memory,
-        _shared_memory,
-        lambda: _disk("disk for runs", folder),
-        lambda: _disk("disk for Ray's session", Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())),
-        _kernel_cache,
-        _open_files,
+    ray, spark = not missing_modules("ray"), not missing_modules("spark")
+    checks: tuple[tuple[bool, Callable[[], Iterator[Finding]]], ...] = (
+        (True, _python),
+        (True, _distribution),
+        (True, _extras),
+        (spark, _java),
+        (True, _cores),
+        (ray or spark, _memory),
+        (ray, _shared_memory),
+        (True, lambda: _disk("disk for runs", folder)),
+        (ray, lambda: _disk("disk for Ray's session", Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()))),
+        (True, _kernel_cache),
+        (ray, _open_files),
     )
-    return [finding for check in checks for finding in check()]
+    return [finding for needed, check in checks if needed for finding in check()]
 
 
 def _python() -> Iterator[Finding]:
@@ -70,39 +75,48 @@ def _python() -> Iterator[Finding]:
 
 
 def _distribution() -> Iterator[Finding]:
-    """Our own packages, and every pinned dependency at its pin."""
+    """Our own packages, and the versions of what they and the installed extras need."""
     try:
         check_packages()
     except PackagingError as error:
         yield Finding("packages", "fail", "shadowed", str(error))
     try:
-        requirements = importlib.metadata.requires("skyray") or []
+        requirements = [Requirement(line) for line in importlib.metadata.requires("skyray") or []]
     except importlib.metadata.PackageNotFoundError:
         yield Finding("dependencies", "warn", "skyray is not installed", "run `make setup`, or `pip install skyray`")
         return
+    there = [name for name in EXTRAS if not missing_modules(name)]
+    wanted = {
+        requirement.name: requirement.specifier
+        for requirement in requirements
+        if requirement.marker is None or any(requirement.marker.evaluate({"extra": name}) for name in there)
+    }
     missing, differing = [], []
-    for requirement in requirements:
-        pinned = re.match(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^;\s]+)\s*$", requirement)
-        if pinned is None:  # extras carry a marker after the pin
-            continue
+    for name, range_ in wanted.items():
         try:
-            version = importlib.metadata.version(pinned[1])
+            version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            missing.append(pinned[1])
+            missing.append(name)
             continue
-        if version != pinned[2]:
-            differing.append(f"{pinned[1]} {version} instead of {pinned[2]}")
+        if not range_.contains(version, prereleases=True):
+            differing.append(f"{name} {version} is not {range_}")
     if missing:
         yield Finding("dependencies", "fail", f"missing: {', '.join(missing)}", "run `pip install skyray` again")
     if differing:
-        yield Finding(
-            "dependencies",
-            "warn",
-            "; ".join(differing),
-            "run `pip install skyray` again",
-        )
+        remedy = "run `pip install skyray` again, with its extras"
+        yield Finding("dependencies", "warn", "; ".join(differing), remedy)
     if not missing and not differing:
-        yield Finding("dependencies", "ok", f"{len(requirements)} pins met")
+        yield Finding("dependencies", "ok", f"{len(wanted)}, in their ranges")
+
+
+def _extras() -> Iterator[Finding]:
+    """Which extras are installed; none has to be."""
+    for name, extra in EXTRAS.items():
+        if missing := missing_modules(name):
+            remedy = f"for {extra.purpose}: {install_line(name)}"
+            yield Finding(f"extra {name}", "absent", f"not installed: {', '.join(missing)}", remedy)
+        else:
+            yield Finding(f"extra {name}", "ok", f"for {extra.purpose}")
 
 
 def _java() -> Iterator[Finding]:
@@ -189,7 +203,7 @@ def _kernel_cache() -> Iterator[Finding]:
         compiled = sum(1 for _ in folder.rglob("*.nbc"))
         yield Finding("kernel cache", "ok", f"{compiled} compiled kernels in {folder}")
     else:
-        found = f"none: every process compiles them anew ({why})"
+        found = f"none that lasts: every command compiles them anew ({why})"
         yield Finding("kernel cache", "warn", found, "set SKYRAY_KERNEL_CACHE to a folder that only you can write to")
 
 

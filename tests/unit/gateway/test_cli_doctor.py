@@ -1,5 +1,6 @@
 """The doctor finds faults that are really there, and each fault has a remedy."""
 
+import importlib.metadata
 import json
 import os
 import stat
@@ -8,6 +9,7 @@ import pytest
 
 import gateway.cli as cli
 from gateway.shell import doctor
+from matching.extras import EXTRAS
 
 
 def found(name, findings):
@@ -90,3 +92,33 @@ def test_cli_doctor_prints_each_finding(monkeypatch, tmp_path, capsys):
     for name in ("Python", "Java", "cores", "memory", "shared memory", "disk for runs", "kernel cache", "open files"):
         assert name in printed
     assert os.fspath(tmp_path) in printed
+
+
+def test_doctor_names_the_extras_that_are_there(tmp_path):
+    findings = doctor.examine(tmp_path)
+    for name in ("ray", "spark", "map", "demo", "bench"):
+        assert found(f"extra {name}", findings) == (f"extra {name}", "ok", f"for {EXTRAS[name].purpose}", "")
+
+
+@pytest.mark.parametrize(("package", "state"), [("numpy", "warn"), ("ray", "warn"), ("pytest", "ok")])
+def test_doctor_version_outside_the_range_is_named_for_the_core_and_the_extras_that_are_there(
+    monkeypatch, tmp_path, package, state
+):
+    version = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0" if name == package else version(name))
+    finding = found("dependencies", doctor.examine(tmp_path))
+    assert finding.state == state
+    assert (f"{package} 1.0 is not" in finding.found) == (state == "warn")
+
+
+def test_doctor_core_package_that_is_missing_is_a_fault(monkeypatch, tmp_path):
+    version = importlib.metadata.version
+
+    def absent(name):
+        if name == "xxhash":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+    finding = found("dependencies", doctor.examine(tmp_path))
+    assert finding.state == "fail" and finding.found == "missing: xxhash"

@@ -104,18 +104,38 @@ def test_kernel_cache_that_cannot_be_written_leaves_the_answers_alone(tmp_path):
     for _ in range(2):
         answers, hits, said = ask_with(tree, {"SKYRAY_KERNEL_CACHE": "/proc/nowhere"})
         assert (answers, hits) == ([41, 19], [0, 0])
-        assert said.count("RuntimeWarning: kernels are compiled anew") == 1 and "/proc/nowhere" in said, said
+        assert said.count("RuntimeWarning: compiled kernels are lost") == 1 and "/proc/nowhere" in said, said
     assert not list(tree.rglob("*.nbi")), "nothing is kept beside the sources, where an edit would not be noticed"
 
 
-def test_kernel_cache_without_a_home_is_one_of_this_user_alone(tmp_path):
-    tree = make_tree(tmp_path / "tree")
-    homeless = {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": None, "TMPDIR": str(tmp_path)}
-    assert ask_with(tree, homeless)[:2] == ([41, 19], [0, 0])
-    answers, hits, said = ask_with(tree, homeless)
-    assert (answers, hits, said) == ([41, 19], [1, 1], "")
-    mine = tmp_path / f"{kernel_cache._FOLDER}-{os.geteuid()}"
-    assert mine.stat().st_mode & 0o777 == 0o700 and list(mine.rglob("*.nbc"))
+#: Runs `SCRIPT`, then a process that runs it again; prints the folders in the temporary one with their modes.
+PARENT = """
+import os, subprocess, sys, tempfile
+from pathlib import Path
+exec(sys.argv[2])
+children = [subprocess.run([sys.executable, "-P", "-c", sys.argv[2], "matching first"], check=True) for _ in range(2)]
+for place in Path(tempfile.gettempdir()).glob("skyray-*"):
+    print(json.dumps([place.name, oct(place.stat().st_mode & 0o777), len(list(place.rglob("*.nbc")))]), flush=True)
+"""
+
+
+def test_kernel_cache_without_a_home_is_a_new_private_folder_for_this_process_and_its_children(tmp_path):
+    tree, temporary, names = make_tree(tmp_path / "tree"), tmp_path / "temporary", set()
+    temporary.mkdir()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "SKYRAY_", "XDG_"))}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-P", "-u", "-c", PARENT, "matching first", SCRIPT], cwd=tree,
+            env=kept | {"HOME": "/proc/nowhere", "TMPDIR": str(temporary), "PYTHONPATH": str(tree)},
+            capture_output=True, text=True, timeout=100, check=True,
+        )  # fmt: skip
+        *answers, (name, mode, kernels) = sorted(map(json.loads, done.stdout.splitlines()), key=len, reverse=True)
+        assert [one[:2] for one in answers] == [[[41, 19], [0, 0]], [[41, 19], [1, 1]], [[41, 19], [1, 1]]]
+        assert mode == "0o700" and kernels > 0
+        assert done.stderr.count("RuntimeWarning") == 1 and "set SKYRAY_KERNEL_CACHE to" in done.stderr, done.stderr
+        assert not list(temporary.iterdir()), "it is removed at the end of the process that made it"
+        names.add(name)
+    assert len(names) == 2 and not any(name.endswith(str(os.geteuid())) for name in names)
 
 
 class Evil:
@@ -172,11 +192,13 @@ def test_kernels_that_another_user_left_in_the_temporary_folder_are_not_run(tmp_
     homeless = {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": None, "TMPDIR": str(shared)}
     answers, hits, said = ask_beside(mark, tree, homeless)
     assert (answers, hits) == ([41, 19], [0, 0])
-    assert ("kernels are compiled anew" in said) == (name != kernel_cache._FOLDER), said
+    assert "compiled kernels are lost" in said, said
 
 
 @pytest.mark.parametrize("variable", ["SKYRAY_KERNEL_CACHE", "XDG_CACHE_HOME"])
-@pytest.mark.parametrize("how", ["there", "by a link", "by a link above", "below one that others can write to"])
+@pytest.mark.parametrize(
+    "how", ["there", "by a link", "by a link above", "ours, open to others", "below one that others can write to"]
+)
 def test_kernels_of_another_user_in_a_folder_that_is_named_are_not_run(tmp_path, shared, variable, how):
     tree, mark, named = make_tree(tmp_path / "tree"), tmp_path / "ran", tmp_path / "named"
     plant(tree, shared, shared / kernel_cache._FOLDER, mark)
@@ -190,10 +212,12 @@ def test_kernels_of_another_user_in_a_folder_that_is_named_are_not_run(tmp_path,
     else:  # it is this user's, but others can put theirs in its place
         named.mkdir()
         shutil.copytree(shared / kernel_cache._FOLDER, named / kernel_cache._FOLDER)
-        (named / kernel_cache._FOLDER).chmod(0o700)
-        named.chmod(0o777)
-    answers, hits, _ = ask_beside(mark, tree, {variable: str(named), "TMPDIR": str(tmp_path)})
+        ours = how.startswith("ours")
+        (named / kernel_cache._FOLDER).chmod(0o777 if ours else 0o700)
+        named.chmod(0o700 if ours else 0o777)
+    answers, hits, said = ask_beside(mark, tree, {variable: str(named), "TMPDIR": str(tmp_path)})
     assert (answers, hits) == ([41, 19], [0, 0])
+    assert "set SKYRAY_KERNEL_CACHE to one that is" in said
 
 
 def test_kernel_locator_leaves_functions_of_others_to_numba():

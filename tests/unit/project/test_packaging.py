@@ -7,6 +7,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from gateway.shell.packages import PACKAGES, check_packages, from_checkout, home
 from matching.errors import ConfigError, PackagingError
@@ -40,16 +44,38 @@ def test_every_folder_with_code_is_a_package():
     assert not loose
 
 
-def test_dependencies_are_pinned_and_in_the_constraints():
-    constraints = {
-        line.partition("==")[0].lower().replace("_", "-"): line.partition("==")[2].strip()
-        for line in (ROOT / "constraints.txt").read_text().splitlines()
-    }
-    extras = PROJECT["project"]["optional-dependencies"]
-    for requirement in [*PROJECT["project"]["dependencies"], *(pin for pins in extras.values() for pin in pins)]:
-        name, equals, version = requirement.partition("==")
-        assert equals, f"{requirement} is not pinned"
-        assert constraints[name.partition("[")[0].lower()] == version, requirement
+#: Releases of these are numbered by date: a next major one says nothing.
+BY_DATE = {"regex", "structlog", "packaging"}
+#: Private parts of these are used, which a minor release may change.
+PRIVATE = {"ray", "numba"}
+
+
+def requirements():
+    """What the distribution requires, but for its own extras, in lists by the name of the extra, "" for the core."""
+    extras = {"": PROJECT["project"]["dependencies"], **PROJECT["project"]["optional-dependencies"]}
+    return {extra: [one for one in map(Requirement, lines) if one.name != "skyray"] for extra, lines in extras.items()}
+
+
+@pytest.mark.parametrize(
+    "requirement", [one for lines in requirements().values() for one in lines], ids=lambda one: one.name
+)
+def test_dependency_ranges_begin_at_the_tested_version_and_end_before_what_may_break(requirement):
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
+    tested = Version({canonicalize_name(name): pin for name, pin in pins.items()}[canonicalize_name(requirement.name)])
+    if requirement.name in BY_DATE:
+        end = ""
+    elif requirement.name in PRIVATE:
+        end = f",<{tested.major}.{tested.minor + 1}"
+    else:
+        end = f",<{tested.major + 1}"
+    assert requirement.specifier == SpecifierSet(f">={tested}{end}")
+
+
+def test_core_needs_neither_ray_nor_spark_nor_a_plotting_library_and_all_has_every_extra_for_users():
+    names = {extra: {one.name for one in lines} for extra, lines in requirements().items()}
+    assert names[""].isdisjoint({"ray", "pyspark", "pandas", "matplotlib", "duckdb", "psycopg", "fastapi"})
+    (every,) = PROJECT["project"]["optional-dependencies"]["all"]
+    assert Requirement(every).extras == set(names) - {"", "all", "docs", "dev"}
 
 
 def test_check_packages_ours_pass():
