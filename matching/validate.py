@@ -22,7 +22,18 @@ import msgspec
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.fields import FIRST_US, MESSAGE_ROLES, coordinate, encodes, event_time_us, identifier, share, whole_number
+from matching.fields import (
+    FIRST_US,
+    MESSAGE_ROLES,
+    Refusal,
+    coordinate,
+    encodes,
+    event_time_us,
+    identifier,
+    share,
+    shown,
+    whole_number,
+)
 from matching.filter_fields import ALL_KEYWORDS, filter_of, need_of, shape_of
 from matching.filter_programs import joined_programs
 from matching.kind_table import Kind, Kinds
@@ -312,7 +323,7 @@ def _rectangle(raw: RawMessage) -> tuple[float, float, float, float] | tuple[Non
 
 def subscription_row(
     obj: Mapping[str, Any], vocabulary: Vocabulary, space: Space, kinds: Kinds
-) -> ParsedSubscription | str:
+) -> ParsedSubscription | Refusal:
     """Check one subscription of any kind.
 
     Parameters
@@ -330,17 +341,25 @@ def subscription_row(
 
     Returns
     -------
-    ParsedSubscription, or str
-        A reason code (`matching.reasons`).
+    ParsedSubscription, or Refusal
 
     Notes
     -----
     About 15 us. `k` and `alpha` of kinds that have none are ignored; a point for a kind with a region, or the other way
     round, is `wrong_place`, since its owner expects something that would not happen.
     """
+    parsed = _parsed(obj, vocabulary, space, kinds)
+    return Refusal(parsed) if isinstance(parsed, str) else parsed
+
+
+def _parsed(
+    obj: Mapping[str, Any], vocabulary: Vocabulary, space: Space, kinds: Kinds
+) -> ParsedSubscription | Refusal | str:
+    """As `subscription_row`; a reason code where it needs no detail."""
     if not obj.keys() <= SUBSCRIPTION_COLUMNS:
-        if any(value is not None and misspelt(name) for name, value in obj.items()):
-            return "unknown_column"
+        for name, value in obj.items():
+            if value is not None and (meant := misspelt(name)):
+                return Refusal("unknown_column", f"{shown(name)} is no column of subscriptions; did you mean {meant}?")
     subscription_id = identifier(obj.get("subscription_id"))
     if not subscription_id:
         return "bad_id" if subscription_id is None else "missing_id"
@@ -353,7 +372,7 @@ def subscription_row(
         return "unknown_kind"
     kind = kinds.named(name)
     shape = shape_of(obj, kind)
-    if isinstance(shape, str):
+    if isinstance(shape, Refusal):
         return shape
     if kind.place != "region":
         place = _point_of(obj, space)
@@ -394,7 +413,7 @@ def subscription_row(
     if isinstance(excluded, str):
         return excluded
     program = filter_of(obj.get("where"), needs, found[0], excluded, shape, vocabulary)
-    if isinstance(program, str):
+    if isinstance(program, Refusal):
         return program
     unknown = sum(vocabulary.id_of(word) is None and word not in vocabulary.stop_terms for word in excluded)
     return ParsedSubscription(

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from matching.fields import Refusal
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.space import Space
@@ -56,7 +57,7 @@ def scan_rows(
             found.add(str(row.get("kind")))
             if (finding := finds(row)) is not None:
                 parsed = subscription_row(row, vocabulary, space, kinds)
-                if not isinstance(parsed, str) and kinds[parsed.kind].runs:
+                if not isinstance(parsed, Refusal) and kinds[parsed.kind].runs:
                     return FoundRow(parsed.subscription_id, path, line, finding), _in_order(found, kinds.names)
     return None, _in_order(found, kinds.names)
 

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 from gateway.live.new_terms import NewTerms
 from matching.errors import InputError
+from matching.fields import Refusal
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.reasons import explain
 from matching.space import Space
 from matching.text import Vocabulary
-from matching.validate import ParsedMessage, ParsedSubscription, decode_object, misspelt, subscription_row
+from matching.validate import ParsedMessage, ParsedSubscription, decode_object, subscription_row
 from matching.window import Window
 from spouts.parsed import parse_message
 from topology.settings import MAX_AHEAD_S
@@ -106,12 +107,9 @@ class Admission:
         if row.get("at") is not None or row.get("until") is not None:
             raise InputError("bad_span", "at and until are for files: subscribe and unsubscribe when it is time")
         parsed = subscription_row(row, self.vocabulary, self.space, self.kinds)
-        if isinstance(parsed, str):
-            what = explain(parsed, self.kinds)
-            if parsed == "unknown_column":
-                near = next((name, near) for name in row if row[name] is not None and (near := misspelt(name)))
-                what = "{!r} is no column of subscriptions; did you mean {}? ({})".format(*near, what)
-            raise InputError(parsed, f"subscription {row.get('subscription_id')!r}: {what}")
+        if isinstance(parsed, Refusal):
+            what = explain(parsed.reason, self.kinds, parsed.detail)
+            raise InputError(parsed.reason, f"subscription {row.get('subscription_id')!r}: {what}")
         name = parsed.subscription_id
         if not self.kinds[parsed.kind].runs:
             raise InputError("kind_without_engine", f"subscription {name!r}: no engine matches its kind")
