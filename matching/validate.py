@@ -46,6 +46,8 @@ SUBSCRIPTION_COLUMNS = frozenset(
     ("subscription_id", "kind", "keywords", "not_keywords", "match", "lon", "lat", "region", "circle", "polygon",
      "radius_m", "where", "k", "alpha", "at", "until")
 )  # fmt: skip
+#: Those whose value is an object. Tables have it as JSON text, which `spouts.lines` reads.
+OBJECT_COLUMNS = ("circle", "polygon", "where")
 #: Those that a message must satisfy beside keywords, region and point.
 CONDITION_COLUMNS = ("match", "not_keywords", "circle", "polygon", "radius_m", "where")
 PUBLISH, DELETE = 0, 1
@@ -371,6 +373,9 @@ def _parsed(
     if not isinstance(name, str) or name not in kinds:
         return "unknown_kind"
     kind = kinds.named(name)
+    for column in OBJECT_COLUMNS:
+        if isinstance(obj.get(column), str):
+            return Refusal(f"bad_{column}", f"{column} is text {_no_object(obj[column])}")
     shape = shape_of(obj, kind)
     if isinstance(shape, Refusal):
         return shape
@@ -419,6 +424,15 @@ def _parsed(
     return ParsedSubscription(
         subscription_id, kind.code, *place, match, k, alpha, *found, at, until, program, needs, excluded, unknown
     )
+
+
+def _no_object(text: str) -> str:
+    """Why a text is not read as a JSON object, for people."""
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+        return f"that is no JSON ({error})"
+    return f"where an object belongs: {shown(text)}"
 
 
 @lru_cache(maxsize=1024)
