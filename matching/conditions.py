@@ -8,13 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matching.attributes import CATEGORY, MISSING_KEY, AttributeSchema, attribute_value, key_of
+from matching.attributes import CATEGORY, MISSING_KEY, TYPES, Attribute, AttributeSchema, attribute_value, key_of
+from matching.fields import Refusal, shown
 
 #: Operators of a `Condition`.
 WITHIN, ANY_OF, NONE_OF, PRESENT, ABSENT = range(5)
 #: Most conditions of a subscription, and values of one.
 MAX_CONDITIONS = 64
 MAX_VALUES = 1024
+#: Attributes that a refusal names.
+_NAMED = 20
 
 _FIRST_KEY, _LAST_KEY = MISSING_KEY + 1, int(np.iinfo(np.int64).max)
 _BOUNDS = ("lt", "lte", "gt", "gte")
@@ -36,7 +39,7 @@ class Condition(NamedTuple):
     values: tuple[Value, ...] = ()
 
 
-def parse_where(where: Any, schema: AttributeSchema) -> tuple[Condition, ...] | str:
+def parse_where(where: Any, schema: AttributeSchema) -> tuple[Condition, ...] | Refusal:
     """Check the conditions of one subscription.
 
     Parameters
@@ -49,70 +52,84 @@ def parse_where(where: Any, schema: AttributeSchema) -> tuple[Condition, ...] | 
 
     Returns
     -------
-    tuple of Condition, or str
-        A reason code: `bad_where`, `unknown_attribute`, `bad_attribute`, `too_many_conditions`. Never raises.
+    tuple of Condition, or Refusal
+        For `bad_where`, `unknown_attribute`, `bad_attribute`, `too_many_conditions`, with the attribute and the
+        operator. Never raises.
     """
     if where is None:
         return ()
     if not isinstance(where, Mapping):
-        return "bad_where"
+        return Refusal("bad_where", f"where is {shown(where)}")
     conditions: list[Condition] = []
     for name, wanted in where.items():
         attribute = schema.number_of(name) if isinstance(name, str) else None
         if attribute is None:
-            return "unknown_attribute"
-        found = _conditions_of(attribute, schema.attributes[attribute].type, wanted)
-        if isinstance(found, str):
+            there = ", ".join(one.name for one in schema.attributes[:_NAMED]) or "none"
+            return Refusal("unknown_attribute", f"{shown(name)}; there are {there}")
+        found = _conditions_of(attribute, schema.attributes[attribute], wanted)
+        if isinstance(found, Refusal):
             return found
+        if any(len(one.values) > MAX_VALUES for one in found):
+            return Refusal("too_many_conditions", f"{name} has a list of more than {MAX_VALUES:,}")
         conditions += found
-    if len(conditions) > MAX_CONDITIONS or any(len(one.values) > MAX_VALUES for one in conditions):
-        return "too_many_conditions"
+    if len(conditions) > MAX_CONDITIONS:
+        return Refusal("too_many_conditions", f"there are {len(conditions):,} conditions")
     return tuple(conditions)
 
 
-def _conditions_of(attribute: int, type_code: int, wanted: Any) -> list[Condition] | str:
-    """The conditions on one attribute, or a reason code."""
+def _conditions_of(attribute: int, declared: Attribute, wanted: Any) -> list[Condition] | Refusal:
+    """The conditions on one attribute, of this number."""
     if not isinstance(wanted, Mapping):
-        values = _values(type_code, wanted)
-        return values if isinstance(values, str) else [Condition(attribute, ANY_OF, values=values)]
-    if not wanted or not all(isinstance(name, str) for name in wanted) or not wanted.keys() <= _OPERATORS:
-        return "bad_where"
+        values = _values(declared, "", wanted)
+        return values if isinstance(values, Refusal) else [Condition(attribute, ANY_OF, values=values)]
+    if not wanted:
+        return Refusal("bad_where", f"{declared.name}: the object is empty")
+    for name in wanted:
+        if name not in _OPERATORS:
+            return Refusal("bad_where", f"{declared.name}: {shown(name)} is no operator")
     conditions = []
     bounds = []
     for name in _BOUNDS:
         if name in wanted:
-            values = _values(type_code, wanted[name])
-            if isinstance(values, str):
+            values = _values(declared, name, wanted[name])
+            if isinstance(values, Refusal):
                 return values
-            if type_code == CATEGORY or isinstance(wanted[name], list | tuple):
-                return "bad_where"
+            if declared.type == CATEGORY:
+                return Refusal("bad_where", f"{declared.name} {name}: categories have no order")
+            if isinstance(wanted[name], list | tuple):
+                return Refusal("bad_where", f"{declared.name} {name}: list, where one value belongs")
             bounds.append((name, values[0]))
     if bounds:
         conditions.append(Condition(attribute, WITHIN, bounds=tuple(bounds)))
     if "not" in wanted:
-        values = _values(type_code, wanted["not"])
-        if isinstance(values, str):
+        values = _values(declared, "not", wanted["not"])
+        if isinstance(values, Refusal):
             return values
         conditions.append(Condition(attribute, NONE_OF, values=values))
     if "exists" in wanted:
         if not isinstance(wanted["exists"], bool):
-            return "bad_where"
+            given = shown(wanted["exists"])
+            return Refusal("bad_where", f"{declared.name} exists: {given} is neither true nor false")
         conditions.append(Condition(attribute, PRESENT if wanted["exists"] else ABSENT))
     return conditions
 
 
-def _values(type_code: int, given: Any) -> tuple[Value, ...] | str:
-    """A scalar or the members of a list, checked; a reason code for none, for a null and for a wrong one."""
+def _values(declared: Attribute, name: str, given: Any) -> tuple[Value, ...] | Refusal:
+    """A scalar or the members of a list, checked: `given` to an operator of this name, or to none ("").
+
+    Refused are no value, a null and one that does not fit.
+    """
+    place = f"{declared.name} {name}".rstrip()
     values = []
     for one in given if isinstance(given, list | tuple) else (given,):
         try:
-            value = attribute_value(type_code, one)
+            value = attribute_value(declared.type, one)
         except ValueError:
-            return "bad_attribute"
+            return Refusal("bad_attribute", f"{place}: {shown(one)} is no {TYPES[declared.type]}")
         if value is None:
-            return "bad_where"
+            return Refusal("bad_where", f"{place}: {shown(one)} is no value")
         values.append(value)
-    return tuple(values) or "bad_where"
+    return tuple(values) or Refusal("bad_where", f"{place}: the list is empty")
 
 
 def interval_of(condition: Condition) -> tuple[int, int]:

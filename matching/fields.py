@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 #: What a message can have, in the order of `RawMessage`.
 MESSAGE_ROLES = ("text", "lat", "lon", "time", "id", "west", "south", "east", "north", "object_id", "op")
@@ -32,6 +32,14 @@ _SPACED_OFFSET = re.compile(r"\s+([+-][0-9:]+)$")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_NAIVE = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
+
+
+class Refusal(NamedTuple):
+    """Why a value or a row cannot be used: a code of `matching.reasons`, and what is wrong where ("" where the code
+    says it)."""
+
+    reason: str
+    detail: str = ""
 
 
 def coordinate(value: Any, limit: float) -> float | str:
@@ -141,6 +149,15 @@ def share(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         return None
     return float(value)
+
+
+def shown(value: Any) -> str:
+    """A value for people, as JSON has it; of one that may be long or deep, its type."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, str | float) or (isinstance(value, int) and abs(value) < 10**18):
+        return f"{value!r:.40}"
+    return "list" if isinstance(value, list | tuple) else "object" if isinstance(value, Mapping) else "number"
 
 
 def encodes(text: str) -> bool:

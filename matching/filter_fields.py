@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from matching.conditions import parse_where
-from matching.fields import whole_number
+from matching.fields import Refusal, whole_number
 from matching.filter_programs import Instruction, compile_filter
 from matching.kind_table import Kind
 from matching.model import UNKNOWN_TERM
@@ -39,8 +39,8 @@ class Shape(NamedTuple):
     radius_m: float = math.nan
 
 
-def shape_of(obj: Mapping[str, Any], kind: Kind) -> Shape | str | None:
-    """The circle or polygon of a subscription (`obj`, as it came), None if it has neither, or a reason code.
+def shape_of(obj: Mapping[str, Any], kind: Kind) -> Shape | Refusal | None:
+    """The circle or polygon of a subscription (`obj`, as it came), None if it has neither, or why it is refused.
 
     O(corners * log corners) for a polygon.
     """
@@ -48,27 +48,27 @@ def shape_of(obj: Mapping[str, Any], kind: Kind) -> Shape | str | None:
     if not named:
         return None
     if len(named) > 1 or named[0] not in kind.shapes:
-        return "wrong_shape"
+        return Refusal("wrong_shape", " and ".join(named))
     # here, since kernels and shapely are loaded with them, and most processes see no shapes
     from matching.filters import circle_instruction, polygon_instruction
-    from matching.geo.shapes import Refusal, read_circle, read_polygon, read_radius
+    from matching.geo.shapes import read_circle, read_polygon, read_radius
     from matching.geo.sphere import ball_box
 
     value, radius_m = obj[named[0]], math.nan
     if named[0] == "polygon":
         polygon = read_polygon(value)
         if isinstance(polygon, Refusal):
-            return polygon.reason
+            return polygon
         return Shape(polygon.region, polygon_instruction(polygon.rings))
     if named[0] == "radius_m":
         radius_m = read_radius(value)
         if isinstance(radius_m, Refusal):
-            return radius_m.reason
+            return radius_m
         radius_m = float(radius_m)
         value = {"lon": obj.get("lon"), "lat": obj.get("lat"), "radius_m": radius_m}
     circle = read_circle(value)
     if isinstance(circle, Refusal):
-        return circle.reason
+        return circle
     return Shape(ball_box(*circle), circle_instruction(*circle), radius_m)
 
 
@@ -79,8 +79,8 @@ def filter_of(
     excluded: Sequence[str],
     shape: Shape | None,
     vocabulary: Vocabulary,
-) -> bytes | str:
-    """The program of a subscription's filter (`compile_filter`), or a reason code.
+) -> bytes | Refusal:
+    """The program of a subscription's filter (`compile_filter`), or why it is refused.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def filter_of(
         at_least = needs, [term for term in terms if term != UNKNOWN_TERM]
     without = [term_id for term_id in map(vocabulary.id_of, excluded) if term_id is not None]
     conditions = parse_where(where, vocabulary.attributes)
-    if isinstance(conditions, str):
+    if isinstance(conditions, Refusal):
         return conditions
     if not (conditions or without or at_least or shape):
         return b""

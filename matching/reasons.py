@@ -77,8 +77,8 @@ REASONS = {
 }
 
 
-def explain(code: str, kinds: Kinds) -> str:
-    """What a code of `REASONS` means where there are these kinds.
+def explain(code: str, kinds: Kinds, detail: str = "") -> str:
+    """What a code of `REASONS` means where there are these kinds, and what is wrong where, if that is known.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def explain(code: str, kinds: Kinds) -> str:
 
     wraps = those(lambda kind: kind.wraps)
     extent = [f"a {name}'s" for name in those(lambda kind: kind.needs_extent)]
-    return REASONS[code].format(
+    meaning = REASONS[code].format(
         kinds=", ".join(kinds.names),
         alpha_needed=_they(those(lambda kind: "alpha" in kind.fields), "need"),
         k_needed=_they(those(lambda kind: "k" in kind.fields), "need"),
@@ -103,6 +103,7 @@ def explain(code: str, kinds: Kinds) -> str:
         extent_needed=f"; {_they(extent, 'need')} some size" if extent else "",
         wraps=f"only {' and '.join(wraps)}" if wraps else "no",
     )
+    return f"{detail} ({meaning})" if detail else meaning
 
 
 def _they(names: Sequence[str], verb: str) -> str:

@@ -22,7 +22,18 @@ import msgspec
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.fields import FIRST_US, MESSAGE_ROLES, coordinate, encodes, event_time_us, identifier, share, whole_number
+from matching.fields import (
+    FIRST_US,
+    MESSAGE_ROLES,
+    Refusal,
+    coordinate,
+    encodes,
+    event_time_us,
+    identifier,
+    share,
+    shown,
+    whole_number,
+)
 from matching.filter_fields import ALL_KEYWORDS, filter_of, need_of, shape_of
 from matching.filter_programs import joined_programs
 from matching.kind_table import Kind, Kinds
@@ -43,6 +54,8 @@ SUBSCRIPTION_COLUMNS = frozenset(
     ("subscription_id", "kind", "keywords", "not_keywords", "match", "lon", "lat", "region", "circle", "polygon",
      "radius_m", "where", "k", "alpha", "at", "until")
 )  # fmt: skip
+#: Those whose value is an object. Tables have it as JSON text, which `spouts.lines` reads.
+OBJECT_COLUMNS = ("circle", "polygon", "where")
 #: Those that a message must satisfy beside keywords, region and point.
 CONDITION_COLUMNS = ("match", "not_keywords", "circle", "polygon", "radius_m", "where")
 PUBLISH, DELETE = 0, 1
@@ -323,7 +336,7 @@ def _rectangle(raw: RawMessage) -> tuple[float, float, float, float] | tuple[Non
 
 def subscription_row(
     obj: Mapping[str, Any], vocabulary: Vocabulary, space: Space, kinds: Kinds
-) -> ParsedSubscription | str:
+) -> ParsedSubscription | Refusal:
     """Check one subscription of any kind.
 
     Parameters
@@ -341,17 +354,25 @@ def subscription_row(
 
     Returns
     -------
-    ParsedSubscription, or str
-        A reason code (`matching.reasons`).
+    ParsedSubscription, or Refusal
 
     Notes
     -----
     About 15 us. `k` and `alpha` of kinds that have none are ignored; a point for a kind with a region, or the other way
     round, is `wrong_place`, since its owner expects something that would not happen.
     """
+    parsed = _parsed(obj, vocabulary, space, kinds)
+    return Refusal(parsed) if isinstance(parsed, str) else parsed
+
+
+def _parsed(
+    obj: Mapping[str, Any], vocabulary: Vocabulary, space: Space, kinds: Kinds
+) -> ParsedSubscription | Refusal | str:
+    """As `subscription_row`; a reason code where it needs no detail."""
     if not obj.keys() <= SUBSCRIPTION_COLUMNS:
-        if any(value is not None and misspelt(name) for name, value in obj.items()):
-            return "unknown_column"
+        for name, value in obj.items():
+            if value is not None and (meant := misspelt(name)):
+                return Refusal("unknown_column", f"{shown(name)} is no column of subscriptions; did you mean {meant}?")
     subscription_id = identifier(obj.get("subscription_id"))
     if not subscription_id:
         return "bad_id" if subscription_id is None else "missing_id"
@@ -363,8 +384,11 @@ def subscription_row(
     if not isinstance(name, str) or name not in kinds:
         return "unknown_kind"
     kind = kinds.named(name)
+    for column in OBJECT_COLUMNS:
+        if isinstance(obj.get(column), str):
+            return Refusal(f"bad_{column}", f"{column} is text {_no_object(obj[column])}")
     shape = shape_of(obj, kind)
-    if isinstance(shape, str):
+    if isinstance(shape, Refusal):
         return shape
     if kind.place != "region":
         place = _point_of(obj, space)
@@ -407,7 +431,7 @@ def subscription_row(
     if isinstance(excluded, str):
         return excluded
     program = filter_of(obj.get("where"), needs, found[0], excluded, shape, vocabulary)
-    if isinstance(program, str):
+    if isinstance(program, Refusal):
         return program
     unknown = sum(vocabulary.id_of(word) is None and word not in vocabulary.stop_terms for word in excluded)
     vector = _vector_of(obj, space) if kind.place != "region" and space.on_sphere else ()
@@ -416,6 +440,15 @@ def subscription_row(
         subscription_id, kind.code, *place, match, k, alpha, *found, at, until, program, needs, excluded, unknown,
         vector, radius_m,
     )  # fmt: skip
+
+
+def _no_object(text: str) -> str:
+    """Why a text is not read as a JSON object, for people."""
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+        return f"that is no JSON ({error})"
+    return f"where an object belongs: {shown(text)}"
 
 
 @lru_cache(maxsize=1024)

@@ -21,13 +21,15 @@ from matching.errors import InputError
 from matching.fields import encodes
 from matching.reasons import MAX_LINE_BYTES
 from matching.unpacking import UNPACKING_ERRORS, compression_of, unpacked
-from matching.validate import decode_object
+from matching.validate import OBJECT_COLUMNS, decode_object
 
 _BLOCK_BYTES = 1 << 20
 _PARQUET_ROWS = 10_000
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEADER = re.compile(rb"(?:^|[,;\t])\s*\"?(?:subscription_id|unsubscribe)\"?\s*(?:[,;\t]|\r?$)")
 _SEPARATORS = ",;\t"
+#: Characters of the longest field of CSV: a polygon of most corners fits. A quote that does not close takes as many.
+_FIELD_CHARACTERS, _POLYGON_CHARACTERS = 1 << 17, 1 << 20
 
 
 def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any] | str]]:
@@ -110,10 +112,13 @@ def _csv_rows(header: bytes, lines: Iterator[bytes | None]) -> Iterator[tuple[in
             yield "\n" if line is None else line.decode("utf-8", "surrogateescape").rstrip("\r") + "\n"
 
     reader = csv.reader(texts(), delimiter=separator, strict=True)
+    longest = _POLYGON_CHARACTERS if "polygon" in names else _FIELD_CHARACTERS
     while True:
         row: list[str] | str | None = "bad_csv"
+        others = csv.field_size_limit(longest)  # of the whole process
         with contextlib.suppress(csv.Error):
             row = next(reader, None)
+        csv.field_size_limit(others)
         yield from ((number, "line_too_long") for number in too_long)
         too_long.clear()
         if row is None:
@@ -130,10 +135,18 @@ def _csv_rows(header: bytes, lines: Iterator[bytes | None]) -> Iterator[tuple[in
 
 
 def _field(name: str, value: str) -> Any:
-    """A CSV field: None if blank, a list for a region (with or without brackets), else the text."""
+    """A CSV field: None if blank, a list for a region (with or without brackets), an object, or the text."""
     if not value.strip():
         return None
-    return re.split(r"[,;\s]+", value.strip(" []")) if name == "region" else value
+    if name == "region":
+        return re.split(r"[,;\s]+", value.strip(" []"))
+    return _object_of(value) if name in OBJECT_COLUMNS else value
+
+
+def _object_of(text: str) -> Any:
+    """An object from its JSON text; the text itself if it is none, which `matching.validate` refuses."""
+    decoded = decode_object(text.encode())
+    return text if isinstance(decoded, str) else decoded
 
 
 def _table_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
@@ -143,11 +156,17 @@ def _table_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
             for batch in table.iter_batches(_PARQUET_ROWS, use_threads=False):
                 for row in _python_rows(batch):
                     number += 1
-                    yield number, row
+                    yield number, row if isinstance(row, str) else _with_objects(row)
     except pa.ArrowException as error:
         raise InputError(
             "broken_file", f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]}); make the file again"
         ) from error
+
+
+def _with_objects(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a table with objects for the JSON text of such columns, None for blank ones."""
+    texts = {name: row[name] for name in OBJECT_COLUMNS if isinstance(row.get(name), str)}
+    return row | {name: _object_of(text) if text.strip() else None for name, text in texts.items()} if texts else row
 
 
 def _python_rows(batch: pa.RecordBatch) -> list[dict[str, Any] | str]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from bolts.payloads import StreamBatch
 from matching.errors import CheckpointError
+from matching.fields import Refusal
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import ChangeList, Names, Removals, SubscriptionTable, empty
@@ -358,8 +359,10 @@ class LoggedSubscriptions(Spout):
                 self._counts["unsubscribed"] += 1
                 continue
             parsed = subscription_row(row["subscribe"], self._words.vocabulary, self.space, self.kinds)
-            if isinstance(parsed, str):
-                raise CheckpointError(f"{self.log}: an admitted subscription is refused now ({parsed}): {line!r}")
+            if isinstance(parsed, Refusal):
+                raise CheckpointError(
+                    f"{self.log}: an admitted subscription is refused now ({parsed.reason}): {line!r}"
+                )
             if (parsed.unknown or parsed.unknown_excluded) and self.most_terms:
                 raise CheckpointError(f"{self.log}: the new words of a subscription are not admitted: {line!r}")
             name = parsed.subscription_id

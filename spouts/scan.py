@@ -1,4 +1,4 @@
-"""Scan of subscription files before a run starts: which kinds occur, and which row the router cannot place.
+"""Scan of subscription files before a run starts: which kinds occur, and which row no task can take.
 
 So a run builds no window index for a kind that does not occur, and refuses rows before any task starts; each file is
 read once. Used by `topology.wiring`; next: `spouts.subscriptions`, which loads the rows.
@@ -13,35 +13,37 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from matching.fields import Refusal
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.unpacking import UNPACKING_ERRORS
-from matching.validate import subscription_row
+from matching.validate import ParsedSubscription, subscription_row
 from spouts.lines import read_rows, unpacked_blocks
 
 
 class FoundRow(NamedTuple):
-    """A subscription in a file: its id, the file, its line or row (from 1), and the finding."""
+    """A subscription in a file: its id, the file, its line or row (from 1), and why it is refused."""
 
     subscription_id: str
     path: Path
     line: int
-    finding: str
+    refusal: Refusal
 
 
 def scan_rows(
-    finds: Callable[[Mapping[str, Any]], str | None],
+    suspects: Callable[[Mapping[str, Any]], bool],
+    refuses: Callable[[ParsedSubscription], Refusal | None],
     paths: Iterable[str | os.PathLike[str]],
     vocabulary: Vocabulary,
     space: Space,
     kinds: Kinds = KINDS,
 ) -> tuple[FoundRow | None, tuple[str, ...]]:
-    """The first row that `finds` returns a finding for and that a run would accept, None if there is none; and the
-    kinds of all rows, up to that one.
+    """The first row that a run would accept but for `refuses`, None if there is none; and the kinds of all rows, up to
+    that one.
 
-    O(bytes), about 1 us a row: only rows with a finding get the whole check of a subscription.
+    O(bytes), about 1 us a row: only rows that `suspects` (by their columns) get the whole check of a subscription.
 
     Raises
     ------
@@ -54,10 +56,12 @@ def scan_rows(
             if not isinstance(row, dict):
                 continue
             found.add(str(row.get("kind")))
-            if (finding := finds(row)) is not None:
+            if suspects(row):
                 parsed = subscription_row(row, vocabulary, space, kinds)
-                if not isinstance(parsed, str) and kinds[parsed.kind].runs:
-                    return FoundRow(parsed.subscription_id, path, line, finding), _in_order(found, kinds.names)
+                if isinstance(parsed, Refusal) or not kinds[parsed.kind].runs:
+                    continue
+                if (refusal := refuses(parsed)) is not None:
+                    return FoundRow(parsed.subscription_id, path, line, refusal), _in_order(found, kinds.names)
     return None, _in_order(found, kinds.names)
 
 

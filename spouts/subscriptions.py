@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from matching.attributes import AttributeSchema
 from matching.errors import CheckpointError, DeliveryError, InputError
-from matching.fields import encodes, identifier, whole_number
+from matching.fields import Refusal, encodes, identifier, whole_number
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import ChangeList, Int64, Names, Removals, SubscriptionTable, concatenate, empty
@@ -47,6 +47,8 @@ FILE_REASONS = {
 MAX_QUOTED_CHARACTERS = 200
 #: Rows whose columns are built at a time: parsed rows take 20 times the memory of their columns.
 _CHUNK_ROWS = 20_000
+#: Refused rows that a report has.
+FIRST_REJECTED = 5
 
 
 class Changes:
@@ -69,6 +71,8 @@ class Changes:
         `accepted` rows (subscriptions), `unsubscribed`, `replaced` (of which `replaced_at_once` never took effect),
         `rejected`, `unknown_keywords`, `stopped_keywords`, `cannot_match` (one keyword is unknown and all are needed).
     rejected_by_reason : dict of str to int
+    first_rejected : list of dict
+        The first `FIRST_REJECTED` refused rows: `file`, `line`, `subscription_id`, `reason`, and `what` is wrong.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class Changes:
         follows: Int64,
         counts: dict[str, int],
         rejected: Counter,
+        first_rejected: list[dict[str, Any]],
         kinds: Kinds,
     ):
         self.kinds = kinds
@@ -91,6 +96,7 @@ class Changes:
         self.removed = Removals(table.number[ends], table.kind[ends], end[ends])
         self.counts = counts
         self.rejected_by_reason = dict(sorted(rejected.items()))
+        self.first_rejected = first_rejected
         self._added_sent = 0
         self._removed_sent = 0
 
@@ -135,14 +141,15 @@ class Changes:
         return {
             **self.counts,
             "rejected_by_reason": self.rejected_by_reason,
+            "first_rejected": self.first_rejected,
             "by_kind": dict(zip(self.kinds.names, of_each, strict=True)),
             "not_reached": self.not_reached(),
         }
 
 
-def meaning_of(reason: str, kinds: Kinds) -> str:
-    """Why a run refuses a row, for people."""
-    return FILE_REASONS[reason] if reason in FILE_REASONS else explain(reason, kinds)
+def meaning_of(reason: str, kinds: Kinds, detail: str = "") -> str:
+    """Why a run refuses a row, for people; `detail` as of `matching.fields.Refusal`."""
+    return FILE_REASONS[reason] if reason in FILE_REASONS else explain(reason, kinds, detail)
 
 
 def load_changes(
@@ -330,8 +337,8 @@ class _Loader:
             if "unsubscribe" in row:
                 row = {name: value for name, value in row.items() if name != "unsubscribe"}  # null in a table
             parsed = subscription_row(row, self.vocabulary, self.space, self.kinds)
-            if isinstance(parsed, str):
-                self.rejects.add(path, line, parsed, row)
+            if isinstance(parsed, Refusal):
+                self.rejects.add(path, line, parsed.reason, row, parsed.detail)
             elif not self.kinds[parsed.kind].runs:
                 self.rejects.add(path, line, "kind_without_engine", row)
             else:
@@ -364,7 +371,8 @@ class _Loader:
         names = Names.of([self.ids[row] for row in order.tolist()])
         follows = number[before[order]]
         made = make_unmatchable(SubscriptionTable(**columns), self.quarantine.subscriptions, self.kinds)
-        return Changes(made, names, end[order], follows, counts, self.rejects.counts, self.kinds)
+        rejects = self.rejects
+        return Changes(made, names, end[order], follows, counts, rejects.counts, rejects.first, self.kinds)
 
     def _add_subscription(self, parsed: ParsedSubscription) -> None:
         self.ids.append(parsed.subscription_id)
@@ -440,12 +448,13 @@ class _Loader:
 
 
 class _Rejects:
-    """Counts refused rows by reason and, given a path, writes them to a file."""
+    """Counts refused rows by reason, keeps the first, and, given a path, writes all to a file."""
 
     def __init__(self, path: str | os.PathLike[str] | None, kinds: Kinds):
         self.kinds = kinds
         self.path = Path(path) if path is not None else None
         self.counts: Counter[str] = Counter()
+        self.first: list[dict[str, Any]] = []
         self._encoder = msgspec.json.Encoder()
         self._file: Any = None
 
@@ -460,11 +469,17 @@ class _Rejects:
             with self._writing():
                 self._file.close()
 
-    def add(self, path: str, line: int, reason: str, row: Mapping[str, Any] | None) -> None:
+    def add(self, path: str, line: int, reason: str, row: Mapping[str, Any] | None, detail: str = "") -> None:
         self.counts[reason] += 1
+        if self.path is None and len(self.first) == FIRST_REJECTED:
+            return
+        name = None if row is None else identifier(row.get("subscription_id"))
+        entry = {"file": path, "line": line, "subscription_id": name or None, "reason": reason}
+        entry["what"] = meaning_of(reason, self.kinds, detail)
+        if len(self.first) < FIRST_REJECTED:
+            self.first.append(dict(entry))
         if self.path is None:
             return
-        entry = {"file": path, "line": line, "reason": reason, "what": meaning_of(reason, self.kinds)}
         if row is not None:
             entry["row"] = repr(row)[:MAX_QUOTED_CHARACTERS].encode("utf-8", "replace").decode()
         with self._writing():

@@ -4,12 +4,14 @@ Baselines are engines and window indexes that exist to be compared with (`baseli
 them imports none. Read on in `topology.wiring`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from matching.errors import ConfigError
+from matching.fields import Refusal
 from matching.kind_table import Kinds
 from matching.space import Space
+from matching.validate import ParsedSubscription
 
 
 def kinds_with(
@@ -56,3 +58,41 @@ def _with_baselines(kinds: Kinds, engines: Mapping[str, str] | None, window_inde
     from baselines.kinds import with_baselines
 
     return with_baselines(kinds)
+
+
+def kinds_without_filters(kinds: Kinds, window_indexes: Mapping[str, str] | None = None) -> dict[str, Refusal]:
+    """Kinds whose window index (name by kind) serves no filters, and why a subscription that has one is refused.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown window index.
+    """
+    chosen, refused = dict(window_indexes or {}), {}
+    for kind in kinds.run:
+        if not kind.windowed or kind.window(chosen.get(kind.name)).serves_filters:
+            continue
+        index = kind.window(chosen.get(kind.name)).name
+        able = [f"--window-index {kind.name}={name}" for name, one in kind.windows.items() if one.serves_filters]
+        remedy = f"use {' or '.join(able)}" if able else "no other serves them"
+        detail = f"has a filter, which this window index does not serve (--window-index {kind.name}={index}); {remedy}"
+        refused[kind.name] = Refusal("filter_not_served", detail)
+    return refused
+
+
+def filter_refusal(
+    kinds: Kinds, window_indexes: Mapping[str, str] | None = None, most_terms: int = 0
+) -> Callable[[ParsedSubscription], Refusal | None]:
+    """A function of a checked subscription: why its filter is not served, None if it is or there is none.
+
+    With `most_terms` new words of `not_keywords` are admitted, which makes them a filter.
+
+    Raises ConfigError as `kinds_without_filters`.
+    """
+    refused = kinds_without_filters(kinds, window_indexes)
+
+    def check(parsed: ParsedSubscription) -> Refusal | None:
+        has_filter = parsed.filter or (most_terms and parsed.unknown_excluded)
+        return refused.get(kinds[parsed.kind].name) if has_filter else None
+
+    return check

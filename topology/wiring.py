@@ -29,13 +29,15 @@ from distribution.placement.costs import Costs, SampleCosts, UniformCosts
 from distribution.router import Router
 from distribution.routers import REBALANCING, placeable, router_named
 from matching.errors import ConfigError, InputError
+from matching.fields import Refusal
 from matching.half_life import DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import Float64
+from matching.model import ANY_KEYWORD, Float64
 from matching.operator import OperatorContext
 from matching.space import Space
 from matching.text import Vocabulary
+from matching.validate import CONDITION_COLUMNS, ParsedSubscription
 from matching.warmup import Part, Warmed, in_turn, parts
 from matching.window import Window
 from spouts.cuts import Cuts, read_ends
@@ -49,7 +51,7 @@ from topology.core.api.builder import TopologyBuilder
 from topology.core.api.component import Bolt, Spout
 from topology.core.api.grouping import ALL, DIRECT
 from topology.core.api.plan import Plan
-from topology.engines import kinds_with
+from topology.engines import filter_refusal, kinds_with, kinds_without_filters
 from topology.settings import CREDITS, LIVE_CREDITS, LiveConfig, RunConfig
 
 #: Small batches in flight, where settings give no number: at most, and how many messages they have together.
@@ -231,19 +233,32 @@ def scan_subscriptions(
     Raises
     ------
     ConfigError
-        With the router, the first subscription that it cannot place, its file and line, and the remedy.
+        With the router, the first subscription that it cannot place, its file and line, and the remedy; for an unknown
+        window index.
     InputError
-        If a file is missing or cannot be read to its end.
+        Likewise for a subscription whose filter the window index does not serve; if a file is missing or cannot be read
+        to its end.
     """
-    if not any(placeable(config.router, kinds, kind.name, True) for kind in kinds.run):
-        return scan_kinds(kinds.names, config.subscriptions)  # the router places all
-    why = unplaceable(config.router, kinds)
-    refused, used_kinds = scan_rows(why, config.subscriptions, vocabulary, space, kinds)
+    with_windows = kinds_with(kinds, None, config.window_index)
+    limited = kinds_without_filters(with_windows, config.window_index)
+    if not limited and not any(placeable(config.router, kinds, kind.name, True) for kind in kinds.run):
+        return scan_kinds(kinds.names, config.subscriptions)
+
+    def suspects(row: Mapping[str, Any]) -> bool:
+        kind, needs_all = str(row.get("kind")), row.get("match") in (None, "all")
+        if placeable(config.router, kinds, kind, not needs_all) is not None:
+            return True
+        return kind in limited and any(row.get(name) is not None for name in CONDITION_COLUMNS)
+
+    refuses = subscription_refusal(config, with_windows)
+    refused, used_kinds = scan_rows(suspects, refuses, config.subscriptions, vocabulary, space, kinds)
     if refused is not None:
-        raise ConfigError(
-            f"subscription {refused.subscription_id!r} ({refused.path}, line {refused.line}) {refused.finding}; use "
-            "--router hashing or location, or leave such subscriptions out of the files"
+        reason, detail = refused.refusal
+        what = (
+            f"subscription {refused.subscription_id!r} ({refused.path}, line {refused.line}) {detail}, or leave such "
+            "subscriptions out of the files"
         )
+        raise ConfigError(what) if reason == "not_placeable" else InputError(reason, what)
     return used_kinds
 
 
@@ -288,14 +303,29 @@ def _usual_batch(config: RunConfig, cuts: Cuts) -> float | None:
     return min(usual, cuts.messages or usual)
 
 
-def unplaceable(router: str, kinds: Kinds = KINDS) -> Callable[[Mapping[str, Any]], str | None]:
-    """A function of a subscription's columns: why the router cannot place it, None if it can."""
+def subscription_refusal(
+    config: RunConfig, kinds: Kinds = KINDS, most_terms: int = 0
+) -> Callable[[ParsedSubscription], Refusal | None]:
+    """A function of a checked subscription: why the tasks of a run cannot take it, None if they can.
 
-    def why(row: Mapping[str, Any]) -> str | None:
-        found = placeable(router, kinds, str(row.get("kind")), row.get("match") == "any")
-        return found and f"{found} (--router {router})"
+    The router cannot place it (`not_placeable`), or the window index does not serve its filter (`filter_not_served`).
+    `most_terms` as in `filter_refusal`.
 
-    return why
+    Raises
+    ------
+    ConfigError
+        For an unknown window index.
+    """
+    router, kinds = config.router, kinds_with(kinds, None, config.window_index)
+    filter_refused = filter_refusal(kinds, config.window_index, most_terms)
+
+    def check(parsed: ParsedSubscription) -> Refusal | None:
+        found = placeable(router, kinds, kinds[parsed.kind].name, parsed.match == ANY_KEYWORD)
+        if found is not None:
+            return Refusal("not_placeable", f"{found} (--router {router}); use --router hashing or location")
+        return filter_refused(parsed)
+
+    return check
 
 
 def check_rebalance(config: RunConfig, router: Router) -> None:

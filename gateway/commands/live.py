@@ -144,7 +144,7 @@ def live(
     from spouts.subscriptions import load_vocabulary
     from topology.live import LiveRun
     from topology.settings import LIVE_CREDITS, live_config
-    from topology.wiring import space_of, unplaceable
+    from topology.wiring import space_of, subscription_refusal
 
     terminal = Terminal()
     write = to_standard_output()
@@ -168,7 +168,7 @@ def live(
             words,
             space_of(config),
             Window.parse(config.window),
-            unplaceable=unplaceable(config.router),
+            refuses=subscription_refusal(config, most_terms=config.most_terms),
             max_ahead_s=config.max_ahead,
         )
         durable = None if out is None else _durable(write)

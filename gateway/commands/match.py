@@ -38,6 +38,7 @@ def match(
     they do.
     """
     from gateway.runs.reaching import reach, why_not
+    from gateway.shell.run_summary import print_rejected
 
     terminal = Terminal(json)
     answer = reach(subscriptions, messages, text, at, world, attributes=attribute or ())
@@ -56,6 +57,7 @@ def match(
             if counts:
                 why = [[count, reason, why_not(reason)] for reason, count in counts.items()]
                 out.print(table((title, "reason", "what it means"), why, right=(0,)))
+        print_rejected(out, answer["first_rejected"])
 
     terminal.answer(answer, render)
     return 0

@@ -45,7 +45,7 @@ def print_preview(out: Any, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         name = cell(row["subscription_id"])
         if row["reason"]:
-            out.print(f"{name}: refused, {row['reason']}: {row['what']}", markup=False, soft_wrap=True)
+            out.print(f"{name}: refused, {row['reason']}: {cell(row['what'])}", markup=False, soft_wrap=True)
             continue
         recent = "" if row["day"] is None else f"; in the last day {row['day']:,}, in the last week {row['week']:,}"
         rate = "" if row["per_day"] is None else f", {row['per_day']:.3g} a day"

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 from gateway.live.new_terms import NewTerms
 from matching.errors import InputError
+from matching.fields import Refusal
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.reasons import explain
 from matching.space import Space
 from matching.text import Vocabulary
-from matching.validate import ParsedMessage, ParsedSubscription, decode_object, misspelt, subscription_row
+from matching.validate import ParsedMessage, ParsedSubscription, decode_object, subscription_row
 from matching.window import Window
 from spouts.parsed import parse_message
 from topology.settings import MAX_AHEAD_S
@@ -40,8 +41,8 @@ class Admission:
     space : Space
     window : Window
     kinds : Kinds
-    unplaceable : callable, optional
-        Why no task can take a subscription (its columns), in words; None if one can.
+    refuses : callable, optional
+        Why no task can take a subscription that is checked, with words to be written after its name; None if one can.
     max_ahead_s : float
         With a time window or fading scores, a message dated more seconds than this after its arrival is set aside: it
         keeps its seq and matches nothing.
@@ -64,7 +65,7 @@ class Admission:
         space: Space,
         window: Window,
         kinds: Kinds = KINDS,
-        unplaceable: Callable[[Mapping[str, Any]], str | None] = lambda row: None,
+        refuses: Callable[[ParsedSubscription], Refusal | None] = lambda parsed: None,
         max_ahead_s: float = MAX_AHEAD_S,
         now: Callable[[], float] = time.time,
     ):
@@ -75,7 +76,7 @@ class Admission:
         self.kinds = kinds
         self.rejected: Counter[str] = Counter()
         self.set_aside: Counter[str] = Counter()
-        self._unplaceable = unplaceable
+        self._refuses = refuses
         self._max_ahead_s = max_ahead_s
         self._now = now
         self._kind_of: dict[str, int] = {}
@@ -106,17 +107,14 @@ class Admission:
         if row.get("at") is not None or row.get("until") is not None:
             raise InputError("bad_span", "at and until are for files: subscribe and unsubscribe when it is time")
         parsed = subscription_row(row, self.vocabulary, self.space, self.kinds)
-        if isinstance(parsed, str):
-            what = explain(parsed, self.kinds)
-            if parsed == "unknown_column":
-                near = next((name, near) for name in row if row[name] is not None and (near := misspelt(name)))
-                what = "{!r} is no column of subscriptions; did you mean {}? ({})".format(*near, what)
-            raise InputError(parsed, f"subscription {row.get('subscription_id')!r}: {what}")
+        if isinstance(parsed, Refusal):
+            what = explain(parsed.reason, self.kinds, parsed.detail)
+            raise InputError(parsed.reason, f"subscription {row.get('subscription_id')!r}: {what}")
         name = parsed.subscription_id
         if not self.kinds[parsed.kind].runs:
             raise InputError("kind_without_engine", f"subscription {name!r}: no engine matches its kind")
-        if why := self._unplaceable(row):
-            raise InputError("not_placeable", f"subscription {name!r} {why}")
+        if (refusal := self._refuses(parsed)) is not None:
+            raise InputError(refusal.reason, f"subscription {name!r} {refusal.detail}")
         if not self.new_terms.of_subscription((*parsed.words, *parsed.excluded)):
             raise InputError("too_many_terms", f"subscription {name!r}: {explain('too_many_terms', self.kinds)}")
         self._forget(name)

@@ -47,7 +47,7 @@ from spouts.parquet import read_manifest
 from spouts.parsed import counts_of, message_batch, objects_of, vector_of
 from spouts.subscriptions import load_vocabulary
 from spouts.versions import Versions
-from topology.engines import kinds_with
+from topology.engines import filter_refusal, kinds_with
 from topology.settings import MAX_AHEAD_S, MOST_TERMS, MOST_TERMS_LIMIT
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -174,7 +174,8 @@ class Engine:
         self._local = LocalEngine(
             kinds.run, self.space, self.window, engines=engines, windows=window_indexes, fading=self.fading
         )
-        self._admission = Admission(words, self.space, self.window, kinds, max_ahead_s=max_ahead, now=clock)
+        refuses = filter_refusal(kinds, window_indexes, most_terms)
+        self._admission = Admission(words, self.space, self.window, kinds, refuses, max_ahead, clock)
         self.rejected = self._admission.rejected
         self.set_aside = self._admission.set_aside
         self.unknown_words = 0

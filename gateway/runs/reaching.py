@@ -56,7 +56,8 @@ def reach(
     -------
     dict
         `words` of the message, those that are `unknown`, `reached` (each with `subscription_id`, `kind`, `words`,
-        `score`, `parts`), `subscriptions` (how many there are), `not_reached` and `rejected` (counts by reason).
+        `score`, `parts`), `subscriptions` (how many there are), `not_reached` and `rejected` (counts by reason), and
+        `first_rejected` (`spouts.subscriptions.Changes`).
 
     Raises
     ------
@@ -104,6 +105,7 @@ def reach(
         "reached": reached,
         "not_reached": dict(reasons.most_common()),
         "rejected": changes.rejected_by_reason,
+        "first_rejected": changes.first_rejected,
     }
 
 

@@ -25,7 +25,7 @@ from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
 from gateway.runs.distance import distance_km
 from gateway.runs.message_rows import MessageRows, Row, broken_file
 from matching.errors import ConfigError, InputError
-from matching.fields import identifier
+from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import CHANGES, ENTER, MATCH
@@ -309,8 +309,8 @@ class Run:
             if name not in wanted:
                 continue
             parsed = subscription_row(row, self.vocabulary, self.space, self.kinds)
-            if isinstance(parsed, str):
-                refused[name] = parsed
+            if isinstance(parsed, Refusal):
+                refused[name] = f"{parsed.reason}, {parsed.detail}" if parsed.detail else parsed.reason
             else:
                 found.setdefault(name, []).append(subscriber(row, parsed, self.kinds))
         for name in ids:

@@ -4,7 +4,7 @@ Used by `gateway.commands.run`; read on in `gateway.shell.progress` for the figu
 the results.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ SHOWN = 5
 def print_ending(out: Any, report: Mapping[str, Any]) -> None:
     """Print the report of `topology.running.run`."""
     print_summary(out, report)
-    rejected = report.get("spouts", {}).get("subscriptions", {}).get("rejected_by_reason", {})
+    of_subscriptions = report.get("spouts", {}).get("subscriptions", {})
+    rejected = of_subscriptions.get("rejected_by_reason", {})
     folder = Path(report["settings"]["out"])
     if report["settings"].get("sink") != "count":
         rows = _some_results(folder)
@@ -26,7 +27,20 @@ def print_ending(out: Any, report: Mapping[str, Any]) -> None:
             out.print(table(("subscription", "words found", "text", "place"), rows, title="Some of the results"))
     if rejected:
         out.print(f"rejected subscriptions: {cell(rejected)}; {cell(folder / 'rejected.jsonl')} has the rows")
+        print_rejected(out, of_subscriptions.get("first_rejected", ()))
     out.print(f"everything is in {cell(folder)}; see skyray show {cell(folder)}")
+
+
+def print_rejected(out: Any, first: Sequence[Mapping[str, Any]]) -> None:
+    """Print refused rows of subscriptions (`spouts.subscriptions.Changes.first_rejected`), a line each."""
+    for one in first:
+        out.print(f"    {cell(in_words(one))}", markup=False, soft_wrap=True)
+
+
+def in_words(rejected: Mapping[str, Any]) -> str:
+    """One of `spouts.subscriptions.Changes.first_rejected` as a line of text."""
+    name = f", {rejected['subscription_id']}" if rejected["subscription_id"] else ""
+    return f"{rejected['file']}:{rejected['line']}{name}: {rejected['what']}"
 
 
 def nothing_usable(report: Mapping[str, Any]) -> str | None:
@@ -36,8 +50,10 @@ def nothing_usable(report: Mapping[str, Any]) -> str | None:
     folder = report["settings"]["out"]
     if headline(report)["subscriptions"] == 0 and of_subscriptions.get("rejected"):
         reasons = cell(of_subscriptions.get("rejected_by_reason", {}))
+        first = [cell(in_words(one)) for one in of_subscriptions.get("first_rejected", ())[:1]]
         return (
-            f"all {of_subscriptions['rejected']:,} subscriptions were rejected ({reasons}); see {folder}/rejected.jsonl"
+            f"all {of_subscriptions['rejected']:,} subscriptions were rejected ({reasons}); "
+            f"see {folder}/rejected.jsonl" + "".join(f", which begins with {one}" for one in first)
         )
     set_aside = {name: of_messages.get(name, 0) for name in ("outside_world", "ahead")}
     if of_messages.get("messages") and sum(set_aside.values()) >= of_messages["messages"]:

@@ -12,12 +12,12 @@ from typing import Any
 
 from gateway.runs.reader import subscriber
 from gateway.subscriptions.past import Past, read_past, tested
-from matching.fields import identifier
+from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.space import Space
 from matching.text import Vocabulary
-from matching.validate import misspelt, subscription_row
+from matching.validate import subscription_row
 from spouts.lines import read_rows
 from spouts.parquet import world_of
 from spouts.subscriptions import load_vocabulary, meaning_of
@@ -91,18 +91,16 @@ def _verdict_of(
     row: dict[str, Any] | str, vocabulary: Vocabulary, space: Space, past: Past, kinds: Kinds
 ) -> dict[str, Any]:
     if isinstance(row, str):
-        return _refused(row, kinds)
+        return _refused(Refusal(row), kinds)
     if row.get("unsubscribe") is not None:
         return {"verdict": "accepted", "reason": None, "what": f"ends {row['unsubscribe']}, if it is there by then"}
     row = {name: value for name, value in row.items() if name != "unsubscribe"}
     parsed = subscription_row(row, vocabulary, space, kinds)
-    if isinstance(parsed, str):
-        verdict = _refused(parsed, kinds) | {"subscription_id": identifier(row.get("subscription_id")) or None}
-        near = [f"{name} for {misspelt(name)}" for name in row if misspelt(name)]
-        return verdict | ({"what": f"{verdict['what']}: {', '.join(near)}"} if parsed == "unknown_column" else {})
+    if isinstance(parsed, Refusal):
+        return _refused(parsed, kinds) | {"subscription_id": identifier(row.get("subscription_id")) or None}
     kind = kinds[parsed.kind]
     if not kind.runs:
-        return _refused("kind_without_engine", kinds)
+        return _refused(Refusal("kind_without_engine"), kinds)
     matched = int(tested(parsed, kind, vocabulary, past).matched.sum())
     unknown = [word for word in parsed.words if vocabulary.id_of(word) is None and word not in vocabulary.stop_terms]
     return {
@@ -119,5 +117,6 @@ def _verdict_of(
     }
 
 
-def _refused(reason: str, kinds: Kinds) -> dict[str, Any]:
-    return {"verdict": "rejected", "reason": reason, "what": meaning_of(reason, kinds)}
+def _refused(refusal: Refusal, kinds: Kinds) -> dict[str, Any]:
+    what = meaning_of(refusal.reason, kinds, refusal.detail)
+    return {"verdict": "rejected", "reason": refusal.reason, "what": what}

@@ -13,6 +13,7 @@ import numpy as np
 
 from gateway.runs.message_rows import MessageRows
 from gateway.subscriptions.past import US_PER_DAY, Past, read_past, tested
+from matching.fields import Refusal
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.text import Vocabulary
@@ -72,11 +73,12 @@ def preview_subscriptions(
             if not isinstance(row, str) and row.get("unsubscribe") is not None:
                 continue
             row = row if isinstance(row, str) else {name: row[name] for name in row if name != "unsubscribe"}
-            parsed = row if isinstance(row, str) else subscription_row(row, vocabulary, space, kinds)
+            parsed = Refusal(row) if isinstance(row, str) else subscription_row(row, vocabulary, space, kinds)
             place = {"file": os.fspath(path), "line": line}
-            if isinstance(parsed, str):
+            if isinstance(parsed, Refusal):
                 name = None if isinstance(row, str) else row.get("subscription_id")
-                yield place | {"subscription_id": name, "reason": parsed, "what": meaning_of(parsed, kinds)}
+                what = meaning_of(parsed.reason, kinds, parsed.detail)
+                yield place | {"subscription_id": name, "reason": parsed.reason, "what": what}
             else:
                 yield place | _preview_of(parsed, kinds, vocabulary, past, texts, shown)
 

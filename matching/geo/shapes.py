@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import shapely
 
-from matching.fields import coordinate
+from matching.fields import Refusal, coordinate, shown
 from matching.geo.polygons import Rings
 from matching.reasons import MAX_CORNERS, MAX_RADIUS_M
 
@@ -44,33 +44,26 @@ class Polygon(NamedTuple):
     rings: Rings
 
 
-class Refusal(NamedTuple):
-    """Why a shape cannot be used: a code of `matching.reasons`, and what is wrong where ("" where the code says it)."""
-
-    reason: str
-    detail: str = ""
-
-
 def read_radius(value: Any) -> float | Refusal:
     """A radius in metres, from a number or plain decimal text. Never raises."""
     radius_m = coordinate(value, MAX_RADIUS_M)
     if isinstance(radius_m, str) or radius_m <= 0:
-        return Refusal("bad_radius", f"radius_m is {_shown(value)}")
+        return Refusal("bad_radius", f"radius_m is {shown(value)}")
     return radius_m
 
 
 def read_circle(value: Any) -> Circle | Refusal:
     """A circle, from a mapping of `lon`, `lat` (degrees) and `radius_m`. Never raises."""
     if not isinstance(value, Mapping):
-        return Refusal("bad_circle")
+        return Refusal("bad_circle", f"circle is {shown(value)}")
     if odd := sorted(map(str, _CIRCLE.symmetric_difference(value))):
         return Refusal("bad_circle", f"{'missing' if odd[0] in _CIRCLE else 'unknown'}: {odd[0]:.40}")
     lon = coordinate(value["lon"], 180.0)
     if isinstance(lon, str):
-        return Refusal(lon)
+        return Refusal(lon, f"lon is {shown(value['lon'])}")
     lat = coordinate(value["lat"], 90.0)
     if isinstance(lat, str):
-        return Refusal(lat)
+        return Refusal(lat, f"lat is {shown(value['lat'])}")
     radius_m = read_radius(value["radius_m"])
     return radius_m if isinstance(radius_m, Refusal) else Circle(lon, lat, radius_m)
 
@@ -125,12 +118,12 @@ def read_polygon(value: Any) -> Polygon | Refusal:
 def _parts_of(value: Any) -> list[list[list[Corner]]] | Refusal:
     """The polygons of a geometry, each a list of closed rings, the shell first."""
     if not isinstance(value, Mapping):
-        return Refusal("bad_polygon")
+        return Refusal("bad_polygon", f"polygon is {shown(value)}")
     name, coordinates = value.get("type"), value.get("coordinates")
     if name == "Feature":
         return Refusal("bad_polygon", "this is a Feature: write its geometry")
     if name not in ("Polygon", "MultiPolygon"):
-        return Refusal("bad_polygon", f"type is {_shown(name)}")
+        return Refusal("bad_polygon", f"type is {shown(name)}")
     if value.get("crs") is not None:
         return Refusal("bad_polygon", "crs is not read: coordinates have to be longitudes and latitudes of WGS 84")
     if not _is_list(coordinates) or not coordinates:
@@ -146,7 +139,7 @@ def _parts_of(value: Any) -> list[list[list[Corner]]] | Refusal:
                 return Refusal("bad_polygon", f"{_place(i, j)} has fewer than 4 positions")
             corners += len(ring) - 1
             if corners > MAX_CORNERS:
-                return Refusal("too_many_corners")
+                return Refusal("too_many_corners", f"{_place(i, j)} is beyond them")
             checked = _ring_of(ring, _place(i, j))
             if isinstance(checked, Refusal):
                 return checked
@@ -170,11 +163,6 @@ def _ring_of(ring: Sequence[Any], place: str) -> list[Corner] | Refusal:
     if corners[0] != corners[-1]:
         return Refusal("bad_polygon", f"{place} ends at another place than it begins")
     return corners
-
-
-def _shown(value: Any) -> str:
-    """A value for people; of one that may be long or deep, its type."""
-    return f"{value!r:.40}" if value is None or isinstance(value, str | float | bool) else type(value).__name__
 
 
 def _is_list(value: Any) -> bool:

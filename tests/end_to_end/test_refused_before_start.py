@@ -47,6 +47,7 @@ REFUSED = [
     (FADING, "of kind decay"),
     (NEAREST, "of kind knn"),
     (ANY, '"match": "any"'),
+    (ANY | {"match": 1}, '"match": "any"'),
 ]
 
 
@@ -124,6 +125,51 @@ def test_window_indexes_of_several_kinds_are_taken_and_the_run_is_exact(etl, tmp
     assert run(etl, files, tmp_path / "out", "hashing", "local", more) == 0
     settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
     assert settings["window_index"] == {"topk": "il_quadtree", "skyline": "inverted"}
+    assert verify_run(tmp_path / "out").exact
+
+
+#: Window indexes without filters, and those of their kinds that serve them.
+WITHOUT_FILTERS = [
+    (TOPK, "topk=il_quadtree", "topk=segments"),
+    (TOPK, "topk=inverted_ring", "topk=segments"),
+    (SKYLINE, "skyline=mf_rtree", "skyline=inverted"),
+]
+FILTERS = [{"not_keywords": "w3"}, {"match": 2}, {"where": {"price": {"lte": 3}}}]
+
+
+@pytest.fixture(scope="module")
+def priced(tmp_path_factory):
+    rows = [row | {"attribute_price": 2.0} for row in random_rows(120)]
+    return write_etl(tmp_path_factory.mktemp("priced") / "etl", rows, attributes=["price:number"])
+
+
+@pytest.mark.parametrize(("asked", "index", "able"), WITHOUT_FILTERS)
+@pytest.mark.parametrize("narrow", FILTERS)
+def test_window_index_without_filters_is_refused_before_anything_starts(
+    priced, tmp_path, monkeypatch, capsys, asked, index, able, narrow
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(running.RunFolder, "beginning", lambda *_: pytest.fail("the run began"))
+    file = write(tmp_path / "rows.jsonl", [TOPK, ALL | narrow, asked | narrow])
+    assert run(priced, [file], tmp_path / "out", "hashing", more=["--window-index", index]) == 4
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1
+    where = f"subscription '{asked['subscription_id']}' ({file}, line 3)"
+    for part in (where, f"--window-index {index}", f"use --window-index {able}"):
+        assert part in printed.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_window_index_without_filters_serves_subscriptions_that_have_none(priced, tmp_path, monkeypatch, capsys):
+    """Nor is a filter that tests nothing a reason to refuse, nor a row that is rejected anyway."""
+    monkeypatch.chdir(tmp_path)
+    rows = [TOPK | {"where": {}, "match": "any"}, TOPK | {"subscription_id": "t", "not_keywords": "unheard"}]
+    rows += [SKYLINE | {"match": 2}, TOPK | {"subscription_id": "u", "match": 2, "k": 0}]
+    rows.append(TOPK | {"kind": ["topk"], "match": 2})
+    files = [write(tmp_path / "rows.jsonl", rows)]
+    assert run(priced, files, tmp_path / "out", "hashing", "local", ["--window-index", "topk=il_quadtree"]) == 0
+    spout = json.loads(capsys.readouterr().out)["spouts"]["subscriptions"]
+    assert (spout["accepted"], spout["rejected"]) == (3, 2)
     assert verify_run(tmp_path / "out").exact
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from matching import naive_shapes
 from matching.boolean.engines.cell_term import CellTerm
 from matching.conditions import NONE_OF, WITHIN
+from matching.fields import Refusal
 from matching.filter_programs import instructions_of, program_of
 from matching.filters import circle_instruction, polygon_instruction
 from matching.geo.polygons import Rings
@@ -93,8 +94,8 @@ def judged_words(subscriptions, messages, known, kind="boolean"):
         )
         for match, keywords, excluded in subscriptions
     ]  # fmt: skip
-    able = [row for row, one in enumerate(parsed) if not isinstance(one, str)]
-    assert {one for one in parsed if isinstance(one, str)} <= {"no_known_keyword"}
+    able = [row for row, one in enumerate(parsed) if not isinstance(one, Refusal)]
+    assert {one.reason for one in parsed if isinstance(one, Refusal)} <= {"no_known_keyword"}
     engine = ENGINES[kind](SPACE)
     engine.insert(build_table([parsed[row] for row in able], able, [0] * len(able)))
     ids = {word: number for number, word in enumerate(known)}

@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 
 import skyray
+from matching.fields import Refusal
 from matching.half_life import EPOCH_US, HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kinds import KINDS
 from matching.model import CHANGES, MATCH
@@ -91,8 +92,8 @@ class Beside:
             return "too_many_terms"
         if not self.growing.most_terms:
             found = subscription_row(row, self.growing.vocabulary, self.space, KINDS)
-            if isinstance(found, str):
-                return found
+            if isinstance(found, Refusal):
+                return found.reason
         if row["subscription_id"] in self.live:
             self.unsubscribe(row["subscription_id"])
         self.added.append((row, self.number, self.seq + len(self.waiting)))

@@ -5,6 +5,7 @@ import numpy as np
 from matching import filter_programs, filters
 from matching.attributes import MISSING_KEY, TYPES, AttributeSchema, attribute_value, key_of
 from matching.conditions import parse_where
+from matching.fields import Refusal
 from matching.filter_programs import compile_filter, joined_programs
 from matching.filters import filters_of
 from matching.model import NO_KEYS, MessageBatch
@@ -92,7 +93,7 @@ def passing_plain(programs, batch):
 def judged(wheres, messages, broken=lambda program: program, broken_keys=lambda keys: keys):
     """What kernel and oracle say of each pair: two bool[subscriptions, messages]."""
     parsed = [parse_where(where, SCHEMA) for where in wheres]
-    assert not [one for one in parsed if isinstance(one, str)]
+    assert not [one for one in parsed if isinstance(one, Refusal)]
     seen = [{name: value for name, value in message.items() if value != "never seen"} for message in messages]
     keys, checked = keys_of(seen)
     programs = [broken(compile_filter(one)) for one in parsed]

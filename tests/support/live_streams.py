@@ -21,7 +21,7 @@ from topology import running
 from topology.folder import FINISHED
 from topology.live import LiveRun
 from topology.settings import RunConfig, live_config
-from topology.wiring import space_of, unplaceable
+from topology.wiring import space_of, subscription_refusal
 
 
 class Stream:
@@ -61,7 +61,7 @@ class Stream:
             load_vocabulary(etl, self.config.most_terms),
             space_of(self.config),
             Window.parse(self.config.window),
-            unplaceable=unplaceable(self.config.router),
+            refuses=subscription_refusal(self.config, most_terms=self.config.most_terms),
             max_ahead_s=self.config.max_ahead,
             now=now,
         )

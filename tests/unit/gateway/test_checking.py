@@ -87,7 +87,7 @@ def test_check_a_slip_in_a_column_is_named(etl, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"subscription_id": "a", "kind": "knn", "keyword": "w1", "lon": 1, "lat": 1, "k": 1}\n')
     (row,) = check_subscriptions([path], etl)["rows"]
-    assert row["reason"] == "unknown_column" and "keyword for keywords" in row["what"]
+    assert row["reason"] == "unknown_column" and "did you mean keywords?" in row["what"]
 
 
 def test_check_a_few_absurd_dates_do_not_stretch_the_days(tmp_path):

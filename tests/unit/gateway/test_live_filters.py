@@ -136,6 +136,16 @@ def test_live_attributes_are_checked_and_named_by_the_stream(tmp_path):
         empty_start(out, ["price:category"])
 
 
+def test_engine_window_index_without_filters_refuses_the_subscription_alone():
+    row = {"subscription_id": "s", "kind": "topk", "keywords": "sea", "lon": 0, "lat": 0, "k": 1, "alpha": 0.5}
+    engine = skyray.Engine(window_indexes={"topk": "il_quadtree"})
+    engine.subscribe(row)
+    with pytest.raises(InputError, match="use --window-index topk=segments") as refused:
+        engine.subscribe(row | {"subscription_id": "t", "not_keywords": "storm"})
+    assert refused.value.reason_code == "filter_not_served" and engine.subscriptions == ["s"]
+    assert [one["change"] for one in engine.publish({"text": "sea storm", "lon": 1, "lat": 1})] == ["enter"]
+
+
 def test_engine_filters_by_attributes_and_words_that_come_later():
     engine = skyray.Engine(attributes=["price:number"])
     row = {

@@ -12,7 +12,7 @@ from matching.kinds import KINDS
 from matching.naive import boolean_match, common_terms, passes, skyline_scores
 from matching.naive_rows import messages_of, subscriptions_of
 from matching.space import Space
-from matching.validate import build_table, subscription_row
+from matching.validate import ParsedSubscription, build_table, subscription_row
 from matching.window import Window
 from spouts.parquet import read_messages
 from spouts.subscriptions import load_vocabulary
@@ -52,7 +52,7 @@ def random_query(rng: np.random.Generator, number: int) -> dict:
 
 def matched_by_oracle(row: dict, vocabulary, messages) -> int:
     parsed = subscription_row(row, vocabulary, EARTH, KINDS)
-    assert not isinstance(parsed, str), parsed
+    assert isinstance(parsed, ParsedSubscription), parsed
     one = next(subscriptions_of(build_table([parsed], [0], [0])))
     found = 0
     for message in messages:

@@ -7,8 +7,9 @@ import pytest
 import shapely
 
 from matching import naive_shapes
+from matching.fields import Refusal
 from matching.geo import polygons, shapes
-from matching.geo.shapes import Circle, Polygon, Refusal, read_circle, read_polygon, read_radius
+from matching.geo.shapes import Circle, Polygon, read_circle, read_polygon, read_radius
 from matching.reasons import MAX_CORNERS, MAX_RADIUS_M, REASONS
 from tests.support.shapes import corners_of
 
@@ -108,7 +109,7 @@ def test_read_polygon_takes_heights_and_either_direction():
     [
         (None, "bad_polygon", ""),
         ("POLYGON((0 0, 1 0, 1 1, 0 0))", "bad_polygon", ""),
-        ({}, "bad_polygon", "type is None"),
+        ({}, "bad_polygon", "type is null"),
         ({"type": "Point", "coordinates": [1, 2]}, "bad_polygon", "type is 'Point'"),
         ({"type": [[1]], "coordinates": [1, 2]}, "bad_polygon", "type is list"),
         ({"type": "Feature", "geometry": geometry(SQUARE)}, "bad_polygon", "write its geometry"),

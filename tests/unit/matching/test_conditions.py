@@ -21,6 +21,7 @@ from matching.conditions import (
     parse_where,
 )
 from matching.errors import ConfigError
+from matching.fields import Refusal
 from matching.naive_conditions import where_holds, words_hold
 from matching.reasons import REASONS
 from tests.support.conditions import SCHEMA, TYPES_BY_NAME, judged
@@ -91,13 +92,15 @@ def test_oracle_reads_a_time_as_microseconds():
     ],
 )
 def test_parse_where_refuses_with_a_reason(where, reason):
-    assert parse_where(where, SCHEMA) == reason
+    refusal = parse_where(where, SCHEMA)
+    assert isinstance(refusal, Refusal) and refusal.reason == reason and len(refusal.detail) < 200
     assert reason in REASONS
 
 
 def test_parse_where_of_too_many_conditions_is_refused():
     schema = AttributeSchema.parse(f"a{number}:number" for number in range(MAX_CONDITIONS + 1))
-    assert parse_where({one.name: 1 for one in schema.attributes}, schema) == "too_many_conditions"
+    refusal = parse_where({one.name: 1 for one in schema.attributes}, schema)
+    assert isinstance(refusal, Refusal) and refusal == ("too_many_conditions", "there are 65 conditions")
 
 
 def test_oracle_of_words_counts_distinct_words():

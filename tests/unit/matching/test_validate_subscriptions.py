@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from matching.errors import ConfigError
+from matching.fields import Refusal
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KEYWORDS_BY_KIND, KNN, SKYLINE, TOPK, UNKNOWN_TERM
@@ -31,8 +32,13 @@ GOOD = {
 }
 
 
+def parsed_or_reason(row, kinds) -> ParsedSubscription | str:
+    found = subscription_row(row, VOCABULARY, SPACE, kinds)
+    return found.reason if isinstance(found, Refusal) else found
+
+
 def parse(kind, /, **changes):
-    return subscription_row(GOOD[kind] | changes, VOCABULARY, SPACE, KINDS)
+    return parsed_or_reason(GOOD[kind] | changes, KINDS)
 
 
 def parsed(kind, /, **changes) -> ParsedSubscription:
@@ -241,7 +247,7 @@ HANDED_IN = KINDS.plus(
 def parse_as(kind, **changes):
     place = {"lon": 5, "lat": 2.5} if kind == "beacon" else {"region": [1, 2, 3, 4]}
     row = {"subscription_id": "s", "kind": kind, "keywords": "ramen bar", **place, **changes}
-    return subscription_row(row, VOCABULARY, SPACE, HANDED_IN)
+    return parsed_or_reason(row, HANDED_IN)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +286,7 @@ def test_subscription_row_of_a_kind_handed_in_goes_by_what_its_row_says(kind, ch
 
 def test_subscription_row_kind_that_the_table_lacks_is_unknown():
     fewer = Kinds([replace(KINDS.named("topk"), code=0)])
-    assert subscription_row(GOOD["boolean"], VOCABULARY, SPACE, fewer) == "unknown_kind"
+    assert parsed_or_reason(GOOD["boolean"], fewer) == "unknown_kind"
     row = subscription_row(GOOD["topk"], VOCABULARY, SPACE, fewer)
     assert isinstance(row, ParsedSubscription) and row.kind == 0
 

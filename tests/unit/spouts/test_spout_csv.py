@@ -1,4 +1,5 @@
-"""Subscriptions in CSV: the same rows as in JSON Lines, whatever separates the fields; bad ones beside good ones."""
+"""Subscriptions in CSV and Parquet: the same rows as in JSON Lines, whatever separates the fields; bad ones beside
+good ones."""
 
 import csv
 import gzip
@@ -6,16 +7,22 @@ import io
 import json
 import string
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from matching.attributes import AttributeSchema
 from matching.kinds import KINDS
+from matching.reasons import MAX_CORNERS
 from matching.space import EARTH, Space
 from matching.text import Vocabulary
 from matching.validate import SUBSCRIPTION_COLUMNS
 from spouts.lines import read_rows
 from spouts.subscriptions import load_changes
+from tests.support.etl_folder import write_lines
 
 WORDS = Vocabulary.of_counts([{"ramen": 1, "soup": 2}])
 ROWS = [
@@ -70,6 +77,96 @@ def test_csv_unsubscribe_rows_are_taken(tmp_path):
     rows = [*ROWS, {"unsubscribe": "s1", "at": "9"}]
     changes = loaded(write(tmp_path / "a.csv", rows, [*COLUMNS, "unsubscribe", "at"]))
     assert changes.counts["unsubscribed"] == 1 and changes.removed.at.tolist() == [9]
+
+
+SQUARE = {"type": "Polygon", "coordinates": [[[0, 0], [4, 0], [4, 4], [0, 4], [0, 0]]]}
+WITH_OBJECTS = [
+    {"subscription_id": "s1", "kind": "boolean", "keywords": "ramen", "polygon": SQUARE},
+    {"subscription_id": "s2", "kind": "boolean", "keywords": "soup", "where": {"price": {"lte": 5}, "type": ["é"]},
+     "circle": {"lon": 1, "lat": 2.5, "radius_m": 5000}},
+    {"subscription_id": "s3", "kind": "boolean", "keywords": "soup", "region": [-1, -2, 3, 4], "where": {}},
+    {"subscription_id": "s4", "kind": "boolean", "keywords": "soup", "region": [-1, -2, 3, 4]},
+]  # fmt: skip
+OBJECT_COLUMNS = ("where", "circle", "polygon")
+
+
+def as_text(rows):
+    """Rows whose objects are JSON text."""
+    return [
+        {name: json.dumps(value) if name in OBJECT_COLUMNS else value for name, value in row.items()} for row in rows
+    ]
+
+
+def write_as_text(path, rows, **options):
+    """Rows with objects as text, in CSV or Parquet."""
+    names = ["subscription_id", "kind", "keywords", "region", *OBJECT_COLUMNS]
+    if path.suffix == ".csv":
+        return write(path, rows, names, **options)
+    table = pa.Table.from_pylist([dict.fromkeys(names) | row for row in rows])
+    pq.write_table(table, path)
+    return path
+
+
+def loaded_with_attributes(path):
+    words = Vocabulary.of_counts([{"ramen": 1, "soup": 2}], attributes=AttributeSchema.parse(ATTRIBUTES))
+    return load_changes([path], words, Space(*EARTH), kinds=KINDS)
+
+
+ATTRIBUTES = ["price:number", "type:category"]
+TABLES = [
+    ("a.csv", {"delimiter": ","}),
+    ("a.csv", {"delimiter": ";"}),
+    ("a.csv", {"delimiter": "\t"}),
+    ("a.parquet", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), TABLES)
+def test_tables_have_objects_as_json_text(tmp_path, name, options):
+    lines = write_lines(tmp_path / "a.jsonl", *WITH_OBJECTS)
+    expected = loaded_with_attributes(lines)
+    path = write_as_text(tmp_path / name, as_text(WITH_OBJECTS), **options)
+    found = loaded_with_attributes(path)
+    assert found.names.strings() == expected.names.strings() == ["s1", "s2", "s3", "s4"]
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(found.table, expected.table, strict=True))
+    for (_, row), written in zip(read_rows(path), WITH_OBJECTS, strict=True):
+        assert {column: row[column] for column in OBJECT_COLUMNS} == {
+            column: written.get(column) for column in OBJECT_COLUMNS
+        }
+
+
+@pytest.mark.parametrize(("name", "options"), TABLES)
+@pytest.mark.parametrize(
+    ("column", "text", "reason", "what"),
+    [
+        ("where", '{"price": {"lte": 5}', "bad_where", "where is text that is no JSON (Input data was truncated)"),
+        ("where", '{"price": 5,, "type": "x"}', "bad_where", "where is text that is no JSON (JSON is malformed"),
+        ("where", "price < 5", "bad_where", "where is text that is no JSON (JSON is malformed"),
+        ("where", '["price"]', "bad_where", "where is text where an object belongs: '[\"price\"]'"),
+        ("where", '{"price": "cheap"}', "bad_attribute", "price: 'cheap' is no number"),
+        ("where", '{"price": NaN}', "bad_where", "where is text that is no JSON (JSON is malformed"),
+        ("circle", '{"lon": 1', "bad_circle", "circle is text that is no JSON (Input data was truncated)"),
+        ("polygon", "POLYGON ((0 0, 1 1))", "bad_polygon", "polygon is text that is no JSON (JSON is malformed"),
+        ("polygon", "[" * 100_000, "bad_polygon", "polygon is text that is no JSON"),
+    ],
+)
+def test_tables_broken_json_text_is_refused_with_what_is_wrong(tmp_path, name, options, column, text, reason, what):
+    place = {} if column != "where" else {"region": [-1, -2, 3, 4]}
+    bad = {"subscription_id": "bad", "kind": "boolean", "keywords": "soup", column: text, **place}
+    rows = as_text(WITH_OBJECTS)
+    changes = loaded_with_attributes(write_as_text(tmp_path / name, [rows[0], bad, *rows[1:]], **options))
+    assert changes.names.strings() == ["s1", "s2", "s3", "s4"] and changes.rejected_by_reason == {reason: 1}
+    assert changes.first_rejected[0]["what"].startswith(what), changes.first_rejected
+
+
+def test_csv_has_the_largest_polygon(tmp_path):
+    turns = np.linspace(0, 2 * np.pi, MAX_CORNERS, endpoint=False)
+    ring = np.stack([40 * np.cos(turns), 40 * np.sin(turns)], axis=1).tolist()
+    polygon = {"type": "Polygon", "coordinates": [[*ring, ring[0]]]}
+    large = {"subscription_id": "large", "kind": "boolean", "keywords": "soup", "polygon": polygon}
+    changes = loaded_with_attributes(write_as_text(tmp_path / "a.csv", as_text([*WITH_OBJECTS, large])))
+    assert changes.names.strings()[-1] == "large" and not changes.rejected_by_reason
+    assert changes.table.filter_words.shape[0] > 2 * MAX_CORNERS
 
 
 BAD = {

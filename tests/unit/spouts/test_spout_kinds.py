@@ -9,6 +9,7 @@ import pytest
 import zstandard
 
 from matching.errors import InputError
+from matching.fields import Refusal
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.space import Space
@@ -76,24 +77,30 @@ def row(name, kind, **more):
 
 def test_scan_rows_passes_over_rows_that_a_run_would_set_aside(tmp_path):
     path, other = tmp_path / "a", tmp_path / "b"
-    path.write_bytes(b"junk\n" + lines([row("no", "topk"), row("bad", "topk", k=0), row("idle", "idle")]))
+    path.write_bytes(
+        b"junk\n" + lines([row("no", "topk"), row("fine", "topk"), row("bad", "topk", k=0), row("idle", "idle")])
+    )
     other.write_bytes(lines([row("ring", "ring"), row("found", "topk"), row("later", "topk")]))
 
     def finds(row):
-        return None if row["subscription_id"] == "no" else f"is {row['kind']}"
+        return row["subscription_id"] != "no"
 
-    found = scan_rows(finds, [path, other], WORDS, EARTH)
-    assert found == (("found", other, 2, "is topk"), ("topk",))
-    assert scan_rows(finds, [path], WORDS, EARTH) == (None, ("topk",))
+    def refuses(parsed):
+        return None if parsed.subscription_id == "fine" else Refusal("no", f"kind {parsed.kind}")
+
+    found = scan_rows(finds, refuses, [path, other], WORDS, EARTH)
+    assert found == (("found", other, 2, ("no", "kind 1")), ("topk",))
+    assert scan_rows(finds, refuses, [path], WORDS, EARTH) == (None, ("topk",))
+    assert scan_rows(lambda _: False, refuses, [path, other], WORDS, EARTH) == (None, ("topk",))
     both = [other, tmp_path / "c"]
     both[1].write_bytes(lines([row("near", "knn"), row("wide", "skyline")]))
-    assert scan_rows(lambda _: None, both, WORDS, EARTH) == (None, ("topk", "knn", "skyline"))
+    assert scan_rows(lambda _: True, lambda _: None, both, WORDS, EARTH) == (None, ("topk", "knn", "skyline"))
     idle = Kind(5, "idle", "point")
-    assert scan_rows(finds, [path, other], WORDS, EARTH, KINDS.plus(idle))[0] == found[0]
+    assert scan_rows(finds, refuses, [path, other], WORDS, EARTH, KINDS.plus(idle))[0] == found[0]
     more = KINDS.plus(idle, Kind(6, "ring", "point", KINDS.named("topk").operator))
-    assert scan_rows(finds, [path, other], WORDS, EARTH, more)[0] == ("ring", other, 1, "is ring")
+    assert scan_rows(finds, refuses, [path, other], WORDS, EARTH, more)[0] == ("ring", other, 1, ("no", "kind 6"))
 
 
 def test_scan_rows_a_file_that_is_missing_is_named(tmp_path):
     with pytest.raises(InputError, match="nowhere"):
-        scan_rows(lambda _: None, [tmp_path / "nowhere"], WORDS, EARTH)
+        scan_rows(lambda _: True, lambda _: None, [tmp_path / "nowhere"], WORDS, EARTH)
