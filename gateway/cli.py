@@ -29,6 +29,7 @@ from gateway.commands import (
     match,
     preview,
     run,
+    serve,
     show,
     subscriptions,
     topology,
@@ -70,6 +71,7 @@ for command in (
     subscriptions,
     run,
     live,
+    serve,
     show,
     explain,
     match,
@@ -104,7 +106,7 @@ def spread(arguments: Sequence[str], option: str = "--subscriptions") -> list[st
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is returned, and every expected error is one line on standard error."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] in (["run"], ["match"], ["live"]) or given[:2] == ["topology", "show"]:
+    if given[:1] in (["run"], ["match"], ["live"], ["serve"]) or given[:2] == ["topology", "show"]:
         given = spread(given)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     return run_interruptible(lambda interrupts: _run_command(given, interrupts))

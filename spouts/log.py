@@ -207,15 +207,15 @@ class LogReader:
         self._file.close()
 
 
-def read_records(path: str | os.PathLike[str]) -> Iterator[tuple[Record, int, int]]:
-    """The records of a log and where each begins and ends, without one that is torn at the end.
+def read_records(path: str | os.PathLike[str], offset: int = 0) -> Iterator[tuple[Record, int, int]]:
+    """The records of a log from an offset on, and where each begins and ends, without one that is torn at the end.
 
     Raises
     ------
     InputError, CheckpointError
         As `LogReader`.
     """
-    reader = LogReader(path)
+    reader = LogReader(path, offset)
     try:
         while True:
             offset = reader.offset

@@ -15,30 +15,43 @@ from matching.validate import ParsedSubscription
 
 
 def kinds_with(
-    kinds: Kinds,
-    space: Space,
-    engines: Mapping[str, str] | None = None,
-    window_indexes: Mapping[str, str] | None = None,
+    kinds: Kinds, engines: Mapping[str, str] | None = None, window_indexes: Mapping[str, str] | None = None
 ) -> Kinds:
     """The table itself if it has all these engines and window indexes (name by kind), else with baselines.
 
     A name that neither table has is refused where it is looked up.
+    """
+    wanted = [(kinds.named(kind).engines, name) for kind, name in (engines or {}).items() if kind in kinds]
+    wanted += [(kinds.named(kind).windows, name) for kind, name in (window_indexes or {}).items() if kind in kinds]
+    if all(name in table for table, name in wanted):
+        return kinds
+    from baselines.kinds import with_baselines
+
+    return with_baselines(kinds)
+
+
+def check_distance(
+    kinds: Kinds,
+    space: Space,
+    engines: Mapping[str, str] | None = None,
+    window_indexes: Mapping[str, str] | None = None,
+) -> None:
+    """Check that the engines and window indexes that run (name by kind) measure distances as the space does.
 
     Raises
     ------
     ConfigError
-        If distances are on the sphere and one of these, or a default, measures them in the plane alone.
+        If distances are on the sphere and one measures them in the plane alone; for an unknown name.
     """
-    chosen = _with_baselines(kinds, engines, window_indexes)
-    if space.on_sphere:
-        for kind in chosen.run:
-            if kind.place == "region":
-                continue
-            _check_sphere(kind.engines, kind.engine((engines or {}).get(kind.name)), f"--engine {kind.name}=")
-            if kind.windowed:
-                index = kind.window((window_indexes or {}).get(kind.name))
-                _check_sphere(kind.windows, index, f"--window-index {kind.name}=")
-    return chosen
+    if not space.on_sphere:
+        return
+    for kind in kinds.run:
+        if kind.place == "region":
+            continue
+        _check_sphere(kind.engines, kind.engine((engines or {}).get(kind.name)), f"--engine {kind.name}=")
+        if kind.windowed:
+            index = kind.window((window_indexes or {}).get(kind.name))
+            _check_sphere(kind.windows, index, f"--window-index {kind.name}=")
 
 
 def _check_sphere(table: Mapping[str, Any], one: Any, option: str) -> None:
@@ -48,16 +61,6 @@ def _check_sphere(table: Mapping[str, Any], one: Any, option: str) -> None:
             f"{option}{one.name}: measures distances in the plane alone; choose --distance plane, or one that serves "
             f"the sphere: {able}"
         )
-
-
-def _with_baselines(kinds: Kinds, engines: Mapping[str, str] | None, window_indexes: Mapping[str, str] | None) -> Kinds:
-    wanted = [(kinds.named(kind).engines, name) for kind, name in (engines or {}).items() if kind in kinds]
-    wanted += [(kinds.named(kind).windows, name) for kind, name in (window_indexes or {}).items() if kind in kinds]
-    if all(name in table for table, name in wanted):
-        return kinds
-    from baselines.kinds import with_baselines
-
-    return with_baselines(kinds)
 
 
 def kinds_without_filters(kinds: Kinds, window_indexes: Mapping[str, str] | None = None) -> dict[str, Refusal]:

@@ -9,6 +9,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from spouts.quarantine import Quarantine
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.store import CheckpointStore, Manifest
@@ -105,6 +107,11 @@ class LiveRun(RecoveringRun):
         self.execute(on_progress, stop, whole=whole)
         self._folder.clear_hidden()
         return {**began_with(self._config), **self.values(), **summary}
+
+    def saved_delivery(self) -> Mapping[str, np.ndarray] | None:
+        """What the delivery bolt saved in the checkpoint to resume from; None without one."""
+        saved = self._load(self.manifest)
+        return None if saved is None else saved.single("delivery")
 
     def _build(self, config: RunConfig, quarantine: Quarantine, replay: bool = False) -> Plan:
         assert isinstance(config, LiveConfig), "it is a copy of this stream's"

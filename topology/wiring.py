@@ -51,7 +51,7 @@ from topology.core.api.builder import TopologyBuilder
 from topology.core.api.component import Bolt, Spout
 from topology.core.api.grouping import ALL, DIRECT
 from topology.core.api.plan import Plan
-from topology.engines import filter_refusal, kinds_with, kinds_without_filters
+from topology.engines import check_distance, filter_refusal, kinds_with, kinds_without_filters
 from topology.settings import CREDITS, LIVE_CREDITS, LiveConfig, RunConfig
 
 #: Small batches in flight, where settings give no number: at most, and how many messages they have together.
@@ -105,7 +105,8 @@ def wire(
     for name in [*engines, *window_indexes]:
         if not kinds.named(name).runs:
             raise ConfigError(f"kind {name}: has no engine, so there is nothing to choose for it")
-    kinds = kinds_with(kinds, space, engines, window_indexes)
+    kinds = kinds_with(kinds, engines, window_indexes)
+    check_distance(kinds, space, engines, window_indexes)
     for kind in kinds.run:  # refuse unknown names here, not in an actor
         kind.make_operator(OperatorContext(space, window, options=options, fading=fading), engines.get(kind.name))
         if kind.windowed or kind.name in window_indexes:

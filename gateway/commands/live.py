@@ -29,7 +29,8 @@ app = typer.Typer()
 _COLUMN = "_column"
 
 
-def _settings() -> Iterator[Parameter]:
+def live_settings() -> Iterator[Parameter]:
+    """The options of a live stream that are settings of its topology."""
     from topology.settings import NOT_LIVE, LiveConfig
 
     more = of_model(
@@ -41,7 +42,8 @@ def _settings() -> Iterator[Parameter]:
     return (parameter for parameter in more if parameter.name not in NOT_LIVE)
 
 
-def _columns() -> Iterator[Parameter]:
+def column_options() -> Iterator[Parameter]:
+    """The options that name columns of messages."""
     from gateway.live.mapping import ROLES
     from spark_etl.options import EtlOptions
 
@@ -50,13 +52,18 @@ def _columns() -> Iterator[Parameter]:
     return (option for option in options if option.name.endswith(_COLUMN) and option.name[: -len(_COLUMN)] in ROLES)
 
 
+def named_columns(options: dict[str, Any]) -> dict[str, str]:
+    """The columns that these options name, by role."""
+    return {name.removesuffix(_COLUMN): column for name, column in options.items()}
+
+
 @app.command(
     cls=Command,
     epilog=example("tail -F posts.jsonl | skyray live --vocabulary etl --subscriptions mine.jsonl > updates.jsonl"),
 )
 def live(
-    settings: Annotated[dict[str, Any], Late(_settings)],
-    columns: Annotated[dict[str, Any], Late(_columns)],
+    settings: Annotated[dict[str, Any], Late(live_settings)],
+    columns: Annotated[dict[str, Any], Late(column_options)],
     vocabulary: Annotated[
         Path | None,
         typer.Option(
@@ -132,19 +139,13 @@ def live(
         return _print_status(status, json)
     from gateway.live.admission import Admission
     from gateway.live.in_flight import InFlight
-    from gateway.live.mapping import ColumnMapping
+    from gateway.live.opening import open_stream
     from gateway.live.pipe import Pipe, to_standard_output
     from gateway.live.recording import record
     from gateway.live.update_listener import Listener
-    from gateway.live.vocabulary_files import empty_start
-    from gateway.live.write_ahead_log import WriteAheadLog, settings_of
     from gateway.shell.interrupts import draining
-    from matching.errors import ConfigError
-    from matching.window import Window
-    from spouts.subscriptions import load_vocabulary
     from topology.live import LiveRun
-    from topology.settings import LIVE_CREDITS, live_config
-    from topology.wiring import space_of, subscription_refusal
+    from topology.settings import LIVE_CREDITS
 
     terminal = Terminal()
     write = to_standard_output()
@@ -153,32 +154,15 @@ def live(
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="skyray-live-")))
         # without --out nothing can be resumed: a failure ends the run
         passing = {} if out is not None else {"checkpoint_every": 0.0, "sink": "count"}
-        if vocabulary is not None and attribute:
-            raise ConfigError("--attribute: the stream has the attributes of its --vocabulary; leave one of them out")
-        start = vocabulary or empty_start(folder, attribute or ())
-        config = live_config(settings | {"executor": executor}, start, folder, **passing)
         starting = stack.enter_context(ExitStack())
         step = starting.enter_context(terminal.steps("skyray live"))
         step("loading words and subscriptions")
-        words = load_vocabulary(start, config.most_terms)
-        mapping = ColumnMapping(
-            {name.removesuffix(_COLUMN): column for name, column in columns.items()}, words.attributes
-        )
-        admission = Admission(
-            words,
-            space_of(config),
-            Window.parse(config.window),
-            refuses=subscription_refusal(config, most_terms=config.most_terms),
-            max_ahead_s=config.max_ahead,
-        )
         durable = None if out is None else _durable(write)
-        wal = WriteAheadLog(folder, settings_of(config, mapping.named), durable, admission.window)
-        stack.enter_context(wal.run.locked())
-        stack.callback(wal.close)
-        earlier = wal.begin()
+        settings |= {"executor": executor}
+        given = folder, settings, named_columns(columns), vocabulary, attribute, durable, Admission
+        config, admission, mapping, wal, earlier = open_stream(stack, *given, **passing)
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         listener = stack.enter_context(Listener(write, wal.look_up, in_flight))
-        wal.recover(admission)
         run = LiveRun(config, wal.run, str(wal.log), listener.address, {"live": wal.settings}, earlier)
         pipe = Pipe(admission, wal, refuse, in_flight, batch, linger_ms / 1000.0, mapping)
         loaded = {"subscriptions": 0, "rejected": 0}
@@ -193,13 +177,13 @@ def live(
             starting.close()
             if earlier:
                 place = "the last checkpoint" if run.from_checkpoint else "the first of them"
-                _say(
+                say(
                     f"live: resumes after {wal.next_seq - len(wal.marks):,} messages, with their subscriptions; "
                     f"matches from {place} on"
                 )
             if out is not None:
-                _say(f"live: the next line of input is line {wal.line + 1}")
-            _say(f"live: {len(admission.subscriptions):,} subscriptions; reads standard input")
+                say(f"live: the next line of input is line {wal.line + 1}")
+            say(f"live: {len(admission.subscriptions):,} subscriptions; reads standard input")
             # not sys.stdin: Python would wait at exit for the thread that reads it
             pipe.start(open(0, "rb", closefd=False), stopping, wal.line)  # noqa: SIM115
 
@@ -222,7 +206,7 @@ def live(
                 run.fail(error)
                 raise
             figures |= {"digest": report["digest"], "out": str(out)}
-        _say(as_json(figures) if json else f"live: {_in_words(figures)}")
+        say(as_json(figures) if json else f"live: {_in_words(figures)}")
     return 0
 
 
@@ -260,7 +244,7 @@ def subscribe_all(pipe: Any, files: list[Path]) -> dict[str, int]:
                 reason, what = refused or (None, "")
             counts["subscriptions" if reason is None else "rejected"] += 1
             if reason is not None:
-                _say(f"{cell(path)}, line {number} refused, {reason}: {cell(what)}")
+                say(f"{cell(path)}, line {number} refused, {reason}: {cell(what)}")
     pipe.close_batch()
     return counts
 
@@ -269,9 +253,7 @@ def subscribe_all(pipe: Any, files: list[Path]) -> dict[str, int]:
 def _refusing(path: Path | None) -> Iterator[Any]:
     """The function that reports refused lines."""
     if path is None:
-        yield lambda row: _say(
-            f"line {row['line']} refused, {row['reason']}: {shown(row['what'])}: {shown(row['row'])}"
-        )
+        yield lambda row: say(f"line {row['line']} refused, {row['reason']}: {shown(row['what'])}: {shown(row['row'])}")
         return
     with writing_to(path), open(path, "a", encoding="utf-8") as file:
 
@@ -283,7 +265,8 @@ def _refusing(path: Path | None) -> Iterator[Any]:
         yield refuse
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """Write a line to standard error."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 

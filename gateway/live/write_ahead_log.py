@@ -14,10 +14,11 @@ subscriptions, and matching continues from the last checkpoint. Used by `gateway
 """
 
 import os
+import threading
 import time
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,7 @@ class WriteAheadLog:
         self._size_bytes = 0
         self._recent: dict[int, MessageText] = {}
         self._read_last: tuple[int, list[bytes]] = (-1, [])
+        self._reading = threading.Lock()
 
     @property
     def next_seq(self) -> int:
@@ -208,19 +210,29 @@ class WriteAheadLog:
             self._durable(self.line)
 
     def look_up(self, seqs: Sequence[int]) -> Mapping[int, MessageText]:
-        """Texts of messages by seq. One read of the log for each batch of older ones."""
+        """Texts of messages by seq, for any thread. One read of the log for each batch of older ones."""
         found = {}
         assert self._new_terms is not None, "recover() comes first"
         schema = self._new_terms.vocabulary.attributes
         for seq in seqs:
             text = self._recent.get(seq)
             if text is None:
-                parsed = parse_message(decode_object(self._line_of(seq)), schema=schema)
+                parsed = parse_message(decode_object(self.line_of(seq)), schema=schema)
                 if isinstance(parsed, str):
                     raise CheckpointError(f"{self.log}: message {seq:,} is damaged ({parsed})")
                 text = _text_of(parsed)
             found[seq] = text
         return found
+
+    def lines_from(self, seq: int) -> Iterator[tuple[int, bytes]]:
+        """Seq and line of the logged messages from the batch of this seq on, as far as they are logged now."""
+        batch = bisect_right(self.ends, seq - 1)
+        if batch == len(self.ends):
+            return
+        first = self.ends[batch - 1] + 1 if batch else 0
+        for record, _, _ in read_records(self.log, self._offsets[batch]):
+            yield from enumerate(record.message_lines(), start=first)
+            first += record.messages
 
     def close(self) -> None:
         """Close the log."""
@@ -233,16 +245,18 @@ class WriteAheadLog:
             self._offsets.append(offset)
             self.ends.append(last_seq)
 
-    def _line_of(self, seq: int) -> bytes:
+    def line_of(self, seq: int) -> bytes:
+        """The logged line of a message, for any thread. Raises CheckpointError if it is not there."""
         batch = bisect_right(self.ends, seq - 1)
-        if self._read_last[0] != batch:
-            assert self._reader is not None, "recover() comes first"
-            self._reader.offset = self._offsets[batch]
-            record = self._reader.read()
-            if record is None:
-                raise CheckpointError(f"{self.log}: message {seq:,} is missing")
-            self._read_last = batch, record.message_lines()
-        return self._read_last[1][seq - (self.ends[batch - 1] + 1 if batch else 0)]
+        with self._reading:
+            if self._read_last[0] != batch:
+                assert self._reader is not None, "recover() comes first"
+                self._reader.offset = self._offsets[batch]
+                record = self._reader.read()
+                if record is None:
+                    raise CheckpointError(f"{self.log}: message {seq:,} is missing")
+                self._read_last = batch, record.message_lines()
+            return self._read_last[1][seq - (self.ends[batch - 1] + 1 if batch else 0)]
 
 
 def has_begun(folder: Path) -> bool:

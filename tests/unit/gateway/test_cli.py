@@ -52,7 +52,7 @@ def commands():
 
 def test_cli_commands_are_those_that_scripts_rely_on():
     expected = {"demo", "etl", "subscriptions generate", "run", "verify", "bench", "loadtest", "doctor"}
-    expected |= {"show", "explain", "match", "preview", "live", "subscriptions check"}
+    expected |= {"show", "explain", "match", "preview", "live", "serve", "subscriptions check"}
     assert expected | {"config show", "topology show", "version"} == commands().keys()
 
 

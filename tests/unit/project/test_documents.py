@@ -40,7 +40,7 @@ def refused(line):
             return None if importlib.util.find_spec(name) else f"no module {name}"
         return None if (ROOT / words[0]).is_file() else f"no file {words[0]}"
     if program != "skyray":
-        elsewhere = ("source", "export", "ray", "kcat", "sed")
+        elsewhere = ("source", "export", "ray", "kcat", "sed", "curl")
         return None if program in elsewhere or (ROOT / program).is_file() else "no such program"
     command = typer.main.get_command(cli.app)
     while words and getattr(command, "commands", None) is not None and not words[0].startswith("-"):

@@ -1,0 +1,183 @@
+"""`skyray serve`: messages and subscriptions by HTTP, updates by Server-Sent Events.
+
+`gateway/commands/serve.py` -> `gateway/serve/app.py` (the API) -> `gateway/serve/writer.py` (batches) ->
+`gateway/live/write_ahead_log.py` (the log) -> `topology/live.py` -> the bolts of any run -> `bolts/publishing.py` ->
+`gateway/serve/releasing.py` -> `gateway/serve/hub.py` (clients).
+"""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gateway.commands.live import column_options, live_settings, named_columns, subscribe_all
+from gateway.commands.live import say as write_line
+from gateway.shell.options import Command, Late, example
+from gateway.shell.terminal import Terminal, cell
+from matching.errors import ConfigError, DeliveryError, EngineError
+
+app = typer.Typer()
+
+#: Hosts that no other machine can call.
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@app.command(cls=Command, epilog=example("skyray serve --out runs/serve --port 8080"))
+def serve(
+    settings: Annotated[dict[str, Any], Late(live_settings)],
+    columns: Annotated[dict[str, Any], Late(column_options)],
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Folder with the write-ahead log; a stream that it has is resumed.", rich_help_panel="Output"
+        ),
+    ],
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free.", rich_help_panel="Server")] = 8080,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on: of this machine only.", rich_help_panel="Server")
+    ] = "127.0.0.1",
+    vocabulary: Annotated[
+        Path | None,
+        typer.Option(
+            help="Output folder of `skyray etl`, whose words, weights and world the stream starts with; by default it "
+            "starts without words, and its world is the earth.",
+            rich_help_panel="Input",
+        ),
+    ] = None,
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="<name:type>",
+            help="Attribute that messages have, for `where` of subscriptions: NAME:TYPE or NAME=PATH:TYPE; the type is "
+            "number, category or time. With --vocabulary they are those of its folder.",
+            rich_help_panel="Input",
+        ),
+    ] = None,
+    subscriptions: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="<path>", help="Files of subscriptions that are active from the start.", rich_help_panel="Input"
+        ),
+    ] = None,
+    batch: Annotated[
+        int,
+        typer.Option(min=1, max=1_000_000, help="Rows of a batch at most.", rich_help_panel="Window and batches"),
+    ] = 5_000,
+    linger_ms: Annotated[
+        float,
+        typer.Option(
+            min=0.0, max=60_000.0, help="How long a row waits for others.", rich_help_panel="Window and batches"
+        ),
+    ] = 5.0,
+    executor: Annotated[
+        str,
+        typer.Option(
+            metavar="<local|ray>",
+            help="Where tasks run: in this process, or on ray, on this machine.",
+            rich_help_panel="Topology",
+        ),
+    ] = "local",
+) -> int:
+    """Serve a live stream over HTTP: publish messages, subscribe, and follow updates.
+
+    What is answered with 200 is on disk, and survives a crash; the same command resumes the stream, and clients that
+    connect again get every update once. GET /openapi.json describes the API.
+    """
+    from gateway.live.in_flight import InFlight
+    from gateway.live.opening import open_stream
+    from gateway.live.recording import record
+    from gateway.serve.app import make_app
+    from gateway.serve.door import Door
+    from gateway.serve.history import History, Parts
+    from gateway.serve.hub import Hub
+    from gateway.serve.registry import Registry
+    from gateway.serve.releasing import Releaser
+    from gateway.serve.server import Server, bind
+    from gateway.serve.writer import Writer
+    from gateway.shell.interrupts import draining
+    from topology.folder import FINISHED, INTERRUPTED
+    from topology.live import LiveRun
+    from topology.settings import LIVE_CREDITS
+
+    if host not in LOOPBACK:
+        raise ConfigError(
+            f"--host {host}: other machines could publish and read without a key, and keys are not there yet; leave it "
+            "out, and put a proxy that checks who calls before it"
+        )
+    if settings.get("checkpoint_every") == 0:
+        raise ConfigError("--checkpoint-every 0: clients that connect again read from checkpoints; leave it out")
+    terminal = Terminal()
+    with ExitStack() as stack:
+        listening = stack.enter_context(bind(host, port))
+        starting = stack.enter_context(ExitStack())
+        step = starting.enter_context(terminal.steps("skyray serve"))
+        step("loading words and subscriptions")
+        given = out, settings | {"executor": executor}, named_columns(columns), vocabulary, attribute
+        config, registry, mapping, wal, earlier = open_stream(stack, *given, lambda line: None, Registry)
+        in_flight = InFlight(config.credits or LIVE_CREDITS)
+        parts = Parts(out / "updates", wal.ends, wal.look_up)
+        hub = Hub(History(parts), registry, lambda: wal.next_seq)
+        releaser = stack.enter_context(Releaser(wal.look_up, in_flight, wal.ends, hub.deliver))
+        run = LiveRun(config, wal.run, str(wal.log), releaser.address, {"live": wal.settings}, earlier)
+        if earlier:
+            in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
+        releaser.released = hub.history.resume(run.saved_delivery(), wal.look_up)
+        writer = Writer(registry, wal, in_flight, batch, linger_ms / 1000.0, mapping)
+        if not earlier:
+            subscribe_all(writer, subscriptions or [])
+        door = Door(config, registry, wal, writer, hub)
+        server = Server(make_app(door, _names(host)), listening, hub.start)
+        step("starting Ray" if executor == "ray" else "loading kernels")
+        stopping = stack.enter_context(draining())
+        stack.enter_context(server)
+        stack.callback(server.call, hub.close)
+        writer.begin()
+        starting.close()
+        name, number = listening.getsockname()[:2]
+        if earlier:
+            write_line(f"serve: resumes after {wal.next_seq - len(wal.marks):,} messages in {cell(out)}")
+        write_line(f"serve: {len(registry.active):,} subscriptions; listens on http://{_in_url(name)}:{number}")
+
+        def over() -> bool:
+            """Whether the stream ends and all its updates are out; the first call says that the topology matches."""
+            if not door.ready:
+                door.ready = True
+                write_line("serve: ready")
+            for part in (writer, releaser):
+                if part.failure is not None:
+                    raise part.failure if isinstance(part.failure, EngineError) else DeliveryError(str(part.failure))
+            if stopping() and not door.closing:
+                door.closing = True
+                writer.finish()
+            ended = writer.ended and releaser.reached(run.incarnation) >= wal.next_seq - 1
+            if ended:
+                server.call(hub.close)
+            return ended
+
+        stopping()  # from here on the first interrupt drains
+
+        def note(snapshot: Any) -> None:
+            door.snapshot = snapshot
+
+        try:
+            report = run.run(over, lambda: wal.next_seq, note)
+        finally:
+            door.closing = True
+            writer.stopped = lambda: True
+        try:
+            record(wal, registry, INTERRUPTED if stopping() else FINISHED, report)
+        except EngineError as error:
+            run.fail(error)
+            raise
+        write_line(f"serve: ended; digest {report['digest']}; everything is in {cell(out)}")
+    return 0
+
+
+def _names(host: str) -> frozenset[str]:
+    """Names by which a server on this host is called."""
+    return frozenset((*LOOPBACK, "[::1]", host))
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

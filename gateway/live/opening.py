@@ -1,0 +1,98 @@
+"""Opens the stream of a folder: settings, words, checks, and the write-ahead log, replayed.
+
+Used by `gateway.commands.live` and `gateway.commands.serve`; read on in `gateway.live.admission` and
+`gateway.live.write_ahead_log`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from gateway.live.admission import Admission
+from gateway.live.mapping import ColumnMapping
+from gateway.live.vocabulary_files import empty_start
+from gateway.live.write_ahead_log import WriteAheadLog, settings_of
+from matching.errors import ConfigError
+from matching.window import Window
+from spouts.subscriptions import load_vocabulary
+from topology.settings import LiveConfig, live_config
+from topology.wiring import space_of, subscription_refusal
+
+_Checks = TypeVar("_Checks", bound=Admission)
+
+
+class OpenStream(NamedTuple, Generic[_Checks]):
+    """A stream whose folder this process has locked.
+
+    config : LiveConfig
+    admission : Admission    with the active subscriptions and admitted terms of the log
+    mapping : ColumnMapping
+    wal : WriteAheadLog      open to append
+    earlier : dict           `run.json` of the stream that is resumed, else empty
+    """
+
+    config: LiveConfig
+    admission: _Checks
+    mapping: ColumnMapping
+    wal: WriteAheadLog
+    earlier: dict[str, Any]
+
+
+def open_stream(
+    stack: ExitStack,
+    folder: Path,
+    settings: Mapping[str, Any],
+    columns: Mapping[str, str],
+    vocabulary: Path | None,
+    attributes: Sequence[str] | None,
+    durable: Callable[[int], None] | None,
+    checks: type[_Checks],
+    **fixed: Any,
+) -> OpenStream[_Checks]:
+    """Lock a folder and open its stream, a new one or the one that it has.
+
+    Parameters
+    ----------
+    stack : ExitStack
+        Unlocks the folder and closes the log.
+    folder : Path
+    settings : mapping
+        As `topology.settings.live_config` takes them.
+    columns : mapping of str to str
+        Role of a message -> named column.
+    vocabulary : Path, optional
+        The ETL's folder; by default the stream starts without words.
+    attributes : sequence of str, optional
+        Those of messages, without a vocabulary.
+    durable : callable, optional
+        As `WriteAheadLog` takes it.
+    checks : type
+        `Admission`, or a subclass.
+    **fixed
+        Settings that users cannot give.
+
+    Raises
+    ------
+    ConfigError, InputError, CheckpointError, DeliveryError
+        For invalid settings, a folder of another stream, a damaged log, or one that cannot be written.
+    """
+    if vocabulary is not None and attributes:
+        raise ConfigError("--attribute: the stream has the attributes of its --vocabulary; leave one of them out")
+    start = vocabulary or empty_start(folder, attributes or ())
+    config = live_config(settings, start, folder, **fixed)
+    words = load_vocabulary(start, config.most_terms)
+    mapping = ColumnMapping(columns, words.attributes)
+    admission = checks(
+        words,
+        space_of(config),
+        Window.parse(config.window),
+        refuses=subscription_refusal(config, most_terms=config.most_terms),
+        max_ahead_s=config.max_ahead,
+    )
+    wal = WriteAheadLog(folder, settings_of(config, mapping.named), durable, admission.window)
+    stack.enter_context(wal.run.locked())
+    stack.callback(wal.close)
+    earlier = wal.begin()
+    wal.recover(admission)
+    return OpenStream(config, admission, mapping, wal, earlier)

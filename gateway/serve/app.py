@@ -1,0 +1,71 @@
+"""The API: routes, errors, and what is checked of every request.
+
+Used by `gateway.commands.serve`; read on in the routes, or in `gateway.serve.door`, which they share.
+"""
+
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.serve import message_routes, operation_routes, subscription_routes, update_routes
+from gateway.serve.door import Door
+from gateway.serve.models import Message, Subscription, UpdateRow
+from gateway.serve.models import Problem as ProblemModel
+from gateway.serve.problems import MEDIA_TYPE, Problem, answer, install
+
+_DESCRIPTION = "Subscribe to a stream of geo-tagged text over the network. Guide: docs/serve.md."
+_REF = {"schema": {"$ref": "#/components/schemas/Problem"}}
+_ERRORS = {"default": {"description": "An error, with its reason code", "content": {MEDIA_TYPE: _REF}}}
+
+
+def make_app(door: Door, hosts: frozenset[str]) -> FastAPI:
+    """The app of a stream; `hosts` are the names by which it may be called."""
+    app = FastAPI(
+        title="Skyray",
+        version=version("skyray"),
+        description=_DESCRIPTION,
+        docs_url=None,  # its page loads scripts from elsewhere
+        redoc_url=None,
+        responses=_ERRORS,  # type: ignore[arg-type]
+    )
+    install(app)
+    for part in (message_routes, subscription_routes, update_routes, operation_routes):
+        app.include_router(part.routes(door))
+    app.add_middleware(_Hosts, hosts=hosts)
+    _describe(app)
+    return app
+
+
+class _Hosts:
+    """Refuses requests by another name than the server's: a page of another site may have its own lead here."""
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]):
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
+            name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+            if name.lower() not in self._hosts:
+                do = f"call it by {' or '.join(sorted(self._hosts))}"
+                problem = Problem(421, "wrong_host", f"this server is not {host[:200]!r}", "header Host", do)
+                await answer(problem)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _describe(app: FastAPI) -> None:
+    """Add the models of bodies that routes read and write themselves to the description."""
+    make = app.openapi
+
+    def openapi() -> dict:
+        if app.openapi_schema is None:
+            schemas = make().setdefault("components", {}).setdefault("schemas", {})
+            for model in (Message, Subscription, UpdateRow, ProblemModel):
+                schemas.setdefault(model.__name__, model.model_json_schema())
+        assert app.openapi_schema is not None, "it was made"
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]

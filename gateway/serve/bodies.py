@@ -1,0 +1,185 @@
+"""Bodies of requests: read within a limit, cut into rows, and streams of rows with an outcome a line.
+
+Used by `gateway.serve.message_routes` and `gateway.serve.subscription_routes`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import msgspec
+from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from gateway.serve.door import Door
+from gateway.serve.problems import Problem, answer
+from gateway.serve.writer import Outcome, Row, refused
+
+NDJSON = "application/x-ndjson"
+#: Bytes of a body that is read whole, and of a line of a stream.
+MOST_BODY_BYTES, MOST_LINE_BYTES = 16 * 2**20, 2**20
+#: Rows of a stream that are logged at a time, and bytes of outcomes that wait for a client that does not read them.
+GROUP_ROWS, MOST_OUTCOME_BYTES = 1_000, 64 * 2**20
+
+_RAW = msgspec.json.Decoder(list[msgspec.Raw])
+RowOf = Callable[[bytes], Row | Outcome]
+
+
+def media_type(request: Request) -> str:
+    """The media type of a body, without parameters. Raises Problem unless it is JSON or lines of JSON."""
+    found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if found not in ("application/json", NDJSON):
+        raise Problem(
+            415,
+            "wrong_media_type",
+            f"the body is {found or 'of no media type'}",
+            "header Content-Type",
+            f"send application/json, or {NDJSON} for lines",
+        )
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Problem(
+            415, "wrong_encoding", "compressed bodies are not read", "header Content-Encoding", "send it plain"
+        )
+    return found
+
+
+async def read_body(request: Request) -> bytes:
+    """A body of at most `MOST_BODY_BYTES`. Raises Problem."""
+    parts, size = [], 0
+    too_long = Problem(
+        413,
+        "body_too_long",
+        f"the body is longer than {MOST_BODY_BYTES:,} bytes",
+        do=f"send several requests, or lines as {NDJSON}",
+    )
+    if int(request.headers.get("content-length", "0")) > MOST_BODY_BYTES:
+        raise too_long
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > MOST_BODY_BYTES:
+            raise too_long
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+def rows_of(body: bytes) -> list[bytes] | None:
+    """The members of a JSON array as lines; None if the body is no array. Raises Problem."""
+    if not body.lstrip().startswith(b"["):
+        return None
+    try:
+        return [one_line(bytes(row)) for row in _RAW.decode(body)]
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Problem(400, "not_json", f"the body is no JSON array ({error})") from None
+
+
+def one_line(data: bytes) -> bytes:
+    """JSON without line ends: between its tokens they mean nothing, and within strings there are none."""
+    return data.replace(b"\r", b" ").replace(b"\n", b" ") if b"\n" in data or b"\r" in data else data
+
+
+async def log_rows(door: Door, data: Sequence[bytes], row_of: RowOf, patient: bool = False) -> list[Outcome]:
+    """Log rows, and return the outcome of each; `row_of` may refuse one."""
+    rows = [refused("line_too_long", _TOO_LONG) if len(each) > MOST_LINE_BYTES else row_of(each) for each in data]
+    taken = [row for row in rows if not isinstance(row, dict)]
+    log = door.log_all if patient else door.log
+    outcomes = iter(await log(taken, sum(map(len, data))) if taken else [])
+    return [row if isinstance(row, dict) else next(outcomes) for row in rows]
+
+
+_TOO_LONG = f"the row is longer than {MOST_LINE_BYTES:,} bytes"
+
+
+class LineOutcomes(Response):
+    """Reads lines of JSON and answers with a line for each, while more come.
+
+    Parameters
+    ----------
+    door : Door
+    row_of : callable
+        A line -> a row, or its refusal.
+    delivered : bool
+        Whether to wait for the updates of the messages at the end, and say so in a last line.
+
+    Notes
+    -----
+    Outcomes wait in memory for a client that sends all before it reads any.
+    """
+
+    media_type = NDJSON
+
+    def __init__(self, door: Door, row_of: RowOf, delivered: bool = False):
+        super().__init__()
+        self._door = door
+        self._row_of = row_of
+        self._delivered = delivered
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._changed = asyncio.Event()
+        self._ended = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, sending, every = Request(scope, receive), None, []
+        try:
+            async for data in _groups(request):
+                outcomes = await log_rows(self._door, [line for _, line in data], self._row_of, patient=True)
+                numbered = [{"line": number, **one} for (number, _), one in zip(data, outcomes, strict=True)]
+                if self._delivered:
+                    every += [one for one in outcomes if "seq" in one][-1:]
+                if sending is None:
+                    sending = asyncio.create_task(self._send(send))
+                await self._put(b"".join(msgspec.json.encode(one) + b"\n" for one in numbered))
+            if self._delivered:
+                await self._put(msgspec.json.encode({"delivered": await self._door.delivered(every)}) + b"\n")
+        except ClientDisconnect:
+            if sending is not None:
+                sending.cancel()
+            return
+        except Problem as problem:
+            if sending is None:
+                await answer(problem)(scope, receive, send)
+                return
+            await self._put(msgspec.json.encode({"status": "failed", "problem": problem.body}) + b"\n")
+        self._ended = True
+        self._changed.set()
+        await (sending or self._send(send))
+
+    async def _put(self, data: bytes) -> None:
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        self._changed.set()
+        while self._waiting_bytes > MOST_OUTCOME_BYTES:
+            await asyncio.sleep(0.02)
+
+    async def _send(self, send: Send) -> None:
+        headers = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            data, self._waiting, self._waiting_bytes = b"".join(self._waiting), [], 0
+            ended = self._ended
+            await send({"type": "http.response.body", "body": data, "more_body": not ended})
+            if ended:
+                return
+
+
+async def _groups(request: Request) -> AsyncIterator[list[tuple[int, bytes]]]:
+    """Lines of a body with their numbers from 1, as they come, some at a time. Blank ones are left out."""
+    rest, number = b"", 0
+    async for chunk in request.stream():
+        lines = (rest + chunk).split(b"\n")
+        rest = lines.pop()[: MOST_LINE_BYTES + 1]
+        for first in range(0, len(lines), GROUP_ROWS):
+            part = lines[first : first + GROUP_ROWS]
+            numbered = [(number + place, line) for place, line in enumerate(part, start=1) if line.strip()]
+            number += len(part)
+            if numbered:
+                yield numbered
+    if rest.strip():
+        yield [(number + 1, rest)]
+
+
+def encoded(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An answer of JSON."""
+    return Response(msgspec.json.encode(content), status, headers=headers, media_type="application/json")

@@ -1,0 +1,124 @@
+"""What the routes share: the stream, its writer and its hub.
+
+Made by `gateway.commands.serve`; used by `gateway.serve.app` and all routes.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.live.write_ahead_log import WriteAheadLog
+from gateway.serve.hub import Hub
+from gateway.serve.problems import Problem, overloaded
+from gateway.serve.registry import Registry
+from gateway.serve.writer import Outcome, Row, Writer
+from matching.errors import EngineError
+from topology.core.metrics import Snapshot
+from topology.settings import LiveConfig
+
+#: Seconds that a request waits for `wait=delivered`, and to be logged, at most.
+PATIENCE_S = 30.0
+#: Seconds after which a client whose stream ends, or whose request is refused, should come again.
+RETRY_S = 2
+
+
+class Door:
+    """One stream, as the API sees it.
+
+    Attributes
+    ----------
+    ready : bool
+        Whether the topology matches.
+    closing : bool
+        Whether the server ends: nothing is taken any more.
+    snapshot : Snapshot or None
+        Figures of the topology.
+    """
+
+    def __init__(self, config: LiveConfig, registry: Registry, wal: WriteAheadLog, writer: Writer, hub: Hub):
+        self.config = config
+        self.registry = registry
+        self.wal = wal
+        self.writer = writer
+        self.hub = hub
+        self.ready = self.closing = False
+        self.snapshot: Snapshot | None = None
+
+    async def log(self, rows: Sequence[Row], size_bytes: int) -> list[Outcome]:
+        """Hand rows to the writer, and wait until all are durable.
+
+        Raises
+        ------
+        Problem
+            If too many rows wait, the server ends, or the log cannot be written.
+        """
+        self.refuse_if_closing()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Outcome]] = loop.create_future()
+
+        def settle(outcomes: list[Outcome]) -> None:
+            if not future.done():
+                future.set_result(outcomes)
+
+        def report(outcomes: list[Outcome]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and its client with it
+                loop.call_soon_threadsafe(settle, outcomes)
+
+        if not self.writer.submit(rows, size_bytes, report):
+            if self.writer.failure is not None:
+                raise not_durable(self.writer.failure)
+            raise overloaded()
+        outcomes = await future
+        if outcomes and outcomes[0]["status"] == "failed":
+            raise Problem(503, "not_durable", outcomes[0]["detail"])
+        return outcomes
+
+    async def log_all(self, rows: Sequence[Row], size_bytes: int) -> list[Outcome]:
+        """As `log`, but waits while too many rows wait: what a stream of rows needs."""
+        while True:
+            try:
+                return await self.log(rows, size_bytes)
+            except Problem as problem:
+                if problem.status != 429:
+                    raise
+                await asyncio.sleep(0.02)
+
+    async def delivered(self, outcomes: Sequence[Outcome]) -> bool:
+        """Wait until the updates of these messages are released; False after `PATIENCE_S`."""
+        last = max((one["seq"] for one in outcomes if "seq" in one), default=-1)
+        try:
+            await asyncio.wait_for(self.hub.reached(last), PATIENCE_S)
+        except TimeoutError:
+            return False
+        return True
+
+    def refuse_if_closing(self) -> None:
+        """Raises Problem if the server ends."""
+        if self.closing:
+            raise Problem(
+                503,
+                "shutting_down",
+                "the server is shutting down",
+                do=f"send it again after {RETRY_S} s: what was answered is durable",
+                headers={"Retry-After": str(RETRY_S)},
+            )
+
+    def figures(self) -> dict[str, Any]:
+        """Counts of the stream."""
+        writer = self.writer
+        return {
+            "messages": self.wal.next_seq - len(self.wal.marks),
+            "next_seq": self.wal.next_seq,
+            "complete_through": self.hub.history.head.boundary,
+            "subscriptions": len(self.registry.active),
+            "refused": sum(writer.refused.values()),
+            "duplicates": writer.duplicates,
+            "clients": self.hub.clients,
+            "waiting": writer.waiting,
+        }
+
+
+def not_durable(error: BaseException) -> Problem:
+    detail = str(error) if isinstance(error, EngineError) else repr(error)
+    return Problem(503, "not_durable", f"the log cannot be written: {detail}")

@@ -1,0 +1,300 @@
+"""Released boundaries: the latest in memory, earlier ones in the parts of `updates/`.
+
+A part is cut at a checkpoint, at which nothing is pending; so every boundary is in one part, whole, and what a part and
+all before it lack is later than they are. After a restart the updates between the last part and the checkpoint are read
+from the checkpoint, and the topology publishes the later ones again. Used by `gateway.serve.hub` and the routes of
+updates; `bolts.sinks` writes the parts.
+"""
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+
+from gateway.serve.releasing import RANKS, LookUp, RawUpdate, Released, Update, boundary_of, encoded, release
+from matching.model import CHANGES, Names
+from matching.window import Boundary
+
+pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
+
+#: Updates in memory from which those that the parts have are dropped.
+IN_MEMORY = 100_000
+#: Updates that are read from a part at a time, and parts that stay decoded.
+PIECE, DECODED = 5_000, 2
+#: Behind all updates of a boundary.
+_END = 2**62
+
+
+class Position(NamedTuple):
+    """A place in the stream of updates: everything up to update `index` of the boundary is before it."""
+
+    boundary: int
+    index: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.boundary}-{self.index}"
+
+
+#: Before all updates.
+BEGINNING = Position(-1, 0)
+
+
+class Parts:
+    """The parts of a stream's folder; for any thread.
+
+    Parameters
+    ----------
+    folder : Path
+        `updates/` of the stream.
+    ends : sequence of int
+        The last seq of each boundary.
+    look_up : callable
+        Seqs -> texts of messages.
+
+    Attributes
+    ----------
+    ends : sequence of int
+    """
+
+    def __init__(self, folder: Path, ends: Sequence[int], look_up: LookUp):
+        self._folder = folder
+        self.ends = ends
+        self._look_up = look_up
+        self._last: dict[str, int] = {}  # name -> its last boundary
+        self._decoded: OrderedDict[str, tuple[pa.Table, np.ndarray, np.ndarray]] = OrderedDict()
+        self._lock = Lock()
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self._folder.glob("part-*.parquet"))
+
+    def last_boundary(self) -> int:
+        """The boundary up to which parts have all updates; -1 without any."""
+        return max(map(self._last_of, self.names()), default=-1)
+
+    def read_after(
+        self, position: Position, until: int, only: Collection[str] | None = None, most: int = PIECE
+    ) -> tuple[list[Update], Position]:
+        """Some updates after a position, and the position behind them.
+
+        Parameters
+        ----------
+        position : Position
+        until : int
+            Last boundary to be read.
+        only : collection of str, optional
+            Ids of subscriptions whose updates are sought.
+        most : int
+            Updates that are read at a time.
+
+        Returns
+        -------
+        list of Update, Position
+            Nothing is left to read once the boundary of the position is `until`.
+
+        Raises
+        ------
+        PartsMissing
+            If the part with the next updates is gone.
+        """
+        number = -1
+        for name in self.names():
+            before, number = number, _number_of(name)
+            if self._last_of(name) < position.boundary:
+                continue
+            table, boundary, place = self._read(name)
+            low, high = (int(np.searchsorted(boundary, position.boundary, side)) for side in ("left", "right"))
+            first = low + int(np.searchsorted(place[low:high], position.index, "right"))
+            last = min(first + most, int(np.searchsorted(boundary, until, "right")))
+            if first >= last:
+                continue
+            if first == 0 and number != before + 1 and position.boundary < boundary[0] - 1:
+                raise PartsMissing(int(boundary[0]))
+            end = Position(int(boundary[last - 1]), int(place[last - 1]))
+            rows = np.arange(first, last)
+            if only is not None:
+                wanted = pc.is_in(
+                    table.column("subscription_id").slice(first, last - first), pa.array(sorted(only), pa.string())
+                )
+                rows = rows[wanted.to_numpy()]
+            return self._updates(table.take(rows), boundary[rows], place[rows]), end
+        return [], Position(until, _END)
+
+    def count_of(self, boundary: int) -> int:
+        """How many updates of this boundary the parts have."""
+        for name in self.names():
+            if self._last_of(name) >= boundary:
+                return int((self._read(name)[1] == boundary).sum())
+        return 0
+
+    def _last_of(self, name: str) -> int:
+        """The last boundary of a part, from its metadata."""
+        if name not in self._last:
+            metadata = pq.read_metadata(self._folder / name)
+            place = metadata.schema.names.index("as_of")
+            groups = (metadata.row_group(group).column(place).statistics for group in range(metadata.num_row_groups))
+            as_of = max((statistics.max for statistics in groups), default=-1)
+            self._last[name] = -1 if as_of < 0 else boundary_of(self.ends, as_of)
+        return self._last[name]
+
+    def _read(self, name: str) -> tuple[pa.Table, np.ndarray, np.ndarray]:
+        """A part in the order of the stream, with the boundary of each update and its place there."""
+        with self._lock:
+            if name in self._decoded:
+                self._decoded.move_to_end(name)
+                return self._decoded[name]
+            table = pq.read_table(self._folder / name)
+            as_of, ends = table.column("as_of").to_numpy(), np.array(self.ends, np.int64)
+            boundary = ends[np.searchsorted(ends, as_of)]
+            ranks = pc.index_in(table.column("change"), pa.array(sorted(RANKS, key=RANKS.__getitem__)))
+            table = table.append_column("boundary", pa.array(boundary)).append_column("order", ranks)
+            keys = ("boundary", "subscription_id", "order", "seq")
+            table = table.sort_by([(name, "ascending") for name in keys]).combine_chunks()
+            boundary = table.column("boundary").to_numpy()
+            place = np.arange(boundary.shape[0]) - np.searchsorted(boundary, boundary)
+            self._decoded[name] = table, boundary, place
+            if len(self._decoded) > DECODED:
+                self._decoded.popitem(last=False)
+            return self._decoded[name]
+
+    def _updates(self, table: pa.Table, boundary: np.ndarray, place: np.ndarray) -> list[Update]:
+        columns = (table.column(name).to_pylist() for name in ("subscription_id", "order", "seq", "as_of", "score"))
+        raw = [RawUpdate(*row) for row in zip(*columns, strict=True)]
+        return encoded(zip(boundary.tolist(), place.tolist(), raw, strict=True), self._look_up)
+
+
+class History:
+    """Released boundaries in memory; for one thread, the event loop's.
+
+    Parameters
+    ----------
+    parts : Parts
+    most : int
+        Updates from which those that the parts have are dropped.
+
+    Attributes
+    ----------
+    floor : int
+        Updates of later boundaries are in memory, and no others.
+    head : Position
+        Behind all that is released.
+    """
+
+    def __init__(self, parts: Parts, most: int = IN_MEMORY):
+        self.parts = parts
+        self.floor = -1
+        self.head = BEGINNING
+        self._most = most
+        self._boundaries: list[int] = []
+        self._released: list[Released] = []
+        self._count = 0
+
+    def resume(self, saved: Mapping[str, Any] | None, look_up: LookUp) -> int:
+        """Start where a stream was left, and return up to which seq all is released.
+
+        Parameters
+        ----------
+        saved : mapping of str to array, optional
+            What delivery saved in the checkpoint from which the topology resumes (`bolts.delivery`); None without one:
+            the topology publishes everything again.
+        look_up : callable
+        """
+        if saved is None:
+            return -1
+        self.floor = self.parts.last_boundary()
+        self.head = Position(self.floor, self.parts.count_of(self.floor) if self.floor >= 0 else 0)
+        boundaries = saved["boundary"]
+        last_seq = int(Boundary(*boundaries[-1].tolist()).last_seq) if boundaries.shape[0] else -1
+        through = max(self.floor, last_seq)
+        self.append(saved_updates(saved, self.floor, self.parts.ends, look_up), through)
+        return through
+
+    def append(self, released: Sequence[Released], through: int) -> None:
+        """Take the next boundaries, and the seq up to which all are released."""
+        for one in released:
+            self._boundaries.append(one.boundary)
+            self._released.append(one)
+            self._count += len(one.updates)
+            self.head = Position(one.boundary, len(one.updates))
+        if through > self.head.boundary:
+            self.head = Position(through, 0)
+
+    def through(self, position: Position) -> int:
+        """The last seq up to which all updates are before a position that is not beyond the head."""
+        if position >= self.head:
+            return self.head.boundary
+        ends = self.parts.ends
+        place = bisect_left(ends, position.boundary)
+        return ends[place - 1] if place else -1
+
+    @property
+    def full(self) -> bool:
+        """Whether more than `most` updates are in memory."""
+        return self._count > self._most
+
+    def trim(self, named: int) -> None:
+        """Drop the oldest boundaries until half of `most` is left, of those up to `named`, which the parts have."""
+        drop, count = 0, self._count
+        while drop < len(self._boundaries) and self._boundaries[drop] <= named and count > self._most // 2:
+            count -= len(self._released[drop].updates)
+            drop += 1
+        if drop:
+            self.floor, self._count = self._boundaries[drop - 1], count
+            del self._boundaries[:drop], self._released[:drop]
+
+    def read_after(self, position: Position, most: int = PIECE) -> tuple[list[Update], Position]:
+        """Some updates after a position that is not before `floor`; as `Parts.read_after`, until the head."""
+        found: list[Update] = []
+        for place in range(bisect_left(self._boundaries, position.boundary), len(self._boundaries)):
+            boundary, updates = self._released[place]
+            found += updates[position.index + 1 :] if boundary == position.boundary else updates
+            if len(found) >= most:
+                return found, Position(boundary, len(updates))
+        return found, self.head
+
+
+class PartsMissing(LookupError):
+    """Updates before a boundary are in no part any more.
+
+    Parameters
+    ----------
+    boundary : int
+        The first one that is there.
+    """
+
+    def __init__(self, boundary: int):
+        super().__init__(boundary)
+        self.boundary = boundary
+
+
+def saved_updates(state: Mapping[str, Any], after: int, ends: Sequence[int], look_up: LookUp) -> list[Released]:
+    """The updates that a checkpoint of the delivery bolt has, since no part had them; those after a boundary.
+
+    Parameters
+    ----------
+    state : mapping of str to array
+        As `bolts.delivery` and `bolts.sinks` save it.
+    """
+    if "sink:as_of" not in state:
+        return []
+    names = Names(state["sink:subscription_id_offsets"], state["sink:subscription_id_data"]).strings()
+    columns = (state[f"sink:{name}"].tolist() for name in ("change", "seq", "as_of", "score"))
+    found: dict[int, list[RawUpdate]] = {}
+    for name, change, seq, as_of, score in zip(names, *columns, strict=True):
+        boundary = boundary_of(ends, as_of)
+        if boundary > after:
+            raw = RawUpdate(name, RANKS[CHANGES[change]], seq, as_of, None if score != score else score)
+            found.setdefault(boundary, []).append(raw)
+    return [release(boundary, found[boundary], look_up) for boundary in sorted(found)]
+
+
+def _number_of(name: str) -> int:
+    """Of a part, by its name."""
+    return int(name.split("-")[1].split(".")[0])

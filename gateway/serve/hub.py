@@ -1,0 +1,342 @@
+"""Clients that follow updates: each has a bounded queue of its own, an update is encoded once for all.
+
+All of this runs in the event loop; `Hub.deliver` is called from other threads. A client first reads what it has missed
+from `gateway.serve.history`, at its own pace, and is then joined to the live stream. One that does not read fast enough
+gets a `gap` event, and its stream ends: it reads the rest when it connects again. Neither the topology nor other
+clients wait for it. Used by `gateway.serve.updates`.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+
+from gateway.serve.history import BEGINNING, History, PartsMissing, Position
+from gateway.serve.registry import Registry
+from gateway.serve.releasing import Released, Update
+
+#: Seconds without an event after which a client gets a heartbeat.
+HEARTBEAT_S = 5.0
+#: Bytes that wait for a client at most.
+QUEUE_BYTES = 1 << 20
+#: Milliseconds after which a client should connect again.
+RETRY_MS = 1_000
+#: Seconds between two looks at the parts while more updates are in memory than should be.
+_TRIM_S = 2.0
+
+
+class Interest(NamedTuple):
+    """Which updates a client gets; None: all. With both it gets those of both."""
+
+    subscriptions: frozenset[str] | None = None
+    kinds: frozenset[str] | None = None
+
+
+class Form:
+    """How events are written: Server-Sent Events, or lines of JSON."""
+
+    media_type = ""
+
+    def update(self, update: Update) -> bytes:
+        raise NotImplementedError
+
+    def named(self, name: str, data: Mapping[str, object], position: Position | None) -> bytes:
+        """A `progress` or `gap` event; with a position a client resumes from there."""
+        raise NotImplementedError
+
+    def hint(self) -> bytes:
+        """When a client should connect again."""
+        return b""
+
+
+class Events(Form):
+    """Server-Sent Events."""
+
+    media_type = "text/event-stream"
+
+    def update(self, update: Update) -> bytes:
+        return b"id: %s\ndata: %s\n\n" % (update.position.encode(), update.data)
+
+    def named(self, name: str, data: Mapping[str, object], position: Position | None) -> bytes:
+        head = b"" if position is None else b"id: %s\n" % position.text.encode()
+        return head + b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(data))
+
+    def hint(self) -> bytes:
+        return b"retry: %d\n\n" % RETRY_MS
+
+
+class Lines(Form):
+    """Lines of JSON."""
+
+    media_type = "application/x-ndjson"
+
+    def update(self, update: Update) -> bytes:
+        return update.data + b"\n"
+
+    def named(self, name: str, data: Mapping[str, object], position: Position | None) -> bytes:
+        head = {} if position is None else {"id": position.text}
+        return msgspec.json.encode({name: {**head, **data}}) + b"\n"
+
+
+EVENTS, LINES = Events(), Lines()
+
+
+class _Queue:
+    """What waits for one client."""
+
+    __slots__ = ("after", "came", "chunks", "form", "interest", "overflown", "size_bytes")
+
+    def __init__(self, form: Form, interest: Interest):
+        self.form = form
+        self.interest = interest
+        self.after = BEGINNING  # updates up to here it has already
+        self.chunks: deque[bytes] = deque()
+        self.size_bytes = 0
+        self.overflown = False
+        self.came = asyncio.Event()
+
+    def put(self, chunk: bytes) -> None:
+        if self.overflown:
+            return
+        self.chunks.append(chunk)
+        self.size_bytes += len(chunk)
+        if self.size_bytes > QUEUE_BYTES:
+            self.overflown = True
+            self.chunks.clear()
+        self.came.set()
+
+    def take(self) -> bytes:
+        data = b"".join(self.chunks)
+        self.chunks.clear()
+        self.size_bytes = 0
+        self.came.clear()
+        return data
+
+
+class Hub:
+    """Everything that clients follow.
+
+    Parameters
+    ----------
+    history : History
+    registry : Registry
+        Of which kind a subscription is.
+    logged : callable
+        Seq of the next message of the log.
+
+    Attributes
+    ----------
+    sent, gaps : int
+        Updates that clients got, each counted for each client, and `gap` events for clients that were too slow.
+    """
+
+    def __init__(self, history: History, registry: Registry, logged: Callable[[], int]):
+        self.history = history
+        self._logged = logged
+        self.sent = self.gaps = 0
+        self._registry = registry
+        self._everything: set[_Queue] = set()  # without a filter by subscription
+        self._by_subscription: dict[str, set[_Queue]] = {}
+        self._queues: set[_Queue] = set()
+        self._polls: set[asyncio.Event] = set()
+        self._awaited: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._number = 0
+        self._closing = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._trimming: asyncio.Task[None] | None = None
+
+    @property
+    def clients(self) -> int:
+        """Clients that follow now."""
+        return len(self._queues) + len(self._polls)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def deliver(self, released: list[Released], through: int) -> None:
+        """Take the next boundaries from another thread."""
+        assert self._loop is not None, "the server starts first"
+        with suppress(RuntimeError):  # the loop has ended: clients read it from the parts
+            self._loop.call_soon_threadsafe(self._take, released, through)
+
+    def close(self) -> None:
+        """End all streams, with a hint when to connect again."""
+        self._closing = True
+        for came in (*self._polls, *(queue.came for queue in self._queues)):
+            came.set()
+
+    async def reached(self, seq: int) -> None:
+        """Wait until all updates as of messages up to this seq are released."""
+        if self.history.head.boundary < seq:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._number += 1
+            heapq.heappush(self._awaited, (seq, self._number, future))
+            await future
+
+    async def follow(self, form: Form, interest: Interest, after: Position | None) -> AsyncIterator[bytes]:
+        """Events after a position (None: from now on), for ever."""
+        queue = _Queue(form, interest)
+        self._queues.add(queue)
+        try:
+            yield form.hint()
+            position = self.history.head if after is None else after
+            while not self._closing and (piece := await self._next(form, interest, position)) is not None:
+                data, position = piece
+                if data:
+                    yield data
+            if not self._closing:
+                queue.after = position
+                self._join(queue)
+                yield self._progress(queue)
+            while not self._closing:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(queue.came.wait(), HEARTBEAT_S)
+                if queue.overflown:
+                    self.gaps += 1
+                    yield form.named("gap", _SLOW, None)
+                    return
+                yield queue.take() or self._progress(queue)
+            yield form.hint()
+        finally:
+            self._queues.discard(queue)
+            self._leave(queue)
+
+    async def poll(self, form: Form, interest: Interest, after: Position, wait_s: float, most: int) -> bytes:
+        """Up to about `most` updates after a position, once there are any, or what there is after some seconds."""
+        found: list[bytes] = []
+        came = asyncio.Event()
+        self._polls.add(came)
+        try:
+            deadline_s = asyncio.get_running_loop().time() + wait_s
+            position, count = after, 0
+            while True:
+                came.clear()
+                while count < most and (piece := await self._next(form, interest, position)) is not None:
+                    data, position = piece
+                    found.append(data)
+                    count += data.count(b"\n")
+                left_s = deadline_s - asyncio.get_running_loop().time()
+                if count or left_s <= 0 or self._closing:
+                    break
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(came.wait(), left_s)
+            data = {"through": self.history.through(position)}
+            return b"".join(found) + form.named("progress", data, position)
+        finally:
+            self._polls.discard(came)
+
+    async def _next(self, form: Form, interest: Interest, position: Position) -> tuple[bytes, Position] | None:
+        """Some events after a position, and the position behind them; None once it is at the head, or beyond."""
+        history = self.history
+        if position >= history.head:
+            known = position == history.head or position.boundary < self._logged()
+            return None if known else (form.named("gap", _unknown(position), None), history.head)
+        if position.boundary > history.floor or history.floor < 0:
+            found, behind = history.read_after(position)
+        else:
+            until, only = history.floor, self._only(interest)
+            try:
+                found, behind = await asyncio.to_thread(history.parts.read_after, position, until, only)
+            except PartsMissing as missing:
+                behind = Position(missing.boundary - 1, 0)
+                return form.named("gap", _lost(position, missing.boundary), None), behind
+        wanted = [form.update(one) for one in found if self._is_wanted(one, interest)]
+        self.sent += len(wanted)
+        return b"".join(wanted), behind
+
+    def _progress(self, queue: _Queue) -> bytes:
+        """A `progress` event; its id is not before that of an update that the client has."""
+        head = self.history.head
+        return queue.form.named("progress", {"through": head.boundary}, head if head >= queue.after else None)
+
+    def _take(self, released: list[Released], through: int) -> None:
+        """In the event loop: the next boundaries."""
+        self.history.append(released, through)
+        touched: set[_Queue] = set()
+        for one in released:
+            for place, update in enumerate(one.updates):
+                written: dict[Form, bytes] = {}
+                for queue in self._interested(update):
+                    if one.boundary <= queue.after.boundary and Position(one.boundary, place) <= queue.after:
+                        continue  # released again after a restart
+                    if queue.form not in written:
+                        written[queue.form] = queue.form.update(update)
+                    queue.put(written[queue.form])
+                    touched.add(queue)
+                    self.sent += 1
+        for queue in touched:
+            queue.put(self._progress(queue))
+        for came in self._polls:
+            came.set()
+        while self._awaited and self._awaited[0][0] <= through:
+            future = heapq.heappop(self._awaited)[2]
+            if not future.done():
+                future.set_result(None)
+        if self.history.full and (self._trimming is None or self._trimming.done()):
+            self._trimming = asyncio.get_running_loop().create_task(self._trim())
+
+    async def _trim(self) -> None:
+        self.history.trim(await asyncio.to_thread(self.history.parts.last_boundary))
+        await asyncio.sleep(_TRIM_S)
+
+    def _join(self, queue: _Queue) -> None:
+        if queue.interest.subscriptions is None:
+            self._everything.add(queue)
+        else:
+            for name in queue.interest.subscriptions:
+                self._by_subscription.setdefault(name, set()).add(queue)
+
+    def _leave(self, queue: _Queue) -> None:
+        self._everything.discard(queue)
+        for name in queue.interest.subscriptions or ():
+            queues = self._by_subscription.get(name)
+            if queues is not None:
+                queues.discard(queue)
+                if not queues:
+                    del self._by_subscription[name]
+
+    def _interested(self, update: Update) -> list[_Queue]:
+        queues = [*self._everything, *self._by_subscription.get(update.subscription_id, ())]
+        return [queue for queue in queues if self._is_wanted(update, queue.interest)]
+
+    def _is_wanted(self, update: Update, interest: Interest) -> bool:
+        name = update.subscription_id
+        if interest.subscriptions is not None and name not in interest.subscriptions:
+            return False
+        return interest.kinds is None or self._registry.last_kind.get(name) in interest.kinds
+
+    def _only(self, interest: Interest) -> Collection[str] | None:
+        """Ids of the subscriptions that a client follows; None: all."""
+        if interest.subscriptions is not None or interest.kinds is None:
+            return interest.subscriptions
+        return [name for name, kind in list(self._registry.last_kind.items()) if kind in interest.kinds]
+
+
+_SLOW = {
+    "reason": "slow",
+    "detail": "events came faster than they were read",
+    "do": "connect again with the last id (Last-Event-ID or since=), and read the rest from there",
+}
+
+
+def _lost(position: Position, boundary: int) -> dict[str, object]:
+    return {
+        "reason": "lost",
+        "after": position.text,
+        "before": Position(boundary, 0).text,
+        "detail": "files of updates are gone from the folder; events go on behind them",
+        "do": "read /v1/subscriptions/ID/results anew",
+    }
+
+
+def _unknown(position: Position) -> dict[str, object]:
+    return {
+        "reason": "unknown_position",
+        "after": position.text,
+        "detail": "the stream has not come so far: it is another stream, or its folder is not the one it was",
+        "do": "read /v1/subscriptions/ID/results anew; events go on from now",
+    }

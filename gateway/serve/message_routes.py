@@ -1,0 +1,75 @@
+"""`POST /v1/messages`: one message, an array, or lines.
+
+Read on in `gateway.serve.bodies` and `gateway.serve.writer`.
+"""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from gateway.serve.bodies import NDJSON, LineOutcomes, encoded, log_rows, media_type, one_line, read_body, rows_of
+from gateway.serve.door import Door
+from gateway.serve.models import Message as MessageModel
+from gateway.serve.models import MessageOutcome, MessagesAnswer
+from gateway.serve.problems import refusal
+from gateway.serve.writer import Message
+
+_MESSAGE = {"$ref": "#/components/schemas/Message"}
+_LINES = {"schema": {"type": "string"}, "example": '{"id": "m1", "text": "ramen", "lon": 139.69, "lat": 35.68}\n'}
+#: The body, which the route reads itself.
+BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": {"anyOf": [_MESSAGE, {"type": "array", "items": _MESSAGE}]}},
+            NDJSON: _LINES,
+        },
+    }
+}
+
+
+def routes(door: Door) -> APIRouter:
+    router = APIRouter(tags=["messages"])
+
+    @router.post(
+        "/v1/messages",
+        summary="Publish messages",
+        response_model=MessageOutcome | MessagesAnswer,
+        responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}},
+        openapi_extra=BODY,
+    )
+    async def publish(
+        request: Request,
+        wait: Annotated[
+            Literal["delivered"] | None, Query(description="answer once the updates of the messages are out")
+        ] = None,
+    ) -> Response:
+        """Publish one message, an array of them, or lines (`application/x-ndjson`, with an outcome a line).
+
+        What is answered with 200 is on disk. Bad rows of several get their reason code; the others are taken. A message
+        with an `id` that was sent before is answered as before, and taken once.
+        """
+        delivered = wait is not None
+        if media_type(request) == NDJSON:
+            return LineOutcomes(door, Message, delivered)
+        body = await read_body(request)
+        rows = rows_of(body)
+        outcomes = await log_rows(door, [one_line(body)] if rows is None else rows, Message)
+        if rows is None and outcomes[0]["status"] == "refused":
+            raise refusal(outcomes[0])
+        more: dict[str, Any] = {"delivered": await door.delivered(outcomes)} if delivered else {}
+        if rows is None:
+            return encoded(outcomes[0] | more)
+        numbered = [{"line": line, **one} for line, one in enumerate(outcomes, start=1)]
+        return encoded({**_counts(outcomes), "outcomes": numbered, **more})
+
+    return router
+
+
+def _counts(outcomes: list[dict[str, Any]]) -> dict[str, int]:
+    statuses = [one["status"] for one in outcomes]
+    named = {"accepted": "accepted", "duplicates": "duplicate", "refused": "refused"}
+    return {name: statuses.count(status) for name, status in named.items()}
+
+
+__all__ = ["MessageModel", "routes"]

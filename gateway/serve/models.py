@@ -1,0 +1,153 @@
+"""What the API takes and answers, for its description (OpenAPI). Rows are checked by `matching.validate`, not by these.
+
+Used by the routes.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Message(BaseModel):
+    """A message, in one of the forms of docs/formats.md: other names of these columns are found too."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={"examples": [{"id": "m1", "text": "Ramen, open late", "lon": 139.69, "lat": 35.68}]},
+    )
+    text: str
+    lon: float = Field(ge=-180, le=180, description="degrees")
+    lat: float = Field(ge=-90, le=90, description="degrees")
+    id: str | int | None = Field(
+        default=None, description="given by the producer: a message that is sent again with it is taken once"
+    )
+    time: str | float | None = Field(default=None, description="ISO 8601, or seconds since 1970")
+    object_id: str | int | None = Field(default=None, description="what the message is a version of")
+    op: Literal["publish", "delete"] | None = None
+
+
+class MessageOutcome(BaseModel):
+    """What became of one message."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "accepted", "id": "m1", "seq": 17}]})
+    status: Literal["accepted", "duplicate", "refused"]
+    id: str | None = None
+    seq: int | None = Field(default=None, description="its number in the stream")
+    line: int | None = Field(default=None, description="of the request, from 1, where it has several rows")
+    reason: str | None = None
+    detail: str | None = None
+    delivered: bool | None = Field(default=None, description="with wait=delivered: whether its updates are out")
+
+
+class MessagesAnswer(BaseModel):
+    """What became of the messages of an array."""
+
+    accepted: int
+    duplicates: int
+    refused: int
+    outcomes: list[MessageOutcome]
+    delivered: bool | None = None
+
+
+class Subscription(BaseModel):
+    """A subscription; its columns are those of docs/formats.md, and free ones."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {"subscription_id": "s1", "kind": "boolean", "keywords": "ramen", "region": [139, 35, 140, 36]},
+                {"subscription_id": "s2", "kind": "knn", "keywords": "ramen", "lon": 139.7, "lat": 35.7, "k": 3},
+            ]
+        },
+    )
+    subscription_id: str | int | None = Field(default=None, description="without one the server makes one")
+    kind: str = Field(description="boolean, topk, decay, knn or skyline")
+    keywords: str | list[str]
+    lon: float | None = None
+    lat: float | None = None
+    region: list[float] | None = Field(default=None, description="west, south, east, north in degrees")
+    circle: dict[str, float] | None = Field(default=None, description="lon, lat, radius_m")
+    polygon: dict[str, Any] | None = Field(default=None, description="GeoJSON geometry")
+    radius_m: float | None = None
+    match: str | int | None = Field(default=None, description="all, any, or how many keywords")
+    not_keywords: str | list[str] | None = None
+    where: dict[str, Any] | None = None
+    k: int | None = None
+    alpha: float | None = None
+    expires_at: str | float | None = Field(default=None, description="when it ends by itself")
+    ttl_s: float | None = Field(default=None, description="seconds until it ends, in place of expires_at")
+
+
+class SubscriptionOutcome(BaseModel):
+    """What became of a subscription."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"status": "created", "subscription_id": "s1", "etag": '"5f0c2b"', "from_seq": 18}]
+        }
+    )
+    status: Literal["created", "replaced", "unchanged", "deleted", "refused"]
+    subscription_id: str | None = None
+    etag: str | None = None
+    from_seq: int | None = Field(default=None, description="the message from which the change counts")
+    line: int | None = None
+    reason: str | None = None
+    detail: str | None = None
+
+
+class SubscriptionsPage(BaseModel):
+    """Active subscriptions in the order of registration."""
+
+    subscriptions: list[dict[str, Any]]
+    after: int | None = Field(description="cursor of the next page; null at the end")
+
+
+class UpdateRow(BaseModel):
+    """One update, the data of one event."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"id": "17-0", "change": "enter", "subscription_id": "s2", "message_id": "m1", "seq": 17,
+                 "as_of": 17, "score": 0.01, "text": "Ramen, open late", "lon": 139.69, "lat": 35.68}
+            ]
+        }
+    )  # fmt: skip
+    id: str
+    change: Literal["match", "enter", "leave"]
+    subscription_id: str
+    message_id: str
+    seq: int
+    as_of: int
+    score: float | None
+    text: str
+    lon: float
+    lat: float
+
+
+class Problem(BaseModel):
+    """An error (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    reason: str
+    where: str | None = None
+    do: str
+
+
+class Health(BaseModel):
+    """Figures of the stream."""
+
+    status: Literal["ok"]
+    release: str
+    messages: int
+    next_seq: int
+    complete_through: int
+    subscriptions: int
+    refused: int
+    duplicates: int
+    clients: int
+    waiting: int

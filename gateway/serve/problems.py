@@ -1,0 +1,127 @@
+"""Errors as `application/problem+json` (RFC 9457), with a reason code, where, and what to do.
+
+Used by `gateway.serve.app`, which installs the handlers, and by all routes.
+"""
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from matching.errors import ConfigError, EngineError, InputError
+
+MEDIA_TYPE = "application/problem+json"
+#: Statuses of reason codes; every other refusal is 422.
+STATUS_OF = {
+    "subscription_exists": 409,
+    "duplicate_id": 409,
+    "precondition_failed": 412,
+    "line_too_long": 413,
+    "unknown_subscription": 404,
+    "unknown_message": 404,
+    "not_durable": 503,
+    "not_json": 400,
+}
+_TODO = {
+    "unknown_subscription": "check the id; GET /v1/subscriptions lists the active ones",
+    "unknown_message": "check the id; seq:N names a message by its number",
+    "subscription_exists": "PUT /v1/subscriptions/ID to replace it, or choose another id",
+    "duplicate_id": "give the message an id of its own",
+    "precondition_failed": "GET the subscription, and send its ETag in If-Match",
+    "not_durable": "send it again once the server runs again: it is taken once",
+}
+
+
+class Problem(Exception):
+    """An answer that is an error.
+
+    Parameters
+    ----------
+    status : int
+    reason : str
+        Code that scripts rely on.
+    detail : str
+    where : str, optional
+        Parameter, header, or line.
+    do : str, optional
+        What to do.
+    headers : dict, optional
+    """
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        detail: str,
+        where: str = "",
+        do: str = "",
+        headers: dict[str, str] | None = None,
+    ):
+        super().__init__(detail)
+        self.status = status
+        self.headers = headers or {}
+        self.body = body_of(status, reason, detail, where, do)
+
+
+def body_of(status: int, reason: str, detail: str, where: str = "", do: str = "") -> dict[str, Any]:
+    """The fields of a problem."""
+    do = do or _TODO.get(reason, "change what the detail names, and send it again")
+    body = {"type": f"urn:skyray:problem:{reason}", "title": HTTPStatus(status).phrase, "status": status}
+    return {**body, "detail": detail, "reason": reason, **({"where": where} if where else {}), "do": do}
+
+
+def refusal(outcome: dict[str, Any], where: str = "body") -> Problem:
+    """The problem of a refused row (`gateway.serve.writer.Outcome`)."""
+    reason = outcome["reason"]
+    return Problem(STATUS_OF.get(reason, 422), reason, outcome["detail"], where)
+
+
+def overloaded(retry_s: int = 1) -> Problem:
+    """429: more waits than may."""
+    return Problem(
+        429,
+        "overloaded",
+        "more rows wait to be logged than fit",
+        do=f"send it again after {retry_s} s",
+        headers={"Retry-After": str(retry_s)},
+    )
+
+
+def answer(problem: Problem) -> Response:
+    data = msgspec.json.encode(problem.body)
+    return Response(data, problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of the app a problem."""
+
+    @app.exception_handler(Problem)
+    def of_problem(_: Request, error: Problem) -> Response:
+        return answer(error)
+
+    @app.exception_handler(EngineError)
+    def of_engine(_: Request, error: EngineError) -> Response:
+        if isinstance(error, InputError):
+            reason = error.reason_code
+            return answer(Problem(STATUS_OF.get(reason, 422), reason, str(error)))
+        status, reason = (404, "unknown_subscription") if isinstance(error, ConfigError) else (500, "failed")
+        return answer(Problem(status, reason, str(error)))
+
+    @app.exception_handler(RequestValidationError)
+    def of_validation(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = " ".join(map(str, first["loc"]))
+        return answer(Problem(422, "bad_parameter", first["msg"], where, "see /openapi.json"))
+
+    @app.exception_handler(HTTPException)
+    def of_http(_: Request, error: HTTPException) -> Response:
+        reason = {404: "no_such_path", 405: "no_such_method"}.get(error.status_code, "refused")
+        headers = dict(error.headers or {})
+        return answer(Problem(error.status_code, reason, str(error.detail), do="see /docs", headers=headers))
+
+    @app.exception_handler(Exception)
+    def of_exception(_: Request, error: Exception) -> Response:
+        return answer(Problem(500, "failed", "the server failed", do=f"see its log; {type(error).__name__}"))

@@ -1,0 +1,98 @@
+"""The active subscriptions with their columns, as the API lists them, and when they expire.
+
+`Registry` is the stream's admission (`gateway.live.admission`): it sees every change that is accepted, also those of
+the log when the stream is resumed. Used by `gateway.serve.writer`, which alone changes it, and by the routes, which
+read it from another thread.
+"""
+
+import heapq
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import xxhash
+
+from gateway.live.admission import Admission
+from matching.fields import event_time_us
+from matching.validate import ParsedSubscription
+
+#: The free column of a subscription that says until when it is active.
+EXPIRES = "expires_at"
+
+
+class Registered(NamedTuple):
+    """An active subscription.
+
+    number : int            in the order of registration, from 0
+    subscription_id : str
+    kind : str
+    columns : dict          as they were given
+    etag : str
+    expires_us : int or None    microseconds since 1970
+    """
+
+    number: int
+    subscription_id: str
+    kind: str
+    columns: dict[str, Any]
+    etag: str
+    expires_us: int | None
+
+
+class Registry(Admission):
+    """An admission that keeps what it admits.
+
+    Attributes
+    ----------
+    active : dict of str to Registered
+    last_kind : dict of str to str
+        Kind of every subscription id that there ever was: the last one.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self.active: dict[str, Registered] = {}
+        self.last_kind: dict[str, str] = {}
+        self._number = 0
+        self._expiries: list[tuple[int, int, str]] = []  # heap of (time, number, id)
+
+    def subscribe(self, row: Mapping[str, Any]) -> ParsedSubscription:
+        """See `Admission.subscribe`."""
+        parsed = super().subscribe(row)
+        name, kind = parsed.subscription_id, self.kinds[parsed.kind].name
+        expires_us = expiry_us(row.get(EXPIRES))
+        self.active.pop(name, None)  # the new one goes last
+        self.active[name] = Registered(self._number, name, kind, dict(row), etag_of(row), expires_us)
+        self.last_kind[name] = kind
+        if expires_us is not None:
+            heapq.heappush(self._expiries, (expires_us, self._number, name))
+        self._number += 1
+        return parsed
+
+    def unsubscribe(self, subscription_id: str) -> None:
+        """See `Admission.unsubscribe`."""
+        super().unsubscribe(subscription_id)
+        del self.active[subscription_id]
+
+    def expired(self, now_us: int) -> list[str]:
+        """Ids of active subscriptions whose time is over; each is returned once."""
+        found = []
+        while self._expiries and self._expiries[0][0] <= now_us:
+            _, number, name = heapq.heappop(self._expiries)
+            one = self.active.get(name)
+            if one is not None and one.number == number:
+                found.append(name)
+        return found
+
+
+def expiry_us(value: Any) -> int | None:
+    """The time of `expires_at`; None if there is none, or it cannot be read: a file may have any free column."""
+    try:
+        return event_time_us(value)
+    except (ValueError, ArithmeticError):
+        return None
+
+
+def etag_of(columns: Mapping[str, Any]) -> str:
+    """An entity tag of a subscription's columns."""
+    return f'"{xxhash.xxh3_64_hexdigest(json.dumps(columns, sort_keys=True).encode())}"'

@@ -1,0 +1,94 @@
+"""uvicorn in a thread beside the topology, which has the main thread.
+
+Used by `gateway.commands.serve`.
+"""
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+
+from matching.errors import ConfigError, TopologyError
+
+#: Seconds that requests may take to end when the server does.
+GRACE_S = 4
+#: Seconds that the server may take to start.
+_START_S = 30.0
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises ConfigError."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ConfigError(
+            f"{host} port {port}: cannot be listened on ({error.strerror or error}); choose another --port or --host"
+        ) from error
+
+
+class Server:
+    """Serves an app while the block lasts.
+
+    Parameters
+    ----------
+    app : ASGI application
+    listening : socket
+    on_start : callable
+        Called with the event loop, in its thread, before the first request.
+    """
+
+    def __init__(self, app: Any, listening: socket.socket, on_start: Callable[[asyncio.AbstractEventLoop], None]):
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            timeout_graceful_shutdown=GRACE_S,
+            server_header=False,
+        )
+        self._server = uvicorn.Server(config)
+        self._socket = listening
+        self._on_start = on_start
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def __enter__(self) -> "Server":
+        self._thread.start()
+        deadline_s = time.monotonic() + _START_S
+        while not self._server.started:
+            if self._failure is not None or not self._thread.is_alive() or time.monotonic() > deadline_s:
+                raise TopologyError(f"the HTTP server has not started ({self._failure}); start it again")
+            time.sleep(0.005)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join(GRACE_S + 2)
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function in the event loop, soon."""
+        assert self.loop is not None, "it runs"
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(function)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = error
+
+    async def _serve(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._on_start(self.loop)
+        await self._server.serve(sockets=[self._socket])

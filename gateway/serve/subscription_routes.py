@@ -1,0 +1,189 @@
+"""`/v1/subscriptions`: create, read, replace, delete, list, and many at once by lines.
+
+Read on in `gateway.serve.registry` and `gateway.serve.writer`.
+"""
+
+import time
+import uuid
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+
+from gateway.serve.bodies import NDJSON, LineOutcomes, encoded, log_rows, media_type, read_body, rows_of
+from gateway.serve.door import Door
+from gateway.serve.models import Subscription, SubscriptionOutcome, SubscriptionsPage
+from gateway.serve.problems import refusal
+from gateway.serve.registry import EXPIRES, Registered, expiry_us
+from gateway.serve.writer import Outcome, Row, Subscribe, Unsubscribe, refused
+from matching.fields import identifier
+from matching.kinds import KINDS
+from matching.reasons import explain
+from matching.validate import decode_object
+
+#: Subscriptions of a page at most.
+MOST_LISTED = 1_000
+#: Column of a request in place of `expires_at`: seconds.
+_TTL = "ttl_s"
+_MOST_TTL_S = 10 * 365 * 86_400.0
+
+_SUBSCRIPTION = {"$ref": "#/components/schemas/Subscription"}
+_LINES = {
+    "schema": {"type": "string"},
+    "example": '{"subscription_id": "s1", "kind": "boolean", "keywords": "ramen", "region": [139, 35, 140, 36]}\n'
+    '{"unsubscribe": "s0"}\n',
+}
+_ONE = {"requestBody": {"required": True, "content": {"application/json": {"schema": _SUBSCRIPTION}}}}
+_ANY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": {"anyOf": [_SUBSCRIPTION, {"type": "array", "items": _SUBSCRIPTION}]}},
+            NDJSON: _LINES,
+        },
+    }
+}
+Id = Annotated[str, Path(description="its subscription_id", max_length=512)]
+IfMatch = Annotated[str | None, Header(description="the ETag that it must have")]
+
+
+def routes(door: Door) -> APIRouter:
+    router = APIRouter(tags=["subscriptions"])
+
+    @router.post(
+        "/v1/subscriptions",
+        summary="Create subscriptions",
+        status_code=201,
+        response_model=SubscriptionOutcome | list[SubscriptionOutcome],
+        responses={200: {"description": "Lines or an array, or it exists already", "content": {NDJSON: {}}}},
+        openapi_extra=_ANY,
+    )
+    async def create(
+        request: Request,
+        replace: Annotated[bool, Query(description="replace those of the same id, in place of refusing")] = False,
+    ) -> Response:
+        """Create a subscription, an array of them, or lines (with an outcome a line; `{"unsubscribe": "ID"}` ends one).
+
+        What is answered is on disk, and counts before the next message. A subscription that is sent again is answered
+        `unchanged`.
+        """
+
+        def row_of(data: bytes) -> Row | Outcome:
+            return _row_of(data, replace)
+
+        if media_type(request) == NDJSON:
+            return LineOutcomes(door, row_of)
+        body = await read_body(request)
+        rows = rows_of(body)
+        outcomes = await log_rows(door, [body] if rows is None else rows, row_of)
+        if rows is None:
+            return _answer(outcomes[0])
+        return encoded([{"line": line, **one} for line, one in enumerate(outcomes, start=1)])
+
+    @router.get("/v1/subscriptions", summary="List active subscriptions", response_model=SubscriptionsPage)
+    async def list_active(
+        after: Annotated[int, Query(description="cursor: `after` of the page before", ge=-1)] = -1,
+        limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100,
+        kind: Annotated[list[str] | None, Query(description="only these kinds")] = None,
+        prefix: Annotated[str, Query(description="only ids that begin so", max_length=512)] = "",
+    ) -> Response:
+        """Active subscriptions in the order of registration."""
+        found: list[Registered] = []
+        for one in list(door.registry.active.values()):
+            if one.number > after and (not kind or one.kind in kind) and one.subscription_id.startswith(prefix):
+                found.append(one)
+                if len(found) > limit:
+                    break
+        page = found[:limit]
+        cursor = page[-1].number if len(found) > limit else None
+        return encoded({"subscriptions": [one.columns for one in page], "after": cursor})
+
+    @router.get("/v1/subscriptions/{subscription_id}", summary="Read a subscription", response_model=Subscription)
+    async def read(subscription_id: Id) -> Response:
+        """The columns of an active subscription; the ETag is in the headers."""
+        one = known(door, subscription_id)
+        return encoded(one.columns, headers={"ETag": one.etag})
+
+    @router.put(
+        "/v1/subscriptions/{subscription_id}",
+        summary="Create or replace a subscription",
+        response_model=SubscriptionOutcome,
+        responses={201: {"model": SubscriptionOutcome, "description": "Created"}},
+        openapi_extra=_ONE,
+    )
+    async def put(
+        request: Request,
+        subscription_id: Id,
+        if_match: IfMatch = None,
+        if_none_match: Annotated[str | None, Header(description="*: only if there is none of this id")] = None,
+    ) -> Response:
+        """Create a subscription, or replace the active one of this id."""
+        media_type(request)
+        row = _row_of(await read_body(request), True, subscription_id)
+        if isinstance(row, Subscribe):
+            row = row._replace(etag=if_match or "", new=if_none_match == "*")
+        return _answer(row if isinstance(row, dict) else (await door.log([row], 0))[0])
+
+    @router.delete(
+        "/v1/subscriptions/{subscription_id}", summary="End a subscription", response_model=SubscriptionOutcome
+    )
+    async def delete(subscription_id: Id, if_match: IfMatch = None) -> Response:
+        """End a subscription before the next message."""
+        return _answer((await door.log([Unsubscribe(subscription_id, if_match or "")], 0))[0])
+
+    return router
+
+
+def known(door: Door, subscription_id: str) -> Registered:
+    """An active subscription. Raises Problem."""
+    one = door.registry.active.get(subscription_id)
+    if one is None:
+        raise refusal(refused("unknown_subscription", f"subscription {subscription_id!r}: is not active"), "path")
+    return one
+
+
+def _row_of(data: bytes, replace: bool, subscription_id: str | None = None) -> Row | Outcome:
+    """A row as the writer takes it, or its refusal; with an id of its path it must have no other."""
+    found = decode_object(data)
+    if isinstance(found, str):
+        return refused(found, explain(found, KINDS))
+    if "unsubscribe" in found and subscription_id is None:
+        name = identifier(found["unsubscribe"])
+        if len(found) > 1 or not name:
+            return refused("bad_id", "a row with unsubscribe has an id there, and no other column")
+        return Unsubscribe(name)
+    if subscription_id is not None:
+        name = identifier(found.get("subscription_id"))
+        if name not in ("", subscription_id):
+            return refused("bad_id", f"subscription_id is {name!r}, and {subscription_id!r} in the path")
+        found["subscription_id"] = subscription_id
+    elif found.get("subscription_id") is None:
+        found["subscription_id"] = uuid.uuid4().hex
+    return _with_expiry(found) or Subscribe(found, replace)
+
+
+def _with_expiry(columns: dict[str, Any]) -> Outcome | None:
+    """Write `ttl_s` as `expires_at`; returns a refusal if neither can be read."""
+    now_us = round(time.time() * 1e6)
+    if _TTL in columns:
+        seconds = columns.pop(_TTL)
+        whole = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= _MOST_TTL_S
+        if not whole or columns.get(EXPIRES) is not None:
+            return refused("bad_time", f"{_TTL} must be a number of seconds above 0, without {EXPIRES}")
+        columns[EXPIRES] = datetime.fromtimestamp(now_us / 1e6 + seconds, UTC).isoformat()
+    elif columns.get(EXPIRES) is not None:
+        expires_us = expiry_us(columns[EXPIRES])
+        if expires_us is None or expires_us <= now_us:
+            return refused("bad_time", f"{EXPIRES} must be a time in the future, such as 2030-01-01T00:00:00Z")
+    return None
+
+
+def _answer(outcome: Outcome) -> Response:
+    """The answer for one subscription. Raises Problem for a refusal."""
+    if outcome["status"] == "refused":
+        raise refusal(outcome)
+    headers = {"ETag": outcome["etag"]} if "etag" in outcome else {}
+    if outcome["status"] == "created":
+        headers["Location"] = f"/v1/subscriptions/{quote(outcome['subscription_id'], safe='')}"
+    return encoded(outcome, 201 if outcome["status"] == "created" else 200, headers)

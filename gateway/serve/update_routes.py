@@ -1,0 +1,96 @@
+"""`GET /v1/updates`: updates as they come, as Server-Sent Events or lines of JSON, and by long poll.
+
+Read on in `gateway.serve.hub`.
+"""
+
+import re
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from starlette.responses import StreamingResponse
+
+from gateway.serve.bodies import NDJSON
+from gateway.serve.door import Door
+from gateway.serve.history import BEGINNING, Position
+from gateway.serve.hub import EVENTS, LINES, Interest
+from gateway.serve.problems import Problem
+from matching.kinds import KINDS
+
+_POSITION = re.compile(r"(-1|\d{1,18})(?:-(\d{1,18}))?")
+#: Behind all updates of a boundary.
+_END = 2**62
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+def routes(door: Door) -> APIRouter:
+    router = APIRouter(tags=["updates"])
+
+    @router.get(
+        "/v1/updates",
+        summary="Follow updates",
+        response_class=Response,
+        responses={
+            200: {
+                "description": "Events: updates, `progress` and `gap`",
+                "content": {
+                    "text/event-stream": {
+                        "schema": {"type": "string"},
+                        "example": 'id: 17-0\ndata: {"id": "17-0", "change": "match", ...}\n\n'
+                        'id: 17-1\nevent: progress\ndata: {"through": 17}\n\n',
+                    },
+                    NDJSON: {"schema": {"type": "string"}},
+                },
+            },
+        },
+    )
+    async def follow(
+        request: Request,
+        since: Annotated[
+            str | None,
+            Query(description="the id of the last event that was read, a message number, or `begin`; from now without"),
+        ] = None,
+        subscription: Annotated[list[str] | None, Query(description="only of these subscriptions")] = None,
+        kind: Annotated[list[str] | None, Query(description="only of these kinds")] = None,
+        poll: Annotated[bool, Query(description="answer once there are updates, and end")] = False,
+        limit: Annotated[int, Query(description="of a poll, about", ge=1, le=100_000)] = 1_000,
+        wait_s: Annotated[float, Query(description="of a poll without updates", ge=0, le=60)] = 10.0,
+        last_event_id: Annotated[str | None, Header(description="as `since`, and goes before it")] = None,
+    ) -> Response:
+        """Updates of all subscriptions, or of some: SSE with `Accept: text/event-stream`, else lines of JSON.
+
+        Each event has the id of its place in the stream, which never changes; a client that connects again with its
+        last id gets every later update once. A `progress` event says up to which message all updates were sent. A `gap`
+        event says what was not sent, and what to do.
+        """
+        door.refuse_if_closing()
+        unknown = [name for name in kind or () if name not in KINDS.names]
+        if unknown:
+            raise Problem(422, "unknown_kind", f"{unknown[0]!r} is no kind", "query kind", f"one of {KINDS.names}")
+        interest = Interest(
+            None if subscription is None else frozenset(subscription), None if kind is None else frozenset(kind)
+        )
+        after = _position(last_event_id, "header Last-Event-ID") or _position(since, "query since")
+        events = "text/event-stream" in request.headers.get("accept", "")
+        form = EVENTS if events else LINES
+        if poll:
+            start = door.hub.history.head if after is None else after
+            data = await door.hub.poll(form, interest, start, wait_s, limit)
+            return Response(data, headers=_HEADERS, media_type=form.media_type)
+        stream = door.hub.follow(form, interest, after)
+        return StreamingResponse(stream, headers=_HEADERS, media_type=form.media_type)
+
+    return router
+
+
+def _position(text: str | None, where: str) -> Position | None:
+    """The position that a client names. Raises Problem."""
+    if text is None or not text.strip():
+        return None
+    if text.strip() == "begin":
+        return BEGINNING
+    match = _POSITION.fullmatch(text.strip())
+    if match is None:
+        raise Problem(
+            422, "bad_position", f"{text[:60]!r} is no id of an event", where, "send the id of an event, or begin"
+        )
+    return Position(int(match[1]), _END if match[2] is None else int(match[2]))

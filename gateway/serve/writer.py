@@ -1,0 +1,342 @@
+"""Requests become lines of the write-ahead log: many requests in one batch, with one fsync.
+
+A thread takes requests in the order in which they come, checks each row as `skyray live` checks a line, and closes a
+batch when it is full, or when its first row has waited for the linger time and the topology has room. Outcomes are
+reported once the batch is durable. Used by the routes (`gateway.serve.messages`, `gateway.serve.subscriptions`); a
+`Pipe` (`gateway.live.pipe`) whose lines are requests.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gateway.live.admission import Refused
+from gateway.live.in_flight import InFlight
+from gateway.live.mapping import ColumnMapping
+from gateway.live.pipe import Line, Pipe
+from gateway.live.write_ahead_log import WriteAheadLog
+from gateway.serve.recent_ids import REMEMBERED, RecentIds, id_of
+from gateway.serve.registry import Registry, etag_of
+from matching.errors import DeliveryError
+from matching.fields import identifier
+from matching.validate import ParsedMessage, decode_object
+from spouts.parsed import parse_message
+
+#: Rows, and their bytes, that may wait; beyond it requests are answered with 429.
+MOST_WAITING, MOST_WAITING_BYTES = 20_000, 64 * 2**20
+#: Seconds that the thread sleeps at most while nothing comes, and while it waits for the topology.
+_LOOK_S, _AGAIN_S = 0.2, 0.02
+
+Outcome = dict[str, Any]
+
+
+class Message(NamedTuple):
+    """A row of messages: one line of JSON."""
+
+    data: bytes
+
+
+class Subscribe(NamedTuple):
+    """A subscription to register.
+
+    columns : dict
+    replace : bool    one of the same id and other columns is replaced; else it is refused
+    etag : str        the entity tag that the replaced one must have; "" for any
+    new : bool        there must be none of the same id
+    """
+
+    columns: dict[str, Any]
+    replace: bool = False
+    etag: str = ""
+    new: bool = False
+
+
+class Unsubscribe(NamedTuple):
+    """A subscription to end; `etag` as in `Subscribe`."""
+
+    subscription_id: str
+    etag: str = ""
+
+
+Row = Message | Subscribe | Unsubscribe
+
+
+class _Request(NamedTuple):
+    rows: Sequence[Row]
+    size_bytes: int
+    came_s: float
+    report: Callable[[list[Outcome]], None]
+
+
+class Writer(Pipe):
+    """Takes requests from any thread, and logs their rows.
+
+    Parameters
+    ----------
+    registry : Registry
+    wal : WriteAheadLog
+    in_flight, batch, linger_s, mapping
+        As `Pipe` takes them.
+    now : callable
+        Seconds since 1970, when subscriptions expire.
+    remembered : int
+        Messages with an id that are remembered at least.
+
+    Attributes
+    ----------
+    duplicates : int
+        Messages that had been sent before.
+    expired : int
+        Subscriptions that were ended because their time was over.
+    stopped : callable
+        Whether the topology has ended, so that no room for a batch will come.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        wal: WriteAheadLog,
+        in_flight: InFlight,
+        batch: int = 5_000,
+        linger_s: float = 0.005,
+        mapping: ColumnMapping | None = None,
+        now: Callable[[], float] = time.time,
+        remembered: int = REMEMBERED,
+    ):
+        super().__init__(registry, wal, lambda row: None, in_flight, batch, linger_s, mapping)
+        self.duplicates = self.expired = 0
+        self.stopped: Callable[[], bool] = lambda: False
+        self._registry = registry
+        self._wal = wal
+        self._now = now
+        self._recent = RecentIds(remembered)
+        self._recent.recover(wal.lines_from(max(0, wal.next_seq - remembered)))
+        self._line = wal.line
+        self._open_messages: list[ParsedMessage] = []
+        self._requests: deque[_Request] = deque()
+        self._waiting = self._waiting_bytes = 0
+        self._came = threading.Condition()
+        self._processed: list[tuple[_Request, list[Outcome]]] = []
+        self._current: _Request | None = None  # some of its rows are taken
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """Rows that wait."""
+        return self._waiting
+
+    def submit(self, rows: Sequence[Row], size_bytes: int, report: Callable[[list[Outcome]], None]) -> bool:
+        """Hand over rows; False if too many wait, or the writer has ended.
+
+        Parameters
+        ----------
+        rows : sequence of Row
+        size_bytes : int
+            Of their data.
+        report : callable
+            Takes an outcome for each row, in the writer's thread, once all are durable: a dict of `status` (accepted,
+            duplicate, created, replaced, unchanged, deleted, refused, failed), `reason` and `detail` of a refusal, and
+            `id` and `seq` of a message, or `subscription_id`, `etag` and `from_seq` of a subscription.
+        """
+        with self._came:
+            full = self._waiting + len(rows) > MOST_WAITING or self._waiting_bytes + size_bytes > MOST_WAITING_BYTES
+            if self._closing or self.failure is not None or (full and self._requests):
+                return False
+            self._requests.append(_Request(rows, size_bytes, time.monotonic(), report))
+            self._waiting += len(rows)
+            self._waiting_bytes += size_bytes
+            self._came.notify()
+        return True
+
+    def begin(self) -> None:
+        """Start the thread."""
+        self.started = True
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Accept no more requests; `ended` is set once those that wait are durable."""
+        with self._came:
+            self._closing = True
+            self._came.notify()
+
+    def _run(self) -> None:
+        try:
+            while not (self._closing and not self._requests):
+                self._advance()
+            while self._open:
+                self._commit(_LOOK_S)
+        except BaseException as error:
+            self.failure = error  # the driver raises it
+            with self._came:
+                left, self._requests = [*self._requests], deque()
+            left += [request for request, _ in self._processed] + ([self._current] if self._current else [])
+            for request in left:
+                request.report(
+                    [{"status": "failed", "reason": "not_durable", "detail": str(error)}] * len(request.rows)
+                )
+        self.ended = True
+
+    def _advance(self) -> None:
+        """Take a request, or close the batch that is due."""
+        self._expire()
+        left_s, full = self._left_s(), len(self._open) >= self._batch
+        if self._open and (full or (left_s <= 0.0 and not self._requests)):
+            self._commit(_LOOK_S if full else _AGAIN_S)
+            return
+        if not self._open and not self._requests:
+            self.pass_time(time.monotonic())
+        with self._came:
+            if not self._requests and not self._closing:
+                self._came.wait(min(max(0.0, left_s), _LOOK_S))
+            if not self._requests:
+                return
+            request = self._requests.popleft()
+            self._waiting -= len(request.rows)
+            self._waiting_bytes -= request.size_bytes
+        self._process(request)
+
+    def _process(self, request: _Request) -> None:
+        outcomes: list[Outcome] = []
+        self._current = request
+        for row in request.rows:
+            while len(self._open) >= self._batch:
+                self._commit(_LOOK_S)
+            self._line += 1
+            self.lines += 1
+            outcome = self._take_row(row, request.came_s)
+            if outcome["status"] == "refused":
+                self.refused[outcome["reason"]] += 1
+            outcomes.append(outcome)
+        self._current = None
+        if self._open:
+            self._processed.append((request, outcomes))
+        else:
+            request.report(outcomes)
+
+    def _commit(self, patience_s: float) -> None:
+        """Close the batch if the topology has room, and report what is durable then. Changes alone need no room."""
+        if self._open_messages and not self._in_flight.await_capacity(patience_s):
+            if self.stopped():
+                raise DeliveryError("the topology has ended before what was sent was logged; start the server again")
+            return
+        self.close_batch()
+        self._open_messages.clear()
+        processed, self._processed = self._processed, []
+        for request, outcomes in processed:
+            request.report(outcomes)
+
+    def _expire(self) -> None:
+        for name in self._registry.expired(round(self._now() * 1e6)):
+            self._change({"unsubscribe": name}, time.monotonic())
+            self.expired += 1
+
+    def _take_row(self, row: Row, came_s: float) -> Outcome:
+        if isinstance(row, Message):
+            return self._take_message(row.data, came_s)
+        if isinstance(row, Subscribe):
+            return self._subscribe(row, came_s)
+        return self._unsubscribe(row, came_s)
+
+    def _take_message(self, data: bytes, came_s: float) -> Outcome:
+        if b'subscribe"' in data:
+            found = decode_object(data)
+            if not isinstance(found, str) and ("subscribe" in found or "unsubscribe" in found):
+                return refused("not_a_message", "subscriptions are changed by /v1/subscriptions")
+        renamed = self._mapping.rename(data)
+        if isinstance(renamed, Refused):
+            return refused(*renamed)
+        name = id_of(renamed)
+        earlier = None if name is None else self._recent.get(name)
+        if name is not None and earlier is not None:
+            return self._again(name, earlier, renamed)
+        refusal = self.put(Line(self._line, renamed, came_s))
+        if refusal is not None:
+            return refused(*refusal)
+        parsed = self._open[-1].message
+        assert parsed is not None, "it is no change"
+        seq = self._keeper.next_seq + len(self._open_messages)
+        self._open_messages.append(parsed)
+        if name is not None:
+            self._recent.put(name, seq)
+        return {"status": "accepted", "id": parsed.message_id, "seq": seq}
+
+    def _again(self, name: str, seq: int, data: bytes) -> Outcome:
+        """A message whose id was sent before: the same one, or another."""
+        schema = self._admission.vocabulary.attributes
+        first = self._keeper.next_seq
+        earlier = (
+            self._open_messages[seq - first]
+            if seq >= first
+            else parse_message(decode_object(self._wal.line_of(seq)), self._admission.space, schema)
+        )
+        now = parse_message(decode_object(data), self._admission.space, schema)
+        if isinstance(now, ParsedMessage) and isinstance(earlier, ParsedMessage) and now.content == earlier.content:
+            self.duplicates += 1
+            return {"status": "duplicate", "id": name, "seq": seq}
+        return refused(
+            "duplicate_id",
+            f"message {seq:,} has the id {name!r} and other content; a new version of an object has an id of its own, "
+            "and the same object_id",
+        )
+
+    def _subscribe(self, row: Subscribe, came_s: float) -> Outcome:
+        name = identifier(row.columns.get("subscription_id")) or ""
+        before = self._registry.active.get(name)
+        if refusal := _precondition(name, before and before.etag, row.etag):
+            return refusal
+        if before is not None:
+            known = {"subscription_id": name, "etag": before.etag}
+            if before.etag == etag_of(row.columns) and not row.new:
+                return {"status": "unchanged", **known}
+            if not row.replace or row.new:
+                return refused(
+                    "subscription_exists",
+                    f"subscription {name!r} exists with other columns: PUT /v1/subscriptions/ID replaces it",
+                ) | {"subscription_id": name}
+        outcome = self._change({"subscribe": row.columns}, came_s)
+        if outcome is not None:
+            return outcome | {"subscription_id": name}
+        status = "created" if before is None else "replaced"
+        return {
+            "status": status,
+            "subscription_id": name,
+            "etag": self._registry.active[name].etag,
+            "from_seq": self._next_seq,
+        }
+
+    def _unsubscribe(self, row: Unsubscribe, came_s: float) -> Outcome:
+        name = row.subscription_id
+        before = self._registry.active.get(name)
+        if refusal := _precondition(name, before and before.etag, row.etag):
+            return refusal
+        outcome = self._change({"unsubscribe": name}, came_s)
+        if outcome is not None:
+            return outcome | {"subscription_id": name}
+        return {"status": "deleted", "subscription_id": name, "from_seq": self._next_seq}
+
+    def _change(self, change: dict[str, Any], came_s: float) -> Outcome | None:
+        """Put a change of subscriptions into the open batch; returns its refusal, if any."""
+        refusal = self.put(Line(self._line, msgspec.json.encode(change), came_s))
+        return None if refusal is None else refused(*refusal)
+
+    @property
+    def _next_seq(self) -> int:
+        """Seq of the next message, those of the open batch counted."""
+        return self._keeper.next_seq + len(self._open_messages)
+
+
+def refused(reason: str, detail: str) -> Outcome:
+    return {"status": "refused", "reason": reason, "detail": detail}
+
+
+def _precondition(name: str, there: str | None, wanted: str) -> Outcome | None:
+    """The refusal of a change whose subscription has not the entity tag that it names."""
+    if not wanted or (there is not None and wanted in ("*", there)):
+        return None
+    what = "is not active" if there is None else f"has the entity tag {there}"
+    return refused("precondition_failed", f"subscription {name!r} {what}: read it again") | {"subscription_id": name}
