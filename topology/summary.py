@@ -8,6 +8,7 @@ import numpy as np
 from matching.half_life import EPOCH_US
 from matching.window import Window
 from spouts.cuts import Cuts
+from spouts.parquet import world_of
 from topology.core.metrics import RunReport
 from topology.settings import RunConfig
 
@@ -56,6 +57,7 @@ def _of_each_kind(tasks: list[dict[str, Any]], figure: str) -> dict[str, int]:
 
 def began_with(config: RunConfig) -> dict[str, Any]:
     """The values of `run.json` that are known before the run, JSON-ready."""
+    space = world_of(config.messages, config.world, config.projection, config.distance)
     return {
         "messages": str(config.messages.resolve()),
         "subscriptions": [str(path.resolve()) for path in config.subscriptions],
@@ -63,6 +65,7 @@ def began_with(config: RunConfig) -> dict[str, Any]:
         "world": config.world,
         "projection": config.projection,
         "distance": config.distance,
+        "max_distance_m": space.max_distance if space.on_sphere else None,
         "batch": config.batch,
         "boundaries": Cuts.parse(config.batch, Window.parse(config.window)).as_json(),
         "fading": {

@@ -25,6 +25,7 @@ def match(
     text: Annotated[str, typer.Option(help="What the message says.")],
     at: Annotated[str, typer.Option(metavar="LON,LAT", help="Where it lies, in degrees.")],
     world: Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")] = "extent",
+    distance: Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`.")] = "plane",
     attribute: Annotated[
         list[str] | None,
         typer.Option(metavar="<name=value>", help="What else the message has, as price=500 (repeat it)."),
@@ -41,7 +42,7 @@ def match(
     from gateway.shell.run_summary import print_rejected
 
     terminal = Terminal(json)
-    answer = reach(subscriptions, messages, text, at, world, attributes=attribute or ())
+    answer = reach(subscriptions, messages, text, at, world, attributes=attribute or (), distance=distance)
 
     def render(out: Any) -> None:
         out.print(f"words: {', '.join(answer['words']) or 'none that a message has'}")

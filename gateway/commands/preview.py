@@ -22,6 +22,7 @@ def preview(
     subscriptions: Annotated[list[Path], typer.Option(help="Files of subscriptions: JSON Lines, CSV or Parquet.")],
     messages: Annotated[Path, typer.Option(help="Output folder of `skyray etl`: the past.")],
     world: Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")] = "extent",
+    distance: Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`.")] = "plane",
     shown: Annotated[int, typer.Option(min=0, help="Messages shown of each subscription, the newest first.")] = 3,
     limit: Annotated[int, typer.Option(min=0, help="Subscriptions shown at most; 0: all.")] = 20,
     json: Json = False,
@@ -35,7 +36,8 @@ def preview(
 
     terminal = Terminal(json)
     with terminal.steps("preview"):
-        rows = list(islice(preview_subscriptions(subscriptions, messages, world, shown), limit or None))
+        previewed = preview_subscriptions(subscriptions, messages, world, shown, distance=distance)
+        rows = list(islice(previewed, limit or None))
     terminal.answer({"subscriptions": rows}, lambda out: print_preview(out, rows))
     return 1 if any(row["reason"] for row in rows) else 0
 

@@ -56,6 +56,7 @@ def check(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Subscriptions: JSON Lines, CSV or Parquet.")],
     messages: Annotated[Path, typer.Option(help="Output folder of `skyray etl`: its words, world and times.")],
     world: Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")] = "extent",
+    distance: Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`.")] = "plane",
     limit: Annotated[int, typer.Option(min=0, help="Rows shown at most, rejected ones first; 0: all.")] = 40,
     json: Json = False,
 ) -> int:
@@ -67,7 +68,7 @@ def check(
 
     terminal = Terminal(json)
     with terminal.steps("subscriptions check"):
-        report = check_subscriptions(files, messages, world)
+        report = check_subscriptions(files, messages, world, distance=distance)
     terminal.answer(report, lambda out: print_check(out, report, limit))
     return 1 if report["rejected"] else 0
 

@@ -196,7 +196,7 @@ def _decay(scene: Scene, subscription: Subscription, message: Message, verdict: 
 
 def _knn(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
     if verdict.common:
-        verdict.score = verdict.parts["distance"] = distance(subscription, message)
+        verdict.score = verdict.parts[_distance_name(subscription)] = distance(subscription, message)
     if _has_ended(scene):
         return "subscription_ended"
     return _since_registration(
@@ -251,7 +251,11 @@ _JUDGES: dict[int, Callable[[Scene, Subscription, Message, Verdict], str]] = {
 
 def _spatial(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> None:
     far = distance(subscription, message)
-    verdict.parts |= {"distance": far, "spatial": proximity(subscription, message, scene.max_distance)}
+    verdict.parts |= {_distance_name(subscription): far, "spatial": proximity(subscription, message, scene.max_distance)}
+
+
+def _distance_name(subscription: Subscription) -> str:
+    return "distance" if subscription.vector is None else "distance_m"
 
 
 def _not_alive(message: Message) -> str:

@@ -36,6 +36,7 @@ def reach(
     world: str = "extent",
     kinds: Kinds = KINDS,
     attributes: Sequence[str] = (),
+    distance: str = "plane",
 ) -> dict[str, Any]:
     """Match one message with all subscriptions of some files.
 
@@ -47,8 +48,8 @@ def reach(
     text : str
     place : str
         LON,LAT in degrees.
-    world : str
-        As a run has it.
+    world, distance : str
+        As a run has them.
     attributes : sequence of str
         What else the message has, each as NAME=VALUE.
 
@@ -69,7 +70,7 @@ def reach(
     30 us a row of the files, 10 us a subscription with a word of the message.
     """
     vocabulary = load_vocabulary(etl)
-    space = world_of(etl, world)
+    space = world_of(etl, world, distance=distance)
     message, unknown = _message(text, place, attributes, vocabulary, space, kinds)
     changes = load_changes(subscriptions, vocabulary, space, kinds=kinds)
     scene = Scene([message], 0, NO_FLOOR, None, {}, space.max_distance, _decay(vocabulary))

@@ -263,7 +263,9 @@ def legend(run: Run, kinds: Iterable[str]) -> Iterator[str]:
         if not kind.standing:
             continue
         if kind.nearest:
-            what = "the distance on the map of the run, in degrees; km is along the earth"
+            what = "the distance along the earth, in km"
+            if not run.space.on_sphere:
+                what = "the distance on the map of the run, in degrees; km is along the earth"
         elif kind.fades and run.fading is not None:
             hours = math.log(2.0) / run.fading.log_base_per_s / 3600
             what = f"0 to 1 when the message was published, and halved every {hours:,.4g} h since"
@@ -374,7 +376,7 @@ def _score(row: Mapping[str, Any], run: Run) -> str:
     if score is None or math.isnan(score) or not kind.standing:
         return "-"
     if kind.nearest:
-        return f"{score * run.unit_degrees:.3g}°"
+        return f"{score / 1000:.3g} km" if run.space.on_sphere else f"{score * run.unit_degrees:.3g}°"
     if kind.fades and fading is not None and row.get("event_time") is not None:
         time = datetime.fromisoformat(row["event_time"])
         age_s = time.replace(tzinfo=time.tzinfo or UTC).timestamp() - fading.epoch_us / 1e6

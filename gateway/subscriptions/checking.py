@@ -31,7 +31,11 @@ ESTIMATE = (
 
 
 def check_subscriptions(
-    paths: Sequence[str | os.PathLike[str]], etl: Path, world: str = "extent", kinds: Kinds = KINDS
+    paths: Sequence[str | os.PathLike[str]],
+    etl: Path,
+    world: str = "extent",
+    kinds: Kinds = KINDS,
+    distance: str = "plane",
 ) -> dict[str, Any]:
     """Check every row of some files.
 
@@ -41,8 +45,8 @@ def check_subscriptions(
         As `skyray run` takes them.
     etl : Path
         Messages that stand for those to come.
-    world : str
-        As a run has it.
+    world, distance : str
+        As a run has them.
     kinds : Kinds
         Whose rows are accepted.
 
@@ -64,7 +68,7 @@ def check_subscriptions(
     Holds 16 bytes a term of all messages; 20 us a row, and some ns for each message of each of its words.
     """
     vocabulary = load_vocabulary(etl)
-    space = world_of(etl, world)
+    space = world_of(etl, world, distance=distance)
     past = read_past(etl, vocabulary)
     rows: list[dict[str, Any]] = []
     reasons: Counter[str] = Counter()

@@ -32,6 +32,7 @@ def preview_subscriptions(
     world: str = "extent",
     shown: int = 3,
     kinds: Kinds = KINDS,
+    distance: str = "plane",
 ) -> Iterator[dict[str, Any]]:
     """Preview the rows of some files, one by one.
 
@@ -41,8 +42,8 @@ def preview_subscriptions(
         As `skyray run` takes them; rows that end subscriptions are passed over.
     etl : Path
         The messages of the past: a folder of `skyray etl`.
-    world : str
-        As a run has it.
+    world, distance : str
+        As a run has them.
     shown : int
         Messages listed, the newest first.
     kinds : Kinds
@@ -67,7 +68,7 @@ def preview_subscriptions(
     Holds the folder's terms; some ns for each message of each keyword, and condition.
     """
     vocabulary = load_vocabulary(etl)
-    space, past, texts = world_of(etl, world), read_past(etl, vocabulary), MessageRows(etl)
+    space, past, texts = world_of(etl, world, distance=distance), read_past(etl, vocabulary), MessageRows(etl)
     for path in paths:
         for line, row in read_rows(path):
             if not isinstance(row, str) and row.get("unsubscribe") is not None:
