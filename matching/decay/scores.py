@@ -56,7 +56,7 @@ def text_relevance(c, slot, terms, counts, length, fading):
 
 @njit(cache=True, nogil=True)
 def place_of(batch, row):
-    """Where a message is, as distances are measured: x, y, z, as those of `Subscriptions`, and whether on the sphere."""
+    """Where a message is, as distances are measured: x, y, z as those of `Subscriptions`; whether on the sphere."""
     if batch.vector.shape[0] > 0:
         return batch.vector[row, 0], batch.vector[row, 1], batch.vector[row, 2], True
     return batch.x[row], batch.y[row], 0.0, False

@@ -12,7 +12,7 @@ from distribution.routers import PLACING, router_named
 from matching.kinds import KINDS
 from matching.model import MessageBatch, UpdateBatch, join_messages
 from matching.naive_rows import tally
-from tests.support.worlds import Collector, Recipe, World, WorldChanges, WorldMessages, make_world
+from tests.support.worlds import SPACE, Collector, Recipe, World, WorldChanges, WorldMessages, make_world
 from topology.core.executors.local import run_local
 from topology.core.executors.ray import run_ray
 from topology.core.metrics import RunReport
@@ -39,8 +39,8 @@ def costs_of(world: World, batches: int = 2) -> SampleCosts:
 
 def plan_of(
     world: World, router: str, seed: int, query=2, tuples=1, distribution=1, aggregation=1, credits=4, engines=None,
-    kinds=KINDS,
-):
+    kinds=None,
+):  # fmt: skip
     if router in PLACING:
         nowhere = np.zeros(0), np.zeros(0)
         placed = router_named(router, query, world.space, lambda: nowhere, costs=lambda: costs_of(world))
@@ -56,7 +56,7 @@ def plan_of(
         world.space,
         world.window,
         Collector(credits),
-        kinds=kinds,
+        kinds=kinds or KINDS,
         engines=engines,
         fading=getattr(world, "fading", None),
         distribution_bolts=distribution,

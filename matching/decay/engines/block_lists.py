@@ -6,14 +6,14 @@ matter: its *reach*. For a message whose text is worth at most t, and whose thre
     reach = far + text_slope * t - level * f
 
 in the unit square, with `far` MaxDist: solve score >= threshold for the distance. On the sphere it is an angle, the
-distance in radians, and `far` is of the posting: the subscription's own radius, if it names one. Long lists are kept in blocks of `BLOCK` postings, and
-these in groups of `GROUP` blocks, each with its box and the largest reach of its postings; so a message
-passes over most of a list, and what it must read lies in a row, many postings an instruction.
+distance in radians, and `far` is of the posting: the subscription's own radius, if it names one. Long lists are kept in
+blocks of `BLOCK` postings, and these in groups of `GROUP` blocks, each with its box and the largest reach of its
+postings; so a message passes over most of a list, and what it must read lies in a row, many postings an instruction.
 
 Thresholds rise all the time. A posting takes its new level at once, its block when it is next read; when a list has
 changed about twice it is put in order anew: by reach, so that those which reach far do not keep the others from being
-skipped, then along a curve. New postings wait at the end of their list, in blocks of their own; those
-that go leave a hole. Read on in `matching.decay.engines.block_search` and `matching.decay.engines.keyword_blocks`.
+skipped, then along a curve. New postings wait at the end of their list, in blocks of their own; those that go leave a
+hole. Read on in `matching.decay.engines.block_search` and `matching.decay.engines.keyword_blocks`.
 """
 
 from typing import NamedTuple

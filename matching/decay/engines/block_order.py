@@ -36,8 +36,8 @@ def curve_key(x, y):
 def sphere_key(x, y, z):
     """Likewise of a unit vector, along the same curve through longitude and latitude.
 
-    Blocks of places that are near in these have small boxes in x, y and z as well, smaller than blocks of cubes or of the
-    faces of an octahedron have.
+    Places that are near in these have a small box in x, y and z as well, smaller than along a curve through cubes or
+    through the faces of an octahedron.
     """
     largest = (1 << _SPHERE_BITS) - 1
     across = min(max(np.int64((math.atan2(y, x) / (2.0 * math.pi) + 0.5) * largest), 0), largest)

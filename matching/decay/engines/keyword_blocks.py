@@ -107,8 +107,8 @@ class KeywordBlocks(CumulativeEngine):
             self._found, self._keys = np.empty(capacity, np.int32), np.empty(capacity)
         return _scan(
             self.subscriptions.columns, self.lists.view, self.best.view, self.filters, batch, self.fading,
-            self._farthest, self._reference.at or 0.0, np.float32(self._most_common), first_row, self._passed, self._found, self._keys,
-            self.counters,
+            self._farthest, self._reference.at or 0.0, np.float32(self._most_common), first_row, self._passed,
+            self._found, self._keys, self.counters,
         )  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:

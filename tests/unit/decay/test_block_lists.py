@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from matching.decay.engines import block_lists
 from matching.decay.engines.block_lists import (
     BLOCK,
     EAST,
