@@ -15,13 +15,14 @@ from numba import njit
 
 from benchmarks.cases import Case
 from benchmarks.harness import Bench, Running, on_all_cores
-from benchmarks.workload import NO_REMOVALS, WORLD
+from benchmarks.workload import NO_REMOVALS
 from matching.bulk_oracle import Expected
 from matching.cumulative.results import ResultRows
 from matching.half_life import DecayParameters
 from matching.model import Int64, MessageBatch, ResultBatch, SubscriptionTable, UpdateBatch, empty, take_ragged
 from matching.naive import Oracle
 from matching.naive_rows import DecayModel, Extras, tally
+from matching.naive_shapes import EARTH_RADIUS_M
 from matching.storage.state import Lists, State
 from matching.window import Boundary
 
@@ -68,7 +69,7 @@ class LastingBench(Bench):
     def _bulk(self, first: int, end: int, table: SubscriptionTable, before: ResultRows | None = None) -> ResultRows:
         """Results of the messages from one to another, beside those of messages before."""
         messages = self.case.messages.take(np.arange(first, end))
-        return best_messages(table, messages, WORLD.max_distance, self.case.fading, before)
+        return best_messages(table, messages, self.case.space.max_distance, self.case.fading, before)
 
     def _held_against(self, running: Running, last: Boundary, updates: UpdateBatch) -> dict[str, Any]:
         """Likewise, and all results are held against those of the bulk routine."""
@@ -87,7 +88,7 @@ class LastingBench(Bench):
             # the oracle divides counts by the number of all words: shares by one come to the same
             shares: Any = dict(enumerate(fading.collection_share.tolist()))
             model = DecayModel(fading.log_base_per_s, fading.smoothing, shares, 1, fading.epoch_us)
-        oracle, nobody = Oracle(None, WORLD.max_distance, model), empty(SubscriptionTable)
+        oracle, nobody = Oracle(None, self.case.space.max_distance, model), empty(SubscriptionTable)
 
         def advance(boundary: Boundary, messages: MessageBatch, added: SubscriptionTable) -> Counter:
             extras = Extras(messages.event_time_us.tolist() or None, messages.counts.tolist() or None)
@@ -118,7 +119,11 @@ def best_messages(
     Best first, of equal keys the older first; without fading keys are distances with their sign turned.
     """
     row = np.repeat(np.arange(len(messages)), np.diff(messages.term_offsets))
-    order = np.lexsort((row if fading else messages.x[row], messages.terms))
+    # one coordinate, and how far one unit of it is at least
+    axis, own, unit = messages.x, table.x, 1.0
+    if messages.vector.shape[0]:
+        axis, own, unit = messages.vector[:, 2], table.vector[:, 2], EARTH_RADIUS_M * (1.0 - _SLACK)
+    order = np.lexsort((row if fading else axis[row], messages.terms))
     posted, terms = row[order], messages.terms[order]
     largest = max(int(terms.max(initial=-1)), int(table.terms.max(initial=-1)))
     starts = np.searchsorted(terms, np.arange(largest + 2))
@@ -129,7 +134,7 @@ def best_messages(
         at = np.arange(before.seq.shape[0]) + np.repeat(offsets[:-1] - before.offsets[:-1], lengths)
         key[at], seq[at] = before.key, before.seq
     if fading is None:
-        kernel, given = _nearest, (messages.x[posted],)
+        kernel, given = _nearest, (axis[posted], own, unit)
     else:
         words = np.bincount(row, weights=messages.counts, minlength=len(messages))
         most_often = np.zeros(largest + 1)  # of each term, the largest share of a message's words
@@ -175,20 +180,20 @@ def _faded(table, messages, rows, starts, posted, offsets, key, seq, fading, wor
                         if messages.terms[place] == term:
                             count = messages.counts[place]
                     text *= (1.0 - smoothing) * (count / words[row]) + smoothing * share[term]
-                dx, dy = table.x[s] - messages.x[row], table.y[s] - messages.y[row]
-                spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
+                spatial = 1.0 - _distance(table, s, messages, row) / max_distance
                 relevance = alpha * spatial + (1.0 - alpha) * text
                 value = math.log(relevance) + lifted if relevance > 0.0 else -math.inf
                 _enter(mine, whose, value, messages.seq[row])
 
 
 @njit(cache=True, nogil=True)
-def _nearest(table, messages, rows, starts, posted, offsets, key, seq, xs):
-    """Likewise by distance. The messages of each term lie in order of their x (`xs`), and are taken from that of the
-    subscription to its left and right, until what is left is further away in x alone than its k-th.
+def _nearest(table, messages, rows, starts, posted, offsets, key, seq, xs, own, unit):
+    """Likewise by distance. The messages of each term lie in order of one coordinate (`xs`), and are taken from that of
+    the subscription (`own`) to its left and right, until what is left is further away in it alone than its k-th; `unit`
+    is how far one unit of it is at least.
     """
     for s in rows:
-        mine, whose, x = key[offsets[s] : offsets[s + 1]], seq[offsets[s] : offsets[s + 1]], table.x[s]
+        mine, whose, x = key[offsets[s] : offsets[s + 1]], seq[offsets[s] : offsets[s + 1]], own[s]
         for word in table.terms[table.term_offsets[s] : table.term_offsets[s + 1]]:
             first, end = starts[word], starts[word + 1]
             right = first + np.searchsorted(xs[first:end], x)
@@ -197,14 +202,24 @@ def _nearest(table, messages, rows, starts, posted, offsets, key, seq, xs):
                 # the nearer of the two sides, in x
                 go_left = right == end or (left >= first and x - xs[left] <= xs[right] - x)
                 place = left if go_left else right
-                if abs(xs[place] - x) > -mine[-1]:
+                if abs(xs[place] - x) * unit > -mine[-1]:
                     break
                 if go_left:
                     left -= 1
                 else:
                     right += 1
-                dx, dy = x - xs[place], table.y[s] - messages.y[posted[place]]
-                _enter(mine, whose, -np.sqrt(dx * dx + dy * dy), messages.seq[posted[place]])
+                _enter(mine, whose, -_distance(table, s, messages, posted[place]), messages.seq[posted[place]])
+
+
+@njit(cache=True, nogil=True)
+def _distance(table, s, messages, row):
+    """As `matching.naive.distance`."""
+    if messages.vector.shape[0] > 0:
+        a, b = table.vector[s], messages.vector[row]
+        dx, dy, dz = a[0] - b[0], a[1] - b[1], a[2] - b[2]
+        return 2.0 * EARTH_RADIUS_M * math.asin(min(1.0, 0.5 * math.sqrt((dx * dx + dy * dy) + dz * dz)))
+    dx, dy = table.x[s] - messages.x[row], table.y[s] - messages.y[row]
+    return math.sqrt(dx * dx + dy * dy)
 
 
 @njit(cache=True, nogil=True)

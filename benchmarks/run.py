@@ -9,7 +9,7 @@ are measured against, are in `benchmarks.peers`; figures of a kind in the module
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -22,6 +22,7 @@ from benchmarks.peers import PEERS, with_peers
 from benchmarks.workload import BooleanRecipe
 from matching.errors import ConfigError
 from matching.extras import require
+from matching.kind_table import Kind
 from matching.warmup import warm_engine
 
 #: What is kept of a run of each benchmark.
@@ -40,6 +41,7 @@ def bench(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 0,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each engine.")] = 7,
     messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
+    distance: Annotated[Literal["sphere", "plane"], "how far is far: as of `skyray run`"] = "plane",
     workload: Annotated[str | None, "saved-searches, or as places=uniform,keywords=1-3,regions=city"] = None,
     out: Annotated[str | None, "folder for a figure (benchmarks/results/figures)"] = None,
     on_progress: Tell | None = None,
@@ -48,7 +50,8 @@ def bench(
 
     Says the `kind`, `made_by`, the `workload`, of each engine in `results` what `benchmarks.harness.time_beside` says,
     and why peers cannot run here by name (`absent`); or what a figure says.
-    Raises a `ConfigError` for a kind that has no operator, or an engine that the kind does not have.
+    Raises a `ConfigError` for a kind that has no operator, an engine that the kind does not have, or one that does not
+    serve the `distance`.
     """
     if kind not in WITH_BASELINES or not WITH_BASELINES.named(kind).runs:
         there = ", ".join(each.name for each in WITH_BASELINES.run)
@@ -67,10 +70,13 @@ def bench(
         given = {"window": window, "messages": messages, "engines": chosen, "messages_from": messages_from}
         folder = Path(out) if out else RESULTS / "figures"
         return page.figure(figure, folder, subscriptions, seed=seed, on_progress=on_progress, **given)
-    chosen = tuple(dict.fromkeys(chosen or row.engines))
-    row = with_peers(row)
+    own, row = row.engines, with_peers(row)
+    able = _able(row, distance)
+    chosen = tuple(dict.fromkeys(chosen or (name for name in own if name in able)))
     for name in chosen:
         row.engine(name)
+        if name not in able:
+            raise ConfigError(f"engine {name}: {kind} is measured with --distance {distance} by {', '.join(able)}")
     absent = {name: why for name in chosen if name in PEERS and (why := PEERS[name].absence())}
     for name, why in absent.items():
         tell(f"{name} left out: {why}")
@@ -81,9 +87,21 @@ def bench(
             warm_engine(row, name)
     tell("making the workload")
     recipe = None if workload is None else BooleanRecipe.parse(workload)
-    case = make_case(row, subscriptions, messages, window, rounds, seed, recipe=recipe, messages_from=messages_from)
+    case = make_case(
+        row, subscriptions, messages, window, rounds, seed, recipe=recipe, messages_from=messages_from,
+        distance=distance,
+    )  # fmt: skip
     tell("filling the window, or results from the history")
     made = bench_of(case, rounds, windows={} if window_index is None else {kind: window_index})
     results = [{"engine": name, **result} for name, result in time_beside(made, chosen, tell).items()]
     report = {"kind": kind, "made_by": provenance(), "workload": made.workload, "results": results}
     return report | ({"absent": absent} if absent else {})
+
+
+def _able(row: Kind, distance: str) -> list[str]:
+    """Engines that can be measured with such distances."""
+    if distance == "plane":
+        return list(row.engines)
+    if row.place != "point":
+        raise ConfigError(f"distance {distance}: {row.name} has regions, which have no distance; leave --distance out")
+    return [name for name, engine in row.engines.items() if getattr(engine, "serves_sphere", False)]

@@ -13,7 +13,7 @@ from numba import njit
 from baselines.postings import Postings
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
-from matching.decay.scores import background_of, key_of, length_of, lift, probability, relevance
+from matching.decay.scores import background_of, key_of, length_of, lift, place_of, probability, relevance
 from matching.filters import message_passes
 from matching.half_life import DecayParameters
 from matching.model import Int32, MessageBatch
@@ -33,6 +33,7 @@ class InvertedFile(CumulativeEngine):
     """Lists by keyword. A message costs O(postings of its terms)."""
 
     name = "inverted_file"
+    serves_sphere = True
 
     def __init__(self, space: Space, fading: DecayParameters):
         super().__init__(space)
@@ -56,7 +57,7 @@ class InvertedFile(CumulativeEngine):
     def _scan(self, batch: MessageBatch, first_row: int) -> int:
         return _scan(
             self.subscriptions.columns, self.best.view, self.filters, self.postings.view, self._met, self._messages,
-            batch, first_row, self._factor, self.fading, self.max_distance, self.counters,
+            batch, first_row, self._factor, self.fading, self.counters,
         )  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -65,7 +66,7 @@ class InvertedFile(CumulativeEngine):
 
 
 @njit(cache=True, nogil=True)
-def _scan(c, best, filters, v, met, messages, batch, first_row, factor, fading, max_distance, counters):
+def _scan(c, best, filters, v, met, messages, batch, first_row, factor, fading, counters):
     """Offer messages from `first_row` on to subscriptions that share a keyword; returns as `CumulativeEngine._scan`.
 
     `messages[0]` counts messages, repeated ones again; `met` (int64[slots]) has the count as of the last message that a
@@ -77,6 +78,7 @@ def _scan(c, best, filters, v, met, messages, batch, first_row, factor, fading, 
         terms = batch.terms[first:last]
         _enter(factor, terms, batch.counts[first:last], fading)
         lifted = lift(batch.event_time_us[row], fading)
+        x, y, z, on_sphere = place_of(batch, row)
         messages[0] += 1
         scanned = verified = matched = 0
         for i in range(terms.shape[0]):
@@ -97,7 +99,7 @@ def _scan(c, best, filters, v, met, messages, batch, first_row, factor, fading, 
                     text = 1.0
                     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
                         text *= factor[c.terms[at]]
-                    key = key_of(relevance(c, slot, batch.x[row], batch.y[row], text, max_distance), lifted)
+                    key = key_of(relevance(c, slot, x, y, z, on_sphere, text), lifted)
                     # of equal keys the older stays; a threshold of -inf is that of fewer than k: any key enters
                     if key <= c.threshold[slot] and key != -np.inf:
                         continue

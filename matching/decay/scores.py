@@ -12,6 +12,7 @@ import math
 
 from numba import njit
 
+from matching.geo.sphere import chord_squared, metres
 from matching.njit import njit_no_refcount
 
 
@@ -54,11 +55,26 @@ def text_relevance(c, slot, terms, counts, length, fading):
 
 
 @njit(cache=True, nogil=True)
-def relevance(c, slot, x, y, text, max_distance):
-    """Place and text of a pair together, by its alpha."""
-    dx = c.x[slot] - x
-    dy = c.y[slot] - y
-    spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
+def place_of(batch, row):
+    """Where a message is, as distances are measured: x, y, z as those of `Subscriptions`; whether on the sphere."""
+    if batch.vector.shape[0] > 0:
+        return batch.vector[row, 0], batch.vector[row, 1], batch.vector[row, 2], True
+    return batch.x[row], batch.y[row], 0.0, False
+
+
+@njit(cache=True, nogil=True)
+def relevance(c, slot, x, y, z, on_sphere, text):
+    """Place and text of a pair together, by its alpha; `x, y, z, on_sphere` as from `place_of`.
+
+    Negative where the message is beyond the subscription's own radius.
+    """
+    if on_sphere:
+        distance = metres(chord_squared(c.x[slot], c.y[slot], c.z[slot], x, y, z))
+    else:
+        dx = c.x[slot] - x
+        dy = c.y[slot] - y
+        distance = math.sqrt(dx * dx + dy * dy)
+    spatial = 1.0 - distance / c.max_distance[slot]
     return c.alpha[slot] * spatial + (1.0 - c.alpha[slot]) * text
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import POOL_FULL, offer
 from matching.decay.operator import DecayOperator
-from matching.decay.scores import key_of, length_of, lift, relevance, text_relevance
+from matching.decay.scores import key_of, length_of, lift, place_of, relevance, text_relevance
 from matching.filters import message_passes
 from matching.half_life import DecayParameters
 from matching.knn.operator import KnnOperator
@@ -59,7 +59,7 @@ class EveryPair(CumulativeEngine):
             return -np.sqrt((c.x[slot] - x) * (c.x[slot] - x) + (c.y[slot] - y) * (c.y[slot] - y))
         length = length_of(batch.counts, cut.start, cut.stop)
         text = text_relevance(c, slot, terms, batch.counts[cut], length, self.fading)
-        return key_of(relevance(c, slot, x, y, text, self.max_distance), lift(batch.event_time_us[row], self.fading))
+        return key_of(relevance(c, slot, *place_of(batch, row), text), lift(batch.event_time_us[row], self.fading))
 
 
 def differences(

@@ -5,14 +5,15 @@ matter: its *reach*. For a message whose text is worth at most t, and whose thre
 
     reach = far + text_slope * t - level * f
 
-in the unit square: solve score >= threshold for the distance. Long lists are kept in blocks of `BLOCK` postings, and
-these in groups of `GROUP` blocks, each with its box and the largest reach of its postings; so a message
-passes over most of a list, and what it must read lies in a row, many postings an instruction.
+in the unit square, with `far` MaxDist: solve score >= threshold for the distance. On the sphere it is an angle, the
+distance in radians, and `far` is of the posting: the subscription's own radius, if it names one. Long lists are kept in
+blocks of `BLOCK` postings, and these in groups of `GROUP` blocks, each with its box and the largest reach of its
+postings; so a message passes over most of a list, and what it must read lies in a row, many postings an instruction.
 
 Thresholds rise all the time. A posting takes its new level at once, its block when it is next read; when a list has
 changed about twice it is put in order anew: by reach, so that those which reach far do not keep the others from being
-skipped, then along a curve through the plane. New postings wait at the end of their list, in blocks of their own; those
-that go leave a hole. Read on in `matching.decay.engines.block_search` and `matching.decay.engines.keyword_blocks`.
+skipped, then along a curve. New postings wait at the end of their list, in blocks of their own; those that go leave a
+hole. Read on in `matching.decay.engines.block_search` and `matching.decay.engines.keyword_blocks`.
 """
 
 from typing import NamedTuple
@@ -29,11 +30,13 @@ from matching.storage.term_lists import capacity_for, largest_term
 
 #: Postings of a block, blocks of a group.
 BLOCK, GROUP = 64, 16
-#: Columns of a summary: box west, south, east, north, least level, largest text slope, largest rest.
-WEST, SOUTH, EAST, NORTH, LEVEL, TEXT_SLOPE, REST = range(7)
+#: Columns of a summary: box (least x and y, largest x and y), least level, largest text slope, largest rest; on the
+#: sphere also least and largest z, largest far.
+WEST, SOUTH, EAST, NORTH, LEVEL, TEXT_SLOPE, REST, LOW, HIGH, FAR = range(10)
+_PLANE_COLUMNS, _SPHERE_COLUMNS = 7, 10
 #: Level of a subscription that takes everything; large enough for any reach, small enough to be multiplied.
 NO_LEVEL = np.float32(-1e30)
-#: Slack of a reach: float32 rounding of its parts, and of coordinates.
+#: Slack of a reach: float32 rounding of its parts, and of coordinates (spec G11).
 RELATIVE_SLACK, ABSOLUTE_SLACK = np.float32(2e-6), np.float32(4e-7)
 _HOLE = -1
 #: One place in this many is sampled for how much of a list has changed.
@@ -43,6 +46,7 @@ _DEAD_FRACTION = 0.25
 _SPARE = 2
 _PER_TERM = ("start", "count", "capacity", "built", "holes", "changes", "first_summary", "dirty")
 _PER_PLACE = ("slot", "ordinal", "x", "y", "level", "text_slope", "rest", "signature")
+_ON_SPHERE = ("z", "far")
 
 
 class Lists(NamedTuple):
@@ -55,11 +59,12 @@ class Lists(NamedTuple):
     dirty : bool[t]            to be put in order before the next batch
     slot : int32[p]            the subscription, -1 for a hole
     ordinal : int16[p]         which of its terms this is
-    x, y, level : float32[p]
+    x, y, z, level : float32[p] as `Subscriptions` has the place; z is empty in the plane
+    far : float32[p]           radians; empty in the plane
     text_slope : float32[p]
     rest : float32[p]          what remains of a text of which this is the only common term
     signature : uint32[p]      bits of its other terms
-    summaries : float32[b, 7]
+    summaries : float32[b, 7], on the sphere float32[b, 10]
     used : int64[4]            end of the used places, dead ones among them; the same of summaries
     """
 
@@ -75,6 +80,8 @@ class Lists(NamedTuple):
     ordinal: np.ndarray
     x: Float32
     y: Float32
+    z: Float32
+    far: Float32
     level: Float32
     text_slope: Float32
     rest: Float32
@@ -86,9 +93,10 @@ class Lists(NamedTuple):
 class Described(NamedTuple):
     """What new postings say, subscription by subscription in the order of their terms; the first is by subscription.
 
-    level, text_slope : float32[n]; rest : float32[nnz], signature : uint32[nnz]
+    far : float32[n], empty in the plane; level, text_slope : float32[n]; rest : float32[nnz], signature : uint32[nnz]
     """
 
+    far: Float32
     level: Float32
     text_slope: Float32
     rest: Float32
@@ -96,15 +104,17 @@ class Described(NamedTuple):
 
 
 class BlockLists:
-    """The posting lists of an engine."""
+    """The posting lists of an engine, whose subscriptions are on the sphere or in the plane."""
 
-    def __init__(self):
+    def __init__(self, on_sphere: bool = False):
+        self._per_place = _PER_PLACE + (_ON_SPHERE if on_sphere else ())
+        columns = _SPHERE_COLUMNS if on_sphere else _PLANE_COLUMNS
         ints, floats = np.zeros(0, np.int32), np.zeros(0, np.float32)
         self.view = Lists(
             start=np.zeros(0, np.int64), count=ints, capacity=ints, built=ints, holes=ints, changes=ints,
             first_summary=np.zeros(0, np.int64), dirty=np.zeros(0, np.bool_), slot=ints, ordinal=np.zeros(0, np.int16),
-            x=floats, y=floats, level=floats, text_slope=floats, rest=floats, signature=np.zeros(0, np.uint32),
-            summaries=np.zeros((0, 7), np.float32), used=np.zeros(4, np.int64),
+            x=floats, y=floats, z=floats, far=floats, level=floats, text_slope=floats, rest=floats,
+            signature=np.zeros(0, np.uint32), summaries=np.zeros((0, columns), np.float32), used=np.zeros(4, np.int64),
         )  # fmt: skip
 
     @property
@@ -131,11 +141,14 @@ class BlockLists:
         _remove(subscriptions.columns, slots, self.view)
 
     def settle(self, subscriptions: PointSubscriptions, far: float, factor: float) -> None:
-        """Put in order the lists that need it. O(n log n) in their postings, each after as many changes."""
+        """Put in order the lists that need it. O(n log n) in their postings, each after as many changes.
+
+        far : float    in the plane MaxDist; without meaning on the sphere
+        """
         dirty = np.flatnonzero(self.view.dirty)
         if dirty.shape[0]:
             longest = int(self.view.count[dirty].max())
-            scratch = np.empty((6, longest), np.float32), np.empty((4, longest), np.int64)
+            scratch = np.empty((8, longest), np.float32), np.empty((4, longest), np.int64)
             _rebuild(subscriptions.columns, self.view, dirty, np.float32(far), np.float32(factor), *scratch)
 
     def summarise_all(self) -> None:
@@ -146,7 +159,7 @@ class BlockLists:
         """All arrays, for figures of size, trimmed to their used parts."""
         v = self.view
         places, summaries = int(v.used[0]), int(v.used[2])
-        trimmed = {name: getattr(v, name)[:places] for name in _PER_PLACE}
+        trimmed = {name: getattr(v, name)[:places] for name in self._per_place}
         return v._asdict() | trimmed | {"summaries": v.summaries[:summaries]}
 
     def _reserve(self, subscriptions: PointSubscriptions, places: int, summaries: int) -> None:
@@ -159,10 +172,16 @@ class BlockLists:
         have, needed = v.slot.shape[0], int(v.used[0]) + places
         if needed > have:
             size = max(needed, have + have // 4)
-            self.view = v = v._replace(**{name: resized(getattr(v, name), size) for name in _PER_PLACE})
+            self.view = v = v._replace(**{name: resized(getattr(v, name), size) for name in self._per_place})
         have, needed = v.summaries.shape[0], int(v.used[2]) + summaries
         if needed > have:
             self.view = v._replace(summaries=resized(v.summaries, max(needed, have + have // 4)))
+
+
+@njit(cache=True, nogil=True)
+def is_on_sphere(v):
+    """Whether the subscriptions of these lists are on the sphere."""
+    return v.summaries.shape[1] > FAR
 
 
 @njit(cache=True, nogil=True)
@@ -218,6 +237,8 @@ def _append(c, slots, v, added, described):
             c.position[at] = place
             v.slot[place], v.ordinal[place] = slot, j
             v.x[place], v.y[place], v.level[place] = c.x[slot], c.y[slot], described.level[i]
+            if is_on_sphere(v):
+                v.z[place], v.far[place] = c.z[slot], described.far[i]
             v.text_slope[place] = described.text_slope[i]
             v.rest[place], v.signature[place] = described.rest[nth], described.signature[nth]
             nth += 1
@@ -257,6 +278,8 @@ def _copy_place(c, v, source, target):
     if slot >= 0:
         c.position[c.term_start[slot] + v.ordinal[source]] = target
     v.x[target], v.y[target], v.level[target] = v.x[source], v.y[source], v.level[source]
+    if is_on_sphere(v):
+        v.z[target], v.far[target] = v.z[source], v.far[source]
     v.text_slope[target], v.rest[target] = v.text_slope[source], v.rest[source]
     v.signature[target] = v.signature[source]
 
@@ -297,6 +320,8 @@ def raise_level(c, v, slot, level):
 def _clear(row):
     row[WEST] = row[SOUTH] = row[LEVEL] = np.inf
     row[EAST] = row[NORTH] = row[TEXT_SLOPE] = row[REST] = -np.inf
+    if row.shape[0] > FAR:
+        row[LOW], row[HIGH], row[FAR] = np.inf, -np.inf, -np.inf
 
 
 @njit(cache=True, nogil=True)
@@ -307,6 +332,9 @@ def _include(v, row, place):
     row[LEVEL] = min(row[LEVEL], v.level[place])
     row[TEXT_SLOPE] = max(row[TEXT_SLOPE], v.text_slope[place])
     row[REST] = max(row[REST], v.rest[place])
+    if row.shape[0] > FAR:
+        row[LOW], row[HIGH] = min(row[LOW], v.z[place]), max(row[HIGH], v.z[place])
+        row[FAR] = max(row[FAR], v.far[place])
 
 
 @njit(cache=True, nogil=True)
@@ -341,6 +369,9 @@ def _summarise(v, term):
             group[column] = min(group[column], row[column])
         for column in (EAST, NORTH, TEXT_SLOPE, REST):
             group[column] = max(group[column], row[column])
+        if is_on_sphere(v):
+            group[LOW] = min(group[LOW], row[LOW])
+            group[HIGH], group[FAR] = max(group[HIGH], row[HIGH]), max(group[FAR], row[FAR])
 
 
 @njit(cache=True, nogil=True)
@@ -374,20 +405,22 @@ def _rebuild(c, v, dirty, far, factor, floats, ints):
 @njit(cache=True, nogil=True)
 def _sort(c, v, start, count, far, factor, floats, ints):
     """Put `count` postings from `start` on in order of reach and place."""
-    last = start + count
+    last, on_sphere = start + count, is_on_sphere(v)
     reach = floats[0, :count]
     for i in range(count):
         place = start + i
-        reach[i] = far - v.level[place] * factor
+        reach[i] = (v.far[place] if on_sphere else far) - v.level[place] * factor
         # a typical text: alone it is worth a tenth, any second keyword makes nearly nothing of it
         reach[i] += v.text_slope[place] * v.rest[place] * np.float32(0.1)
-    order = order_postings(v.x[start:last], v.y[start:last], reach, BLOCK)
+    order = order_postings(v.x[start:last], v.y[start:last], v.z[start:last], reach, BLOCK)
     # by way of scratch: in a new order a place takes one posting and gives up another
     for i in range(count):
         place = start + i
         ints[0, i], ints[1, i] = v.slot[place], v.ordinal[place]
         floats[1, i], floats[2, i], floats[3, i] = v.x[place], v.y[place], v.level[place]
         floats[4, i], floats[5, i], ints[2, i] = v.text_slope[place], v.rest[place], v.signature[place]
+        if on_sphere:
+            floats[6, i], floats[7, i] = v.z[place], v.far[place]
     for i in range(count):
         place, old = start + i, order[i]
         slot = ints[0, old]
@@ -395,6 +428,8 @@ def _sort(c, v, start, count, far, factor, floats, ints):
         v.x[place], v.y[place], v.level[place] = floats[1, old], floats[2, old], floats[3, old]
         v.text_slope[place], v.rest[place] = floats[4, old], floats[5, old]
         v.signature[place] = ints[2, old]
+        if on_sphere:
+            v.z[place], v.far[place] = floats[6, old], floats[7, old]
         c.position[c.term_start[slot] + ints[1, old]] = place
 
 

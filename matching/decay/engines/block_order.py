@@ -10,6 +10,8 @@ from numba import njit
 
 #: Bits of a coordinate in the order of the curve.
 _BITS = 16
+#: Of one on the sphere, of which a town is a small part.
+_SPHERE_BITS, _LOWER = 24, (1 << _BITS) - 1
 
 
 @njit(cache=True, nogil=True)
@@ -31,8 +33,24 @@ def curve_key(x, y):
 
 
 @njit(cache=True, nogil=True)
-def order_postings(x, y, reach, block):
+def sphere_key(x, y, z):
+    """Likewise of a unit vector, along the same curve through longitude and latitude.
+
+    Places that are near in these have a small box in x, y and z as well, smaller than along a curve through cubes or
+    through the faces of an octahedron.
+    """
+    largest = (1 << _SPHERE_BITS) - 1
+    across = min(max(np.int64((math.atan2(y, x) / (2.0 * math.pi) + 0.5) * largest), 0), largest)
+    up = min(max(np.int64((math.asin(min(max(z, -1.0), 1.0)) / math.pi + 0.5) * largest), 0), largest)
+    high = spread_bits(across >> _BITS) | spread_bits(up >> _BITS) << 1
+    return high << 2 * _BITS | spread_bits(across & _LOWER) | spread_bits(up & _LOWER) << 1
+
+
+@njit(cache=True, nogil=True)
+def order_postings(x, y, z, reach, block):
     """The order of n postings, int64[n]: cut into classes of reach, each along the curve. O(n log n).
+
+    `z` is empty for points of the unit square.
 
     A block is skipped by its box and its largest reach, so it should be small in all three: with n / block blocks, a
     third of the cuts (by the logarithm) are spent on reach.
@@ -43,7 +61,7 @@ def order_postings(x, y, reach, block):
     order = np.empty(n, np.int64)
     key = np.empty(n, np.int64)
     for i in range(n):
-        key[i] = curve_key(x[i], y[i])
+        key[i] = sphere_key(x[i], y[i], z[i]) if z.shape[0] > 0 else curve_key(x[i], y[i])
     for nth in range(classes):
         # whole blocks, but for the last class
         first = min(n, (n * nth // classes + block - 1) // block * block)

@@ -2,6 +2,9 @@
 
 The bounds are those of `matching.decay.engines.block_lists`, all in float32 with slack: a posting that is skipped
 cannot reach its threshold, the others are scored exactly by the caller.
+
+On the sphere distances are compared as squared chords: that of an angle r is 2 - 2 cos r, which is at most
+r^2 - r^4 / 12 + r^6 / 360, three products where many postings take one instruction (spec G11).
 """
 
 import numpy as np
@@ -11,27 +14,35 @@ from matching.decay.engines.block_lists import (
     ABSOLUTE_SLACK,
     BLOCK,
     EAST,
+    FAR,
     GROUP,
+    HIGH,
     LEVEL,
+    LOW,
+    NO_LEVEL,
     NORTH,
     RELATIVE_SLACK,
     REST,
     SOUTH,
     TEXT_SLOPE,
     WEST,
+    is_on_sphere,
 )
 from matching.njit import njit_no_refcount
 
+#: An angle beyond which all places lie.
+_BEYOND = np.float32(4.0)
+
 
 @njit_no_refcount
-def candidates_of(v, term, x, y, far, factor, text, others, signature, passed, out):
+def candidates_of(v, term, x, y, z, far, factor, text, others, signature, passed, out):
     """Slots of a list that the message may reach, into `out` (int32, as long as the list).
 
     Parameters
     ----------
     v : Lists
     term : int               below `v.start.shape[0]`
-    x, y : float32           the message
+    x, y, z : float32        the message; z is 0 in the plane
     far, factor : float32    see `matching.decay.engines.block_lists`
     text : float32           largest text score of a subscription with this keyword alone
     others : float32         factor by which a second keyword lowers that, at most
@@ -44,23 +55,30 @@ def candidates_of(v, term, x, y, far, factor, text, others, signature, passed, o
     """
     found = scanned = 0
     start, count = v.start[term], v.count[term]
-    first = v.first_summary[term]
+    first, on_sphere = v.first_summary[term], is_on_sphere(v)
     if first < 0 or count <= BLOCK:
         if count:
-            found = _pass(v, start, start + count, x, y, far, factor, text, others, signature, passed, out, 0)
+            a, b = start, start + count
+            if on_sphere:
+                found = _pass_on_sphere(v, a, b, x, y, z, factor, text, others, signature, passed, out, 0)
+            else:
+                found = _pass(v, a, b, x, y, far, factor, text, others, signature, passed, out, 0)
         return found, count
     blocks = (count + BLOCK - 1) // BLOCK
     groups = first + (v.capacity[term] + BLOCK - 1) // BLOCK
     for group in range((blocks + GROUP - 1) // GROUP):
-        if not _may_reach(v.summaries, groups + group, x, y, far, factor, text, others):
+        if not _may_reach(v.summaries, groups + group, x, y, z, far, factor, text, others):
             continue
         least = np.float32(np.inf)
         for block in range(group * GROUP, min(group * GROUP + GROUP, blocks)):
-            if _may_reach(v.summaries, first + block, x, y, far, factor, text, others):
+            if _may_reach(v.summaries, first + block, x, y, z, far, factor, text, others):
                 a = start + block * BLOCK
                 b = min(a + BLOCK, start + count)
                 scanned += b - a
-                found = _pass(v, a, b, x, y, far, factor, text, others, signature, passed, out, found)
+                if on_sphere:
+                    found = _pass_on_sphere(v, a, b, x, y, z, factor, text, others, signature, passed, out, found)
+                else:
+                    found = _pass(v, a, b, x, y, far, factor, text, others, signature, passed, out, found)
                 # levels have risen since the summary was made; of what this message changes the next one hears
                 v.summaries[first + block, LEVEL] = _least(v.level, a, b)
             least = min(least, v.summaries[first + block, LEVEL])
@@ -77,8 +95,22 @@ def _least(level, a, b):
 
 
 @njit(cache=True, nogil=True)
-def _may_reach(summaries, row, x, y, far, factor, text, others):
+def _chord_of(reach):
+    """Upper bound of the squared chord of an angle, 0 or more; larger than any if the angle is larger than any."""
+    r = min(reach, _BEYOND)
+    squared = r * r
+    return squared * (np.float32(1.0) - squared * (np.float32(1.0 / 12.0) - squared * np.float32(1.0 / 360.0)))
+
+
+@njit(cache=True, nogil=True)
+def _may_reach(summaries, row, x, y, z, far, factor, text, others):
     """Whether a posting under a summary may be reached."""
+    on_sphere = summaries.shape[1] > FAR
+    if on_sphere:
+        far = summaries[row, FAR]
+        # one that takes everything; what a factor leaves of its level may say less
+        if summaries[row, LEVEL] <= NO_LEVEL:
+            return True
     faded = summaries[row, LEVEL] * factor
     reach = far - faded
     slack = far + abs(faded)
@@ -89,6 +121,9 @@ def _may_reach(summaries, row, x, y, far, factor, text, others):
     reach += slack * RELATIVE_SLACK + ABSOLUTE_SLACK
     dx = max(np.float32(0.0), max(summaries[row, WEST] - x, x - summaries[row, EAST]))
     dy = max(np.float32(0.0), max(summaries[row, SOUTH] - y, y - summaries[row, NORTH]))
+    if on_sphere:
+        dz = max(np.float32(0.0), max(summaries[row, LOW] - z, z - summaries[row, HIGH]))
+        return reach >= np.float32(0.0) and _chord_of(reach) >= dx * dx + dy * dy + dz * dz
     # the sign first, since squaring loses it
     return reach >= np.float32(0.0) and reach * reach >= dx * dx + dy * dy
 
@@ -108,6 +143,30 @@ def _pass(v, a, b, x, y, far, factor, text, others, signature, passed, out, foun
         reach += (far + part + abs(faded)) * RELATIVE_SLACK + ABSOLUTE_SLACK
         dx, dy = px[p] - x, py[p] - y
         passed[p] = (reach >= np.float32(0.0)) & (reach * reach >= dx * dx + dy * dy)
+    return _take_passed(v, a, n, passed, out, found)
+
+
+@njit(cache=True, nogil=True)
+def _pass_on_sphere(v, a, b, x, y, z, factor, text, others, signature, passed, out, found):
+    """As `_pass`, on the sphere."""
+    n = b - a
+    px, py, pz, far, level = v.x[a:b], v.y[a:b], v.z[a:b], v.far[a:b], v.level[a:b]
+    text_slope, rest, bits = v.text_slope[a:b], v.rest[a:b], v.signature[a:b]
+    for p in range(n):
+        remainder = rest[p] if bits[p] & signature == 0 else others
+        part = text_slope[p] * (text * remainder)
+        faded = level[p] * factor
+        reach = far[p] + part - faded
+        reach += (far[p] + part + abs(faded)) * RELATIVE_SLACK + ABSOLUTE_SLACK
+        dx, dy, dz = px[p] - x, py[p] - y, pz[p] - z
+        near = (reach >= np.float32(0.0)) & (_chord_of(reach) >= dx * dx + dy * dy + dz * dz)
+        passed[p] = near | (level[p] <= NO_LEVEL)
+    return _take_passed(v, a, n, passed, out, found)
+
+
+@njit(cache=True, nogil=True)
+def _take_passed(v, a, n, passed, out, found):
+    """Append the slots of those of n postings from a on that have passed; returns how many there are now."""
     for p in range(n):
         # a hole passes only where its infinite level meets a factor of zero, and never counts
         if passed[p] and v.slot[a + p] >= 0:

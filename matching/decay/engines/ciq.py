@@ -104,7 +104,7 @@ class Ciq(CumulativeEngine):
         return scan(
             self.subscriptions.columns, self.best.view, self.filters, self.lists.view, self.history.view,
             batch, first_row,
-            self.fading, self.max_distance, self._reference.at or 0.0, self._most_common, self.depth, self.buckets + 2,
+            self.fading, self._reference.at or 0.0, self._most_common, self.depth, self.buckets + 2,
             self._found, self.counters,
         )  # fmt: skip
 

@@ -28,7 +28,7 @@ _AHEAD = 8
 
 @njit(cache=True, nogil=True)
 def scan(
-    c, best, filters, v, h, batch, first_row, fading, max_distance, reference, most_common, depth, buckets, found,
+    c, best, filters, v, h, batch, first_row, fading, reference, most_common, depth, buckets, found,
     counters,
 ):  # fmt: skip
     """Match rows from `first_row` on; returns the row that overflowed the results, or the number of rows.
@@ -62,7 +62,7 @@ def scan(
             if nth + _AHEAD < candidates:
                 prefetch(c.x, found.slot[nth + _AHEAD] * ROW_WORDS)
             slot = found.slot[nth]
-            most = relevance(c, slot, x, y, np.float64(found.text[nth]) * _WIDER, max_distance) + _SLACK
+            most = relevance(c, slot, x, y, 0.0, False, np.float64(found.text[nth]) * _WIDER) + _SLACK
             # without a threshold even what is worth nothing is a result
             is_near = key_of(most, lifted) + _DIGITS * abs(lifted) > c.threshold[slot]
             if is_near or c.threshold[slot] == -math.inf:
@@ -73,7 +73,7 @@ def scan(
             slot = found.slot[nth]
             counters[1] += 1
             relevant = text_relevance(c, slot, terms, counts, length, fading)
-            key = key_of(relevance(c, slot, x, y, relevant, max_distance), lifted)
+            key = key_of(relevance(c, slot, x, y, 0.0, False, relevant), lifted)
             if filters.start.shape[0] and not message_passes(filters, slot, batch, row):
                 continue
             said = offer(c, best, slot, batch.seq[row], key)

@@ -3,7 +3,8 @@
 Keys are time-invariant in the log domain, so a fading threshold is a constant times what is left of it now: one factor
 for a whole message. The score of a pair is alpha * (1 - distance / MaxDist) + (1 - alpha) * text; divided by
 alpha / MaxDist and solved for the distance, its threshold exp(key - time * ln D) becomes a level that is multiplied by
-that factor (`matching.decay.engines.block_lists`). Levels count from a reference time that moves on with the stream, so
+that factor (`matching.decay.engines.block_lists`). On the sphere a subscription may have its own radius in place of
+MaxDist, and lists count distances in radians. Levels count from a reference time that moves on with the stream, so
 that neither they nor the factor leave the range of float32.
 
 Text: a subscription with keyword w has at most the probability of w in the message (spec 6); another common keyword
@@ -12,6 +13,7 @@ what is left is known beforehand, and next to nothing. Candidates that pass are 
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -26,11 +28,13 @@ from matching.decay.scores import (
     key_of,
     length_of,
     lift,
+    place_of,
     probability,
     relevance,
     text_relevance,
 )
 from matching.filters import message_passes
+from matching.geo.sphere import EARTH_RADIUS_M
 from matching.half_life import DecayParameters
 from matching.model import Int32, MessageBatch
 from matching.njit import njit_no_refcount
@@ -46,6 +50,13 @@ _LARGEST = 1e30
 _AHEAD = 8
 
 
+class Farthest(NamedTuple):
+    """MaxDist of the world (`distance`), and how much of it is one unit of distance in lists (`unit`)."""
+
+    distance: float
+    unit: float
+
+
 class KeywordBlocks(CumulativeEngine):
     """Lists in blocks, with reaches that fade. The cost of a message is the postings of its terms within reach.
 
@@ -56,11 +67,14 @@ class KeywordBlocks(CumulativeEngine):
     """
 
     name = "keyword_blocks"
+    serves_sphere = True
 
     def __init__(self, space: Space, fading: DecayParameters):
         super().__init__(space)
         self.fading = fading
-        self.lists = BlockLists()
+        self.lists = BlockLists(space.on_sphere)
+        self._farthest = Farthest(space.max_distance, EARTH_RADIUS_M if space.on_sphere else 1.0)
+        self._on_sphere = space.on_sphere
         self._most_common = fading.most_of_the_missing
         self._reference = Reference()
         self._passed, self._found, self._keys = np.empty(BLOCK, np.uint8), np.empty(0, np.int32), np.empty(0)
@@ -69,7 +83,7 @@ class KeywordBlocks(CumulativeEngine):
         """Offer every message to the subscriptions it may reach, in order; `best.begin_batch` comes first."""
         if self._reference.follow(batch, self.fading, len(self)) is not None:
             v = self.lists.view
-            _set_all(self.subscriptions.columns, v, int(v.used[0]), self.max_distance, self._reference.at)
+            _set_all(self.subscriptions.columns, v, int(v.used[0]), self._farthest, self._reference.at)
             self.lists.summarise_all()
         self.lists.settle(self.subscriptions, self.max_distance, 1.0)
         return super().match(batch)
@@ -78,10 +92,10 @@ class KeywordBlocks(CumulativeEngine):
         c = self.subscriptions.columns
         terms = int(c.term_count[slots].sum())
         described = Described(
-            np.empty(slots.shape[0], np.float32), np.empty(slots.shape[0], np.float32), np.empty(terms, np.float32),
-            np.empty(terms, np.uint32),
+            np.empty(slots.shape[0] if self._on_sphere else 0, np.float32), np.empty(slots.shape[0], np.float32),
+            np.empty(slots.shape[0], np.float32), np.empty(terms, np.float32), np.empty(terms, np.uint32),
         )  # fmt: skip
-        _describe(c, slots, self.fading, self.max_distance, self._reference.at or 0.0, described)
+        _describe(c, slots, self.fading, self._farthest, self._reference.at or 0.0, described)
         self.lists.insert(self.subscriptions, slots, described)
 
     def _unpost(self, slots: Int32) -> None:
@@ -93,9 +107,8 @@ class KeywordBlocks(CumulativeEngine):
             self._found, self._keys = np.empty(capacity, np.int32), np.empty(capacity)
         return _scan(
             self.subscriptions.columns, self.lists.view, self.best.view, self.filters, batch, self.fading,
-            self.max_distance,
-            self._reference.at or 0.0, np.float32(self._most_common), first_row, self._passed, self._found, self._keys,
-            self.counters,
+            self._farthest, self._reference.at or 0.0, np.float32(self._most_common), first_row, self._passed,
+            self._found, self._keys, self.counters,
         )  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -103,28 +116,41 @@ class KeywordBlocks(CumulativeEngine):
 
 
 @njit(cache=True, nogil=True)
-def _slope(c, slot, max_distance):
+def _slope(c, slot, farthest):
     """What a unit of distance costs in score, never nothing."""
-    return max(c.alpha[slot], _LEAST_ALPHA) / max_distance
+    return max(c.alpha[slot] / c.max_distance[slot], _LEAST_ALPHA / farthest.distance) * farthest.unit
+
+
+@njit(cache=True, nogil=True)
+def _far(c, slot, farthest):
+    """Where place alone is worth nothing: MaxDist or the own radius; farther where `_slope` is not the true one.
+
+    A message beyond the radius loses more by a steeper slope than it does in truth. So the steeper line is raised until
+    both meet at MaxDist; it is above the true one everywhere before.
+    """
+    steeper = max(0.0, _LEAST_ALPHA / farthest.distance - c.alpha[slot] / c.max_distance[slot])
+    return (c.alpha[slot] + steeper * farthest.distance) / _slope(c, slot, farthest)
 
 
 @njit_no_refcount
-def _level(c, slot, max_distance, reference):
+def _level(c, slot, farthest, reference):
     """The threshold at the reference time, as a distance; lower where float32 ends, which only lets more through."""
     if c.threshold[slot] == -math.inf:
         return NO_LEVEL
     # e**69 over the least slope is still a float32
-    return np.float32(math.exp(min(c.threshold[slot] - reference, 69.0)) / _slope(c, slot, max_distance))
+    return np.float32(math.exp(min(c.threshold[slot] - reference, 69.0)) / _slope(c, slot, farthest))
 
 
 @njit_no_refcount
-def _describe(c, slots, fading, max_distance, reference, described):
+def _describe(c, slots, fading, farthest, reference, described):
     """What the postings of new slots say."""
     nth = 0
     for i in range(slots.shape[0]):
         slot = slots[i]
-        described.level[i] = _level(c, slot, max_distance, reference)
-        described.text_slope[i] = (1.0 - c.alpha[slot]) / _slope(c, slot, max_distance)
+        described.level[i] = _level(c, slot, farthest, reference)
+        described.text_slope[i] = (1.0 - c.alpha[slot]) / _slope(c, slot, farthest)
+        if described.far.shape[0] > 0:
+            described.far[i] = _far(c, slot, farthest)
         start, count = c.term_start[slot], c.term_count[slot]
         for j in range(count):
             # with none of the others in the message each of them counts by smoothing alone
@@ -139,20 +165,20 @@ def _describe(c, slots, fading, max_distance, reference, described):
 
 
 @njit_no_refcount
-def _set_all(c, v, places, max_distance, reference):
+def _set_all(c, v, places, farthest, reference):
     """The levels of all postings, from another reference time on."""
     for place in range(places):
         slot = v.slot[place]
         # holes are skipped: by their level no message reaches them
         if slot >= 0 and c.number[slot] >= 0:
-            v.level[place] = _level(c, slot, max_distance, reference)
+            v.level[place] = _level(c, slot, farthest, reference)
 
 
 @njit_no_refcount
 def _scan(
-    c, v, best, filters, batch, fading, max_distance, reference, most_common, first_row, passed, found, keys, counters
+    c, v, best, filters, batch, fading, farthest, reference, most_common, first_row, passed, found, keys, counters
 ):  # fmt: skip
-    far = np.float32(max_distance)
+    far = np.float32(farthest.distance)
     smallest = np.float32(0.0)
     for r in range(first_row, batch.seq.shape[0]):
         first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
@@ -161,8 +187,8 @@ def _scan(
         lifted = lift(batch.event_time_us[r], fading)
         # a message before the reference meets thresholds that are higher than their levels say
         factor = np.float32(min(math.exp(min(reference - lifted, 690.0)), _LARGEST))
-        x, y = batch.x[r], batch.y[r]
-        x32, y32 = np.float32(x), np.float32(y)
+        x, y, z, on_sphere = place_of(batch, r)
+        x32, y32, z32 = np.float32(x), np.float32(y), np.float32(z)
         # the two largest probabilities, so that the largest of all others is known for each term
         largest = second = smallest
         all_bits = np.uint32(0)
@@ -182,7 +208,9 @@ def _scan(
             # a second keyword may also be one that the message lacks: then it counts as the most common word at most
             others = max(second if worth == largest else largest, most_common)
             # bits are shared, so the term's own stays in: a hit only loosens the bound
-            candidates, scanned = candidates_of(v, term, x32, y32, far, factor, worth, others, all_bits, passed, found)
+            candidates, scanned = candidates_of(
+                v, term, x32, y32, z32, far, factor, worth, others, all_bits, passed, found
+            )
             counters[0] += scanned
             reached = 0
             # by stages, so that what the next one reads is on its way
@@ -194,7 +222,7 @@ def _scan(
             for nth in range(candidates):
                 slot = found[nth]
                 text = text_relevance(c, slot, terms, counts, length, fading)
-                key = key_of(relevance(c, slot, x, y, text, max_distance), lifted)
+                key = key_of(relevance(c, slot, x, y, z, on_sphere, text), lifted)
                 # a key of minus infinity may still fill a result that is short of k; `offer` knows
                 if key > c.threshold[slot] or key == -math.inf:
                     prefetch(best.start, slot * RESULT_WORDS)
@@ -221,5 +249,5 @@ def _scan(
                     counters[2] += 1
                     # not of a result that is short of k, nor where the k-th key is what it was
                     if c.threshold[slot] > before:
-                        raise_level(c, v, slot, _level(c, slot, max_distance, reference))
+                        raise_level(c, v, slot, _level(c, slot, farthest, reference))
     return batch.seq.shape[0]

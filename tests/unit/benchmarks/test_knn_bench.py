@@ -16,21 +16,22 @@ from matching.errors import ConfigError
 from matching.model import KNN
 from matching.naive import Oracle
 from matching.window import NO_FLOOR, Boundary
-from tests.support.worlds import SPACE, Recipe, make_world
+from tests.support.worlds import Recipe, make_world
 
 ROW = WITH_BASELINES.named("knn")
 
 
 @pytest.mark.parametrize("recipe", [{}, {"grid": 2}, {"largest_k": 300, "terms": 4}], ids=["plain", "ties", "large_k"])
 @pytest.mark.parametrize("parts", [(0, 240), (0, 90, 90, 240)], ids=["at_once", "in_parts"])
-def test_nearest_messages_in_bulk_are_those_of_the_oracle(recipe, parts):
-    world = make_world(Recipe(kinds=(KNN,), churn=0.0, batch=240, **recipe), 3)
+@pytest.mark.parametrize("sphere", [False, True], ids=["plane", "sphere"])
+def test_nearest_messages_in_bulk_are_those_of_the_oracle(recipe, parts, sphere):
+    world = make_world(Recipe(kinds=(KNN,), churn=0.0, batch=240, sphere=sphere, **recipe), 3)
     _, messages, changes = world.batches[0]
-    held = None
+    held, farthest = None, world.space.max_distance
     for first, end in zip(parts, parts[1:], strict=False):
-        held = best_messages(changes.added, messages.take(np.arange(first, end)), SPACE.max_distance, before=held)
+        held = best_messages(changes.added, messages.take(np.arange(first, end)), farthest, before=held)
     assert held is not None
-    oracle = Oracle(None, SPACE.max_distance)
+    oracle = Oracle(None, farthest)
     oracle.advance(Boundary(0, 0, 239, NO_FLOOR), messages, changes.added, changes.removed)
     wanted = [(row.number, row.seq, row.score) for row in oracle.results()]
     number = np.repeat(changes.added.number, np.diff(held.offsets))
@@ -51,6 +52,24 @@ def test_knn_bench_reports_every_figure_for_every_engine():
         assert result["bytes_per_subscription"] > 0
     *grids, plain = report["results"]
     assert all(grid["scanned_per_message"] < plain["scanned_per_message"] for grid in grids)
+
+
+def test_decay_bench_on_the_sphere_is_of_the_sphere_and_exact():
+    plane, sphere = (run.bench("decay", 600, messages=40, rounds=2, engines="keyword_blocks", distance=distance)
+                     for distance in ("plane", "sphere"))  # fmt: skip
+    assert sphere["workload"].pop("distance") == "sphere" and "distance" not in plane["workload"]
+    for report in (plane, sphere):
+        (result,) = report["results"]
+        assert result["exact"] is True and result["compared"] >= 1_000 and result["compared_results"] >= 1_000
+    digests = [report["results"][0]["told_digest"] for report in (plane, sphere)]
+    assert digests[0] != digests[1], "results by other distances are other results"
+
+
+def test_bench_on_the_sphere_refuses_engines_of_the_plane_and_kinds_with_regions():
+    with pytest.raises(ConfigError, match="ciq: decay is measured with --distance sphere by keyword_blocks"):
+        run.bench("decay", 10, engines="ciq", distance="sphere")
+    with pytest.raises(ConfigError, match="skyline has regions"):
+        run.bench("skyline", 10, distance="sphere")
 
 
 class Late(InvertedFile):
