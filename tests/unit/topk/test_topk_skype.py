@@ -12,7 +12,8 @@ from matching.model import TOPK, MessageBatch, SubscriptionTable
 from matching.naive_rows import tally
 from matching.topk.engines import skype_bounds, skype_lists, skype_scan, skype_verify
 from matching.topk.engines.skype import PAPER, Pruning, Skype
-from matching.topk.engines.skype_tree import FAR, FLOATS, INTS, NEAR, Shape, build_tree
+from matching.topk.engines.skype_tree import FLOATS, INTS, Shape, build_tree
+from matching.topk.scores import place_of
 from tests.support.rooms import Tasks, kind_of
 from tests.support.topk_tables import brute_force, found_by, messages_of, table_of
 from tests.support.worlds import SPACE, Recipe, make_world
@@ -46,7 +47,7 @@ def assert_columns_bound_their_postings(index: Skype) -> None:
             first, last = a + v.node_ints[node, 0], a + v.node_ints[node, 1]
             base, slope = v.base[first:last], v.slope[first:last]
             row = v.node_floats[node]
-            for column, away in ((5, 0.0), (6, NEAR), (7, FAR)):
+            for column, away in ((5, 0.0), (6, v.stored_at[0]), (7, v.stored_at[1])):
                 assert row[column] >= (base - slope * away).max() - 1e-6
             alive = v.slot[first:last] >= 0
             assert np.all(v.x[first:last][alive] >= row[0]) and np.all(v.y[first:last][alive] <= row[3])
@@ -352,13 +353,13 @@ def test_skype_verification_needs_the_bound_of_unseen_terms(forgetful):
         peak = np.maximum.accumulate(weights[::-1])[::-1]
         suffix = np.stack([np.append(column, 0) for column in (norm, total, peak)]).astype(np.float32)
         rest, sums, peaks = suffix * np.float32(not forgetful)
-        lost += may_reach(c, slot, first, batch.x[row], batch.y[row], terms, weights, rest, sums, peaks) != 1
+        lost += may_reach(c, slot, first, place_of(batch, row), terms, weights, rest, sums, peaks) != 1
     assert (lost > 0) == forgetful
 
 
 def may_reach(*arguments) -> int:
     kernel: Any = skype_bounds.may_reach
-    return kernel(*arguments, SPACE.max_distance)
+    return kernel(*arguments)
 
 
 def test_skype_tree_nodes_are_runs_that_cover_the_list():

@@ -57,7 +57,9 @@ def make_question(
     alpha = rng.choice([0.0, 1.0, 0.25, 0.75] if grid else [0.0, 1.0, *rng.random(6)], rows)
     rank = rng.integers(1, largest_rank + 1, rows).astype(np.int32)
     offsets, flat, weights = make_texts(rng, rows, terms + 2, 4, grid)
-    return WindowQuery(as_of, up_to, WindowQueries(np.arange(rows), x, y, alpha, rank, offsets, flat, weights))
+    return WindowQuery(
+        as_of, up_to, WindowQueries(np.arange(rows), x, y, alpha, np.full(rows, FAR), rank, offsets, flat, weights)
+    )
 
 
 def expected(batches: list[tuple[Boundary, MessageBatch]], query: WindowQuery) -> list[tuple[float, set]]:
