@@ -49,7 +49,7 @@ def run(
 ) -> tuple[list[Counter], Counter, int]:
     """Updates of each batch, standing results, and how many subscriptions were refilled."""
     options = {} if rule is None else {"threshold_rule": rule}
-    tasks = Tasks(kind_of("topk", engine, window_index, operator), SPACE, world.window, options=options)
+    tasks = Tasks(kind_of("topk", engine, window_index, operator), world.space, world.window, options=options)
     updates = []
     for number, (boundary, messages, changes) in enumerate(world.batches):
         updates.append(tally(tasks.process(boundary, messages, changes.added, changes.removed).updates))
@@ -212,8 +212,8 @@ def test_topk_room_batches_with_too_many_hits_equal_oracle(recipe, most_hits, mo
 def told_late(world: World, seed: int, made: type[TopkOperator] = TopkOperator) -> Counter:
     """All that is told where the window answers up to four batches late, and in any order."""
     kind, rng, waiting, told = kind_of("topk", operator=made), np.random.default_rng(seed), [], []
-    operator = capable(kind.make_operator(OperatorContext(SPACE, world.window)), Windowed)
-    window_index = kind.window()(SPACE, kept_boundaries=6)
+    operator = capable(kind.make_operator(OperatorContext(world.space, world.window)), Windowed)
+    window_index = kind.window()(world.space, kept_boundaries=6)
     for number, (boundary, messages, changes) in enumerate(world.batches):
         window_index.store(boundary, messages, NO_MESSAGES.seq)
         rows = len(changes.added)

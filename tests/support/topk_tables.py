@@ -3,7 +3,7 @@
 import numpy as np
 
 from matching.model import KEYWORDS_BY_KIND, TOPK, MessageBatch, SubscriptionTable
-from matching.naive_shapes import metres
+from matching.naive_shapes import EARTH_RADIUS_M, metres
 from tests.support.worlds import SPHERE
 
 
@@ -24,6 +24,11 @@ def points(rng, rows: int, grid: int | None):
     crowded = rng.random(rows) < 0.6
     x[crowded], y[crowded] = 0.25 + x[crowded] * 1e-3, 0.25 + y[crowded] * 1e-3
     return (np.round(x * grid) / grid, np.round(y * grid) / grid) if grid else (x, y)
+
+
+def in_space(space, rng, table):
+    """The table as it is in the plane, or `on_sphere`."""
+    return on_sphere(rng, table) if space.on_sphere else table
 
 
 def on_sphere(rng, table):
@@ -102,3 +107,27 @@ def found_by(index, batch: MessageBatch) -> dict:
         found, row = found + part.slot.size, part.next_row
     assert found == len(hits), "a pair was found twice"
     return hits
+
+
+def near_to(rng, table: SubscriptionTable, batch: MessageBatch) -> MessageBatch:
+    """The messages of a batch, each at a subscription on the sphere or up to twice its radius away, so that the bounds
+    of small circles are met."""
+    like = rng.integers(0, len(table), len(batch))
+    radius = np.where(np.isnan(table.radius_m[like]), 1e5, table.radius_m[like]) / EARTH_RADIUS_M
+    away = rng.normal(size=(len(batch), 3)) * np.minimum(1.0, radius * rng.uniform(0, 1.2, len(batch)))[:, None]
+    vector = table.vector[like] + away
+    vector /= np.sqrt((vector * vector).sum(axis=1))[:, None]
+    return MessageBatch(**(batch._asdict() | {"vector": vector}))
+
+
+def with_exact_thresholds(rng, index, batch: MessageBatch, slots) -> dict:
+    """Set the threshold of each slot to one of its scores, which no bound may miss; returns the pairs that reach it."""
+    index.set_thresholds(slots, -np.inf)
+    pairs = brute_force(index.subscriptions, batch, slots)
+    scores: dict[int, list[float]] = {}
+    for (slot, _), score in pairs.items():
+        scores.setdefault(slot, []).append(score)
+    for slot, its in scores.items():
+        index.set_thresholds(np.array([slot], np.int32), its[int(rng.integers(len(its)))])
+    threshold = index.subscriptions.columns.threshold
+    return {pair: score for pair, score in pairs.items() if score >= threshold[pair[0]]}

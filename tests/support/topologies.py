@@ -34,7 +34,7 @@ RAY_CORNERS = [
 
 def costs_of(world: World, batches: int = 2) -> SampleCosts:
     """What is known of a world beforehand: its first batches."""
-    return SampleCosts(SPACE, join_messages([messages for _, messages, _ in world.batches[:batches]]))
+    return SampleCosts(world.space, join_messages([messages for _, messages, _ in world.batches[:batches]]))
 
 
 def plan_of(
@@ -42,17 +42,17 @@ def plan_of(
 ):
     if router in PLACING:
         nowhere = np.zeros(0), np.zeros(0)
-        placed = router_named(router, query, SPACE, lambda: nowhere, costs=lambda: costs_of(world))
+        placed = router_named(router, query, world.space, lambda: nowhere, costs=lambda: costs_of(world))
     elif router != "location":
         placed = {"hashing": HashingRouter, "keyword": KeywordRouter, "prefix": PrefixRouter}[router](query)
     else:
         rng = np.random.default_rng(seed)
-        placed = LocationRouter(query, SPACE, rng.random(200), rng.random(200) / 2)
+        placed = LocationRouter(query, world.space, rng.random(200), rng.random(200) / 2)
     return wire(
         WorldMessages(world),
         WorldChanges(world),
         placed,
-        SPACE,
+        world.space,
         world.window,
         Collector(credits),
         kinds=KINDS,
