@@ -19,6 +19,7 @@ from matching.errors import ConfigError
 from matching.half_life import DecayParameters
 from matching.kind_table import Kind
 from matching.model import NO_MESSAGES, Int64, MessageBatch, SubscriptionTable, concatenate, empty, join_messages
+from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window
 
 #: Messages that subscriptions of a kind without window take after; none of them is timed.
@@ -55,6 +56,7 @@ class Case(NamedTuple):
     fading: DecayParameters | None = None  # of a kind whose scores fade
     fresh: SubscriptionTable = empty(SubscriptionTable)  # come when some of the table leave, numbers behind theirs
     changes: int = 1  # how many of them a call
+    space: Space = WORLD
 
     def boundary(self, number: int, first: int, end: int) -> Boundary:
         """Of messages `first` to before `end`, with the floor of the window behind them."""
@@ -78,14 +80,16 @@ def make_case(
     kind: Kind, subscriptions: int, messages: int | None = None, window: int | None = None, rounds: int = 7,
     seed: int = 0, *, recipe: AnyRecipe | None = None, messages_from: str | None = None,
     checked: int | None = None, batch: int | None = None, versions: float = _VERSIONS, history: int | None = None,
-    half_life_s: float = HALF_LIFE_S,
+    half_life_s: float = HALF_LIFE_S, distance: str = "plane",
 ) -> Case:  # fmt: skip
     """The standard case of a kind, to which some of this means nothing.
 
     20,000 `messages` or so are timed, over a `window` of 100,000, unless told otherwise; up to 5,000 are `checked`
     where there is a window, and a `history` has passed where results last. An object speaks in `versions` messages of
-    a window. `messages_from` is an ETL folder to resample: a ConfigError if `recipe` asks for other words or places.
+    a window. `distance` is that of a `Space`. `messages_from` is an ETL folder to resample: a ConfigError if `recipe`
+    asks for other words or places.
     """
+    space = WORLD._replace(distance=distance)
     part = -(-(messages or 20_000) // rounds)
     timed = part * rounds if kind.standing else messages or 20_000
     batch = batch or min(part, MOST_A_BATCH)
@@ -106,9 +110,9 @@ def make_case(
         more = int(min(_MOST_CHECKED, max(100, _ENTERING / entering)))
     count = before + filled + more + timed
     if messages_from is None:
-        made = workload.make_messages(count, seed, drawn, filled, bool(kind.columns))
+        made = workload.make_messages(count, seed, drawn, filled, bool(kind.columns), space)
     elif drawn == PLAIN_BOOLEAN._replace(keywords=drawn.keywords, regions=drawn.regions, shape=drawn.shape):
-        made = workload.resample_messages(messages_from, count, seed, WORLD, bool(kind.columns))
+        made = workload.resample_messages(messages_from, count, seed, space, bool(kind.columns))
     else:
         raise ConfigError("real messages have their own places and words: vary keywords, regions, shape alone")
     # where there is no window, subscriptions come before all messages that are matched, and take after others
@@ -143,7 +147,9 @@ def make_case(
         spoken = np.bincount(made.batch.terms, weights=made.batch.counts, minlength=made.idf.shape[0]).astype(np.int64)
         fading = DecayParameters.of(half_life_s, SMOOTHING, spoken, int(spoken.sum()), 0)
         facts |= {"half_life_s": half_life_s, "smoothing": SMOOTHING, "arrivals_per_s": workload.MESSAGES_PER_S}
-    return Case(kind, stream, table, kept, filled, timed, batch, facts, ends, fading, fresh, _CHANGES_A_CALL)
+    if space.on_sphere:
+        facts["distance"] = distance
+    return Case(kind, stream, table, kept, filled, timed, batch, facts, ends, fading, fresh, _CHANGES_A_CALL, space)
 
 
 def subscriptions_of(kind: Kind, messages: Messages, count: int, seed: int, recipe: AnyRecipe) -> SubscriptionTable:

@@ -24,7 +24,7 @@ from benchmarks.cases import Case
 from benchmarks.command import Tell, verdict
 from benchmarks.peers import Peer
 from benchmarks.stopwatch import Stopwatch, in_turns, medians
-from benchmarks.workload import NO_REMOVALS, WORLD
+from benchmarks.workload import NO_REMOVALS
 from matching import model
 from matching.bulk_oracle import Expected, counted, expected, of_numbers, sampled
 from matching.local_engine import LocalEngine
@@ -253,7 +253,7 @@ class Bench:
         engines = {} if name is None or options else {self.kind.name: name}
         return LocalEngine(
             [self.kind],
-            WORLD,
+            self.case.space,
             self.case.window,
             engines=engines,
             windows=self._windows,
@@ -339,10 +339,10 @@ def time_beside(
 def told_to(case: Case, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
     """What some subscriptions are told behind the first boundary; of kinds without window the oracle says it."""
     if case.kind.windowed:
-        return expected(case.messages, sample, boundaries, WORLD.max_distance, case.ends)
+        return expected(case.messages, sample, boundaries, case.space.max_distance, case.ends)
     whole = Boundary(0, boundaries[0].last_seq + 1, boundaries[-1].last_seq, NO_FLOOR)
     rows, _ = case.batch_of(whole)
-    return Expected(tally(Oracle(None, WORLD.max_distance).advance(whole, rows, sample, NO_REMOVALS)), Counter())
+    return Expected(tally(Oracle(None, case.space.max_distance).advance(whole, rows, sample, NO_REMOVALS)), Counter())
 
 
 def held_against(

@@ -9,7 +9,7 @@ are measured against, are in `benchmarks.peers`; figures of a kind in the module
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -39,6 +39,7 @@ def bench(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 0,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each engine.")] = 7,
     messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
+    distance: Annotated[Literal["sphere", "plane"], "how far is far: as of `skyray run`"] = "plane",
     workload: Annotated[str | None, "saved-searches, or as places=uniform,keywords=1-3,regions=city"] = None,
     out: Annotated[str | None, "folder for a figure (benchmarks/results/figures)"] = None,
     on_progress: Tell | None = None,
@@ -56,6 +57,8 @@ def bench(
     chosen = tuple(filter(None, engines.split(","))) if isinstance(engines, str) else tuple(engines or ())
     if workload is not None and row.message_place != "box":
         raise ConfigError(f"workload {workload!r}: only boolean has recipes yet; leave --workload out")
+    if distance != "plane" and not row.windowed:
+        raise ConfigError(f"distance {distance}: the case of {kind} is in the plane; leave --distance out")
     if figure is not None:
         if window_index is not None:
             raise ConfigError("figures ask the window index of a run: leave --window-index out")
@@ -79,7 +82,10 @@ def bench(
             warm_engine(row, name)
     tell("making the workload")
     recipe = None if workload is None else BooleanRecipe.parse(workload)
-    case = make_case(row, subscriptions, messages, window, rounds, seed, recipe=recipe, messages_from=messages_from)
+    case = make_case(
+        row, subscriptions, messages, window, rounds, seed, recipe=recipe, messages_from=messages_from,
+        distance=distance,
+    )  # fmt: skip
     tell("filling the window, or results from the history")
     made = bench_of(case, rounds, windows={} if window_index is None else {kind: window_index})
     results = [{"engine": name, **result} for name, result in time_beside(made, chosen, tell).items()]

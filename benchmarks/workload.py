@@ -118,8 +118,9 @@ AnyRecipe = TopkRecipe | BooleanRecipe
 
 
 def make_messages(
-    count: int, seed: int, recipe: BooleanRecipe = PLAIN_BOOLEAN, history: int = 0, timed: bool = False
-) -> Messages:
+    count: int, seed: int, recipe: BooleanRecipe = PLAIN_BOOLEAN, history: int = 0, timed: bool = False,
+    space: Space = WORLD,
+) -> Messages:  # fmt: skip
     """Draw messages, `timed` ones with counts; the first `history`, which subscriptions take after, are short. O(n)."""
     rng = np.random.default_rng([seed, 1])
     places = _places(rng, count, recipe.places)
@@ -128,7 +129,7 @@ def make_messages(
         lengths[:history] = np.random.default_rng([seed, 6]).integers(*PLAIN_BOOLEAN.words, history, endpoint=True)
     offsets, terms, counts, idf = _texts(rng, lengths, 0 if recipe.stop_words else _STOP_WORDS)
     weights = unit_weights(counts * idf[terms], offsets)
-    batch = point_messages(places, offsets, terms, weights, counts if timed else None)
+    batch = point_messages(places, offsets, terms, weights, counts if timed else None, space)
     return Messages(with_attributes(batch, seed) if recipe.searches else batch, idf)
 
 
@@ -139,7 +140,8 @@ def point_messages(
     (lon, lat), (x, y) = places, space.project(*places)
     seq = np.arange(lon.shape[0], dtype=np.int64)
     timed: tuple[Any, ...] = () if counts is None else (counts.astype(np.int32), seq * round(1e6 / MESSAGES_PER_S))
-    return MessageBatch(seq, x, y, lon, lat, lon, lat, seq, offsets, terms, weights, *timed)
+    vector = space.vectors(lon, lat)
+    return MessageBatch(seq, x, y, lon, lat, lon, lat, seq, offsets, terms, weights, *timed, vector=vector)
 
 
 def resample_messages(directory: str, count: int, seed: int, space: Space, timed: bool = False) -> Messages:
@@ -195,7 +197,8 @@ def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRe
     # k comes from a draw of its own, so that workloads that differ in k alone differ in nothing else
     k = np.random.default_rng([seed, 4]).integers(*recipe.k, count, endpoint=True).astype(np.int32)
     x, y, alpha = messages.batch.x[like], messages.batch.y[like], rng.uniform(*recipe.alpha, count)
-    return _table(rng, messages, like, model.TOPK, recipe.keywords, x=x, y=y, k=k, alpha=alpha)
+    vector = messages.batch.vector[like] if messages.batch.vector.shape[0] else messages.batch.vector
+    return _table(rng, messages, like, model.TOPK, recipe.keywords, x=x, y=y, k=k, alpha=alpha, vector=vector)
 
 
 def skyline_subscriptions(messages: Messages, count: int, seed: int) -> SubscriptionTable:
