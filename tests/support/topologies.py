@@ -38,8 +38,9 @@ def costs_of(world: World, batches: int = 2) -> SampleCosts:
 
 
 def plan_of(
-    world: World, router: str, seed: int, query=2, tuples=1, distribution=1, aggregation=1, credits=4, engines=None
-):
+    world: World, router: str, seed: int, query=2, tuples=1, distribution=1, aggregation=1, credits=4, engines=None,
+    kinds=None,
+):  # fmt: skip
     if router in PLACING:
         nowhere = np.zeros(0), np.zeros(0)
         placed = router_named(router, query, world.space, lambda: nowhere, costs=lambda: costs_of(world))
@@ -55,7 +56,7 @@ def plan_of(
         world.space,
         world.window,
         Collector(credits),
-        kinds=KINDS,
+        kinds=kinds or KINDS,
         engines=engines,
         fading=getattr(world, "fading", None),
         distribution_bolts=distribution,
