@@ -19,7 +19,7 @@ from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
-from matching.topk.scores import whole_score
+from matching.topk.scores import place_of, slot_score
 
 #: Postings of a block; the paper finds 128 to 1,024 best, by data set.
 BLOCK = 128
@@ -67,7 +67,7 @@ class BlockInvertedFile(PostedEngine):
     def _scan(self, batch, first_row, most_hits, slot, row, score):
         return _scan(
             self.subscriptions.columns, self.postings.view, self._block_start, self._bounds, self._given, batch,
-            self.max_distance, first_row, most_hits, slot, row, score,
+            first_row, most_hits, slot, row, score,
         )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def _summarise(v, block_start, bounds):
 
 # inlined: a call takes the arrays one by one, which costs more than the score
 @njit_no_refcount
-def _score(c, slot, term, given, x, y, max_distance):
+def _score(c, slot, term, given, place):
     """Score of a pair if `term` is its first common term, else NaN; `given` is as of the message."""
     text, earlier = 0.0, False
     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
@@ -99,13 +99,13 @@ def _score(c, slot, term, given, x, y, max_distance):
         # no branch to be guessed wrong: what the message lacks adds nothing, to the last bit
         text += np.float64(c.weights[at]) * max(weight, 0.0)
         earlier |= (weight >= 0.0) & (c.terms[at] < term)
-    score = whole_score(c.x[slot], c.y[slot], c.alpha[slot], text, x, y, max_distance)
+    score = slot_score(c, slot, place, text)
     # decided at an earlier term, so that a pair is one hit
     return np.nan if earlier else score
 
 
 @njit_no_refcount
-def _scan(c, v, block_start, bounds, given, batch, max_distance, first_row, most_hits, slots, rows, scores):
+def _scan(c, v, block_start, bounds, given, batch, first_row, most_hits, slots, rows, scores):
     """`given` (float64[terms]) is found and left -1 everywhere."""
     found = 0
     scanned = 0
@@ -147,7 +147,7 @@ def _scan(c, v, block_start, bounds, given, batch, max_distance, first_row, most
                 verified += b - a
                 for p in range(a, b):
                     slot = v.slot[p]
-                    score = _score(c, slot, term, given, batch.x[r], batch.y[r], max_distance)
+                    score = _score(c, slot, term, given, place_of(batch, r))
                     # written before it is known; False for NaN: not the first common term
                     slots[found], rows[found], scores[found] = slot, r, score
                     found += score >= c.threshold[slot]

@@ -110,7 +110,7 @@ class Ciq(TopkEngine):
         facts = self.history.view.facts
         before = facts[MESSAGES]
         done = scan(
-            self.subscriptions.columns, self.lists.view, self.history.view, batch, self.max_distance, self.depth,
+            self.subscriptions.columns, self.lists.view, self.history.view, batch, self.depth,
             self.buckets + 2, self._found, first_row, most_hits, slot, row, score,
         )  # fmt: skip
         self._lived += len(self) * float(facts[MESSAGES] - before)

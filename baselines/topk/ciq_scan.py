@@ -18,7 +18,7 @@ from matching.ciq.quadtree import path_to
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.storage.term_lists import bit_of
-from matching.topk.scores import exact_score, whole_score
+from matching.topk.scores import exact_score, place_of, slot_score
 
 #: A bound is above by this much and this fraction: candidates carry theirs in float32, `Celled` its norms.
 _WIDER, _SLACK = 1.0 + 1e-6, 1e-6
@@ -64,7 +64,7 @@ def _bound_terms(terms, weights, worth):
 
 @njit(cache=True, nogil=True)
 def scan(
-    c, v, h, batch, max_distance, depth, buckets, found, first_row, most_hits, slots, rows, scores
+    c, v, h, batch, depth, buckets, found, first_row, most_hits, slots, rows, scores
 ):  # fmt: skip
     """Match rows from `first_row` on; (hits, next row, postings looked at, pairs scored).
 
@@ -88,7 +88,7 @@ def scan(
         before = hits
         first, last = batch.term_offsets[row], batch.term_offsets[row + 1]
         terms, weights = batch.terms[first:last], batch.weights[first:last]
-        x, y = batch.x[row], batch.y[row]
+        x, y, place = batch.x[row], batch.y[row], place_of(batch, row)
         _bound_terms(terms, weights, worth)
         path_to(x, y, depth, path)
         candidates = candidates_of(v, path, terms, worth, 1.0, buckets, cursors, in_bucket, found, scanned)
@@ -100,7 +100,7 @@ def scan(
             slot = found.slot[nth]
             # at this very place: the circle of its conditional influence region
             text = np.float64(found.text[nth]) * _WIDER
-            most = whole_score(c.x[slot], c.y[slot], c.alpha[slot], text, x, y, max_distance)
+            most = slot_score(c, slot, place, text)
             if most + 1e-9 >= c.threshold[slot]:
                 prefetch(c.terms, c.term_start[slot] * TERM_HALVES)
                 found.slot[near], found.term[near] = slot, found.term[nth]
@@ -108,7 +108,7 @@ def scan(
         verified += near
         for nth in range(near):
             slot = found.slot[nth]
-            score = exact_score(c, slot, terms[found.term[nth]], x, y, terms, weights, max_distance)
+            score = exact_score(c, slot, terms[found.term[nth]], place, terms, weights)
             if score >= c.threshold[slot]:  # False for NaN: not the first common term
                 if hits == slots.shape[0]:
                     return before, row, scanned[0], verified

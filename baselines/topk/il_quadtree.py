@@ -29,6 +29,7 @@ from matching.topk.windows.search import (
     most_terms,
     place_on_curve,
     pop,
+    row_place,
     settle_row,
     term_bounds,
 )
@@ -133,7 +134,7 @@ def _summarise(near, nodes, parts):
 def _search(trees, rows, queries, span):
     """Find the messages of the span that reach the bars; returns the arrays of `WindowHits`."""
     term, near, link, tiles, parts = trees
-    best, bars, max_distance = queries.best, queries.bars, queries.max_distance
+    best, bars = queries.best, queries.bars
     messages, scores = np.empty((256, 3), np.int64), np.empty(256)
     found = 0
     most = most_terms(queries.term_offsets)
@@ -142,7 +143,7 @@ def _search(trees, rows, queries, span):
     for r in queries.order:
         before = found
         first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
-        x, y, alpha = queries.x[r], queries.y[r], queries.alpha[r]
+        here, alpha, max_distance = row_place(queries, r), queries.alpha[r], queries.max_distance[r]
         term_bounds(queries, r, own, rest)
         count = 0
         # a root per term always fits
@@ -150,7 +151,7 @@ def _search(trees, rows, queries, span):
             t = find_term(term, queries.terms[first + j])
             if t >= 0:
                 count = push_reaching(
-                    (bounds, nodes), count, tiles, t, t + 1, 1, j, x, y, alpha, own[j], rest[j], max_distance,
+                    (bounds, nodes), count, tiles, t, t + 1, 1, j, here, alpha, own[j], rest[j], max_distance,
                     best[bars[r]],
                 )  # fmt: skip
         # best bound first: once it is below the bar, so are all the others, and ties at it are still taken
@@ -163,7 +164,7 @@ def _search(trees, rows, queries, span):
                 bounds, nodes = extend_queue(bounds, nodes, count + end - begin)
                 queries.read[r] += end - begin
                 count = push_reaching(
-                    (bounds, nodes), count, tiles, begin, end, 1, j, x, y, alpha, own[j], rest[j], max_distance,
+                    (bounds, nodes), count, tiles, begin, end, 1, j, here, alpha, own[j], rest[j], max_distance,
                     best[bars[r]],
                 )  # fmt: skip
                 continue

@@ -16,7 +16,7 @@ from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized
-from matching.topk.scores import SLACK, whole_score
+from matching.topk.scores import SLACK, place_of, slot_score
 
 #: Postings that are prefetched ahead. To deal products out to parts of the slots first, so that both columns
 #: are read from the nearest caches, took as long at a million subscriptions and half as long again at 200,000.
@@ -123,7 +123,7 @@ def _scan(c, v, row, batch, max_distance, first_row, most_hits, text, touched, o
     for r in range(first_row, batch.seq.shape[0]):
         if found >= most_hits:
             return found, r, scanned, verified
-        found_before = found
+        found_before, place = found, place_of(batch, r)
         touches = 0
         for i in range(batch.term_offsets[r], batch.term_offsets[r + 1]):
             term = batch.terms[i]
@@ -135,15 +135,7 @@ def _scan(c, v, row, batch, max_distance, first_row, most_hits, text, touched, o
         touches = _rule_out(row, touched, touches, np.float32(batch.x[r]), np.float32(batch.y[r]), per_distance, text)
         for t in range(touches):
             slot = touched[t]
-            whole = whole_score(
-                c.x[slot],
-                c.y[slot],
-                c.alpha[slot],
-                _whole_text(c, slot, batch, r),
-                batch.x[r],
-                batch.y[r],
-                max_distance,
-            )
+            whole = slot_score(c, slot, place, _whole_text(c, slot, batch, r))
             # False for NaN: the first common term is not posted here
             if whole >= c.threshold[slot]:
                 if found == out_slot.shape[0]:

@@ -26,6 +26,7 @@ from matching.topk.windows.search import (
     WindowRows,
     more_hits,
     most_terms,
+    row_place,
     rows_of,
     settle_row,
     take_window_rows,
@@ -227,9 +228,7 @@ def _append(ring, chains, rows, oldest, newest, term_at):
             term, weight = rows.terms[rows.head[n, 2] + i], rows.weights[rows.head[n, 2] + i]
             ring_terms[term_at + i], ring_weights[term_at + i] = term, weight
             at = _place(chains, term, oldest, newest + n - oldest)
-            square, sign = link_term(
-                chains.near, chains.link, at, point[row, 0], point[row, 1], number, term, weight, square, sign
-            )
+            square, sign = link_term(chains.near, chains.link, at, point, row, number, term, weight, square, sign)
             _include(chains, at)
         term_at += length
     return term_at
@@ -311,7 +310,7 @@ def _sweep(chains, oldest, alive):
 def _search(chains, ring, rows, queries, span):
     """Find the messages of the span that reach the bars; returns the arrays of `WindowHits`."""
     ends, after, counts, chunk_bounds, near, link, _ = chains
-    best, bars, max_distance = queries.best, queries.bars, queries.max_distance
+    best, bars = queries.best, queries.bars
     messages, scores = np.empty((256, 3), np.int64), np.empty(256)
     found = 0
     most = most_terms(queries.term_offsets)
@@ -319,7 +318,7 @@ def _search(chains, ring, rows, queries, span):
     for r in queries.order:
         before = found
         first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
-        x, y, alpha = queries.x[r], queries.y[r], queries.alpha[r]
+        here, alpha, max_distance = row_place(queries, r), queries.alpha[r], queries.max_distance[r]
         term_bounds(queries, r, own, rest)
         for j in range(last - first):  # the rarest first: few chunks, and a bar for the others
             term = queries.terms[first + j]
@@ -327,7 +326,7 @@ def _search(chains, ring, rows, queries, span):
             # the bar is read anew for each, as it rises with every find
             while chunk != _NONE:
                 queries.read[r] += 1
-                bound = upper_bound(chunk_bounds, chunk, x, y, alpha, own[j], rest[j], max_distance)
+                bound = upper_bound(chunk_bounds, chunk, here, alpha, own[j], rest[j], max_distance)
                 if bound >= best[bars[r]]:
                     if found + _CHUNK > scores.shape[0]:
                         messages, scores = more_hits(messages, scores)

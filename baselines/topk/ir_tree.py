@@ -30,6 +30,7 @@ from matching.topk.windows.search import (
     pop,
     push,
     replace_least,
+    row_place,
     score_of,
     settle_row,
     within,
@@ -218,7 +219,7 @@ def _push_children(tree, node, queries, r, text, square, bounds, nodes, count):
     """Push the children that may reach the bar on the queue, which has capacity; returns the new count."""
     boxes, norm = tree.boxes, tree.norm[0]
     first = tree.parts[node, 0]
-    x, y, alpha, max_distance = queries.x[r], queries.y[r], queries.alpha[r], queries.max_distance
+    x, y, alpha, max_distance = queries.x[r], queries.y[r], queries.alpha[r], queries.max_distance[r]
     bar = queries.best[queries.bars[r]]
     for at in range(_FAN_OUT):
         # a child without any of the terms, or beyond the last child
@@ -241,7 +242,7 @@ def _visit_leaf(tree, node, rows, queries, span, r, text, square, messages, scor
     """Score the messages of a leaf; returns how many have now been found."""
     order, first = tree.order, tree.parts[node, 0]
     head, point, best = rows.head, rows.point, queries.best
-    x, y, alpha, max_distance = queries.x[r], queries.y[r], queries.alpha[r], queries.max_distance
+    here, alpha, max_distance = row_place(queries, r), queries.alpha[r], queries.max_distance[r]
     heap, heap_end = queries.bars[r], queries.bars[r + 1]
     for at in range(_FAN_OUT):
         # as if at distance 0, before the message is touched
@@ -250,7 +251,7 @@ def _visit_leaf(tree, node, rows, queries, span, r, text, square, messages, scor
         row = order[first + at]
         if not within(head, row, span):
             continue
-        score = score_of(point, row, x, y, alpha, text[at], max_distance)
+        score = score_of(point, row, here, alpha, text[at], max_distance)
         if score >= best[heap]:
             note(messages, scores, found, r, head, row, score)
             found += 1

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from baselines.topk.posted import PostedEngine
-from matching.topk.scores import exact_score
+from matching.topk.scores import exact_score, place_of
 
 _BLOCK = 1024
 
@@ -28,7 +28,6 @@ class L2Scan(PostedEngine):
             self.subscriptions.columns,
             self.postings.view,
             batch,
-            self.max_distance,
             first_row,
             most_hits,
             slot,
@@ -50,7 +49,7 @@ def _bound_block(x, y, steepness, base, own, rest, message_x, message_y, message
 
 
 @njit(cache=True, nogil=True)
-def _scan(c, v, batch, max_distance, first_row, most_hits, out_slot, out_row, out_score):
+def _scan(c, v, batch, first_row, most_hits, out_slot, out_row, out_score):
     passed = np.zeros(_BLOCK, np.uint8)
     words = passed.view(np.uint64)
     found = 0
@@ -62,7 +61,7 @@ def _scan(c, v, batch, max_distance, first_row, most_hits, out_slot, out_row, ou
             return found, r, scanned, verified
         first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
         terms, weights = batch.terms[first:last], batch.weights[first:last]
-        x, y = batch.x[r], batch.y[r]
+        x, y, place = batch.x[r], batch.y[r], place_of(batch, r)
         # from the last term back, so that the norm of what follows is at hand
         square = 0.0
         for i in range(terms.shape[0] - 1, -1, -1):
@@ -101,7 +100,7 @@ def _scan(c, v, batch, max_distance, first_row, most_hits, out_slot, out_row, ou
                         if passed[p] == 0:
                             continue
                         slot = v.slot[block + p]
-                        score = exact_score(c, slot, term, x, y, terms, weights, max_distance)
+                        score = exact_score(c, slot, term, place, terms, weights)
                         verified += 1
                         if score >= c.threshold[slot]:  # False for NaN: not the first common term
                             if found == out_slot.shape[0]:

@@ -9,14 +9,31 @@ import math
 import numpy as np
 from numba import njit
 
+from matching.geo.sphere import EARTH_RADIUS_M, chord_squared, metres
+
 #: Added to every bound: float32 rounding of its parts stays below 2e-6, and stored unit vectors may have norms up to
 #: 1 + 5e-8. Pruning must never be tighter than the exact score.
 SLACK = np.float32(1e-5)
 
 
 @njit(cache=True, nogil=True)
-def exact_score(c, slot, term, x, y, terms, weights, max_distance):
-    """Score of a pair if `term` is its first common term, else NaN.
+def place_of(batch, r):
+    """Where a message is, as distances are measured: x, y, z, and whether on the sphere; z is 0 in the plane."""
+    if batch.vector.shape[0]:
+        return batch.vector[r, 0], batch.vector[r, 1], batch.vector[r, 2], True
+    return batch.x[r], batch.y[r], 0.0, False
+
+
+@njit(cache=True, nogil=True)
+def distance_to(place, x, y, z):
+    """Distance of a place (`place_of`) and a point: metres on the sphere, else of the unit square."""
+    squared = chord_squared(x, y, z, place[0], place[1], place[2])
+    return metres(squared) if place[3] else math.sqrt(squared)
+
+
+@njit(cache=True, nogil=True)
+def exact_score(c, slot, term, place, terms, weights):
+    """Score of a pair if `term` is its first common term, else NaN. `place` is the message's (`place_of`).
 
     Notes
     -----
@@ -40,14 +57,38 @@ def exact_score(c, slot, term, x, y, terms, weights, max_distance):
             text += np.float64(c.weights[at]) * np.float64(weights[i])
             at += 1
             i += 1
-    return whole_score(c.x[slot], c.y[slot], c.alpha[slot], text, x, y, max_distance)
+    return slot_score(c, slot, place, text)
 
 
 @njit(cache=True, nogil=True)
-def whole_score(own_x, own_y, alpha, text, x, y, max_distance):
-    """Score of a subscription and a message from its text part: the expression of `matching.naive`."""
-    dx = own_x - x
-    dy = own_y - y
+def slot_score(c, slot, place, text):
+    """Score of a subscription by its slot and a message from the text part."""
+    distance = distance_to(place, c.x[slot], c.y[slot], c.z[slot])
+    return whole_score(distance, c.max_distance[slot], c.alpha[slot], text)
+
+
+@njit(cache=True, nogil=True)
+def whole_score(distance, max_distance, alpha, text):
+    """Score of a subscription and a message from its distance and its text part: the expression of `matching.naive`."""
     # divided, not multiplied by 1 / MaxDist, which has other last bits
-    spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
+    spatial = 1.0 - distance / max_distance
     return alpha * spatial + (1.0 - alpha) * text
+
+
+@njit(cache=True, nogil=True)
+def least_angle_squared(squared):
+    """At most the square of the angle, in radians, of a squared chord; float32 or float64 as that is.
+
+    The first terms of a series whose terms are all positive (spec 1.8): no root, no arc sine, so that loops vectorise.
+    Within 0.2 % of the angle up to a quarter around the sphere, 0.85 of it at the antipode.
+    """
+    more = np.float32(1 / 90) + squared * np.float32(1 / 560)
+    return squared * (np.float32(1) + squared * (np.float32(1 / 12) + squared * more))
+
+
+@njit(cache=True, nogil=True)
+def least_distance(squared, on_sphere):
+    """At most the distance (`distance_to`) of a square of its coordinates' differences, float64; up to 0.1 m more."""
+    if on_sphere:
+        return EARTH_RADIUS_M * math.sqrt(least_angle_squared(squared))
+    return math.sqrt(squared)

@@ -13,9 +13,10 @@ from numba import njit
 
 from matching.errors import EngineError
 from matching.filters import filters_of
-from matching.model import NO_WORDS, Float32, Float64, Int8, Int32, Int64, MessageBatch
+from matching.model import NO_VECTORS, NO_WORDS, Float32, Float64, Int8, Int32, Int64, MessageBatch
 from matching.operator import WindowIndex, WindowQuery
 from matching.space import Space
+from matching.storage.slots import as_input
 from matching.topk.windows.search import QueryRows, Span, WindowHits, drop_outlived, place_on_curve
 from matching.window import Boundary
 
@@ -25,7 +26,10 @@ _NO_OBJECTS = np.zeros(0, np.int64)
 
 
 class WindowQueries(NamedTuple):
-    """Window queries, one row a subscription: number, x, y, alpha, rank, terms, weights, threshold.
+    """Window queries, one row a subscription: number, x, y, alpha, max_distance, rank, terms, weights, threshold.
+
+    `x`, `y` are in the unit square; on the sphere distances are those of `vector` (float64[rows, 3], else empty).
+    `max_distance` (float64[rows]) is the subscription's own radius, or that of the world.
 
     `rank` is the number of messages wanted. Ties at the cut are included, except those that `rank` others with the
     same score outlive, being newer and alive as long or longer: they are never among the best.
@@ -38,6 +42,7 @@ class WindowQueries(NamedTuple):
     x: Float64
     y: Float64
     alpha: Float64
+    max_distance: Float64
     rank: Int32
     term_offsets: Int64
     terms: Int32
@@ -45,6 +50,7 @@ class WindowQueries(NamedTuple):
     threshold: Float64 = np.zeros(0)
     filter_offsets: Int64 = NO_WORDS
     filter_words: Int64 = NO_WORDS
+    vector: Float64 = NO_VECTORS
 
 
 class WindowAnswers(NamedTuple):
@@ -78,7 +84,6 @@ class TopkWindowIndex(WindowIndex):
 
     def __init__(self, space: Space, kept_boundaries: int = 0):
         self.space = space
-        self.max_distance = space.max_distance
         self.kept_boundaries = kept_boundaries
         self.boundaries: list[Boundary] = []
 
@@ -127,15 +132,14 @@ class TopkWindowIndex(WindowIndex):
         best = np.array(queries.threshold) if more else np.full(bars[-1], -np.inf)
         rows = queries.x.shape[0]
         order = np.argsort(place_on_curve(queries.x, queries.y)) if rows >= _SORTED_FROM else np.arange(rows)
-        columns = (queries.x, queries.y, queries.alpha, queries.term_offsets, queries.terms, queries.weights)
+        point = queries.vector.T if queries.vector.shape[0] else (queries.x, queries.y, np.zeros(rows))
+        columns = (
+            *point, queries.alpha, queries.max_distance, queries.term_offsets, queries.terms, queries.weights
+        )  # fmt: skip
         # copied, since every kernel would be compiled again for the read-only arrays of another process
-        x, y, alpha, offsets, terms, weights = (
-            column if column.flags.writeable else column.copy() for column in columns
-        )
+        columns = [as_input(column, column.dtype.type) for column in columns]
         read = np.zeros(rows, np.int64)
-        query_rows = QueryRows(
-            order, x, y, alpha, offsets, terms, weights, bars, best, self.max_distance, read, filters
-        )
+        query_rows = QueryRows(order, *columns, bars, best, self.space.on_sphere, read, filters)
         since = as_of.last_seq
         alive = [] if more else self._search(query_rows, Span(-1, since, as_of.floor, True))
         later = []

@@ -1,6 +1,7 @@
 """Top-k over a stream, every engine, against the oracle; and engines broken on purpose, which must be found out."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,11 @@ from matching.refill import RefillNeeded
 from matching.result_rows import take_results
 from matching.topk import operator as room_module
 from matching.topk import thresholds
+from matching.topk.engines.skype import Skype
 from matching.topk.operator import TopkOperator
 from matching.topk.results import ResultBuffers
 from matching.window import Window
+from tests.support.filters import with_filters
 from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE, Recipe, World, make_world
 
@@ -39,6 +42,16 @@ RECIPES = {
 }
 
 
+#: Distances on the sphere, half of the subscriptions with a radius of their own.
+ON_SPHERE = {
+    "sphere": Recipe(kinds=(TOPK,), sphere=True, radii=0.5),
+    "sphere_by_time": Recipe(window="time:40", kinds=(TOPK,), sphere=True, radii=0.9, terms=4),
+    "sphere_of_ties": Recipe(grid=2, kinds=(TOPK,), sphere=True, radii=0.3),
+    "sphere_short_window": Recipe(window="time:15", batch=5, terms=4, kinds=(TOPK,), sphere=True, radii=0.5),
+    "sphere_without_radii": Recipe(grid=3, window="time:40", kinds=(TOPK,), sphere=True),
+}
+
+
 def run(
     world: World,
     engine: Any,
@@ -49,7 +62,7 @@ def run(
 ) -> tuple[list[Counter], Counter, int]:
     """Updates of each batch, standing results, and how many subscriptions were refilled."""
     options = {} if rule is None else {"threshold_rule": rule}
-    tasks = Tasks(kind_of("topk", engine, window_index, operator), SPACE, world.window, options=options)
+    tasks = Tasks(kind_of("topk", engine, window_index, operator), world.space, world.window, options=options)
     updates = []
     for number, (boundary, messages, changes) in enumerate(world.batches):
         updates.append(tally(tasks.process(boundary, messages, changes.added, changes.removed).updates))
@@ -76,6 +89,27 @@ def differences(world: World, engine: Any, *chosen: Any, **options: Any) -> list
 def test_topk_room_over_random_worlds_equals_oracle(engine, recipe):
     for seed in range(3):
         assert not differences(make_world(recipe, seed), engine), f"seed {seed}"
+
+
+@pytest.mark.parametrize("recipe", ON_SPHERE.values(), ids=ON_SPHERE)
+def test_topk_room_on_the_sphere_equals_oracle(recipe):
+    compared = refills = 0
+    for seed in range(8):
+        world = make_world(recipe, seed)
+        assert not differences(world, None, restore=seed % 2 == 1), f"seed {seed}"
+        compared += sum(each.total() for each in world.expected()[0])
+        refills += run(world, None)[2]
+    assert compared > 1_000 and refills > 100
+
+
+@pytest.mark.parametrize("recipe", ON_SPHERE.values(), ids=ON_SPHERE)
+def test_topk_room_on_the_sphere_with_filters_equals_oracle(recipe):
+    compared = 0
+    for seed in range(4):
+        world = with_filters(make_world(recipe, seed), seed)
+        assert not differences(world, None, restore=seed % 2 == 1), f"seed {seed}"
+        compared += sum(each.total() for each in world.expected()[0])
+    assert compared > 500
 
 
 def test_topk_room_what_a_batch_outlives_is_not_matched():
@@ -125,9 +159,11 @@ def test_topk_room_with_every_window_index_equals_oracle(recipe, window_index):
     grid=st.sampled_from([None, 1, 2, 5]),
     late_s=st.sampled_from([0.0, 5.0, 60.0]),
     largest_k=st.sampled_from([1, 3, 12]),
+    radii=st.sampled_from([None, 0.0, 0.5]),
 )
-def test_topk_room_any_world_equals_oracle(seed, window, batch, terms, grid, late_s, largest_k):
+def test_topk_room_any_world_equals_oracle(seed, window, batch, terms, grid, late_s, largest_k, radii):
     recipe = Recipe(window, 60, batch, 15, terms, grid, 0.0, late_s, 0.6, largest_k, (TOPK,))
+    recipe = recipe if radii is None else replace(recipe, sphere=True, radii=radii)
     world = make_world(recipe, seed)
     if sum(len(changes.added) for *_, changes in world.batches) and any(
         len(batch.terms) for _, batch, _ in world.batches
@@ -136,7 +172,7 @@ def test_topk_room_any_world_equals_oracle(seed, window, batch, terms, grid, lat
             expected, results = world.expected()
         except AssertionError:
             return  # nothing happens in this one
-        got, standing, _ = run(world, L2Scan)
+        got, standing, _ = run(world, L2Scan if radii is None else Skype)
         assert (got, standing) == (expected, results)
 
 
@@ -193,6 +229,37 @@ class LooseNorms(L2Scan):
         return slots
 
 
+class WorldsRadius(TopkOperator):
+    """Broken: asks the window as if nobody named a radius."""
+
+    def query(self, slots):
+        rows = super().query(slots)
+        return rows._replace(max_distance=np.full(rows.number.shape[0], self.context.space.max_distance))
+
+
+class PlanarQueries(TopkOperator):
+    """Broken: asks the window by places in the unit square."""
+
+    def query(self, slots):
+        rows = super().query(slots)
+        return rows._replace(vector=np.stack([rows.x, rows.y, 0 * rows.x], axis=1))
+
+
+class NeighboursVectors(TopkOperator):
+    """Broken: saves the unit vectors of the next subscription."""
+
+    def state(self):
+        state = super().state()
+        state.rows["vector"] = np.roll(state.rows["vector"], 1, axis=0)
+        return state
+
+
+@pytest.mark.parametrize("broken", [WorldsRadius, PlanarQueries, NeighboursVectors])
+def test_topk_room_broken_on_the_sphere_is_found_out(broken):
+    worlds = [make_world(ON_SPHERE["sphere_short_window"], seed) for seed in range(4)]
+    assert any(differences(world, None, restore=True, operator=broken) for world in worlds)
+
+
 @pytest.mark.parametrize("broken", [KthScorePruning, NeverShort, LateExpiry, OlderWinsTies])
 def test_topk_room_broken_on_purpose_is_found_out(broken, monkeypatch):
     operator = broken if issubclass(broken, TopkOperator) else None
@@ -212,8 +279,8 @@ def test_topk_room_batches_with_too_many_hits_equal_oracle(recipe, most_hits, mo
 def told_late(world: World, seed: int, made: type[TopkOperator] = TopkOperator) -> Counter:
     """All that is told where the window answers up to four batches late, and in any order."""
     kind, rng, waiting, told = kind_of("topk", operator=made), np.random.default_rng(seed), [], []
-    operator = capable(kind.make_operator(OperatorContext(SPACE, world.window)), Windowed)
-    window_index = kind.window()(SPACE, kept_boundaries=6)
+    operator = capable(kind.make_operator(OperatorContext(world.space, world.window)), Windowed)
+    window_index = kind.window()(world.space, kept_boundaries=6)
     for number, (boundary, messages, changes) in enumerate(world.batches):
         window_index.store(boundary, messages, NO_MESSAGES.seq)
         rows = len(changes.added)

@@ -82,6 +82,7 @@ class Skype(TopkEngine):
     """
 
     name = "skype"
+    serves_sphere = True
     pruning = Pruning()
     together = 4096
     most_candidates = 1 << 22
@@ -93,7 +94,7 @@ class Skype(TopkEngine):
             self.pruning = self.pruning._replace(signature=False)
         p = self.pruning
         on = tuple(name for name, value in p._asdict().items() if value is True)
-        self.lists = SkypeLists(space.max_distance, on, Shape(p.adaptive, p.group_size, p.cell_size, p.l2))
+        self.lists = SkypeLists(space, on, Shape(p.adaptive, p.group_size, p.cell_size, p.l2))
         self._counters = np.zeros(len(COUNTERS), np.int64)
         self._chunk = np.array([self.together])  # messages taken together of late; answers never depend on it
 

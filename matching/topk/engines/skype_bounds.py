@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.topk.engines.skype_tree import FAR, NEAR
+from matching.topk.scores import distance_to, least_angle_squared
 
 #: What is counted, and the place of each count (`matching.topk.engines.skype.Skype.counters`).
 COUNTERS = (
@@ -40,50 +40,68 @@ def bound_l2(
 
 
 @njit(cache=True, nogil=True)
-def bound_any(
-    v_x, v_y, v_slope, v_base, v_own, v_rest, v_total, v_peak, v_inner, first, last, x, y, away, weight, rest, total,
-    peak, norm, max_distance, rules, counters, passed,
+def bound_l2_sphere(
+    x, y, z, slope, base, own, rest, first, last, message_x, message_y, message_z, message_weight, message_rest, passed
 ):  # fmt: skip
-    """As `bound_l2`, for any choice of rules, counting what each of them cuts."""
+    """As `bound_l2`, by angles: a kernel of its own, since one more column would slow down the plane."""
+    x, y, z, slope, base = x[first:last], y[first:last], z[first:last], slope[first:last], base[first:last]
+    own, rest = own[first:last], rest[first:last]
+    for p in range(x.shape[0]):
+        margin = base[p] + own[p] * message_weight + rest[p] * message_rest
+        dx = x[p] - message_x
+        dy = y[p] - message_y
+        dz = z[p] - message_z
+        steep = slope[p]
+        away = least_angle_squared(dx * dx + dy * dy + dz * dz)
+        passed[p] = (margin >= np.float32(0.0)) & (margin * margin >= steep * steep * away)
+
+
+@njit(cache=True, nogil=True)
+def bound_any(v, first, last, x, y, z, away, weight, rest, total, peak, norm, max_distance, rules, counters, passed):
+    """As `bound_l2`, for any choice of rules, counting what each of them cuts. `v`: the view of the lists."""
+    on_sphere = v.z.shape[0] > 0
     for p in range(first, last):
         passed[p - first] = 0
-        slope = v_slope[p]
-        margin = v_base[p] - slope * away
-        # slope * MaxDist is alpha; without a rule on texts their norms alone are the bound
-        text = (np.float32(1.0) - slope * max_distance) * norm
+        slope = v.slope[p]
+        margin = v.base[p] - slope * away
+        # without a rule on texts their norms alone are the bound
+        text = (np.float32(1.0) - (v.alpha[p] if on_sphere else slope * max_distance)) * norm
         # Theorem 5.1 and Lemma 4: each product bounds all from the first common term on, and so does the lesser
         if rules.prefix:
-            text = min(text, v_total[p] * peak, v_peak[p] * total)
+            text = min(text, v.total[p] * peak, v.peak[p] * total)
             if margin + text < np.float32(0.0):
                 counters[PREFIX] += 1
                 continue
         if rules.l2:
-            text = min(text, v_own[p] * weight + v_rest[p] * rest)
+            text = min(text, v.own[p] * weight + v.rest[p] * rest)
             if margin + text < np.float32(0.0):
                 counters[L2] += 1
                 continue
         # the way between the points leaves the cell once: the parts add up, where a root would be looser (spec 1.5);
-        # at 0 the message is in the cell, or the posting in the tail, where `inner` was never written
+        # at 0 the message is in the cell, or the posting in the tail, where `inner` was never written. On the sphere
+        # chords add up so, and angles exceed them by ever more (spec 1.8)
         if rules.inner_outer and away > np.float32(0.0):
-            margin -= slope * v_inner[p]
+            margin -= slope * v.inner[p]
             if margin + text < np.float32(0.0):
                 counters[INNER_OUTER] += 1
                 continue
         if rules.exact_distance:
-            dx, dy = v_x[p] - x, v_y[p] - y
+            dx, dy = v.x[p] - x, v.y[p] - y
+            squared = dx * dx + dy * dy
+            if on_sphere:
+                squared = least_angle_squared(squared + (v.z[p] - z) * (v.z[p] - z))
             # base, not margin: the distance itself stands in for its bounds
-            if v_base[p] + text < slope * np.float32(math.sqrt(dx * dx + dy * dy)):
+            if v.base[p] + text < slope * np.float32(math.sqrt(squared)):
                 counters[EXACT_DISTANCE] += 1
                 continue
         passed[p - first] = 1
 
 
 @njit(cache=True, nogil=True)
-def within(floats, node, away, weight, rest, total, peak, norm, max_distance, prefix, l2, envelope):
+def within(floats, node, away, weight, rest, total, peak, norm, least_alpha, stored_at, prefix, l2, envelope):
     """Whether a node at distance `away` may have a subscription that the message reaches. All float32."""
-    # the least slope is the least alpha: no subscription below weighs text higher. Maxima of different postings
-    # only make the bound looser
-    text = (np.float32(1.0) - floats[node, 4] * max_distance) * norm
+    # no subscription below weighs text higher. Maxima of different postings only make the bound looser
+    text = (np.float32(1.0) - least_alpha) * norm
     if prefix:
         text = min(text, floats[node, 10] * peak, floats[node, 11] * total)
     if l2:
@@ -94,13 +112,14 @@ def within(floats, node, away, weight, rest, total, peak, norm, max_distance, pr
     if not envelope:
         return at_zero + text >= floats[node, 4] * away
     # a maximum of lines is convex: between two stored values their chord lies above it
-    if away < NEAR:
-        reach = at_zero + (floats[node, 6] - at_zero) * (away * np.float32(1.0 / NEAR))
-    elif away < FAR:
-        reach = floats[node, 6] + (floats[node, 7] - floats[node, 6]) * ((away - NEAR) * np.float32(1.0 / (FAR - NEAR)))
+    near, far = stored_at[0], stored_at[1]
+    if away < near:
+        reach = at_zero + (floats[node, 6] - at_zero) * (away * stored_at[2])
+    elif away < far:
+        reach = floats[node, 6] + (floats[node, 7] - floats[node, 6]) * ((away - near) * stored_at[3])
     else:
         # beyond the last value every line falls at least as fast as that of the least slope
-        reach = floats[node, 7] - floats[node, 4] * (away - FAR)
+        reach = floats[node, 7] - floats[node, 4] * (away - far)
     return reach + text >= np.float32(0.0)
 
 
@@ -119,13 +138,12 @@ def stop_at(stop_base, stop_text, first, last, least_slope, away, weight):
 
 
 @njit(cache=True, nogil=True)
-def may_reach(c, slot, term, x, y, terms, weights, rest, total, peak, max_distance):
+def may_reach(c, slot, term, place, terms, weights, rest, total, peak):
     """1 if the pair may reach its threshold, 0 if it cannot, -1 if `term` is not its first common one (Theorem 5.2)."""
     at, end = c.term_start[slot], c.term_start[slot] + c.term_count[slot]
-    dx = c.x[slot] - x
-    dy = c.y[slot] - y
     alpha = c.alpha[slot]
-    needed = c.threshold[slot] - alpha * (1.0 - math.sqrt(dx * dx + dy * dy) / max_distance)
+    spatial = 1.0 - distance_to(place, c.x[slot], c.y[slot], c.z[slot]) / c.max_distance[slot]
+    needed = c.threshold[slot] - alpha * spatial
     # of all its terms; the merge takes off what it passes, but for `largest`: too large is only looser
     square = sum_ = largest = 0.0
     for j in range(at, end):

@@ -11,7 +11,6 @@ from numba import njit
 
 from matching.njit import njit_no_refcount
 from matching.topk.engines.skype_tree import (
-    FLOATS,
     INTS,
     build_tree,
 )
@@ -36,6 +35,9 @@ def copy_place(v, c, source, target):
     v.y[target] = v.y[source]
     v.slope[target] = v.slope[source]
     v.base[target] = v.base[source]
+    if v.z.shape[0]:
+        v.z[target] = v.z[source]
+        v.alpha[target] = v.alpha[source]
     if v.own.shape[0]:
         v.own[target] = v.own[source]
         v.rest[target] = v.rest[source]
@@ -79,7 +81,7 @@ def build_lists(c, v, due, done, shape):
     for i in range(done, due.shape[0]):
         most = max(most, v.count[due[i]])
     order = np.empty(most, np.int32)
-    floats = np.empty((2 * most + 1, FLOATS), np.float32)
+    floats = np.empty((2 * most + 1, v.node_floats.shape[1]), np.float32)
     ints = np.empty((2 * most + 1, INTS), np.int32)
     text = np.empty((most, 4), np.float32)
     kept = np.empty(most, np.float32)
@@ -103,9 +105,11 @@ def build_lists(c, v, due, done, shape):
             v.node_capacity[term] = 0
             continue
         _text_statistics(c, v, start, n, text)
-        x, y = v.x[start : start + n], v.y[start : start + n]
-        slope, base = v.slope[start : start + n], v.base[start : start + n]
-        nodes = build_tree(x, y, slope, base, text[:n], order[:n], floats, ints, shape)
+        end = start + n
+        nodes = build_tree(
+            v.x[start:end], v.y[start:end], v.z[start:end], v.slope[start:end], v.base[start:end], v.alpha[start:end],
+            text[:n], order[:n], floats, ints, shape, v.stored_at,
+        )  # fmt: skip
         # a tree that fits takes the place of the one before
         if nodes > v.node_capacity[term]:
             if v.used[2] + nodes > v.node_ints.shape[0]:
@@ -163,7 +167,7 @@ def _permute(v, c, start, n, order, kept, kept_ints):
     _permute_column(v.slot, start, n, order, kept_ints)
     _permute_column(v.ordinal, start, n, order, kept_ints)
     _permute_column(v.signature, start, n, order, kept_ints)
-    for column in (v.x, v.y, v.slope, v.base, v.own, v.rest, v.total, v.peak):
+    for column in (v.x, v.y, v.z, v.slope, v.base, v.alpha, v.own, v.rest, v.total, v.peak):
         _permute_column(column, start, n, order, kept)
     # no tombstone is left: `build_lists` has closed the gaps
     for p in range(start, start + n):
@@ -183,7 +187,10 @@ def _finish_groups(v, term, text, order, l2):
             # any convex box around the posting bounds the way out of it (spec 1.5): here the shrunk one
             for p in range(start + first, start + last):
                 across = min(v.x[p] - box[0], box[2] - v.x[p])
-                v.inner[p] = max(np.float32(0.0), min(across, v.y[p] - box[1], box[3] - v.y[p]))
+                across = min(across, v.y[p] - box[1], box[3] - v.y[p])
+                if v.z.shape[0]:
+                    across = min(across, v.z[p] - box[12], box[13] - v.z[p])
+                v.inner[p] = max(np.float32(0.0), across)
         if v.stop_base.shape[0]:
             # from the end back: Theorem 5.4 wants maxima over all postings behind
             largest_base, largest_text = np.float32(-1e6), np.float32(0.0)

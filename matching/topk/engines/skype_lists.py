@@ -12,8 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from matching.geo.sphere import EARTH_RADIUS_M
 from matching.model import Float32, Int32, Int64
 from matching.njit import njit_no_refcount
+from matching.space import Space
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
 from matching.storage.term_lists import capacity_for, count_added, largest_term
@@ -22,9 +24,11 @@ from matching.topk.engines.skype_tree import (
     DEEPEST,
     FLOATS,
     INTS,
+    SPHERE_FLOATS,
     Shape,
     Tree,
     change_base,
+    envelope_places,
 )
 from matching.topk.scores import SLACK
 
@@ -39,8 +43,9 @@ class Lists(NamedTuple):
     slot : int32[p]           the subscription; -1 for a tombstone
     ordinal : int16[p]        which of its terms this is
     x, y : float32[p]         its point
-    slope : float32[p]        alpha / MaxDist
+    slope : float32[p]        alpha / MaxDist, that of the subscription; by radian on the sphere
     base : float32[p]         alpha - threshold + slack
+    z, alpha : float32[p]                                                                           (on the sphere)
     own, rest : float32[p]    (1 - alpha) * weight of this term, norm of the weights after it       (l2)
     signature : int32[p]      a byte for each of its terms after this one (`signature_with`)        (signature)
     total, peak : float32[p]  (1 - alpha) * sum, maximum of the weights from this term on           (prefix)
@@ -48,6 +53,7 @@ class Lists(NamedTuple):
     stop_base, stop_text : float32[p]   maxima from here to the end of its group                    (early_stop)
     node_floats : float32[n, FLOATS], node_ints : int32[n, INTS]    see `matching.topk.engines.skype_tree`
     used : int64[4]           end of the pool, dead places in it; end of the nodes, dead nodes
+    stored_at : float32[4]    see `matching.topk.engines.skype_tree.envelope_places`
     """
 
     start: Int64
@@ -65,6 +71,8 @@ class Lists(NamedTuple):
     y: Float32
     slope: Float32
     base: Float32
+    z: Float32
+    alpha: Float32
     own: Float32
     rest: Float32
     signature: Int32
@@ -76,12 +84,14 @@ class Lists(NamedTuple):
     node_floats: Float32
     node_ints: Int32
     used: Int64
+    stored_at: Float32
 
 
 _PER_TERM = ("start", "count", "capacity", "built", "dead", "stale", "node_start", "node_count", "node_capacity")
 _WIDE = ("start", "node_start")
 _ALWAYS = ("slot", "ordinal", "x", "y", "slope", "base")
 _OPTIONAL = {
+    "sphere": ("z", "alpha"),
     "l2": ("own", "rest"),
     "signature": ("signature",),
     "prefix": ("total", "peak"),
@@ -90,6 +100,12 @@ _OPTIONAL = {
 }
 #: A list that moves gets one place in so many more.
 _SPARE = 4
+#: A small radius makes slopes large. More than this, by radian, would take a subscription without threshold (its base
+#: is 1e6) below zero within half a turn.
+_STEEPEST = 1e5
+#: By how much two rounded places may seem farther apart than they are, in radians; and the part of a large base (that
+#: of a threshold far below zero) that float32 may lose. Spec 1.8.
+_PLACE_SLACK, _ROUNDING = 4e-7, 2e-6
 #: The byte of a signature that stands for terms which have none of their own.
 ANY_TERM = 255
 _DTYPES = {"slot": np.int32, "ordinal": np.int16, "signature": np.int32}
@@ -98,17 +114,21 @@ _DTYPES = {"slot": np.int32, "ordinal": np.int16, "signature": np.int32}
 class SkypeLists:
     """Posting lists of a `PointSubscriptions` with a tree over each; `switches` select the columns it keeps."""
 
-    def __init__(self, max_distance: float, switches: tuple[str, ...], shape: Shape):
-        self._max_distance = max_distance
+    def __init__(self, space: Space, switches: tuple[str, ...], shape: Shape):
+        #: What slopes are by: a radian in metres, or the side of the unit square.
+        self._unit = EARTH_RADIUS_M if space.on_sphere else 1.0
+        stored_at = envelope_places(space.max_distance / self._unit if space.on_sphere else None)
+        width = SPHERE_FLOATS if space.on_sphere else FLOATS
+        switches += ("sphere",) if space.on_sphere else ()
         self._kept = _ALWAYS + tuple(name for switch in switches for name in _OPTIONAL.get(switch, ()))
         self._shape = shape
         columns: dict[str, np.ndarray] = {
             name: np.zeros(0, np.int64 if name in _WIDE else np.int32) for name in _PER_TERM
         }
-        for name in Lists._fields[len(_PER_TERM) : -3]:
+        for name in Lists._fields[len(_PER_TERM) : -4]:
             columns[name] = np.zeros(0, _DTYPES.get(name, np.float32))
-        columns["node_floats"], columns["node_ints"] = np.zeros((0, FLOATS), np.float32), np.zeros((0, INTS), np.int32)
-        self.view = Lists(**columns, used=np.zeros(4, np.int64))
+        columns["node_floats"], columns["node_ints"] = np.zeros((0, width), np.float32), np.zeros((0, INTS), np.int32)
+        self.view = Lists(**columns, used=np.zeros(4, np.int64), stored_at=stored_at)
         self._added = np.zeros(0, np.int32)
         self._changed = 0  # postings added, removed or set since trees were last checked
 
@@ -122,7 +142,7 @@ class SkypeLists:
         needed, posted = count_added(c, slots, v.count, v.capacity, self._added, _SPARE)
         if v.used[0] + needed > v.slot.shape[0]:
             self._reserve(subscriptions, needed)
-        _append(c, slots, self.view, self._added, self._max_distance)
+        _append(c, slots, self.view, self._added, self._unit)
         self._changed += posted
 
     def remove(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
@@ -132,7 +152,7 @@ class SkypeLists:
 
     def set_thresholds(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
         """Bring the bounds of these slots in line with their thresholds. O(their terms * (depth + group))."""
-        _set_base(subscriptions.columns, slots, self.view)
+        _set_base(subscriptions.columns, slots, self.view, self._unit)
         self._changed += int(subscriptions.columns.term_count[slots].sum())
 
     def settle(self, subscriptions: PointSubscriptions) -> None:
@@ -156,7 +176,7 @@ class SkypeLists:
         used = self.view.used
         return {
             name: value
-            if name in _PER_TERM or name == "used"
+            if name in _PER_TERM or name in ("used", "stored_at")
             else value[: used[2] if name.startswith("node_") else used[0]]
             for name, value in self.view._asdict().items()
         }
@@ -205,13 +225,21 @@ def signature_with(signature, term):
 
 
 @njit(cache=True, nogil=True)
-def _base_of(alpha, threshold):
-    """`base` of a posting, finite: infinity would make NaN of an interpolation."""
-    return np.float32(min(1e6, max(-1e6, alpha - threshold + SLACK)))
+def _slope_of(c, slot, unit):
+    """`slope` of a posting, below the true one where that is larger than `_STEEPEST`."""
+    return min(_STEEPEST, c.alpha[slot] * unit / c.max_distance[slot])
+
+
+@njit(cache=True, nogil=True)
+def _base_of(c, slot, unit):
+    """`base` of a posting, finite: infinity would make NaN of an interpolation. The slack is derived in spec 1.8."""
+    base = c.alpha[slot] - c.threshold[slot]
+    base += SLACK + _PLACE_SLACK * _slope_of(c, slot, unit) + _ROUNDING * max(0.0, base)
+    return np.float32(min(1e6, max(-1e6, base)))
 
 
 @njit_no_refcount
-def _append(c, slots, v, added, max_distance):
+def _append(c, slots, v, added, unit):
     """Append postings to the tails, moving each list that is too small once; zeroes `added` again."""
     for slot in slots:
         start, count = c.term_start[slot], c.term_count[slot]
@@ -242,8 +270,11 @@ def _append(c, slots, v, added, max_distance):
             c.position[start + j] = place
             v.x[place] = c.x[slot]
             v.y[place] = c.y[slot]
-            v.slope[place] = c.alpha[slot] / max_distance
-            v.base[place] = _base_of(c.alpha[slot], c.threshold[slot])
+            v.slope[place] = _slope_of(c, slot, unit)
+            v.base[place] = _base_of(c, slot, unit)
+            if v.z.shape[0]:
+                v.z[place] = c.z[slot]
+                v.alpha[place] = c.alpha[slot]
             # columns of rules that are off are empty; those of a group are filled when the tail is built
             if v.own.shape[0]:
                 v.own[place] = factor * weight
@@ -277,7 +308,7 @@ def _tree(v, term):
     first = v.start[term]
     last = first + v.built[term]
     stop = v.stop_base[first:last] if v.stop_base.shape[0] else v.stop_base
-    return Tree(v.node_floats[a:b], v.node_ints[a:b], v.slope[first:last], v.base[first:last], stop)
+    return Tree(v.node_floats[a:b], v.node_ints[a:b], v.slope[first:last], v.base[first:last], stop, v.stored_at)
 
 
 @njit(cache=True, nogil=True)
@@ -305,10 +336,10 @@ def _remove(c, slots, v):
 
 
 @njit(cache=True, nogil=True)
-def _set_base(c, slots, v):
+def _set_base(c, slots, v, unit):
     path = np.empty(DEEPEST, np.int32)
     for slot in slots:
-        base = _base_of(c.alpha[slot], c.threshold[slot])
+        base = _base_of(c, slot, unit)
         for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
             term, place = c.terms[at], c.position[at]
             if place < 0:

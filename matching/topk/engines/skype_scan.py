@@ -24,11 +24,13 @@ from matching.topk.engines.skype_bounds import (
     VERIFIED,
     bound_any,
     bound_l2,
+    bound_l2_sphere,
     stop_at,
     within,
 )
 from matching.topk.engines.skype_lists import ANY_TERM, signature_byte
 from matching.topk.engines.skype_verify import in_order, scan_row, verify
+from matching.topk.scores import least_angle_squared, place_of
 
 _BLOCK = 1024
 #: Postings at the front of a run that are touched ahead of their use, and how many of them share a cache line.
@@ -42,8 +44,8 @@ _PAIRS = 64
 
 @njit(cache=True, nogil=True)
 def _find_runs(
-    floats, ints, stop_base, stop_text, start, x, y, weight, rest, total, peak, norm, here, max_distance, rules,
-    merge, counters, runs, run_away,
+    floats, ints, stop_base, stop_text, stored_at, start, x, y, z, on_sphere, weight, rest, total, peak, norm, here,
+    max_distance, rules, merge, counters, runs, run_away,
 ):  # fmt: skip
     """Walk the tree of a term; writes first and last posting of what is left, and its distance; returns how many.
 
@@ -58,9 +60,16 @@ def _find_runs(
             counters[NODES] += 1
             dx = max(np.float32(0.0), floats[node, 0] - x, x - floats[node, 2])
             dy = max(np.float32(0.0), floats[node, 1] - y, y - floats[node, 3])
-            away = np.float32(math.sqrt(dx * dx + dy * dy))
+            squared = dx * dx + dy * dy
+            # slope * MaxDist is alpha, unless subscriptions may have a radius of their own
+            least_alpha = floats[node, 4] * max_distance
+            if on_sphere:
+                dz = max(np.float32(0.0), floats[node, 12] - z, z - floats[node, 13])
+                squared = least_angle_squared(squared + dz * dz)
+                least_alpha = floats[node, 14]
+            away = np.float32(math.sqrt(squared))
             if (rules.groups or size > 1) and not within(
-                floats, node, away, weight, rest, total, peak, norm, max_distance, rules.prefix, rules.l2,
+                floats, node, away, weight, rest, total, peak, norm, least_alpha, stored_at, rules.prefix, rules.l2,
                 rules.envelope,
             ):  # fmt: skip
                 counters[GROUPS if size == 1 else CELLS] += ints[node, 1] - ints[node, 0]
@@ -170,7 +179,7 @@ def _find_candidates(
     v, batch, first_row, last_row, stats, squares, row_of, order, max_distance, rules, counters, limit, ints, floats
 ):  # fmt: skip
     """Pairs that may reach their thresholds, as rows of `ints` (slot, place of the term within the chunk) and of
-    `floats` (what the text part must reach, slope of the posting).
+    `floats` (what the text part must reach, alpha of the posting).
 
     Returns how many, -1 for more than `limit`, and the two arrays, grown. Messages are taken together, term by term:
     those that share a term find its tree and its postings in the cache, and a few pairs are led at once so that their
@@ -185,7 +194,8 @@ def _find_candidates(
     merge = plain and not rules.early_stop
     diagonal = np.float32(max_distance)
     p_x, p_y, p_slope, p_base, p_own, p_rest = v.x, v.y, v.slope, v.base, v.own, v.rest
-    p_slot, p_signature = v.slot, v.signature
+    p_slot, p_signature, p_z, p_alpha = v.slot, v.signature, v.z, v.alpha
+    on_sphere = p_z.shape[0] > 0
     at_place, at_pair = np.empty(1024, np.int64), np.empty(1024, np.int64)
     fresh = np.empty((1024, 2), np.int32)
     first = batch.term_offsets[first_row]
@@ -209,11 +219,13 @@ def _find_candidates(
                 # a hair more than float32 may have rounded off
                 norm = stats[batch.term_offsets[first_row + r] - first + r, 0] * np.float32(1.000001)
                 root, end = v.node_start[term], v.node_start[term] + v.node_count[term]
+                place = place_of(batch, first_row + r)
                 run_count += _find_runs(
-                    v.node_floats[root:end], v.node_ints[root:end], v.stop_base, v.stop_text, start,
-                    np.float32(batch.x[first_row + r]), np.float32(batch.y[first_row + r]), batch.weights[first + j],
-                    stats[at + 1, 0], stats[at, 1], stats[at, 2], norm, stats[at, 0] if rules.l2 else stats[at, 1],
-                    diagonal, rules, merge, counters, runs[run_count:], run_away[run_count:],
+                    v.node_floats[root:end], v.node_ints[root:end], v.stop_base, v.stop_text, v.stored_at, start,
+                    np.float32(place[0]), np.float32(place[1]), np.float32(place[2]), on_sphere,
+                    batch.weights[first + j], stats[at + 1, 0], stats[at, 1], stats[at, 2], norm,
+                    stats[at, 0] if rules.l2 else stats[at, 1], diagonal, rules, merge, counters, runs[run_count:],
+                    run_away[run_count:],
                 )  # fmt: skip
             # the tail has no cell; distance 0 prunes nothing
             if built < v.count[term]:
@@ -227,13 +239,16 @@ def _find_candidates(
                     touched = np.float32(0.0)
                     for p in range(runs[run, 0], min(runs[run, 1], runs[run, 0] + _AHEAD), _LINE):
                         touched += p_x[p] + p_y[p] + p_slope[p] + p_base[p] + p_own[p] + p_rest[p]
+                        if on_sphere:
+                            touched += p_z[p]
                     run_away[run] = touched
         run = passing = 0
         for n in range(pairs.shape[0]):
             j = pairs[n]
             r = row_of[j]
             at = j + r
-            x, y = np.float32(batch.x[first_row + r]), np.float32(batch.y[first_row + r])
+            place = place_of(batch, first_row + r)
+            x, y, z = np.float32(place[0]), np.float32(place[1]), np.float32(place[2])
             weight, rest = batch.weights[first + j], stats[at + 1, 0]
             while run < run_end[n]:
                 run_first, run_last = runs[run, 0], runs[run, 1]
@@ -243,14 +258,17 @@ def _find_candidates(
                     size = end - block
                     # clear the last word beyond the block, so that words can be tested whole
                     words[(size - 1) >> 3] = 0
-                    if plain:
+                    if plain and on_sphere:
+                        bound_l2_sphere(
+                            p_x, p_y, p_z, p_slope, p_base, p_own, p_rest, block, end, x, y, z, weight, rest, passed
+                        )  # fmt: skip
+                    elif plain:
                         bound_l2(p_x, p_y, p_slope, p_base, p_own, p_rest, block, end, x, y, weight, rest, passed)
                     else:
                         norm = stats[batch.term_offsets[first_row + r] - first + r, 0] * np.float32(1.000001)
                         bound_any(
-                            p_x, p_y, p_slope, p_base, p_own, p_rest, v.total, v.peak, v.inner, block, end, x, y,
-                            run_away[run], weight, rest, stats[at, 1], stats[at, 2], norm, diagonal, rules, counters,
-                            passed,
+                            v, block, end, x, y, z, run_away[run], weight, rest, stats[at, 1], stats[at, 2], norm,
+                            diagonal, rules, counters, passed,
                         )  # fmt: skip
                     at_place, at_pair = longer(at_place, passing + size + 8), longer(at_pair, passing + size + 8)
                     before_block = passing
@@ -281,9 +299,14 @@ def _find_candidates(
         for k in range(passing):
             p, j = at_place[k], at_pair[k]
             r = row_of[j]
-            dx, dy = p_x[p] - np.float32(batch.x[first_row + r]), p_y[p] - np.float32(batch.y[first_row + r])
+            place = place_of(batch, first_row + r)
+            dx, dy = p_x[p] - np.float32(place[0]), p_y[p] - np.float32(place[1])
+            squared, alpha = dx * dx + dy * dy, p_slope[p] * diagonal
+            if on_sphere:
+                dz = p_z[p] - np.float32(place[2])
+                squared, alpha = least_angle_squared(squared + dz * dz), p_alpha[p]
             # threshold - alpha * spatial, less slack: what the text part must come to
-            needed = p_slope[p] * np.float32(math.sqrt(dx * dx + dy * dy)) - p_base[p]
+            needed = p_slope[p] * np.float32(math.sqrt(squared)) - p_base[p]
             # a tombstone: its base fails all bounds, but all may be switched off
             may = fresh[k, 0] >= 0
             dead += not may
@@ -292,7 +315,7 @@ def _find_candidates(
                 may &= text >= needed
             # all are written down and those that may stay, as above
             ints[candidates, 0], ints[candidates, 1] = fresh[k, 0], j
-            floats[candidates, 0], floats[candidates, 1] = needed, p_slope[p]
+            floats[candidates, 0], floats[candidates, 1] = needed, alpha
             candidates += may
         counters[SIGNATURE] += passing - dead - (candidates - before)
     return candidates, ints, floats
@@ -338,7 +361,7 @@ def scan(
             return found, r
         postings, verified = counters[POSTINGS], counters[VERIFIED]
         if chunk[0] == 0:
-            now_found = scan_row(c, v, batch, r, max_distance, counters, found, slots, rows, scores)
+            now_found = scan_row(c, v, batch, r, counters, found, slots, rows, scores)
             if now_found < 0:
                 return found, r
             found, r = now_found, r + 1
@@ -364,7 +387,7 @@ def scan(
             continue
         offsets, ordered, ordered_floats = _by_row(candidates, ints, floats, row_of, last_row - r)
         found, next_row = verify(
-            c, batch, max_distance, rules, counters, r, last_row, most_hits, stats, offsets, ordered, ordered_floats,
+            c, batch, rules, counters, r, last_row, most_hits, stats, offsets, ordered, ordered_floats,
             found, slots, rows, scores,
         )  # fmt: skip
         # the hits did not fit, or there are enough: the next call finds the candidates of the other rows anew

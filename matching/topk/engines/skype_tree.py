@@ -21,13 +21,15 @@ from numba import njit
 from matching.model import Float32, Int32
 from matching.njit import njit_no_refcount
 
-#: Columns of node_floats: box west, south, east, north, least slope, envelope at 0, NEAR and FAR, and the maxima of
-#: own, rest, total and peak (see `matching.topk.engines.skype_lists`).
-FLOATS = 12
+#: Columns of node_floats: box west, south, east, north, least slope, envelope at 0, near and far, and the maxima of
+#: own, rest, total and peak (see `matching.topk.engines.skype_lists`). On the sphere, where boxes are of unit vectors,
+#: also least and largest z, and least alpha.
+FLOATS, SPHERE_FLOATS = 12, 15
 #: Columns of node_ints: first and last (exclusive) posting, nodes of the subtree (1: a group).
 INTS = 3
-#: Where the envelope is stored, in the unit square.
-NEAR, FAR = np.float32(0.06), np.float32(0.3)
+#: Where the envelope is stored, in the unit square; on the sphere as parts of MaxDist.
+_NEAR, _FAR = 0.06, 0.3
+_NEAR_PART, _FAR_PART = 0.054, 0.27
 #: Nodes from the root to a group at most.
 DEEPEST = 96
 _QUADRANTS_DOWN_TO = 60
@@ -55,6 +57,7 @@ class Tree(NamedTuple):
 
     floats : float32[n, FLOATS], ints : int32[n, INTS]
     slope, base, stop_base : float32[p]   the last one empty without early termination
+    stored_at : float32[4]                `envelope_places`
     """
 
     floats: Float32
@@ -62,19 +65,32 @@ class Tree(NamedTuple):
     slope: Float32
     base: Float32
     stop_base: Float32
+    stored_at: Float32
+
+
+def envelope_places(farthest: float | None = None) -> Float32:
+    """The distances near and far at which envelopes are stored, and 1 / near and 1 / (far - near): float32[4].
+
+    farthest : float, optional    MaxDist in radians, on the sphere
+    """
+    near, far = (_NEAR, _FAR) if farthest is None else (_NEAR_PART * farthest, _FAR_PART * farthest)
+    near, far = np.float32(near), np.float32(far)
+    return np.array([near, far, 1.0 / np.float64(near), 1.0 / np.float64(far - near)], np.float32)
 
 
 @njit(cache=True, nogil=True)
-def build_tree(x, y, slope, base, text, order, floats, ints, shape):
+def build_tree(x, y, z, slope, base, alpha, text, order, floats, ints, shape, stored_at):
     """Split postings into cells and groups; returns the number of nodes.
 
     Parameters
     ----------
     x, y, slope, base : float32[p]
+    z, alpha : float32[p]    empty in the plane
     text : float32[p, 4]     own, rest, total, peak
     order : int32[p]         out: the order of the postings in which every node is a run
     floats, ints             out: at least 2 p nodes
     shape : Shape
+    stored_at : float32[4]   `envelope_places`
 
     Notes
     -----
@@ -93,26 +109,29 @@ def build_tree(x, y, slope, base, text, order, floats, ints, shape):
         height -= 1
         first, last, depth = stack[height, 0], stack[height, 1], stack[height, 2]
         row = floats[nodes]
-        _summarise(x, y, slope, base, text, order, first, last, row)
+        _summarise(x, y, slope, base, text, order, first, last, row, stored_at)
+        if z.shape[0]:
+            _summarise_sphere(z, alpha, order, first, last, row)
         ints[nodes, 0], ints[nodes, 1] = first, last
         nodes += 1
         if last - first <= shape.group_size:
             continue
-        wide = max(row[2] - row[0], row[3] - row[1])
+        across, along, west, south, east, north = _sides(x, y, z, row)
+        wide = max(east - west, north - south)
         if shape.adaptive:
-            by = _choose(x, y, slope, base, text, order, first, last)
+            by = _choose(x, y, z, slope, base, text, order, first, last)
         else:
             by = 0 if last - first > shape.cell_size else 1
         cuts = (first, first, first, first, last)
         # no width, no quadrants: points in one place would never part
         if by == 0 and wide > 0.0 and depth < _QUADRANTS_DOWN_TO:
-            middle_x, middle_y = (row[0] + row[2]) * np.float32(0.5), (row[1] + row[3]) * np.float32(0.5)
-            half = _partition(order, first, last, x, middle_x)
+            middle_x, middle_y = (west + east) * np.float32(0.5), (south + north) * np.float32(0.5)
+            half = _partition(order, first, last, across, middle_x)
             cuts = (
                 first,
-                _partition(order, first, half, y, middle_y),
+                _partition(order, first, half, along, middle_y),
                 half,
-                _partition(order, half, last, y, middle_y),
+                _partition(order, half, last, along, middle_y),
                 last,
             )
         # one step of float32 wide, the middle may round down to the lower value: then all are in one quadrant, and a
@@ -149,8 +168,35 @@ def build_tree(x, y, slope, base, text, order, floats, ints, shape):
 
 
 @njit(cache=True, nogil=True)
-def _summarise(x, y, slope, base, text, order, first, last, row):
+def _sides(x, y, z, row):
+    """The two columns of places that quadrants divide, and the node's box in them: west, south, east, north.
+
+    On the sphere those in which the box is widest: a patch of it is nearly flat.
+    """
+    if z.shape[0]:
+        wide_x, wide_y, wide_z = row[2] - row[0], row[3] - row[1], row[13] - row[12]
+        if wide_x < min(wide_y, wide_z):
+            return y, z, row[1], row[12], row[3], row[13]
+        if wide_y < wide_z:
+            return x, z, row[0], row[12], row[2], row[13]
+    return x, y, row[0], row[1], row[2], row[3]
+
+
+@njit(cache=True, nogil=True)
+def _summarise_sphere(z, alpha, order, first, last, row):
+    """The floats that a node has on the sphere alone."""
+    row[12] = row[14] = np.inf
+    row[13] = -np.inf
+    for p in range(first, last):
+        i = order[p]
+        row[12], row[13] = min(row[12], z[i]), max(row[13], z[i])
+        row[14] = min(row[14], alpha[i])
+
+
+@njit(cache=True, nogil=True)
+def _summarise(x, y, slope, base, text, order, first, last, row, stored_at):
     """The floats of a node over the postings order[first:last]."""
+    near, far = stored_at[0], stored_at[1]
     row[0] = row[1] = row[4] = np.inf
     row[2] = row[3] = row[5] = row[6] = row[7] = -np.inf
     row[8] = row[9] = row[10] = row[11] = 0.0
@@ -161,36 +207,42 @@ def _summarise(x, y, slope, base, text, order, first, last, row):
         row[4] = min(row[4], slope[i])
         row[5] = max(row[5], base[i])
         # each the maximum of all lines at that distance, so each may be of another posting
-        row[6] = max(row[6], base[i] - slope[i] * NEAR)
-        row[7] = max(row[7], base[i] - slope[i] * FAR)
+        row[6] = max(row[6], base[i] - slope[i] * near)
+        row[7] = max(row[7], base[i] - slope[i] * far)
         for column in range(4):
             # may be of different postings: their sum is a looser bound, never a wrong one
             row[8 + column] = max(row[8 + column], text[i, column])
 
 
 @njit(cache=True, nogil=True)
-def _choose(x, y, slope, base, text, order, first, last):
+def _choose(x, y, z, slope, base, text, order, first, last):
     """What to split by: 0 place, 1 alpha, 2 base, 3 weight, 4 norm of what follows."""
     count = last - first
-    mean = np.zeros(6)
-    square = np.zeros(6)
-    value = np.zeros(6)
+    columns = 7 if z.shape[0] else 6
+    mean = np.zeros(columns)
+    square = np.zeros(columns)
+    value = np.zeros(columns)
     for p in range(first, last):
         i = order[p]
         value[0], value[1], value[2] = x[i], y[i], slope[i]
         # without a threshold the base is 1e6, which would drown every other spread
         value[3] = min(np.float32(1.0), base[i])
         value[4], value[5] = text[i, 0], text[i, 1]
-        for column in range(6):
+        if z.shape[0]:
+            value[6] = z[i]
+        for column in range(columns):
             mean[column] += value[column]
             square[column] += value[column] * value[column]
     # rounding may leave a hair less than zero under the root
     mean /= count
     spread = np.sqrt(np.maximum(0.0, square / count - mean * mean))
+    apart = spread[0] * spread[0] + spread[1] * spread[1]
+    if z.shape[0]:
+        apart += spread[6] * spread[6]
     # by how much each spread loosens the bound of the group for a typical message
     loss = np.array(
         [
-            mean[2] * np.sqrt(spread[0] * spread[0] + spread[1] * spread[1]),
+            mean[2] * np.sqrt(apart),
             spread[2] * _DISTANCE,
             spread[3],
             spread[4] * _WEIGHT,
@@ -254,9 +306,10 @@ def change_base(tree, local, base, path):
     time, but a subscription that waits for a refill has no bound at all, and would spoil its cells for good.
     """
     floats, ints = tree.floats, tree.ints
+    near, far = tree.stored_at[0], tree.stored_at[1]
     old, slope = tree.base[local], tree.slope[local]
     tree.base[local] = base
-    new_near, new_far = base - slope * NEAR, base - slope * FAR
+    new_near, new_far = base - slope * near, base - slope * far
     node = depth = 0
     while True:
         row = floats[node]
@@ -280,7 +333,7 @@ def change_base(tree, local, base, path):
     if base >= old:
         return
     # the slack covers what float32 makes of the same sum in another register
-    old_near, old_far = old - slope * NEAR + np.float32(1e-6), old - slope * FAR + np.float32(1e-6)
+    old_near, old_far = old - slope * near + np.float32(1e-6), old - slope * far + np.float32(1e-6)
     # from the group up, since a cell is the maximum of what its children now are
     for level in range(depth - 1, -1, -1):
         node = path[level]
@@ -291,8 +344,8 @@ def change_base(tree, local, base, path):
         if ints[node, 2] == 1:
             for p in range(first, last):
                 at_zero = max(at_zero, tree.base[p])
-                at_near = max(at_near, tree.base[p] - tree.slope[p] * NEAR)
-                at_far = max(at_far, tree.base[p] - tree.slope[p] * FAR)
+                at_near = max(at_near, tree.base[p] - tree.slope[p] * near)
+                at_far = max(at_far, tree.base[p] - tree.slope[p] * far)
         else:
             child = node + 1
             while child < node + ints[node, 2]:

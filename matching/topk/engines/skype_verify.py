@@ -17,9 +17,10 @@ from matching.topk.engines.skype_bounds import (
     UNSEEN,
     VERIFIED,
     bound_l2,
+    bound_l2_sphere,
     may_reach,
 )
-from matching.topk.scores import exact_score, whole_score
+from matching.topk.scores import distance_to, exact_score, place_of, whole_score
 
 _BLOCK = 1024
 #: Candidates are sorted by slot if they are at least one in this many slots.
@@ -27,8 +28,8 @@ _SPARSE = 8
 #: An empty place of the hash table of a message's terms.
 _EMPTY, _NO_PLACE = -1, 2**31 - 1
 #: Columns of what is gathered of a candidate: slot, term_start, term_count, and where what is only read ahead goes; and
-#: text part, x, y, alpha, threshold.
-_SEEN, _SEEN_SCORE = 4, 5
+#: text part, x, y, z, alpha, threshold, max_distance.
+_SEEN, _SEEN_SCORE = 4, 7
 
 
 @njit(cache=True, nogil=True)
@@ -108,7 +109,7 @@ def _ascend(slots, capacity):
 
 
 @njit(cache=True, nogil=True)
-def scan_row(c, v, batch, r, max_distance, counters, found, slots, rows, scores):
+def scan_row(c, v, batch, r, counters, found, slots, rows, scores):
     """Match a message by a full scan of its lists; returns hits so far, -1 if they exceed the output.
 
     Used if nearly all subscriptions are candidates, where trees, signatures and sorting by slot cost more than they
@@ -118,7 +119,8 @@ def scan_row(c, v, batch, r, max_distance, counters, found, slots, rows, scores)
     passed = np.zeros(_BLOCK, np.uint8)
     before, first, last = found, batch.term_offsets[r], batch.term_offsets[r + 1]
     terms, weights = batch.terms[first:last], batch.weights[first:last]
-    x, y = batch.x[r], batch.y[r]
+    place = place_of(batch, r)
+    x, y, z = np.float32(place[0]), np.float32(place[1]), np.float32(place[2])
     square = 0.0
     # from the last term back, so that the norm of what follows is at hand
     for i in range(terms.shape[0] - 1, -1, -1):
@@ -135,10 +137,12 @@ def scan_row(c, v, batch, r, max_distance, counters, found, slots, rows, scores)
         near = np.empty(count, np.int32)
         for block in range(start, start + count, _BLOCK):
             end = min(block + _BLOCK, start + count)
-            bound_l2(
-                v.x, v.y, v.slope, v.base, v.own, v.rest, block, end, np.float32(x), np.float32(y), weights[i], rest,
-                passed,
-            )  # fmt: skip
+            if place[3]:
+                bound_l2_sphere(
+                    v.x, v.y, v.z, v.slope, v.base, v.own, v.rest, block, end, x, y, z, weights[i], rest, passed
+                )  # fmt: skip
+            else:
+                bound_l2(v.x, v.y, v.slope, v.base, v.own, v.rest, block, end, x, y, weights[i], rest, passed)
             for p in range(block, end):
                 # all are written down and those that may stay; a tombstone fails all bounds, but for what is no number
                 near[passing] = v.slot[p]
@@ -147,7 +151,7 @@ def scan_row(c, v, batch, r, max_distance, counters, found, slots, rows, scores)
             _ascend(near[:passing], c.threshold.shape[0])
         counters[VERIFIED] += passing
         for slot in near[:passing]:
-            score = exact_score(c, slot, term, x, y, terms, weights, max_distance)
+            score = exact_score(c, slot, term, place, terms, weights)
             if math.isnan(score):
                 counters[FIRST_COMMON] += 1
             elif score >= c.threshold[slot]:
@@ -161,7 +165,7 @@ def scan_row(c, v, batch, r, max_distance, counters, found, slots, rows, scores)
 
 @njit(cache=True, nogil=True)
 def verify(
-    c, batch, max_distance, rules, counters, first_row, last_row, most_hits, stats, offsets, ints, floats, found,
+    c, batch, rules, counters, first_row, last_row, most_hits, stats, offsets, ints, floats, found,
     slots, rows, scores,
 ):  # fmt: skip
     """Verify the candidates of a chunk, message by message; returns (hits so far, next row), as `scan` does.
@@ -197,7 +201,7 @@ def verify(
             place = _find_term(keys, terms[i])
             taken[i] = place
             keys[place], places[place], exact_weights[place] = terms[i], i, np.float64(weights[i])
-        exact_x, exact_y = batch.x[r], batch.y[r]
+        here = place_of(batch, r)
         mine, mine_floats = ints[offsets[r - first_row] :], floats[offsets[r - first_row] :]
         for k in range(candidates):
             slot = mine[k, 0]
@@ -212,8 +216,7 @@ def verify(
             slot, i = seen[k, 0], mine[k, 1] + chunk_first - first
             if rules.unseen:
                 may = may_reach(
-                    c, slot, terms[i], exact_x, exact_y, terms, weights, rest[of_row:], total[of_row:], peak[of_row:],
-                    max_distance,
+                    c, slot, terms[i], here, terms, weights, rest[of_row:], total[of_row:], peak[of_row:]
                 )  # fmt: skip
                 if may <= 0:
                     counters[UNSEEN if may == 0 else FIRST_COMMON] += 1
@@ -224,18 +227,19 @@ def verify(
                 counters[FIRST_COMMON] += 1
                 continue
             # the posting had the rest of the score nearly exact; this spares a cache miss a pair
-            if np.float32((1.0 - mine_floats[k, 1] * max_distance) * text_score) < mine_floats[k, 0]:
+            if np.float32((1.0 - mine_floats[k, 1]) * text_score) < mine_floats[k, 0]:
                 continue
             # in place: close <= k, so nothing unread is lost
             seen[close, 0], seen_score[close, 0] = slot, text_score
             close += 1
         for k in range(close):
             slot = seen[k, 0]
-            seen_score[k, 1], seen_score[k, 2] = c.x[slot], c.y[slot]
-            seen_score[k, 3], seen_score[k, 4] = c.alpha[slot], c.threshold[slot]
+            seen_score[k, 1], seen_score[k, 2], seen_score[k, 3] = c.x[slot], c.y[slot], c.z[slot]
+            seen_score[k, 4], seen_score[k, 5] = c.alpha[slot], c.threshold[slot]
+            seen_score[k, 6] = c.max_distance[slot]
         for k in range(close):
-            text_score, s_x, s_y, alpha, threshold = seen_score[k]
-            score = whole_score(s_x, s_y, alpha, text_score, exact_x, exact_y, max_distance)
+            text_score, s_x, s_y, s_z, alpha, threshold, max_distance = seen_score[k]
+            score = whole_score(distance_to(here, s_x, s_y, s_z), max_distance, alpha, text_score)
             # >=, as a buffer takes in (spec R4); all tests before this one may let too much through, none too little
             if score >= threshold:
                 if found == slots.shape[0]:

@@ -109,7 +109,8 @@ class GenerationIndex(TopkWindowIndex):
         return [*(generation.rows for generation in self._generations), *self._fresh]
 
     def _generation(self, rows: WindowRows) -> Generation:
-        rows = take_window_rows(rows, np.argsort(place_on_curve(rows.point[:, 0], rows.point[:, 1]), kind="stable"))
+        x, y = self.space.project(*rows.place.T) if self.space.on_sphere else rows.point.T
+        rows = take_window_rows(rows, np.argsort(place_on_curve(x, y), kind="stable"))
         life = rows.head[:, 1]
         half = int(np.partition(life, (life.size - 1) // 2)[(life.size - 1) // 2])
         return Generation(rows, self._build(rows), int(rows.head[:, 0].max()), half, int(life.max()))

@@ -14,6 +14,7 @@ from numba import njit
 
 from matching.model import Float32, Int32, Int64
 from matching.njit import njit_no_refcount
+from matching.topk.scores import least_distance
 from matching.topk.windows.search import (
     SLACK,
     WindowRows,
@@ -21,12 +22,16 @@ from matching.topk.windows.search import (
     note,
     push,
     replace_least,
+    row_place,
     score_of,
     shared_text,
     within,
 )
 
 _SLACK = SLACK
+#: By how much a rounded place may seem farther away than it is, in metres: at most 0.7, found for a half turn. A
+#: subscription's own radius may be as small, so it is no part of the slack of scores.
+_ROUNDED_M = 1.0
 #: Mask of the message numbers of a ring.
 _NUMBERS = 0x7FFFFFFF
 #: The ring of rows that are never reused (see `visit_postings`).
@@ -40,7 +45,8 @@ class Postings(NamedTuple):
 
     term : int32[t]          ascending
     start : int64[t + 1]     where the list of each begins
-    near : float32[p, 4]     x and y (rounded), weight of the term, norm of the message's weights after it
+    near : float32[p, 4 or 5]     x and y (rounded), weight of the term, norm of the message's weights after it; on the
+                             sphere z
     link : int32[p, 2]       the message, as row of `WindowRows`, and the sign of its terms after this one
     """
 
@@ -65,7 +71,7 @@ def build_postings(rows: WindowRows) -> Postings:
         local = local.astype(np.int32)
     start = np.zeros(term.size + 1, np.int64)
     np.cumsum(counts, out=start[1:])
-    near = np.empty((rows.terms.shape[0], 4), np.float32)
+    near = np.empty((rows.terms.shape[0], 2 + rows.point.shape[1]), np.float32)
     link = np.empty((rows.terms.shape[0], 2), np.int32)
     _distribute(rows, local, start[:-1].copy(), near, link)
     return Postings(term, start, near, link)
@@ -89,27 +95,34 @@ def _count_terms(terms, most):
 def _distribute(rows, local, cursor, near, link):
     """Append every posting to its list, at `cursor`, which is advanced."""
     for row in range(rows.point.shape[0]):
-        x, y = rows.point[row, 0], rows.point[row, 1]
         square = 0.0
         sign = np.int32(0)
         # lists are in the order of rows; from the last term back for `link_term`
         for p in range(rows.head[row, 3] - 1, rows.head[row, 2] - 1, -1):
             at = cursor[local[p]]
             cursor[local[p]] += 1
-            square, sign = link_term(near, link, at, x, y, row, rows.terms[p], rows.weights[p], square, sign)
+            square, sign = link_term(near, link, at, rows.point, row, row, rows.terms[p], rows.weights[p], square, sign)
 
 
 @njit(cache=True, nogil=True)
-def link_term(near, link, at, x, y, number, term, weight, square, sign):
-    """Write a posting; `square` and `sign` are those of later terms, and are returned with this one added."""
-    near[at, 0], near[at, 1], near[at, 2], near[at, 3] = x, y, weight, math.sqrt(square)
+def link_term(near, link, at, point, row, number, term, weight, square, sign):
+    """Write a posting of the message at `row` of `point`.
+
+    `square` and `sign` are those of later terms, and are returned with this one added.
+    """
+    near[at, 0], near[at, 1], near[at, 2], near[at, 3] = point[row, 0], point[row, 1], weight, math.sqrt(square)
+    if near.shape[1] == 5:
+        near[at, 4] = point[row, 2]
     link[at, 0], link[at, 1] = number, sign
     return square + np.float64(weight) * np.float64(weight), sign | term_sign(term)
 
 
 @njit(cache=True, nogil=True)
 def summarise(near, first, last, nodes, at):
-    """Write the bounds of postings first to last - 1 to nodes[at] (float32[6]): box, slightly widened, and maxima."""
+    """Write the bounds of postings first to last - 1 to nodes[at] (float32[6]): box, slightly widened, and maxima.
+
+    On the sphere the two sides of the box in z follow (float32[8]).
+    """
     west, south, east, north = np.float32(np.inf), np.float32(np.inf), np.float32(-np.inf), np.float32(-np.inf)
     weight, rest = np.float32(0), np.float32(0)
     # maxima of different postings: their sum may be looser than need be, never tighter
@@ -120,36 +133,50 @@ def summarise(near, first, last, nodes, at):
     # float32 rounds coordinates by less
     nodes[at, 0], nodes[at, 1], nodes[at, 2], nodes[at, 3] = west - 1e-6, south - 1e-6, east + 1e-6, north + 1e-6
     nodes[at, 4], nodes[at, 5] = weight, rest
+    if near.shape[1] == 5:
+        low, high = np.float32(np.inf), np.float32(-np.inf)
+        for p in range(first, last):
+            low, high = min(low, near[p, 4]), max(high, near[p, 4])
+        nodes[at, 6], nodes[at, 7] = low - 1e-6, high + 1e-6
 
 
 @njit(cache=True, nogil=True)
 def widen(nodes, at, other):
-    """Extend the bounds of node `at` by those of `other` (float32[6])."""
+    """Extend the bounds of node `at` by those of `other` (`summarise`)."""
     for i in range(2):
         nodes[at, i] = min(nodes[at, i], other[i])
     for i in range(2, 6):
         nodes[at, i] = max(nodes[at, i], other[i])
+    if other.shape[0] == 8:
+        nodes[at, 6], nodes[at, 7] = min(nodes[at, 6], other[6]), max(nodes[at, 7], other[7])
 
 
 @njit(cache=True, nogil=True)
-def upper_bound(nodes, n, x, y, alpha, own, rest, max_distance):
-    """Upper bound of the scores of messages under node n, found under a term with `own` and `rest` (`term_bounds`)."""
-    dx = max(0.0, nodes[n, 0] - x, x - nodes[n, 2])
-    dy = max(0.0, nodes[n, 1] - y, y - nodes[n, 3])
+def upper_bound(nodes, n, here, alpha, own, rest, max_distance):
+    """Upper bound of the scores of messages under node n, found under a term with `own` and `rest` (`term_bounds`).
+
+    here : of the query (`row_place`)
+    """
+    dx = max(0.0, nodes[n, 0] - here[0], here[0] - nodes[n, 2])
+    dy = max(0.0, nodes[n, 1] - here[1], here[1] - nodes[n, 3])
+    squared = dx * dx + dy * dy
+    if here[3]:
+        dz = max(0.0, nodes[n, 6] - here[2], here[2] - nodes[n, 7])
+        squared += dz * dz
     # own and rest include 1 - alpha (`term_bounds`); no term but the first common one may be bounded so (spec 1.4)
-    spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
+    spatial = 1.0 - least_distance(squared, here[3]) / max_distance
     return alpha * spatial + own * nodes[n, 4] + rest * nodes[n, 5] + _SLACK
 
 
 @njit_no_refcount
-def push_reaching(queue, count, nodes, first, last, sign, j, x, y, alpha, own, rest, max_distance, bar):
+def push_reaching(queue, count, nodes, first, last, sign, j, here, alpha, own, rest, max_distance, bar):
     """Insert those of nodes first to last - 1 into the queue that may reach the bar for term j of the row.
 
     Node n is inserted as n, or as -1 - n if `sign` is negative. Returns the new count. The queue has capacity.
     """
     bounds, entries = queue
     for n in range(first, last):
-        bound = upper_bound(nodes, n, x, y, alpha, own, rest, max_distance)
+        bound = upper_bound(nodes, n, here, alpha, own, rest, max_distance)
         # >=: ties at the bar are wanted
         if bound >= bar:
             push(bounds, entries, count, bound, n if sign >= 0 else -1 - n, j)
@@ -169,16 +196,23 @@ def visit_postings(near, link, begin, end, ring, rows, queries, span, r, j, own,
     head, point, message_terms, message_weights, place, keys = rows
     terms, weights, best = queries.terms, queries.weights, queries.best
     first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
-    x, y, alpha, max_distance = queries.x[r], queries.y[r], queries.alpha[r], queries.max_distance
+    here, alpha, max_distance = row_place(queries, r), queries.alpha[r], queries.max_distance[r]
+    # the postings' places are rounded
+    slack = _ROUNDED_M if here[3] else 0.0
     heap, heap_end = queries.bars[r], queries.bars[r + 1]
     row_bits, oldest, alive = ring
     bar = best[heap]
     queries.read[r] += end - begin
     for p in range(begin, end):
-        dx = x - near[p, 0]
-        dy = y - near[p, 1]
+        dx = here[0] - near[p, 0]
+        dy = here[1] - near[p, 1]
+        squared = dx * dx + dy * dy
+        if here[3]:
+            dz = here[2] - near[p, 4]
+            squared += dz * dz
         # cheap first: the cache line of the posting, then the sign, and the message last
-        known = alpha * (1.0 - math.sqrt(dx * dx + dy * dy) / max_distance) + own * near[p, 2] + _SLACK
+        away = least_distance(squared, here[3]) - slack
+        known = alpha * (1.0 - away / max_distance) + own * near[p, 2] + _SLACK
         if known + rest * near[p, 3] < bar:
             continue
         # terms whose bit is missing are not in the message; a collision of bits only loosens the norm
@@ -196,7 +230,7 @@ def visit_postings(near, link, begin, end, ring, rows, queries, span, r, j, own,
         text = shared_text(head, message_terms, message_weights, row, terms, weights, first, last, j)
         if text < 0.0:
             continue  # found under an earlier term, or bounded out there
-        score = score_of(point, row, x, y, alpha, text, max_distance)
+        score = score_of(point, row, here, alpha, text, max_distance)
         # exact, unlike the bounds; ties stay in
         if score >= bar and fits(queries.filters, r, head, row, place, keys, message_terms):
             note(messages, scores, found, r, head, row, score)

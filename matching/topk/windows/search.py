@@ -21,6 +21,7 @@ from matching.filters import Filters, passes
 from matching.model import Float32, Float64, Int32, Int64, MessageBatch, centres
 from matching.njit import njit_no_refcount
 from matching.storage.slots import longer
+from matching.topk.scores import distance_to, whole_score
 
 #: Upper bound of the error of a bound from float32 coordinates, weights and norms. Compiled in as a literal.
 SLACK = 1e-5
@@ -32,7 +33,7 @@ class WindowRows(NamedTuple):
     """Messages, laid out so that a score reads few cache lines.
 
     head : int64[n, 4]       seq, life, where its terms start and end
-    point : float64[n, 2]    x and y in the unit square
+    point : float64[n, 2 or 3]    x and y in the unit square; on the sphere the unit vector
     terms : int32[nnz]       ascending within a message
     weights : float32[nnz]
     place : float64[n, 2]    longitude and latitude, for filters
@@ -59,11 +60,12 @@ class QueryRows(NamedTuple):
     """The rows of a window query, as kernels take them.
 
     order : int64[rows]       in which rows are searched
-    x, y, alpha : float64[rows]
+    x, y, z, alpha : float64[rows]    a unit vector on the sphere; in the plane a point of the unit square and 0
+    max_distance : float64[rows]      where proximity is 0
     term_offsets, terms, weights
     bars : int64[rows + 1]    best[bars[r] : bars[r + 1]] is the min-heap of row r; its first entry is the bar
     best : float64[sum of ranks]     written
-    max_distance : float
+    on_sphere : bool
     read : int64[rows]        written: postings, messages and bounds examined
     filters : Filters         of the rows
     """
@@ -71,13 +73,15 @@ class QueryRows(NamedTuple):
     order: Int64
     x: Float64
     y: Float64
+    z: Float64
     alpha: Float64
+    max_distance: Float64
     term_offsets: Int64
     terms: Int32
     weights: Float32
     bars: Int64
     best: Float64
-    max_distance: float
+    on_sphere: bool
     read: Int64
     filters: Filters
 
@@ -103,7 +107,7 @@ def rows_of(messages: MessageBatch) -> WindowRows:
     offsets = messages.term_offsets
     first, last = int(offsets[0]), int(offsets[-1])
     head = np.stack((messages.seq, messages.life, offsets[:-1] - first, offsets[1:] - first), axis=1)
-    point = np.stack((messages.x, messages.y), axis=1)
+    point = messages.vector.copy() if messages.vector.shape[0] else np.stack((messages.x, messages.y), axis=1)
     place = np.stack(centres(messages), axis=1)
     terms, weights = messages.terms[first:last].copy(), messages.weights[first:last].copy()
     return WindowRows(head, point, terms, weights, place, messages.keys.copy())
@@ -128,6 +132,12 @@ def take_window_rows(rows: WindowRows, picked: NDArray[np.integer]) -> WindowRow
     head[:, 2], head[:, 3] = ends - lengths, ends
     keys = rows.keys[picked] if rows.keys.shape[1] else rows.keys
     return WindowRows(head, rows.point[picked], rows.terms[at], rows.weights[at], rows.place[picked], keys)
+
+
+@njit(cache=True, nogil=True)
+def row_place(queries, r):
+    """Where row r of a query is, as `matching.topk.scores.place_of` has it."""
+    return queries.x[r], queries.y[r], queries.z[r], queries.on_sphere
 
 
 def place_on_curve(x: Float64, y: Float64) -> Int64:
@@ -172,7 +182,7 @@ def _scan_some(rows, begin, end, queries, r, span, messages, scores, found):
     head, point, message_terms, message_weights, place, keys = rows
     all_terms, all_weights, best = queries.terms, queries.weights, queries.best
     first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
-    x, y, alpha, max_distance = queries.x[r], queries.y[r], queries.alpha[r], queries.max_distance
+    here, alpha, max_distance = row_place(queries, r), queries.alpha[r], queries.max_distance[r]
     heap, heap_end = queries.bars[r], queries.bars[r + 1]
     for row in range(begin, end):
         # cheap first: seq and life lie in one row, the terms elsewhere
@@ -182,7 +192,7 @@ def _scan_some(rows, begin, end, queries, r, span, messages, scores, found):
         text = shared_text(head, message_terms, message_weights, row, all_terms, all_weights, first, last, -1)
         if text < 0.0:
             continue
-        score = score_of(point, row, x, y, alpha, text, max_distance)
+        score = score_of(point, row, here, alpha, text, max_distance)
         # ties at the bar are found as well: which of them count depends on their ages (spec 2.3)
         if score >= best[heap] and fits(queries.filters, r, head, row, place, keys, message_terms):
             note(messages, scores, found, r, head, row, score)
@@ -232,13 +242,10 @@ def shared_text(head, message_terms, message_weights, row, terms, weights, first
 
 
 @njit(cache=True, nogil=True)
-def score_of(point, row, x, y, alpha, text, max_distance):
-    """Score of a message, to the last bit that of `matching.naive`."""
-    dx = x - point[row, 0]
-    dy = y - point[row, 1]
-    # divided, not multiplied by 1 / MaxDist, which has other last bits
-    spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / max_distance
-    return alpha * spatial + (1.0 - alpha) * text
+def score_of(point, row, here, alpha, text, max_distance):
+    """Score of a message for a query at `here` (`row_place`), to the last bit that of `matching.naive`."""
+    z = point[row, 2] if here[3] else 0.0
+    return whole_score(distance_to(here, point[row, 0], point[row, 1], z), max_distance, alpha, text)
 
 
 @njit(cache=True, nogil=True)

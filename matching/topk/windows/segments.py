@@ -25,6 +25,7 @@ from matching.topk.windows.search import (
     more_hits,
     most_terms,
     pop,
+    row_place,
     settle_row,
     term_bounds,
 )
@@ -41,10 +42,10 @@ class Segment(NamedTuple):
 
     term : int32[t]             ascending
     starts : int64[t + 1, 3]    first posting, first block, first stretch of each list; none has two lists in it
-    near : float32[p, 4]
+    near : float32[p, 4 or 5]
     link : int32[p, 2]
-    blocks : float32[b, 6]      see `matching.topk.windows.postings.summarise`
-    stretches : float32[s, 6]
+    blocks : float32[b, 6 or 8]      see `matching.topk.windows.postings.summarise`
+    stretches : float32[s, 6 or 8]
     """
 
     term: Int32
@@ -66,6 +67,7 @@ class Segments(GenerationIndex):
 
     name = "segments"
     serves_filters = True
+    serves_sphere = True
 
     def _build(self, rows: WindowRows) -> Segment:
         return build_segment(rows)
@@ -83,13 +85,14 @@ def build_segment(rows: WindowRows) -> Segment:
     blocks = -(-np.diff(postings.start) // _BLOCK)
     np.cumsum(blocks, out=starts[1:, 1])
     np.cumsum(-(-blocks // _STRETCH), out=starts[1:, 2])
+    width = 6 if rows.point.shape[1] == 2 else 8
     segment = Segment(
         postings.term,
         starts,
         postings.near,
         postings.link,
-        np.empty((starts[-1, 1], 6), np.float32),
-        np.empty((starts[-1, 2], 6), np.float32),
+        np.empty((starts[-1, 1], width), np.float32),
+        np.empty((starts[-1, 2], width), np.float32),
     )
     _summarise(segment)
     return segment
@@ -139,7 +142,7 @@ def _summarise(s):
 def _search(s, rows, queries, span):
     """Find the segment's messages of the span that reach the bars; returns the arrays of `WindowHits`."""
     term, starts, near, link, blocks, stretches = s
-    best, bars, max_distance = queries.best, queries.bars, queries.max_distance
+    best, bars = queries.best, queries.bars
     messages, scores = np.empty((256, 3), np.int64), np.empty(256)
     found = 0
     most = most_terms(queries.term_offsets)
@@ -148,7 +151,7 @@ def _search(s, rows, queries, span):
     for r in queries.order:
         before = found
         first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
-        x, y, alpha = queries.x[r], queries.y[r], queries.alpha[r]
+        here, alpha, max_distance = row_place(queries, r), queries.alpha[r], queries.max_distance[r]
         term_bounds(queries, r, own, rest)
         count = 0
         for j in range(last - first):
@@ -160,7 +163,7 @@ def _search(s, rows, queries, span):
                 bounds, nodes = extend_queue(bounds, nodes, count + end - begin)
                 queries.read[r] += end - begin
                 count = push_reaching(
-                    (bounds, nodes), count, stretches, begin, end, 1, j, x, y, alpha, own[j], rest[j], max_distance,
+                    (bounds, nodes), count, stretches, begin, end, 1, j, here, alpha, own[j], rest[j], max_distance,
                     best[bars[r]],
                 )  # fmt: skip
         # best bound first: once it is below the bar, so are all the others, and ties at it are still taken
@@ -175,7 +178,7 @@ def _search(s, rows, queries, span):
                 end = min(begin + _STRETCH, starts[t + 1, 1])
                 queries.read[r] += end - begin
                 count = push_reaching(
-                    (bounds, nodes), count, blocks, begin, end, -1, j, x, y, alpha, own[j], rest[j], max_distance,
+                    (bounds, nodes), count, blocks, begin, end, -1, j, here, alpha, own[j], rest[j], max_distance,
                     best[bars[r]],
                 )  # fmt: skip
                 continue

@@ -10,12 +10,14 @@ import pytest
 from matching.index import HitBuffer
 from matching.model import TOPK, MessageBatch, SubscriptionTable
 from matching.naive_rows import tally
+from matching.space import Space
 from matching.topk.engines import skype_bounds, skype_lists, skype_scan, skype_verify
 from matching.topk.engines.skype import PAPER, Pruning, Skype
-from matching.topk.engines.skype_tree import FAR, FLOATS, INTS, NEAR, Shape, build_tree
+from matching.topk.engines.skype_tree import FLOATS, INTS, SPHERE_FLOATS, Shape, build_tree, envelope_places
+from matching.topk.scores import place_of
 from tests.support.rooms import Tasks, kind_of
-from tests.support.topk_tables import brute_force, found_by, messages_of, table_of
-from tests.support.worlds import SPACE, Recipe, make_world
+from tests.support.topk_tables import brute_force, found_by, in_space, messages_of, table_of
+from tests.support.worlds import SPACE, SPHERE, Recipe, make_world
 
 SWITCHES = tuple(name for name, value in Pruning()._asdict().items() if isinstance(value, bool))
 # groups this small, because a tree must stand over the short lists of a test
@@ -46,38 +48,43 @@ def assert_columns_bound_their_postings(index: Skype) -> None:
             first, last = a + v.node_ints[node, 0], a + v.node_ints[node, 1]
             base, slope = v.base[first:last], v.slope[first:last]
             row = v.node_floats[node]
-            for column, away in ((5, 0.0), (6, NEAR), (7, FAR)):
-                assert row[column] >= (base - slope * away).max() - 1e-6
+            for column, away in ((5, 0.0), (6, v.stored_at[0]), (7, v.stored_at[1])):
+                lines = base - slope * away
+                assert row[column] >= lines.max() - 1e-6 * max(1.0, abs(lines.max()))
             alive = v.slot[first:last] >= 0
             assert np.all(v.x[first:last][alive] >= row[0]) and np.all(v.y[first:last][alive] <= row[3])
             assert row[4] <= slope.min()
+            if v.z.size:
+                z = v.z[first:last][alive]
+                assert np.all(z >= row[12]) and np.all(z <= row[13])
+                assert row[14] <= v.alpha[first:last][alive].min(initial=1.0)
 
 
-def busy_life(rules: Pruning, seed: int, grid: int | None, steps: int = 7):
+def busy_life(rules: Pruning, seed: int, grid: int | None, steps: int = 7, space: Space = SPACE):
     """Subscriptions come, go, and have thresholds raised, lowered and lost; after each step all hits are compared."""
     rng = np.random.default_rng(seed)
-    index = engine_of(rules)(SPACE)
+    index = engine_of(rules)(space)
     live, number, compared = np.zeros(0, np.int32), 0, 0
     for step in range(steps):
         rows = int(rng.integers(1, 120))
-        table = table_of(rng, number, rows, grid)
+        table = in_space(space, rng, table_of(rng, number, rows, grid))
         number += rows
         live = np.concatenate([live, index.insert(table)])
         changed = rng.choice(live, live.size // 2, replace=False)
         index.set_thresholds(changed, rng.choice([0.3, 0.5, 0.75, 0.9], changed.size))
         for _ in range(2):
-            batch = messages_of(rng, 25, grid)
+            batch = in_space(space, rng, messages_of(rng, 25, grid))
             expected = brute_force(index.subscriptions, batch, live)
             assert found_by(index, batch) == expected, f"seed {seed} step {step}"
             compared += len(expected)
             some = rng.choice(live, live.size // 3, replace=False)
-            index.set_thresholds(some, rng.choice([-np.inf, 0.1, 0.6, 0.8, np.inf], some.size))
+            index.set_thresholds(some, rng.choice([-np.inf, -1e5, -7.0, 0.1, 0.6, 0.8, np.inf], some.size))
             gone = rng.choice(live, live.size // 4, replace=False)
             index.remove(gone)
             live = np.setdiff1d(live, gone).astype(np.int32)
             assert_columns_bound_their_postings(index)
         if step % 3 == 1:  # another goes on in its place, made of what an operator would save of it
-            again = type(index)(SPACE)
+            again = type(index)(space)
             slots = again.insert(index.subscriptions.rows(live))
             again.set_thresholds(slots, index.subscriptions.columns.threshold[live])
             index, live = again, slots
@@ -89,6 +96,7 @@ def busy_life(rules: Pruning, seed: int, grid: int | None, steps: int = 7):
 def test_skype_with_any_rules_finds_what_brute_force_finds(rules):
     assert busy_life(rules, 1, None).counters()["nodes"] > 0
     busy_life(rules, 2, 4)
+    assert busy_life(rules, 3, None, space=SPHERE).counters()["nodes"] > 0
 
 
 @pytest.mark.parametrize("rules", VARIANTS.values(), ids=VARIANTS)
@@ -96,12 +104,13 @@ def test_skype_with_any_rules_over_a_stream_equals_oracle(rules):
     recipes = (
         Recipe(kinds=(TOPK,), subscriptions=120, terms=6, messages=120),
         Recipe(kinds=(TOPK,), subscriptions=120, terms=6, messages=120, grid=3, window="time:30"),
+        Recipe(kinds=(TOPK,), subscriptions=120, terms=6, messages=120, sphere=True, radii=0.5),
     )
     nodes = 0
     for seed, recipe in enumerate(recipes):
         world = make_world(recipe, seed)
         expected, results = world.expected()
-        tasks = Tasks(kind_of("topk", engine_of(rules)), SPACE, world.window)
+        tasks = Tasks(kind_of("topk", engine_of(rules)), world.space, world.window)
         for number, (boundary, messages, changes) in enumerate(world.batches):
             step = tasks.process(boundary, messages, changes.added, changes.removed)
             walked = tasks.operator.engine
@@ -352,13 +361,13 @@ def test_skype_verification_needs_the_bound_of_unseen_terms(forgetful):
         peak = np.maximum.accumulate(weights[::-1])[::-1]
         suffix = np.stack([np.append(column, 0) for column in (norm, total, peak)]).astype(np.float32)
         rest, sums, peaks = suffix * np.float32(not forgetful)
-        lost += may_reach(c, slot, first, batch.x[row], batch.y[row], terms, weights, rest, sums, peaks) != 1
+        lost += may_reach(c, slot, first, place_of(batch, row), terms, weights, rest, sums, peaks) != 1
     assert (lost > 0) == forgetful
 
 
 def may_reach(*arguments) -> int:
     kernel: Any = skype_bounds.may_reach
-    return kernel(*arguments, SPACE.max_distance)
+    return kernel(*arguments)
 
 
 def test_skype_tree_nodes_are_runs_that_cover_the_list():
@@ -409,13 +418,17 @@ def test_skype_tree_over_points_a_step_of_rounding_apart_has_no_more_nodes_than_
     low = np.float32(0.75)
     x = np.array([low, np.nextafter(low, np.float32(1.0))] * 4, np.float32)
     assert (x[0] + x[1]) * np.float32(0.5) == low, "so that a quadrant takes all"
-    for points in ((x, np.full(8, low)), (np.full(8, low), x), (x, x)):
+    same, none = np.full(8, low), np.zeros(0, np.float32)
+    plane = [(x, same, none), (same, x, none), (x, x, none)]
+    for points in (*plane, (same, same, x), (x, same, x), (x, x, x)):
         ones, text = np.ones(8, np.float32), np.ones((8, 4), np.float32)
         order = np.empty(8, np.int32)
-        floats, ints = np.zeros((200, FLOATS), np.float32), np.zeros((200, INTS), np.int32)
+        alpha, width = (ones, SPHERE_FLOATS) if points[2].size else (none, FLOATS)
+        floats, ints = np.zeros((200, width), np.float32), np.zeros((200, INTS), np.int32)
         build: Any = build_tree
         for adaptive in (False, True):
-            nodes = build(*points, ones, ones, text, order, floats, ints, Shape(adaptive, 3, 3, True))
+            shape = Shape(adaptive, 3, 3, True)
+            nodes = build(*points, ones, ones, alpha, text, order, floats, ints, shape, envelope_places())
             assert nodes <= 2 * 8 and sorted(order) == list(range(8))
 
 

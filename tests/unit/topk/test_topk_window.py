@@ -14,6 +14,7 @@ from baselines.topk import inverted_ring as window_ring
 from baselines.topk.inverted_ring import InvertedRing
 from matching.errors import ConfigError, EngineError
 from matching.model import MessageBatch, join_messages
+from matching.naive_shapes import metres
 from matching.operator import WindowQuery
 from matching.space import Space
 from matching.topk.window import TopkWindowIndex, WindowQueries
@@ -22,6 +23,8 @@ from matching.topk.windows import postings as window_postings
 from matching.topk.windows import search as window_search
 from matching.topk.windows.search import take_window_rows
 from matching.window import NO_FLOOR, Boundary
+from tests.support.topk_tables import in_space, near_to, on_sphere, table_of
+from tests.support.worlds import SPHERE
 
 WINDOW_INDEXES: dict[str, Any] = dict(WITH_BASELINES.named("topk").windows)
 SPACE = Space(0.0, 0.0, 10.0, 10.0)
@@ -35,6 +38,22 @@ def make_texts(rng, rows: int, terms: int, longest: int, grid: bool):
     flat = np.concatenate([np.zeros(0, np.int64), *picked]).astype(np.int32)
     weights = rng.choice([0.25, 0.5], flat.size) if grid else rng.random(flat.size)
     return offsets, flat, weights.astype(np.float32)
+
+
+def at_sphere(rng, query: WindowQuery) -> WindowQuery:
+    """The rows of a query elsewhere, on the sphere, and half of them with a radius of their own."""
+    table = on_sphere(rng, table_of(rng, 0, query.rows.rank.size))
+    own = np.where(np.isnan(table.radius_m), SPHERE.max_distance, table.radius_m)
+    return query._replace(rows=query.rows._replace(x=table.x, y=table.y, vector=table.vector, max_distance=own))
+
+
+def spatial(asked: WindowQueries, r: int, m: MessageBatch, i: int) -> float:
+    if m.vector.shape[0]:
+        apart = metres(tuple(asked.vector[r].tolist()), tuple(m.vector[i].tolist()))
+    else:
+        dx, dy = float(asked.x[r] - m.x[i]), float(asked.y[r] - m.y[i])
+        apart = math.sqrt(dx * dx + dy * dy)
+    return 1.0 - apart / float(asked.max_distance[r])
 
 
 def make_places(rng, rows: int, grid: bool):
@@ -57,7 +76,9 @@ def make_question(
     alpha = rng.choice([0.0, 1.0, 0.25, 0.75] if grid else [0.0, 1.0, *rng.random(6)], rows)
     rank = rng.integers(1, largest_rank + 1, rows).astype(np.int32)
     offsets, flat, weights = make_texts(rng, rows, terms + 2, 4, grid)
-    return WindowQuery(as_of, up_to, WindowQueries(np.arange(rows), x, y, alpha, rank, offsets, flat, weights))
+    return WindowQuery(
+        as_of, up_to, WindowQueries(np.arange(rows), x, y, alpha, np.full(rows, FAR), rank, offsets, flat, weights)
+    )
 
 
 def expected(batches: list[tuple[Boundary, MessageBatch]], query: WindowQuery) -> list[tuple[float, set]]:
@@ -79,12 +100,10 @@ def expected(batches: list[tuple[Boundary, MessageBatch]], query: WindowQuery) -
                 products = [wanted[term] * weight for term, weight in pairs if term in wanted]
                 if not products:
                     continue
-                dx, dy = float(asked.x[r] - m.x[i]), float(asked.y[r] - m.y[i])
-                spatial = 1.0 - math.sqrt(dx * dx + dy * dy) / FAR
                 alpha, text = float(asked.alpha[r]), 0.0
                 for product in products:
                     text += product
-                entry = (int(m.seq[i]), int(m.life[i]), alpha * spatial + (1.0 - alpha) * text)
+                entry = (int(m.seq[i]), int(m.life[i]), alpha * spatial(asked, r, m, i) + (1.0 - alpha) * text)
                 if m.seq[i] > as_of.last_seq:
                     after += [(*entry, 1)] if m.seq[i] <= last_seq and m.life[i] > as_of.floor else []
                 elif m.life[i] > as_of.floor:
@@ -121,38 +140,42 @@ def answered(index, query: WindowQuery) -> list[tuple[float, set]]:
     return told
 
 
-def loaded(name, stored, kept=0):
+def loaded(name, stored, kept=0, space=SPACE):
     """Another window, which has taken all that is alive at the last boundary at once."""
-    index, boundary = WINDOW_INDEXES[name](SPACE, kept), stored[-1][0]
+    index, boundary = WINDOW_INDEXES[name](space, kept), stored[-1][0]
     everything = join_messages([each for _, each in stored])
     index.load(boundary, everything.take(np.flatnonzero(everything.life > boundary.floor)))
     return index
 
 
-def differences(name, seed, batches=8, size=40, window=60, grid=False, late=0, rows=6, restore=False, kept=2, **texts):
+def differences(
+    name, seed, batches=8, size=40, window=60, grid=False, late=0, rows=6, restore=False, kept=2, space=SPACE, **texts
+):
     """Store batch after batch, ask about each kept boundary; what is wrong, in words.
 
     With `restore` the window goes on as another now and then, loaded from the messages alive, which knows no boundary
     before.
     """
     rng = np.random.default_rng(seed)
-    index = WINDOW_INDEXES[name](SPACE, kept)
+    index = WINDOW_INDEXES[name](space, kept)
     stored: list[tuple[Boundary, MessageBatch]] = []
     newest, first_known = NO_FLOOR, 0
     for number in range(batches):
         first = number * size
         messages = make_messages(rng, first, size if rng.random() < 0.9 else 0, grid=grid, late=late, **texts)
+        messages = in_space(space, rng, messages)
         newest = max(newest, int(messages.life.max(initial=NO_FLOOR)))
         floor = max(NO_FLOOR, newest - window) if late else first + size - 1 - window
         boundary = Boundary(number, first, first + size - 1, floor)
         stored.append((boundary, messages))
         index.store(boundary, messages)
         if restore and number % 3 == 1:
-            index, first_known = loaded(name, stored, kept), number
+            index, first_known = loaded(name, stored, kept, space), number
         if rng.random() < 0.3:
             continue
         for as_of, _ in stored[-kept - 1 :]:
             asked = make_question(rng, as_of, int(rng.integers(as_of.number, number + 1)), rows, grid=grid)
+            asked = at_sphere(rng, asked) if space.on_sphere else asked
             if as_of.number < first_known:
                 continue
             if rng.random() < 0.5:
@@ -195,9 +218,43 @@ def test_window_index_over_batches_equals_plain_python(name, case):
         assert not differences(name, seed, **case), f"seed {seed}"
 
 
+ON_SPHERE = sorted(name for name, index in WINDOW_INDEXES.items() if index.serves_sphere)
+
+
+@pytest.mark.parametrize("name", ON_SPHERE)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_window_index_on_the_sphere_equals_plain_python(name, case):
+    for seed in range(3):
+        assert not differences(name, seed, space=SPHERE, **case), f"seed {seed}"
+
+
+@pytest.mark.parametrize("name", ON_SPHERE)
+def test_window_index_on_the_sphere_finds_what_lies_near_small_circles(name):
+    """Messages where the queries are, metres apart, and radii as small: places are rounded, ranks decide."""
+    rng, compared = np.random.default_rng(9), 0
+    index, stored = WINDOW_INDEXES[name](SPHERE, 1), []
+    table = on_sphere(rng, table_of(rng, 0, 60, terms=3))
+    for number in range(4):
+        messages = near_to(rng, table, make_messages(rng, number * 300, 300, terms=3, longest=3))
+        stored.append((Boundary(number, number * 300, number * 300 + 299, NO_FLOOR), messages))
+        index.store(*stored[-1])
+    far = np.where(np.isnan(table.radius_m), SPHERE.max_distance, table.radius_m)
+    for rank in (1, 2, 5, 40):
+        rows = WindowQueries(
+            table.number, table.x, table.y, np.full(60, 0.9), far, np.full(60, rank, np.int32), table.term_offsets,
+            table.terms, table.weights, vector=table.vector,
+        )  # fmt: skip
+        asked = WindowQuery(stored[-1][0], 3, rows)
+        want = expected(stored, asked)
+        assert answered(index, asked) == want
+        compared += sum(len(found) for _, found in want)
+    assert compared > 1_000
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     name=st.sampled_from(sorted(WINDOW_INDEXES)),
+    space=st.sampled_from([SPACE, SPHERE]),
     seed=st.integers(0, 2**32 - 1),
     size=st.sampled_from([1, 7, 30]),
     window=st.sampled_from([1, 9, 50]),
@@ -207,10 +264,12 @@ def test_window_index_over_batches_equals_plain_python(name, case):
     kept=st.integers(0, 3),
     terms=st.sampled_from([1, 4, 40]),
 )
-def test_window_index_any_stream_equals_plain_python(name, seed, size, window, grid, late, restore, kept, terms):
+def test_window_index_any_stream_equals_plain_python(name, space, seed, size, window, grid, late, restore, kept, terms):
+    name = name if space == SPACE or name in ON_SPHERE else ON_SPHERE[0]
     told = differences(
-        name, seed, 6, size, window, grid, late, rows=3, restore=restore, kept=kept, terms=terms, longest=min(terms, 6)
-    )
+        name, seed, 6, size, window, grid, late, rows=3, restore=restore, kept=kept, space=space, terms=terms,
+        longest=min(terms, 6),
+    )  # fmt: skip
     assert not told
 
 
