@@ -15,8 +15,9 @@ from matching.errors import ConfigError
 from matching.model import NO_VECTORS, Float64
 
 PROJECTIONS = ("plate-carree", "equal-area")
-#: How distances are measured; the second is the papers'.
+#: How distances are measured: by default the first; the second is the papers'.
 DISTANCES = ("sphere", "plane")
+DISTANCE = DISTANCES[0]
 EARTH = (-180.0, -90.0, 180.0, 90.0)
 
 
@@ -50,7 +51,7 @@ class Space(NamedTuple):
         if distance not in DISTANCES:
             raise ConfigError(f"distance {distance!r}: choose one of {', '.join(DISTANCES)}")
         if distance == "sphere" and projection != "plate-carree":
-            raise ConfigError("projection: is of the plane, leave it out with distances on the sphere")
+            raise ConfigError(f"projection {projection!r}: is of the plane; leave it out, or choose --distance plane")
         if text == "earth":
             box = EARTH
         elif text == "extent":

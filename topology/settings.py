@@ -109,10 +109,10 @@ class RunConfig(BaseSettings):
         description="what is covered: WEST,SOUTH,EAST,NORTH in degrees, earth, or extent (of the messages)",
     )
     projection: Literal["plate-carree", "equal-area"] = Field(
-        default="plate-carree", description="how the world is made flat"
+        default="plate-carree", description="how the world is made flat; with --distance plane"
     )
     distance: Literal["sphere", "plane"] = Field(
-        default="plane",
+        default="sphere",
         description="how far is far: great-circle metres, or Euclidean in the projected world as in the papers",
     )
     batch: str = Field(

@@ -25,7 +25,7 @@ def match(
     text: Annotated[str, typer.Option(help="What the message says.")],
     at: Annotated[str, typer.Option(metavar="LON,LAT", help="Where it lies, in degrees.")],
     world: Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")] = "extent",
-    distance: Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`.")] = "plane",
+    distance: Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`.")] = "sphere",
     attribute: Annotated[
         list[str] | None,
         typer.Option(metavar="<name=value>", help="What else the message has, as price=500 (repeat it)."),

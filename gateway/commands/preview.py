@@ -22,7 +22,7 @@ def preview(
     subscriptions: Annotated[list[Path], typer.Option(help="Files of subscriptions: JSON Lines, CSV or Parquet.")],
     messages: Annotated[Path, typer.Option(help="Output folder of `skyray etl`: the past.")],
     world: Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")] = "extent",
-    distance: Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`.")] = "plane",
+    distance: Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`.")] = "sphere",
     shown: Annotated[int, typer.Option(min=0, help="Messages shown of each subscription, the newest first.")] = 3,
     limit: Annotated[int, typer.Option(min=0, help="Subscriptions shown at most; 0: all.")] = 20,
     json: Json = False,

@@ -56,7 +56,7 @@ def check(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Subscriptions: JSON Lines, CSV or Parquet.")],
     messages: Annotated[Path, typer.Option(help="Output folder of `skyray etl`: its words, world and times.")],
     world: Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")] = "extent",
-    distance: Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`.")] = "plane",
+    distance: Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`.")] = "sphere",
     limit: Annotated[int, typer.Option(min=0, help="Rows shown at most, rejected ones first; 0: all.")] = 40,
     json: Json = False,
 ) -> int:

@@ -39,7 +39,7 @@ from matching.model import (
     take_rows,
 )
 from matching.naive_rows import DecayModel, Extras, Message, Subscription, messages_of, subscriptions_of
-from matching.space import Space
+from matching.space import DISTANCE, Space
 from matching.text import TermVector, Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
@@ -140,7 +140,7 @@ class Engine:
         *,
         world: str | None = None,
         projection: str = "plate-carree",
-        distance: str = "plane",
+        distance: str = DISTANCE,
         decay_half_life: float = HALF_LIFE_S,
         decay_smoothing: float = SMOOTHING,
         engines: Mapping[str, str] | None = None,

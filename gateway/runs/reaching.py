@@ -19,7 +19,7 @@ from matching.half_life import EPOCH_US, HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.naive_rows import DecayModel, Extras, Message, messages_of, subscriptions_of
-from matching.space import Space
+from matching.space import DISTANCE, Space
 from matching.text import Vocabulary
 from matching.validate import RawMessage, message_row
 from matching.window import NO_FLOOR, Window
@@ -36,7 +36,7 @@ def reach(
     world: str = "extent",
     kinds: Kinds = KINDS,
     attributes: Sequence[str] = (),
-    distance: str = "plane",
+    distance: str = DISTANCE,
 ) -> dict[str, Any]:
     """Match one message with all subscriptions of some files.
 

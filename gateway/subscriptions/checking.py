@@ -15,7 +15,7 @@ from gateway.subscriptions.past import Past, read_past, tested
 from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.space import Space
+from matching.space import DISTANCE, Space
 from matching.text import Vocabulary
 from matching.validate import subscription_row
 from spouts.lines import read_rows
@@ -35,7 +35,7 @@ def check_subscriptions(
     etl: Path,
     world: str = "extent",
     kinds: Kinds = KINDS,
-    distance: str = "plane",
+    distance: str = DISTANCE,
 ) -> dict[str, Any]:
     """Check every row of some files.
 

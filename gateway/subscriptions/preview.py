@@ -16,6 +16,7 @@ from gateway.subscriptions.past import US_PER_DAY, Past, read_past, tested
 from matching.fields import Refusal
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
+from matching.space import DISTANCE
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, subscription_row
 from matching.window import NO_FLOOR
@@ -32,7 +33,7 @@ def preview_subscriptions(
     world: str = "extent",
     shown: int = 3,
     kinds: Kinds = KINDS,
-    distance: str = "plane",
+    distance: str = DISTANCE,
 ) -> Iterator[dict[str, Any]]:
     """Preview the rows of some files, one by one.
 
