@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.commands.etl import run_etl_shown
 from gateway.commands.run import run_shown
 from gateway.commands.verify import verify_shown
-from gateway.shell.places import check_places, write_places
+from gateway.shell.places import ATTRIBUTES, check_places, write_places
 from gateway.shell.progress import print_summary
 from gateway.shell.terminal import Terminal, shortened, table
 from matching.errors import ConfigError
@@ -29,6 +29,8 @@ SEED = 7
 #: Small enough that the window slides and results change, large enough for ten good answers.
 WINDOW = "count:10000"
 BATCH = 2000
+#: Shares of the subscriptions that have a circle, or a radius around their point, and conditions on attributes.
+CIRCLE_SHARE, WHERE_SHARE = 0.25, 0.25
 #: How many updates of each kind are shown, out of how many.
 SHOWN, CANDIDATES = 4, 800
 LONGEST_TEXT = 36
@@ -56,7 +58,7 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
     with _timed(terminal, seconds, "places", "writing the world's towns"):
         count = write_places(raw, min_population)
     with _timed(terminal, seconds, "etl", f"cleaning {count:,} messages with Spark"):
-        manifest = run_etl_shown(terminal, {"inputs": (str(raw),), "out": str(etl_dir)})
+        manifest = run_etl_shown(terminal, {"inputs": (str(raw),), "out": str(etl_dir), "attribute": ATTRIBUTES})
     files = {kind.name: out / f"{kind.name}.jsonl" for kind in KINDS.run}
     counts = {kind.name: max(1, per_kind // kind.recipe.share) for kind in KINDS.run}
     with _timed(terminal, seconds, "subscriptions", f"making {sum(counts.values()):,} subscriptions"):
@@ -113,10 +115,13 @@ def _clear(out: Path) -> None:
 
 def _generate(etl_dir: Path, files: Mapping[str, Path], counts: Mapping[str, int]) -> None:
     from gateway.subscriptions.generate import generate_subscriptions
+    from matching.kinds import KINDS
 
     for kind, count in counts.items():
-        # The demo's digest is compared from one version to the next, so its subscriptions stay what they were.
-        generate_subscriptions(etl_dir, kind, count, SEED, files[kind], max_frequency=1.0)
+        # The demo's digest is compared from one version to the next, so its subscriptions stay what they are.
+        shapes = set(KINDS.named(kind).shapes)
+        shares = {"where_share": WHERE_SHARE} | ({"circle_share": CIRCLE_SHARE} if shapes & {"circle", "radius_m"} else {})
+        generate_subscriptions(etl_dir, kind, count, SEED, files[kind], max_frequency=1.0, **shares)
 
 
 @contextmanager

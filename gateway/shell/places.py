@@ -17,6 +17,8 @@ from matching.extras import require
 POPULATIONS = (500, 1000, 5000, 15000)
 #: When the first place is published, and how long after it the next one is.
 BEGIN, GAP_S = datetime(2024, 1, 1, tzinfo=UTC), 10
+#: What subscriptions may have conditions on, as the ETL takes them.
+ATTRIBUTES = ("population:number", "country:category")
 
 
 def check_places(min_population: int) -> None:
@@ -33,7 +35,7 @@ def check_places(min_population: int) -> None:
 
 
 def places(min_population: int = 15000) -> Iterator[dict[str, Any]]:
-    """Rows `id`, `text`, `lon`, `lat`, `time`, in ascending id.
+    """Rows `id`, `text`, `lon`, `lat`, `time`, `population`, `country` (its code), in ascending id.
 
     The text is the name, the country and the zone of time in plain words, then all other names of the place. The time
     is made up: one place every `GAP_S` seconds, in the order of the list.
@@ -58,6 +60,8 @@ def places(min_population: int = 15000) -> Iterator[dict[str, Any]]:
             "lon": city["longitude"],
             "lat": city["latitude"],
             "time": (BEGIN + timedelta(seconds=GAP_S * nth)).isoformat(),
+            "population": city["population"],
+            "country": city["countrycode"],
         }
 
 
