@@ -177,7 +177,9 @@ def test_saved_columns_are_those_of_the_format(monkeypatch, tmp_path):
         for name, array in tasks[0].items()
     )
     assert len(columns) > 100
-    assert (FORMAT, xxhash.xxh3_64_hexdigest("\n".join(columns).encode())) == (3, "403c2e5962a181e7"), "\n".join(columns)
+    assert (FORMAT, xxhash.xxh3_64_hexdigest("\n".join(columns).encode())) == (3, "403c2e5962a181e7"), "\n".join(
+        columns
+    )
 
 
 def test_checkpoints_elsewhere_of_another_run_are_never_gone_on_from(tmp_path, monkeypatch, whole):
