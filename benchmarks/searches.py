@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from gateway.subscriptions.filters import NUMBERS, octagon, radius_within
 from matching.attributes import MISSING_KEY, category_key, number_keys
 from matching.conditions import ANY_OF, WITHIN
 from matching.filter_programs import CIRCLE, POLYGON, Instruction, instructions_of, joined_programs, program_of
 from matching.filters import circle_instruction, polygon_instruction
 from matching.geo.polygons import Rings
-from matching.geo.sphere import EARTH_RADIUS_M, ball_box
-from matching.model import Float64, Int64, MessageBatch, SubscriptionTable
+from matching.geo.sphere import ball_box
+from matching.model import Int64, MessageBatch, SubscriptionTable
 
 #: Attributes in the order of their keys.
 PRICE, BEDS, TYPE = range(3)
@@ -24,8 +25,6 @@ PRICE, BEDS, TYPE = range(3)
 SHAPES = {"circle": 0.5, "octagon": 0.2}
 #: Types of homes, the n-th of weight 1 / n; a search wants its home's, or that and another.
 _TYPES, _MISSING = 12, 0.1
-#: How far from its home's price a search goes, as a factor.
-_PRICES = (1.05, 1.5)
 _FIRST, _LAST = MISSING_KEY + 1, int(np.iinfo(np.int64).max)
 
 
@@ -48,7 +47,7 @@ def with_filters(table: SubscriptionTable, homes: MessageBatch, like: Int64, see
     """Searches of the messages `like`, in place of boolean subscriptions. 10 us a row, 60 us an octagon."""
     rng, n = np.random.default_rng([seed, 9]), len(table)
     drawn, region = rng.random(n), table.region.copy()
-    wanted, factor = rng.permuted(np.tile(np.arange(3), (n, 1)), axis=1), rng.uniform(*_PRICES, n)
+    wanted, factor = rng.permuted(np.tile(np.arange(3), (n, 1)), axis=1), rng.uniform(*NUMBERS, n)
     counts, second = rng.integers(1, 4, n), rng.integers(0, _TYPES, n)
     keys, types = homes.keys[like], [category_key(f"type {number}") for number in range(_TYPES)]
     prices = np.where(keys[:, PRICE] >= 0, keys[:, PRICE], 0).view(np.float64)
@@ -68,27 +67,18 @@ def with_filters(table: SubscriptionTable, homes: MessageBatch, like: Int64, see
                 made.append(Instruction(WITHIN, PRICE, [low[row], high[row]]))
         if drawn[row] < SHAPES["circle"]:
             lon, lat = middles[row].tolist()
-            radius_m = float(np.radians((region[row, 3] - region[row, 1]) / 2.0) * EARTH_RADIUS_M)
+            radius_m = radius_within(region[row].tolist())
             made.append(circle_instruction(lon, lat, radius_m))
             west, _, east, _ = box = ball_box(lon, lat, radius_m)
             region[row] = box if west <= east else (-180.0, box[1], 180.0, box[3])
         elif drawn[row] < sum(SHAPES.values()):
-            made.append(polygon_instruction(_octagon(region[row])))
+            points = np.array(octagon(region[row].tolist()))
+            corners = np.ascontiguousarray(points[:, 0]), np.ascontiguousarray(points[:, 1])
+            made.append(polygon_instruction(Rings(np.array([0, len(points)]), *corners)))
         programs.append(program_of(made))
     offsets, words = joined_programs(programs)
     columns: Any = table._asdict() | {"region": region, "filter_offsets": offsets, "filter_words": words}
     return SubscriptionTable(**columns)
-
-
-def _octagon(region: Float64) -> Rings:
-    """An octagon that touches the sides of a rectangle."""
-    west, south, east, north = region
-    first, second = (2 * west + east) / 3, (west + 2 * east) / 3
-    third, last = (2 * south + north) / 3, (south + 2 * north) / 3
-    corners = [(west, third), (first, south), (second, south), (east, third), (east, last), (second, north),
-               (first, north), (west, last), (west, third)]  # fmt: skip
-    points = np.array(corners)
-    return Rings(np.array([0, len(corners)]), np.ascontiguousarray(points[:, 0]), np.ascontiguousarray(points[:, 1]))
 
 
 def columns_of(table: SubscriptionTable) -> dict[str, Any]:

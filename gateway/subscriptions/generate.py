@@ -3,7 +3,7 @@
 A subscription takes its place and its keywords from one message drawn at random, so that subscriptions follow the
 distribution of the stream in space and in words. How many keywords, how large a region, which k: that says the recipe
 of the kind (`matching.kind_table.Recipe`), in its row of `matching.kinds`. Same messages, kind, count, seed and
-options: the same bytes.
+options: the same bytes. Some rows get filters, if options say so (`gateway.subscriptions.filters`).
 
 What comes out is read by `spouts.subscriptions`; a run of it is checked by `gateway.runs.verify`.
 """
@@ -19,6 +19,8 @@ import pyarrow as pa
 import typer
 
 from gateway.shell.terminal import whole_file
+from gateway.subscriptions.filters import draw_conditions, draw_excluded, draw_shapes
+from matching.attributes import ATTRIBUTE
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds, Recipe
 from matching.kinds import KINDS
@@ -47,6 +49,16 @@ class _Stream(NamedTuple):
     terms: Int32
     vocabulary: Vocabulary
     messages: int
+    attributes: pa.Table  # of these messages; without columns where no condition is drawn
+
+
+class _Shares(NamedTuple):
+    """Which shares of the subscriptions get which filters."""
+
+    circle: float
+    polygon: float
+    where: float
+    excluded: float
 
 
 def generate_subscriptions(
@@ -69,6 +81,16 @@ def generate_subscriptions(
     max_frequency: Annotated[
         float, typer.Option(help="Leave out words that more than this share of the messages have; 1 leaves none out.")
     ] = MAX_FREQUENCY,
+    circle_share: Annotated[
+        float, typer.Option(help="Share of subscriptions with a circle in place of the region, or a radius_m.")
+    ] = 0.0,
+    polygon_share: Annotated[
+        float, typer.Option(help="Share of subscriptions with a polygon, in place of the region if there is one.")
+    ] = 0.0,
+    where_share: Annotated[
+        float, typer.Option(help="Share of subscriptions with conditions on attributes that messages have.")
+    ] = 0.0,
+    not_share: Annotated[float, typer.Option(help="Share of subscriptions with a word in not_keywords.")] = 0.0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of that name.")] = False,
     kinds: Kinds = KINDS,
 ) -> dict[str, Any]:
@@ -97,6 +119,14 @@ def generate_subscriptions(
     max_frequency : float
         Words that a larger share of the messages have are stop words, in (0, 1]: a message that has other words gives
         those alone, one that has none gives its rarest.
+    circle_share, polygon_share : float
+        Shares of the subscriptions that get a circle (or, beside a point, a `radius_m`) and an octagon, as high as the
+        region they would have; together at most 1.
+    where_share : float
+        Share that gets one to three conditions on attributes, which their message satisfies.
+    not_share : float
+        Share that excludes a word which another message has and their own lacks. The drawn rows are the same but for
+        the filters.
     overwrite : bool
         Replace a file of that name.
     kinds : Kinds
@@ -104,7 +134,8 @@ def generate_subscriptions(
     Returns
     -------
     dict
-        `kind`, `count`, `seed`, `out`, `keywords` (in all) and `ending` (how many have an `until`).
+        `kind`, `count`, `seed`, `out`, `keywords` (in all), `ending` (how many have an `until`) and `filters` (how many
+        have each: `circle`, which counts `radius_m` too, `polygon`, `where`, `not_keywords`).
 
     Raises
     ------
@@ -145,11 +176,15 @@ def generate_subscriptions(
         raise ConfigError(f"match {match!r}: must be {' or '.join(MATCHES)}, and only {having} subscriptions have it")
     if not 0.0 < max_frequency <= 1.0:
         raise ConfigError(f"max frequency {max_frequency}: must be above 0 and at most 1, which leaves no word out")
+    shares = _Shares(circle_share, polygon_share, where_share, not_share)
+    _check_shares(shares, made, kinds)
     k_range = made.recipe.k if k is None else (k, k)
     recipe = replace(made.recipe, keywords=(fewest, most), k=k_range, side=region_share or made.recipe.side)
     made = replace(made, recipe=recipe)
-    stream = _read(Path(etl_dir))
+    stream = _read(Path(etl_dir), with_attributes=where_share > 0.0)
     rng = np.random.default_rng([seed, made.code])  # files of several kinds with one seed are not copies of each other
+    filter_rng = np.random.default_rng([seed, made.code, 1])  # of its own: the other columns stay those of the seed
+    filters = dict.fromkeys(("circle", "polygon", "where", "not_keywords"), 0)
     encoder = msgspec.json.Encoder()
     keywords = ending = 0
     with whole_file(path) as file:
@@ -169,18 +204,76 @@ def generate_subscriptions(
             ends = rng.random(size) < until_share
             until = rng.integers(1, stream.messages + 1, size)
             columns["until"] = [end if has else None for end, has in zip(until.tolist(), ends, strict=True)]
+            if any(shares):
+                _add_filters(filter_rng, columns, stream, rows, made, shares)
+                for name in filters:
+                    drawn = columns.get(name, []) + (columns.get("radius_m", []) if name == "circle" else [])
+                    filters[name] += sum(value is not None for value in drawn)
             file.write(encoder.encode_lines(_rows(columns)))
             keywords += terms.shape[0]
             ending += int(ends.sum())
-    return {"kind": kind, "count": count, "seed": seed, "out": str(path), "keywords": keywords, "ending": ending}
+    counted = {"keywords": keywords, "ending": ending, "filters": filters}
+    return {"kind": kind, "count": count, "seed": seed, "out": str(path), **counted}
 
 
-def _read(directory: Path) -> _Stream:
+def _check_shares(shares: _Shares, kind: Kind, kinds: Kinds) -> None:
+    """Raise ConfigError for shares that cannot be."""
+    named: dict[str, float] = dict(
+        zip(("circle share", "polygon share", "where share", "not share"), shares, strict=True)
+    )
+    for name, share in named.items():
+        if not 0.0 <= share <= 1.0:
+            raise ConfigError(f"{name} {share}: must lie between 0 and 1")
+    if shares.circle + shares.polygon > 1.0:
+        raise ConfigError(
+            f"circle share {shares.circle} and polygon share {shares.polygon}: a subscription has one shape, so that "
+            "together they must be at most 1"
+        )
+    for name, shapes in (("circle share", {"circle", "radius_m"}), ("polygon share", {"polygon"})):
+        if named[name] and not shapes & set(kind.shapes):
+            *most, last = [one.name for one in kinds if shapes & set(one.shapes)] or ["no kind"]
+            having = f"{', '.join(most)} and {last}" if most else last
+            raise ConfigError(f"{name} {named[name]}: only {having} have such shapes")
+
+
+def _add_filters(
+    rng: np.random.Generator,
+    columns: dict[str, list[Any]],
+    stream: _Stream,
+    rows: Int64,
+    kind: Kind,
+    shares: _Shares,
+) -> None:
+    """Draw filters of rows that come from these messages, and add them as columns."""
+    size = rows.shape[0]
+    if shares.circle or shares.polygon:
+        regions = columns.get("region") or _draw_region(rng, stream, rows, kind.recipe, wraps=True).tolist()
+        places = list(zip(stream.lon[rows].tolist(), stream.lat[rows].tolist(), strict=True))
+        draw_shapes(columns, regions, places, rng.random(size), shares.circle, shares.polygon)
+    if shares.where:
+        attributes = stream.vocabulary.attributes.attributes
+        own, others = (
+            [column.to_pylist() for column in stream.attributes.take(which).columns]
+            for which in (rows, rng.integers(0, stream.lon.shape[0], size))
+        )
+        columns["where"] = draw_conditions(rng, attributes, own, others, rng.random(size) < shares.where)
+    if shares.excluded:
+        has = rng.random(size) < shares.excluded
+        words = stream.vocabulary.terms
+        columns["not_keywords"] = draw_excluded(rng, stream.offsets, stream.terms, words, rows, has)
+
+
+def _read(directory: Path, with_attributes: bool = False) -> _Stream:
     """Places and terms of all messages that have terms, and the vocabulary."""
     if not list_message_files(directory):
         raise InputError("missing_file", f"{directory}: has no messages/*.parquet; give what `skyray etl` wrote")
     vocabulary = load_vocabulary(directory)
-    table = pa.Table.from_batches(read_columns(directory, ["lon", "lat", "terms"]))
+    named = [f"{ATTRIBUTE}{one.name}" for one in vocabulary.attributes.attributes] if with_attributes else []
+    if with_attributes and not named:
+        raise ConfigError(
+            f"where share: the messages of {directory} have no attributes; leave it out, or give the ETL --attribute"
+        )
+    table = pa.Table.from_batches(read_columns(directory, ["lon", "lat", "terms", *named]))
     lists = table.column("terms").combine_chunks()
     counts = lists.value_lengths().fill_null(0).to_numpy().astype(np.int64)
     terms = lists.flatten().to_numpy()
@@ -194,7 +287,8 @@ def _read(directory: Path) -> _Stream:
         raise InputError("no_terms", f"{directory}: no message has a term to make subscriptions from")
     # Messages without terms own none of the flat terms, so leaving them out moves nothing.
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[full])])
-    return _Stream(lon[full], lat[full], offsets, terms, vocabulary, counts.shape[0])
+    attributes = table.select(named).filter(pa.array(full))
+    return _Stream(lon[full], lat[full], offsets, terms, vocabulary, counts.shape[0], attributes)
 
 
 def _draw_keywords(
@@ -235,24 +329,29 @@ def _words(words: list[str], offsets: Int64, terms: Int32) -> list[list[str]]:
 
 def _draw_place(rng: np.random.Generator, stream: _Stream, rows: Int64, kind: Kind) -> dict[str, list[Any]]:
     """`lon` and `lat` of the message, or a `region` around it."""
-    lon, lat = stream.lon[rows], stream.lat[rows]
     if kind.place != "region":
-        return {"lon": lon.tolist(), "lat": lat.tolist()}
+        return {"lon": stream.lon[rows].tolist(), "lat": stream.lat[rows].tolist()}
+    return {"region": _draw_region(rng, stream, rows, kind.recipe, kind.wraps).tolist()}
+
+
+def _draw_region(rng: np.random.Generator, stream: _Stream, rows: Int64, recipe: Recipe, wraps: bool) -> Float64:
+    """A region around each of these messages: float64[n, 4], in degrees."""
+    lon, lat = stream.lon[rows], stream.lat[rows]
     width, height = _extent(stream)
     sides = rng.uniform(0.01, 1.0, (2, rows.shape[0]))
-    across, up = kind.recipe.side * (np.sqrt(sides) if kind.recipe.square else sides)
+    across, up = recipe.side * (np.sqrt(sides) if recipe.square else sides)
     smallest = 2 * 10.0**-DECIMALS
     half_width = np.maximum(across * width, smallest) / 2
     half_height = np.maximum(up * height, smallest) / 2
     south = np.maximum(lat - half_height, -90.0)
     north = np.minimum(lat + half_height, 90.0)
     west, east = lon - half_width, lon + half_width
-    if kind.wraps:  # may cross the antimeridian, unless it would meet itself there
+    if wraps:  # may cross the antimeridian, unless it would meet itself there
         crosses = 2 * half_width < 360.0
         west = np.where(crosses & (west < -180.0), west + 360.0, west)
         east = np.where(crosses & (east > 180.0), east - 360.0, east)
     west, east = np.maximum(west, -180.0), np.minimum(east, 180.0)
-    return {"region": np.round(np.stack([west, south, east, north], axis=1), DECIMALS).tolist()}
+    return np.round(np.stack([west, south, east, north], axis=1), DECIMALS).astype(np.float64, copy=False)
 
 
 def _extent(stream: _Stream) -> tuple[float, float]:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 import pytest
+import xxhash
 
 import bolts.sinks
 import topology.recovering
@@ -15,6 +16,7 @@ from tests.support.simulated_disk import Halted
 from tests.support.stories import product
 from topology.core.checkpoint import coordinator as committing
 from topology.core.checkpoint.store import FORMAT, CheckpointStore
+from topology.core.checkpoint.task_states import TaskState
 from topology.running import run
 
 pytestmark = pytest.mark.fault
@@ -138,6 +140,46 @@ def test_run_saved_by_another_release_is_refused_and_stays_as_it_was(monkeypatch
     with pytest.raises(CheckpointError, match=f"format {other}, this release reads format {FORMAT}"):
         run(product().config(out), resume=True)
     assert sorted(file.name for file in path.parent.iterdir()) == before
+
+
+def test_run_saved_before_messages_had_attributes_is_refused_before_anything_starts(monkeypatch, tmp_path):
+    """As an earlier version wrote it: format 2, and fewer columns."""
+    out = tmp_path / "out"
+    store = died(out, monkeypatch, 4)
+    manifest = store.newest()
+    assert manifest is not None
+    saved, files = store.load(manifest), []
+    for file in manifest.files:
+        arrays = dict(saved.tasks(file.component)[file.task])
+        assert file.component != "tuples" or arrays.pop("keys").ndim == 2
+        state = TaskState(file.component, file.task, file.tasks, manifest.number, arrays)
+        files.append(store.write_task(state, manifest.epoch, manifest.incarnation))
+    with monkeypatch.context() as patch:
+        patch.setattr("topology.core.checkpoint.store.FORMAT", 2)
+        store.commit(manifest._replace(files=tuple(files)))
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(CheckpointError) as refused:
+        run(product().config(out), resume=True)
+    said = str(refused.value)
+    for part in (str(out), "another version of Skyray", f"format 2, this release reads format {FORMAT}", "--overwrite"):
+        assert part in said
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_saved_columns_are_those_of_the_format(monkeypatch, tmp_path):
+    """Other columns in a checkpoint are another format: raise FORMAT, then note both here."""
+    store = died(tmp_path / "out", monkeypatch, 4)
+    manifest = store.newest()
+    assert manifest is not None
+    columns = sorted(
+        f"{component}: {name} {array.dtype.str} {array.ndim}"
+        for component, tasks in store.load(manifest).parts.items()
+        for name, array in tasks[0].items()
+    )
+    assert len(columns) > 100
+    assert (FORMAT, xxhash.xxh3_64_hexdigest("\n".join(columns).encode())) == (3, "403c2e5962a181e7"), "\n".join(
+        columns
+    )
 
 
 def test_checkpoints_elsewhere_of_another_run_are_never_gone_on_from(tmp_path, monkeypatch, whole):

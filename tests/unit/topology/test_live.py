@@ -1,6 +1,7 @@
 """A live stream that is gone on with tells what a run over what it logged tells, wherever it ended before."""
 
 import json
+import shutil
 import time
 
 import pyarrow.parquet as pq
@@ -8,7 +9,7 @@ import pytest
 
 from gateway.runs.verify import verify_run
 from gateway.subscriptions.generate import generate_subscriptions
-from matching.errors import ConfigError
+from matching.errors import CheckpointError, ConfigError
 from matching.kinds import KINDS
 from spouts.quarantine import EMPTY_QUARANTINE
 from tests.support.beside import BOX
@@ -203,6 +204,31 @@ def test_live_messages_without_times_are_verified_where_nothing_fades(given, tmp
     stream.finish(stream.match())
     verdict = verify_run(tmp_path / "out")
     assert verdict.exact and sum(verdict.delivered_updates.values()) > 10, verdict
+
+
+def test_live_checkpoints_of_another_version_are_refused_and_the_log_is_matched_anew_without_them(
+    given, tmp_path, monkeypatch
+):
+    etl, lines = given
+    out, half = tmp_path / "out", len(lines) // 2
+    stream = Stream(etl, out, **SETTINGS, checkpoint_every=0.01)
+    feed(stream, lines[:half])
+    stream.match()
+    store = CheckpointStore(str(out / "checkpoints"))
+    manifest = store.newest()
+    assert manifest is not None
+    with monkeypatch.context() as patch:
+        patch.setattr("topology.core.checkpoint.store.FORMAT", 2)
+        store.commit(manifest)
+    stream = Stream(etl, out, **SETTINGS, checkpoint_every=0.01)
+    feed(stream, lines[half:])
+    with pytest.raises(CheckpointError, match="another version of Skyray.*removing this folder of checkpoints"):
+        stream.match()
+    shutil.rmtree(out / "checkpoints")
+    stream = Stream(etl, out, **SETTINGS, checkpoint_every=0.01)
+    report = stream.match()
+    digest = stream.finish(report)
+    assert not stream.from_checkpoint and digest == digest_of_run(out, tmp_path / "again") and rows_of(out)
 
 
 def test_live_folder_of_something_else_is_refused(given, tmp_path):

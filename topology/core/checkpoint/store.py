@@ -25,8 +25,8 @@ from topology.core.api.component import Saved
 from topology.core.checkpoint.storage import Disk, Output, open_disk, written
 from topology.core.checkpoint.task_states import Copied, TaskState, pack_parts, unpack_task
 
-#: `format` in manifests that this release reads and writes.
-FORMAT = 2
+#: `format` in manifests that this release reads and writes: another one for every change of what tasks save.
+FORMAT = 3
 #: Checkpoints that are kept: if the newest proves damaged there is another.
 KEPT = 2
 
@@ -358,8 +358,9 @@ def _decode(data: frames.Buffer, origin: str, epoch: int) -> Manifest:
         other = isinstance(document, dict) and isinstance(document.get("format"), int) and document["format"] != FORMAT
         if other and _checksum(document["format"], document["checkpoint"]) == document["checksum"]:
             raise _OtherFormat(
-                f"{origin}: format {document['format']}, this release reads format {FORMAT}; resume with the "
-                "release that wrote it"
+                f"{origin}: was written by another version of Skyray (format {document['format']}, this release reads "
+                f"format {FORMAT}); resume with that version, or begin again: skyray run with --overwrite; skyray live "
+                "after removing this folder of checkpoints, which matches its log anew"
             )
         body = document["checkpoint"]
         if document["format"] != FORMAT or document["checksum"] != _checksum(FORMAT, body):
