@@ -346,13 +346,19 @@ def _least_metres(vectors, radius, mine):
     """For each cell, the least distance to one of `mine`, or less."""
     least = np.full(vectors.shape[0], np.inf)
     for cell in range(vectors.shape[0]):
+        nearest, its = np.inf, radius[mine[0]]
         for other in mine:
+            # the balls of a row are alike: of these the nearest alone is worth an arc sine
+            if radius[other] != its:
+                least[cell] = min(least[cell], metres(nearest) - its)
+                nearest, its = np.inf, radius[other]
             squared = chord_squared(
                 vectors[cell, 0], vectors[cell, 1], vectors[cell, 2],
                 vectors[other, 0], vectors[other, 1], vectors[other, 2],
             )  # fmt: skip
-            # 2 m: metres are ill-conditioned near the antipode
-            least[cell] = min(least[cell], max(0.0, metres(squared) - radius[cell] - radius[other] - 2.0))
+            nearest = min(nearest, squared)
+        # 2 m: metres are ill-conditioned near the antipode
+        least[cell] = max(0.0, min(least[cell], metres(nearest) - its) - radius[cell] - 2.0)
     return least
 
 

@@ -83,11 +83,11 @@ def test_topology_on_the_sphere_equals_oracle(router):
 @pytest.mark.parametrize("recipe", [REFILLING, LOCAL], ids=["refilling", "local"])
 def test_topology_on_the_sphere_with_tight_thresholds_equals_oracle(router, recipe):
     compared = 0
-    for seed in range(5):
+    for seed in range(2):
         world = make_world(recipe, seed)
         assert not outcome(world, router, seed, query=4, tuples=3, distribution=2, credits=8), f"seed {seed}"
         compared += sum(each.total() for each in world.expected()[0])
-    assert compared > 500
+    assert compared > 200
 
 
 def test_location_router_on_the_sphere_keeps_messages_back():
@@ -129,8 +129,9 @@ def inside(rng, space: Space, table):
 def dropped(space: Space, seed: int, made: type[LocationRouter] = LocationRouter) -> tuple[int, int]:
     """Pairs that reach a threshold, thresholds being exact scores, and how many of them the router does not send."""
     rng = np.random.default_rng(seed)
-    table = inside(rng, space, table_of(rng, 0, 60, terms=6))
-    batch = inside(rng, space, messages_of(rng, 40, terms=6))
+    table = inside(rng, space, table_of(rng, 0, 60, terms=30))
+    table = SubscriptionTable(**(table._asdict() | {"alpha": rng.choice([0.9, 1.0], 60)}))
+    batch = inside(rng, space, messages_of(rng, 90, terms=30))
     home = HomeEngine(space)
     slots = home.insert(table)
     pairs = with_exact_thresholds(rng, home, batch, slots)
@@ -146,7 +147,7 @@ def dropped(space: Space, seed: int, made: type[LocationRouter] = LocationRouter
     return len(pairs), sum(row not in sent[task[int(number[slot])]] for slot, row in pairs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(space=st.sampled_from(sorted(SPACES)), seed=st.integers(0, 2**32 - 1))
 def test_location_router_on_the_sphere_drops_no_true_pair(space, seed):
     pairs, lost = dropped(SPACES[space], seed)
@@ -177,10 +178,9 @@ class LargeRadii(LocationRouter):
 
 @pytest.mark.parametrize(("broken", "space"), [(PlanarCells, "earth"), (LargeRadii, "town")])
 def test_location_router_broken_on_the_sphere_is_found_out(broken, space):
-    found = [dropped(SPACES[space], seed) for seed in range(10)]
-    sound = [dropped(SPACES[space], seed, broken) for seed in range(10)]
-    assert sum(pairs for pairs, _ in found) > 1_000 and not any(lost for _, lost in found)
-    assert any(lost for _, lost in sound)
+    sound, found = ([dropped(SPACES[space], seed, made) for seed in range(4)] for made in (LocationRouter, broken))
+    assert sum(pairs for pairs, _ in sound) > 1_000 and not any(lost for _, lost in sound)
+    assert any(lost for _, lost in found)
 
 
 # -- paused and resumed
@@ -227,7 +227,7 @@ def told_by(files, out, router, sizes, saved=None, after=None):
 @pytest.mark.parametrize("router", ["hashing", "location", *BY_KEYWORD])
 def test_topology_on_the_sphere_paused_with_other_numbers_of_bolts_tells_the_same(files, tmp_path, router):
     whole = told_by(files, tmp_path, "hashing", SIZES[0])
-    assert min(whole["updates"].values()) > 50 and whole["results"] > 10
+    assert whole["updates"]["enter"] > 300 and whole["results"] > 10
     saved = None
     for place, after in enumerate((4, 11, 23)):
         saved = told_by(files, tmp_path, router, SIZES[place], saved, after)
