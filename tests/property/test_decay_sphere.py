@@ -35,6 +35,7 @@ RECIPES = {
     "large_k": {"largest_k": 300, "terms": 4, "radii": 0.5},
     "place_alone": {"alphas": (1.0,), "grid": 4, "radii": 0.5},
     "text_alone": {"alphas": (0.0, 1e-9, 3e-7), "radii": 0.7, "terms": 4, "subscriptions": 120},
+    "faint_texts_alone": {"alphas": (0.0, 1e-9), "radii": 0.8, "terms": 25, "subscriptions": 300},
     "half_life_of_a_second": {"half_life_s": 1.0, "radii": 0.5},
     "half_life_of_a_microsecond": {"half_life_s": SHORTEST_HALF_LIFE_S, "radii": 0.8, "terms": 4},
     "very_late_messages": {"late_s": 500.0, "half_life_s": 5.0, "radii": 0.5},
