@@ -61,22 +61,24 @@ docs: $(DOCUMENTING)
 INTERRUPTIBLE := import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 PLAIN := tests/unit tests/property tests/baselines $(addprefix tests/end_to_end/test_,routers.py etl.py etl_alone.py) \
 	$(addprefix tests/fault/test_,damaged_checkpoints.py going_on.py simulation.py)
-EVERY_ROW := -m "not long and not cluster and not browser"
+EVERY_ROW := -m "not long and not cluster"
 TIER := $(if $(WIDE),$(EVERY_ROW))
 test: $(WARMED)
 ifneq ($(strip $(ARGS)),)
 	@$(BIN)/python -m pytest $(ARGS)
 else
 	@echo "$(PLAIN) run beside the rest; their report follows at the end"
-	@log=$$(mktemp); $(BIN)/python -c '$(INTERRUPTIBLE)' -m pytest $(TIER) $(PLAIN) -o cache_dir=.pytest_cache/unit > $$log 2>&1 & unit=$$!; \
-	$(BIN)/python -m pytest tests $(addprefix --ignore ,$(PLAIN)); rest=$$?; \
-	wait $$unit; status=$$?; cat $$log; rm -f $$log; exit $$((rest | status))
+	@scratch=$$(mktemp -d); $(BIN)/python -c '$(INTERRUPTIBLE)' -m pytest $(TIER) $(PLAIN) -o cache_dir=.pytest_cache/unit \
+		--left-out $$scratch/plain > $$scratch/log 2>&1 & unit=$$!; \
+	$(BIN)/python -m pytest tests $(addprefix --ignore ,$(PLAIN)) --left-out $$scratch/rest; rest=$$?; \
+	wait $$unit; status=$$?; cat $$scratch/log; $(BIN)/python -m tests.support.left_out $$scratch/plain $$scratch/rest; \
+	rm -rf $$scratch; exit $$((rest | status))
 endif
 
 # Then the kernels' tests again with bounds checked, and without the compiler.
 ENGINE_TESTS := tests/baselines tests/unit/boolean tests/unit/topk tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py
 test-long: $(WARMED)
-	@$(BIN)/python -m pytest -m "wide or long or cluster or browser" --hypothesis-profile searching --timeout 3600 $(ARGS)
+	@$(BIN)/python -m pytest -m "wide or long or cluster" --hypothesis-profile searching --timeout 3600 $(ARGS)
 	@$(BIN)/python -m pytest tests/property --hypothesis-profile searching --timeout 3600
 	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(EVERY_ROW) --timeout 3600 $(ENGINE_TESTS)
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(EVERY_ROW) --timeout 3600 $(ENGINE_TESTS)

@@ -1,16 +1,35 @@
-"""What tests of several folders share: one Ray for the whole session, and what of a matrix is `wide`."""
+"""What tests of several folders share: servers for the whole session, what is `wide`, and what was left out."""
 
+import json
 import os
+import subprocess
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from tests.support import left_out
+
 # What a commit is judged by is the same each time; `--hypothesis-profile searching` looks further at every start.
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("searching", derandomize=False, print_blob=True)
 settings.load_profile("repeatable")
+
+
+#: Tests left out, by the marker for which they were.
+_LEFT_OUT = pytest.StashKey[Counter[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """An option for sessions whose counts are added up (`tests.support.left_out`)."""
+    parser.addoption("--left-out", metavar="FILE", help="write what was left out there instead of to the terminal")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_LEFT_OUT] = Counter()
 
 
 @pytest.hookimpl(tryfirst=True)  # marks are looked at after this
@@ -24,6 +43,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         row = getattr(item, "callspec", None)
         if row is not None and not opponents.isdisjoint(_words(row.params)):
             item.add_marker("wide")
+    for name, need in left_out.NEEDS.items():
+        needing = [item for item in items if item.get_closest_marker(name)]
+        if needing and not need.there():
+            for item in needing:
+                item.add_marker(pytest.mark.skip(reason=f"needs {need.what}: {left_out.remedy(name)}"))
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Count what is left out for its tier, unless tests are picked by name."""
+    for item in items:
+        tiers = [] if item.config.option.keyword else [one for one in left_out.TIERS if item.get_closest_marker(one)]
+        item.config.stash[_LEFT_OUT].update(tiers[:1])
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Count what is left out for what is missing."""
+    for item in session.items:
+        missing = [one for one in left_out.NEEDS if item.get_closest_marker(one) and not left_out.NEEDS[one].there()]
+        session.config.stash[_LEFT_OUT].update(missing[:1])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left out, and how to get it."""
+    counts = config.stash[_LEFT_OUT]
+    if file := config.getoption("--left-out"):
+        Path(file).write_text(json.dumps(counts))
+        return
+    for line in left_out.lines(counts):
+        terminalreporter.write_line(line)
 
 
 def _words(row: dict[str, Any]) -> Iterator[str]:
@@ -58,3 +106,29 @@ def ray_session():
     )
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def postgis() -> Iterator[None]:
+    """A PostgreSQL with PostGIS for tests marked `postgis`: the one that PGHOST names, or one of this session alone."""
+    if os.environ.get("PGHOST"):
+        yield
+        return
+    names = ("PGHOST", "PGPORT", "PGUSER", "PGPASSWORD", "PGDATABASE")
+    show = " ".join(f'"${name}"' for name in names)
+    # it runs as long as its standard input is open, and then removes itself
+    with subprocess.Popen(
+        ["pg_virtualenv", "-t", "sh", "-c", f"printf '%s\\n' {show}; cat"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as server:  # fmt: skip
+        assert server.stdout is not None and server.stdin is not None
+        said = server.stdout.readline()
+        while said.startswith("Creating"):
+            said = server.stdout.readline()
+        values = [said.strip(), *(server.stdout.readline().strip() for _ in names[1:])]
+        assert all(values), "pg_virtualenv started no server"
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in zip(names, values, strict=True):
+                patch.setenv(name, value)
+            yield
+        server.communicate()

@@ -1,8 +1,9 @@
-"""Circles and polygons against PostGIS, where one answers: `pg_virtualenv python -m pytest tests/unit/geo`."""
+"""Circles and polygons against PostGIS."""
 
 import math
 
 import numpy as np
+import psycopg
 import pytest
 import shapely
 
@@ -13,14 +14,13 @@ from matching.geo.shapes import Polygon, read_polygon
 #: PostGIS takes (2 a + b) / 3 of WGS 84: a radius has to be as much shorter for the same angle.
 THEIR_RADIUS_M = 6_371_008.771415059
 
+pytestmark = pytest.mark.postgis
+
 
 @pytest.fixture(scope="module")
-def sql():
+def sql(postgis):
     """A connection to a server with PostGIS."""
-    if absence := PostGIS.absence():
-        pytest.skip(absence)
-    import psycopg
-
+    assert PostGIS.absence() is None
     with psycopg.connect(autocommit=True) as connection:
         connection.execute("CREATE EXTENSION IF NOT EXISTS postgis")
         yield connection

@@ -1,0 +1,85 @@
+"""What a session of tests leaves out, and how to get it: what this machine lacks, and tests that take longer.
+
+`tests/conftest.py` counts. `python -m tests.support.left_out FILE...` adds up what several sessions have written with
+`--left-out FILE` and prints it; with `--packages` first it prints Debian's packages of what is missing.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Need(NamedTuple):
+    """Something that tests of a marker need: its name, whether it is there, and Debian's package."""
+
+    what: str
+    there: Callable[[], bool]
+    package: str
+
+
+def _program(*names: str) -> bool:
+    """Whether one of these programs is there; Debian has those of daemons where not everybody's PATH leads."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+    return any(shutil.which(name, path=path) for name in names)
+
+
+def _java() -> bool:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=os.path.join(home, "bin") if home else None) is not None
+
+
+def _postgis() -> bool:
+    """Whether a server with PostGIS is named, or can be started for the session."""
+    extensions = Path("/usr/share/postgresql").glob("*/extension/postgis.control")
+    return bool(os.environ.get("PGHOST")) or (shutil.which("pg_virtualenv") is not None and any(extensions))
+
+
+#: Marker -> what its tests need.
+NEEDS: Mapping[str, Need] = {
+    "browser": Need("Chromium", lambda: _program("chromium"), "chromium"),
+    "postgis": Need("PostgreSQL with PostGIS", _postgis, "postgresql-postgis"),
+    "redis": Need("Redis", lambda: _program("redis-server"), "redis-server"),
+    "sshd": Need("an SSH server", lambda: _program("sshd"), "openssh-server"),
+    "spark": Need("Java", _java, "default-jre-headless"),
+}
+#: Marker of tests that a session may deselect -> what selects them; the first marker of a test counts.
+TIERS: Mapping[str, str] = {
+    "cluster": "make test-long",
+    "long": "make test-long",
+    "wide": "make test-long, or make test WIDE=1 for those without Ray",
+}
+
+
+def remedy(marker: str) -> str:
+    """How to get what tests of a marker need."""
+    return f"apt-get install {NEEDS[marker].package}"
+
+
+def lines(counts: Mapping[str, int]) -> list[str]:
+    """A line for each marker whose tests were left out."""
+    told = [
+        f"left out: {counts[name]:,} tests that need {NEEDS[name].what}: {remedy(name)}"
+        for name in NEEDS
+        if counts.get(name)
+    ]
+    return told + [f"left out: {counts[name]:,} {name} tests: {TIERS[name]}" for name in TIERS if counts.get(name)]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the sum of what sessions have left out, or packages; a session that was interrupted wrote no file."""
+    packages = arguments[:1] == ["--packages"]
+    counts: Counter[str] = Counter()
+    for path in map(Path, arguments[packages:]):
+        if path.is_file():
+            counts.update(json.loads(path.read_text()))
+    said = [NEEDS[name].package for name in NEEDS if counts[name]] if packages else lines(counts)
+    sys.stdout.writelines(f"{line}\n" for line in said)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,63 @@
+"""A session of tests says what it left out and how to get it, and several sessions add that up."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import left_out
+
+ROOT = Path(__file__).resolve().parents[3]
+POSTGIS = "left out: 3 tests that need PostgreSQL with PostGIS: apt-get install postgresql-postgis"
+
+
+def session(*arguments, **environment):
+    """What a session of tests prints."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "PYTEST_"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=ROOT, env=kept | environment, capture_output=True, text=True, timeout=110, check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, pytest.ExitCode.NO_TESTS_COLLECTED), done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def summed(*arguments):
+    """What the sum of several sessions prints."""
+    command = [sys.executable, "-m", "tests.support.left_out", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+
+
+def test_session_without_a_server_skips_what_needs_it_and_says_so_in_its_last_lines(tmp_path):
+    *_, told, last = session("tests/unit/geo/test_against_postgis.py", PATH=str(tmp_path))
+    assert told == POSTGIS and last.startswith("3 skipped")
+
+
+def test_sessions_are_added_up_and_packages_of_what_is_missing_are_named(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    said = session("tests/unit/geo/test_against_postgis.py", "--left-out", str(first), PATH=str(tmp_path))
+    assert not any(line.startswith("left out") for line in said)
+    second.write_text(json.dumps({"postgis": 2, "long": 1_200}))
+    total = [POSTGIS.replace("3", "5", 1), "left out: 1,200 long tests: make test-long"]
+    assert summed(first, second, tmp_path / "of one that was interrupted") == total
+    assert summed("--packages", first, second) == ["postgresql-postgis"]
+
+
+def test_session_says_how_many_tests_of_a_tier_it_leaves_out_unless_they_are_picked_by_name():
+    module = "tests/end_to_end/test_cluster.py"
+    *_, told, _ = session("--collect-only", module)
+    there = len([line for line in session("--collect-only", module, "-m", "cluster") if "::" in line])
+    assert there > 0 and told == f"left out: {there} cluster tests: make test-long"
+    assert not any(line.startswith("left out") for line in session("--collect-only", module, "-k", "nothing"))
+
+
+def test_every_need_is_a_marker_and_no_program_is_there_on_an_empty_machine(monkeypatch, tmp_path):
+    markers = (ROOT / "pyproject.toml").read_text()
+    assert all(f'"{name}: ' in markers for name in (*left_out.NEEDS, *left_out.TIERS))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.delenv("PGHOST", raising=False)
+    assert not any(left_out.NEEDS[name].there() for name in ("browser", "postgis", "spark"))
