@@ -1,10 +1,10 @@
 """Blocks of postings: for each key, mostly a term, the subscriptions that have it as their rarest, cut up by cell.
 
 A block lies contiguous in two pools, `box` (words of `matching.storage.cells`) and `link` (slot, second keyword), and
-in a third, `mark` (`matching.storage.cell_marks`), if subscriptions have conditions. Its first part is sorted into buckets by hashed (level, cell): a subscription has one posting in each bucket
-that one of its at most four cells falls into. After it comes a short tail of one posting a subscription, in no order,
-which every message with the term walks; when the tail gets long the block is sorted again. Small blocks are nothing but
-a tail.
+in a third, `mark` (`matching.storage.cell_marks`), if subscriptions have conditions. Its first part is sorted into
+buckets by hashed (level, cell): a subscription has one posting in each bucket that one of its at most four cells falls
+into. After it comes a short tail of one posting a subscription, in no order, which every message with the term walks;
+when the tail gets long the block is sorted again. Small blocks are nothing but a tail.
 
 That makes every change local to the blocks of its terms: no tombstone outlives its block's next sorting, and no
 change ever rebuilds the whole. Sorting by level and cell needs only the words, so a block contains all it is made of.

@@ -2,8 +2,8 @@
 
 A message that lacks the value cannot match, so `type: houseboat` finds as well as a keyword does, and better if fewer
 messages have it. A list of at most `MOST_VALUES` values is posted under each of them: a message has one value of an
-attribute and so meets one posting of it. Values are keys of blocks beside the terms and nothing else: no weight, norm, length
-or number of keywords knows them, and `matching.filters` still decides whether the condition holds.
+attribute and so meets one posting of it. Values are keys of blocks beside the terms and nothing else: no weight, norm,
+length or number of keywords knows them, and `matching.filters` still decides whether the condition holds.
 
 Which is rarer is counted in the first messages that are matched (`KeyCounts`); until then all are posted under
 keywords. Read on in `matching.storage.cell_term`.
@@ -30,12 +30,14 @@ BY_KEYWORD = 0
 NOT_POSTED = 255
 #: Numbers of values have this bit, which no term has.
 _VALUE = 1 << 62
+#: Times the number of an attribute, which is below 256, it stays below that bit and is like no difference of two keys.
+_SPREAD = 0x2545_F491_4F6C_DD
 
 
 @njit(cache=True, nogil=True)
 def number_of(attribute, key):
     """Key of the block of a value, for the SlotMap of terms. Two values may share one, which costs work alone."""
-    return ((key ^ attribute) & (_VALUE - 1)) | _VALUE
+    return ((key ^ attribute * _SPREAD) & (_VALUE - 1)) | _VALUE
 
 
 @njit(cache=True, nogil=True)

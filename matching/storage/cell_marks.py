@@ -88,7 +88,7 @@ def _keys_of_conditions(filters, slots):
                 head = filters.words[at]
                 after = at + 1 + (head >> LENGTH_AT)
                 operation = head & 0xFF
-                if operation == WITHIN or operation == ANY_OF:
+                if operation in (WITHIN, ANY_OF):
                     for word in range(at + 1, after):
                         if write:
                             attributes[count] = (head >> ARGUMENT_AT) & 0xFFFFFF

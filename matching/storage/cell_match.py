@@ -16,8 +16,8 @@ phase only computes where the next has to look, and prefetches those places (`ma
 import numpy as np
 from numba import njit
 
-from matching.njit import njit_no_refcount
 from matching.attributes import MISSING_KEY
+from matching.njit import njit_no_refcount
 from matching.storage.cell_blocks import BUCKETS, CUTS, LEVELS, MORE, NO_SECOND, SORTED, START, TAIL, slot_of
 from matching.storage.cell_keys import number_of
 from matching.storage.cell_marks import word_of_message

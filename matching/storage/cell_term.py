@@ -5,8 +5,8 @@ subtraction each (`matching.storage.cells`). A posting carries the subscription'
 second keyword, so a subscription is touched only where lattice coordinates are equal or where it has a third keyword.
 Where subscriptions have conditions on attributes, a posting carries a mark of the values that they allow
 (`matching.storage.cell_marks`), and a value may take the place of the rarest keyword (`matching.storage.cell_keys`).
-Hash collisions, marks and rounding cost work and never decide: a posting counts only in the block of its own term and at its
-own level, and what the lattice leaves open is compared in degrees.
+Hash collisions, marks and rounding cost work and never decide: a posting counts only in the block of its own key and at
+its own level, and what the lattice leaves open is compared in degrees.
 
 The plain form of the idea (an open-addressing table over the three-part key, a chain of slots behind each) pays a cache
 miss for each key and each candidate; this one keeps a bucket's postings side by side. Read on in
@@ -84,9 +84,9 @@ class CellTermIndex:
         if not self._key_attributes.shape[0]:
             return Postings(term.astype(np.int64), box, link, NO_WORDS)
         most = MOST_VALUES * count
-        out = np.empty(most, np.int64), np.empty(most, np.uint64), np.empty(most, np.int64)
-        count = under_values(self._filters.view, self._ordinal, term, box, link, *out)
-        return Postings(*(column[:count] for column in out), NO_WORDS)
+        new = Postings(np.empty(most, np.int64), np.empty(most, np.uint64), np.empty(most, np.int64), NO_WORDS)
+        count = under_values(self._filters.view, self._ordinal, term, box, link, new.term, new.box, new.link)
+        return Postings(new.term[:count], new.box[:count], new.link[:count], NO_WORDS)
 
     def insert(self, slots: Int32) -> None:
         """Enter rows that have just been written. Amortised O(n + terms + words of programs)."""

@@ -9,7 +9,7 @@ from matching.conditions import ABSENT, ANY_OF, NONE_OF, PRESENT, WITHIN
 from matching.filter_programs import Instruction, joined_programs, program_of
 from matching.model import MessageBatch, SubscriptionTable
 from matching.storage import cell_keys
-from matching.storage.cell_keys import BY_KEYWORD
+from matching.storage.cell_keys import BY_KEYWORD, number_of
 from tests.support.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, table
 
 HOUSTON = (-96.0, 29.0, -95.0, 30.0)
@@ -122,15 +122,19 @@ def test_cell_term_value_is_not_mistaken_for_the_term_of_the_same_number(engine)
 
 def test_cell_term_values_that_share_a_number_give_each_pair_once(engine):
     # Of one attribute: the highest bits are left out of a number. Of two: a number mixes key and attribute.
+    same = RARE ^ int(number_of(1, 0) ^ number_of(0, 0))
+    assert number_of(0, RARE) == number_of(0, RARE + 2**62) == number_of(1, same) != number_of(1, RARE)
     rows = with_programs(
-        table([(HOUSTON, [COMMON])] * 40),
+        table([(HOUSTON, [COMMON])] * 42),
         [Instruction(ANY_OF, 0, [RARE, RARE + 2**62])],
-        [Instruction(ANY_OF, 1, [RARE ^ 1])],
+        [Instruction(ANY_OF, 1, [same])],
+        [Instruction(ANY_OF, 0, [3, RARE])],
     )
     engine.insert(rows)
     counted(engine, [RARE, 100])
-    assert under_values(engine) == 40
-    assert len(matched(engine, rows, stream(3, [RARE, RARE ^ 1], [RARE, 0], [0, RARE ^ 1]))) == 80
+    assert under_values(engine) == 42
+    found = matched(engine, rows, stream(4, [RARE, same], [RARE, 0], [0, same], [3, same]))
+    assert len(found) == len(set(found)) == 42 + 28 + 14 + 28
 
 
 def test_cell_term_subscription_under_a_value_needs_all_its_keywords(engine):
