@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.core.event import install_recorder
@@ -201,10 +201,12 @@ def _warm_filters(kind: Kind, name: str | None) -> None:
     for batch, gone in enumerate((0, 20)):
         boundary = Boundary(batch, batch * COUNTED, (batch + 1) * COUNTED - 1, batch * COUNTED - 1)
         plain = _messages(batch * COUNTED, COUNTED, ranges=False)
-        messages = MessageBatch(**(plain._asdict() | {"keys": np.zeros((COUNTED, 2), np.int64)}))
+        columns: Any = plain._asdict() | {"keys": np.zeros((COUNTED, 2), np.int64)}
+        messages = MessageBatch(**columns)
         added = subscriptions(kind, np.arange(batch * coming, (batch + 1) * coming), batch * COUNTED)
         offsets, words = joined_programs([program] * coming)
-        added = SubscriptionTable(**(added._asdict() | {"filter_offsets": offsets, "filter_words": words}))
+        columns = added._asdict() | {"filter_offsets": offsets, "filter_words": words}
+        added = SubscriptionTable(**columns)
         removed = Removals(np.arange(gone), np.full(gone, kind.code, np.int8), np.full(gone, boundary.first_seq))
         home, assigned = np.zeros(coming, np.int64), np.ones(coming, np.bool_)
         operator.close(

@@ -52,7 +52,7 @@ class Blocks(NamedTuple):
                           only a tail), LEVELS in use (bit mask), GONE among the sorted
     finest : int8[t]      finest level of a block when it was last sorted
     box : uint64[p], link : int64[p]
-    mark : int64[p]       of the conditions (`matching.storage.cell_marks`); int64[0]: of none
+    mark : int32[p]       of the conditions (`matching.storage.cell_marks`); int32[0]: of none
     cuts : int32[c]       bucket i of a block is sorted part [cuts[CUTS + i], cuts[CUTS + i + 1])
     used : int64[4]       end of the used places, abandoned places; the same of cuts
     """
@@ -63,21 +63,21 @@ class Blocks(NamedTuple):
     finest: np.ndarray
     box: np.ndarray
     link: Int64
-    mark: Int64
+    mark: Int32
     cuts: Int32
     used: Int64
 
 
 class Postings(NamedTuple):
-    """Postings to add or remove: key of the block int64[m], the columns of `Blocks`; `mark` int64[0] of none."""
+    """Postings to add or remove: key of the block int64[m], the columns of `Blocks`; `mark` int32[0] of none."""
 
     term: Int64
     box: np.ndarray
     link: Int64
-    mark: Int64
+    mark: Int32
 
 
-NO_POSTINGS = Postings(np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64))
+NO_MARKS = np.zeros(0, np.int32)
 
 
 @njit(cache=True, nogil=True)
@@ -214,7 +214,7 @@ def _sort(which, blocks, order, first, last, new):
     head = blocks.head[which]
     most = head[SORTED] + head[TAIL] + last - first
     marked = blocks.mark.shape[0] > 0
-    box, link, mark = np.empty(most, np.uint64), np.empty(most, np.int64), np.empty(most if marked else 0, np.int64)
+    box, link, mark = np.empty(most, np.uint64), np.empty(most, np.int64), np.empty(most if marked else 0, np.int32)
     size = _collect(head, blocks, box, link, mark)
     for i in range(first, last):
         box[size] = new.box[order[i]]

@@ -26,9 +26,9 @@ from matching.storage.slots import as_input
 #: With more lanes ranges are coarser, and few subscriptions have conditions on more attributes.
 MOST_LANES = 4
 #: The sign is left out.
-_BITS = 63
+_BITS = 31
 #: Mark that every message reaches.
-ALL = np.int64(-1)
+ALL = np.int32(-1)
 #: Subscriptions whose conditions decide where ranges begin.
 _SAMPLE = 20_000
 _FIRST, _LAST = MISSING_KEY + 1, int(np.iinfo(np.int64).max)
@@ -128,7 +128,7 @@ def word_of_message(lanes, keys, row):
 
 @njit(cache=True, nogil=True)
 def write_marks(lanes, filters, link, out):
-    """Write the marks of postings (int64[n]) into out (int64[n]). O(words of their programs).
+    """Write the marks of postings (`link`, int64[n]) into out (int32[n]). O(words of their programs).
 
     The slot in a link may be free, and then its mark means nothing.
     """

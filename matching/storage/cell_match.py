@@ -215,7 +215,7 @@ def walk(left, bottom, right, top, word_of_values, blocks, runs, run_first, run_
         kept = 0
         for i in range(count):
             candidates[kept] = candidates[i]
-            kept += blocks.mark[candidates[i]] & word_of_values == word_of_values
+            kept += np.int64(blocks.mark[candidates[i]]) & word_of_values == word_of_values
         count = kept
     beyond = reach - ONE_IN_EACH_LANE
     for i in range(count):

@@ -23,7 +23,7 @@ from matching.errors import EngineError
 from matching.filters import FilterStore
 from matching.model import NO_WORDS, Int32, Int64
 from matching.space import Space
-from matching.storage.cell_blocks import Blocks, Postings, append, describe, remove_entry, repack, slot_of
+from matching.storage.cell_blocks import NO_MARKS, Blocks, Postings, append, describe, remove_entry, repack, slot_of
 from matching.storage.cell_keys import BY_KEYWORD, MOST_VALUES, NOT_POSTED, KeyCounts, choose_keys, under_values
 from matching.storage.cell_marks import NO_LANES, choose_lanes, write_marks
 from matching.storage.cell_match import match
@@ -58,7 +58,7 @@ class CellTermIndex:
         self._finest = np.zeros(0, np.int8)
         self._box = np.zeros(0, np.uint64)
         self._link = np.zeros(0, np.int64)
-        self._mark = np.zeros(0, np.int64)
+        self._mark = NO_MARKS
         self._cuts = np.zeros(0, np.int32)
         self._used = np.zeros(4, np.int64)
         self._seen = np.zeros(0, np.uint8)
@@ -82,11 +82,11 @@ class CellTermIndex:
         count = describe(as_input(slots, np.int32), self.subscriptions.columns, *frame, term, box, link)
         term, box, link = term[:count], box[:count], link[:count]
         if not self._key_attributes.shape[0]:
-            return Postings(term.astype(np.int64), box, link, NO_WORDS)
+            return Postings(term.astype(np.int64), box, link, NO_MARKS)
         most = MOST_VALUES * count
-        new = Postings(np.empty(most, np.int64), np.empty(most, np.uint64), np.empty(most, np.int64), NO_WORDS)
+        new = Postings(np.empty(most, np.int64), np.empty(most, np.uint64), np.empty(most, np.int64), NO_MARKS)
         count = under_values(self._filters.view, self._ordinal, term, box, link, new.term, new.box, new.link)
-        return Postings(new.term[:count], new.box[:count], new.link[:count], NO_WORDS)
+        return Postings(new.term[:count], new.box[:count], new.link[:count], NO_MARKS)
 
     def insert(self, slots: Int32) -> None:
         """Enter rows that have just been written. Amortised O(n + terms + words of programs)."""
@@ -114,9 +114,9 @@ class CellTermIndex:
             self._repack(max(places, order.shape[0] - done), cuts)
         self._tidy()
 
-    def _marks_of(self, link: Int64) -> Int64:
+    def _marks_of(self, link: Int64) -> Int32:
         """Marks of postings. O(words of their programs)."""
-        mark = np.empty(link.shape[0], np.int64)
+        mark = np.empty(link.shape[0], np.int32)
         write_marks(self._lanes, self._filters.view, link, mark)
         return mark
 
@@ -129,7 +129,7 @@ class CellTermIndex:
         self._filtered += programs
         if self._filtered >= 2 * self._filtered_of_lanes:
             self._lanes, self._filtered_of_lanes = choose_lanes(self._filters.view), self._filtered
-            self._mark = self._marks_of(self._link) if self._lanes.attribute.shape[0] else NO_WORDS
+            self._mark = self._marks_of(self._link) if self._lanes.attribute.shape[0] else NO_MARKS
 
     def _keys_of(self, slots: Int32) -> tuple[np.ndarray, int, int]:
         """What to post slots under, as `choose_keys` says; and how many have a filter, how many an equality."""
@@ -155,6 +155,7 @@ class CellTermIndex:
         self._unpost(slots[moved])
         self._ordinal[slots[moved]] = ordinal[moved]
         self._post(slots[moved])
+        self._repack(0, 0)
 
     def withdraw(self, slots: Int32) -> None:
         """Remove rows that are about to be freed. Amortised O(n).
@@ -194,7 +195,7 @@ class CellTermIndex:
         wanted, wanted_cuts = wanted + wanted // 8, wanted_cuts + wanted_cuts // 8
         if wanted > 2**31 - 1:
             raise EngineError(f"{self._owner}: {wanted} postings do not fit one index; use more query bolts")
-        mark = np.zeros(wanted if self._lanes.attribute.shape[0] else 0, np.int64)
+        mark = np.zeros(wanted if self._lanes.attribute.shape[0] else 0, np.int32)
         pools = np.zeros(wanted, np.uint64), np.zeros(wanted, np.int64), mark, np.zeros(wanted_cuts, np.int32)
         repack(self._blocks(), *pools)
         self._box, self._link, self._mark, self._cuts = pools
