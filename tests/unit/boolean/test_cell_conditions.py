@@ -120,8 +120,19 @@ def test_cell_term_value_is_not_mistaken_for_the_term_of_the_same_number(engine)
     assert matched(engine, rows, stream(1, [100], terms=(RARE, COMMON))) == [(0, 0), (1, 0)]
 
 
+def test_cell_term_list_of_values_that_share_a_number_has_one_posting(engine):
+    # The highest bits of a key are left out of a number.
+    rows = with_programs(table([(HOUSTON, [COMMON])] * 40), [Instruction(ANY_OF, 0, [RARE, RARE + 2**62])])
+    engine.insert(rows)
+    counted(engine, [RARE])
+    assert under_values(engine) == 40
+    assert len(matched(engine, rows, stream(2, [RARE], [RARE + 2**62]))) == 80
+    engine.remove(engine.find(np.arange(39)))
+    assert engine_pairs(engine, stream(2, [RARE], [RARE + 2**62])) == [(39, 0), (39, 1)]
+
+
 def test_cell_term_values_that_share_a_number_give_each_pair_once(engine):
-    # Of one attribute: the highest bits are left out of a number. Of two: a number mixes key and attribute.
+    # Of two attributes: a number mixes key and attribute.
     same = RARE ^ int(number_of(1, 0) ^ number_of(0, 0))
     assert number_of(0, RARE) == number_of(0, RARE + 2**62) == number_of(1, same) != number_of(1, RARE)
     rows = with_programs(
