@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import searches
 from benchmarks.cases import Case
 from benchmarks.command import Tell, verdict
 from benchmarks.peers import Peer
@@ -38,6 +39,8 @@ from matching.window import NO_FLOOR, Boundary
 #: Subscriptions that ask for the window together when it is filled.
 _CHUNK = 20_000
 _FEWEST_A_BATCH = 100
+#: Messages that are taken alone at most.
+_ALONE = 5_000
 #: A round of a slow engine, and its changes, stop after so long; a check of one that tells match by match likewise.
 MOST_S, _MOST_CHANGES_S, _MOST_CHECK_S = 10.0, 3.0, 20.0
 #: Subscriptions that are checked, spread evenly, and those told most, of a kind that has a window or has none.
@@ -192,7 +195,10 @@ class Bench:
         live, peer = max(1, len(running.operator)), running.peer
         if peer is not None:
             return {"bytes_per_subscription": peer.size_bytes() / live, "version": peer.version()}
-        figures = {"bytes_per_subscription": sum(each.nbytes for each in running.operator.arrays().values()) / live}
+        arrays = running.operator.arrays()
+        figures = {"bytes_per_subscription": sum(each.nbytes for each in arrays.values()) / live}
+        if not self.kind.standing:
+            figures |= searches.apart(arrays, live)
         if self.kind.windowed:
             figures["window_bytes"] = running.alone.window_index.size_bytes()
         return figures
@@ -209,6 +215,7 @@ class Bench:
             running.boundary = running.boundary._replace(last_seq=at - 1)
             part = min(part, len(self.case.messages) - at)
         refilled, first = running.refills, running.boundary.last_seq + 1
+        joined_s = 0.0 if running.peer is None else running.peer.joined_s
         running.watch.seconds = dict.fromkeys(running.watch.seconds, 0.0)
         _, steps, seconds = zip(*self._take(running, part, most_s), strict=True)
         elapsed, done = sum(seconds), running.boundary.last_seq + 1 - first
@@ -218,6 +225,8 @@ class Bench:
         if running.peer is None:
             figures |= {"scanned_per_message": scanned, "verified_per_message": verified}
         figures |= {"matched_per_message": matched, "updates_per_message": len(updates) / done}
+        if running.peer is not None:
+            figures["join_us_per_message"] = (running.peer.joined_s - joined_s) / done * 1e6
         figures["told_digest"] = _digest(updates)
         if self.kind.windowed:
             parts = running.watch.seconds | {"other": elapsed - sum(running.watch.seconds.values())}
@@ -227,25 +236,40 @@ class Bench:
             figures |= self._time_changes(running, turn)
         return figures
 
-    def _take(self, running: Running, count: int, most_s: float) -> Iterator[tuple[Boundary, OperatorOutput, float]]:
+    def time_alone(self, running: Running, most_s: float = MOST_S) -> dict[str, float]:
+        """Milliseconds of a message that is a batch of its own, through the same operator: median and 99th percentile.
+
+        Of a kind without standing results alone, whose messages may come again.
+        """
+        if self.kind.standing:
+            return {}
+        running.boundary = running.boundary._replace(last_seq=self.case.filled - 1)
+        count = min(_ALONE, len(self.case.messages) - self.case.filled)
+        took_ms = [1e3 * seconds for _, _, seconds in self._take(running, count, most_s, 1)]
+        middle, last = np.percentile(took_ms, (50, 99))
+        return {"alone_p50_ms": float(middle), "alone_p99_ms": float(last), "messages_alone": len(took_ms)}
+
+    def _take(
+        self, running: Running, count: int, most_s: float, size: int = 0
+    ) -> Iterator[tuple[Boundary, OperatorOutput, float]]:
         """Process so many messages, or fewer if that takes longer: boundary, step and seconds of each batch.
 
-        What is told of results depends on the boundaries. Without results a batch that would take longer than what is
-        left, by how the engine fared last, is a smaller one.
+        Batches are of `size`, or else of the case's. What is told of results depends on the boundaries. Without
+        results a batch that would take longer than what is left, by how the engine fared last, is a smaller one.
         """
         done, left_s = 0, most_s
         while done < count and (not done or left_s > 0.0):
-            size = min(count - done, self.case.batch)
-            if not self.kind.standing:
-                size = int(min(size, max(_FEWEST_A_BATCH, left_s / running.pace_s)))
+            some = size or min(count - done, self.case.batch)
+            if not (size or self.kind.standing):
+                some = int(min(some, max(_FEWEST_A_BATCH, left_s / running.pace_s)))
             first = running.boundary.last_seq + 1
-            boundary = self.case.boundary(running.boundary.number + 1, first, first + size)
+            boundary = self.case.boundary(running.boundary.number + 1, first, first + some)
             messages, ended = self.case.batch_of(boundary)
             begun = perf_counter()
             step = running.alone.process(boundary, messages, _NOBODY, NO_REMOVALS, ended)
             took = perf_counter() - begun
-            running.boundary, running.pace_s = boundary, took / size
-            done, left_s = done + size, left_s - took
+            running.boundary, running.pace_s = boundary, took / some
+            done, left_s = done + some, left_s - took
             yield boundary, step, took
 
     def _alone(self, name: str | None) -> LocalEngine:
@@ -305,8 +329,8 @@ def time_beside(
     """Build and check engines, and time them in turns; `how` as of `Bench.time`.
 
     Says of each engine what was checked, memory, `rounds` one by one and medians over those from round `settled` on,
-    memory `at_end`, what is `told` of it then, and `told_digest`: two checkouts that have told the same in as many
-    messages have the same one.
+    how long a message takes alone, memory `at_end`, what is `told` of it then, and `told_digest`: two checkouts that
+    have told the same in as many messages have the same one.
     """
     built, results = {}, {}
     with ExitStack() as running:
@@ -332,6 +356,7 @@ def time_beside(
         for name, rounds in in_turns(names, load.rounds, one).items():
             results[name] |= medians(rounds[settled:] or rounds) | told(built[name])
             results[name]["told_digest"] = sum(each["told_digest"] for each in rounds)
+            results[name] |= load.time_alone(built[name], how.get("most_s", MOST_S))
             results[name] |= {"rounds": rounds, "at_end": load.memory(built[name])}
     return results
 

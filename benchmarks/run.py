@@ -7,8 +7,10 @@ are measured against, are in `benchmarks.peers`; figures of a kind in the module
 """
 
 import importlib.util
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any, Literal
 
 import typer
@@ -43,13 +45,14 @@ def bench(
     messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
     distance: Annotated[Literal["sphere", "plane"], "how far is far: as of `skyray run`"] = "plane",
     workload: Annotated[str | None, "saved-searches, or as places=uniform,keywords=1-3,regions=city"] = None,
-    out: Annotated[str | None, "folder for a figure (benchmarks/results/figures)"] = None,
+    out: Annotated[str | None, "folder for a figure (benchmarks/results/figures), or file for the report"] = None,
     on_progress: Tell | None = None,
 ) -> dict[str, Any]:
     """Measure engines of a kind on one synthetic workload; what is annotated is an option of `skyray bench`.
 
     Says the `kind`, `made_by`, the `workload`, of each engine in `results` what `benchmarks.harness.time_beside` says,
-    and why peers cannot run here by name (`absent`); or what a figure says.
+    and why peers cannot run here by name (`absent`), how the others compare with the first (`times_the_first`), and
+    writes it to the file `out`; or what a figure says.
     Raises a `ConfigError` for a kind that has no operator, an engine that the kind does not have, or one that does not
     serve the `distance`.
     """
@@ -97,7 +100,26 @@ def bench(
     made = bench_of(case, rounds, windows={} if window_index is None else {kind: window_index})
     results = [{"engine": name, **result} for name, result in time_beside(made, chosen, tell).items()]
     report = {"kind": kind, "made_by": provenance(), "workload": made.workload, "results": results}
-    return report | ({"absent": absent} if absent else {})
+    report |= {"times_the_first": times_the_first(results)} if len(results) > 1 else {}
+    report |= {"absent": absent} if absent else {}
+    if out is not None:
+        Path(out).write_text(json.dumps(report, indent=1) + "\n")
+        tell(f"written: {out}")
+    return report
+
+
+def times_the_first(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """How many times as long as the first engine each other one takes for a message, round by round, and the median.
+
+    Of a peer `join` says the same of its join alone, without sending messages and reading what is found.
+    """
+    first, told = results[0]["rounds"], {}
+    for other in results[1:]:
+        figures = {"whole": "us_per_message", "join": "join_us_per_message"}
+        for said, figure in ((said, figure) for said, figure in figures.items() if figure in other):
+            pairs = [row[figure] / one["us_per_message"] for row, one in zip(other["rounds"], first, strict=True)]
+            told.setdefault(other["engine"], {})[said] = {"median": median(pairs), "pairs": pairs}
+    return told
 
 
 def _able(row: Kind, distance: str) -> list[str]:

@@ -6,6 +6,7 @@ circle, an octagon or a rectangle, `SHAPES`), and has one to three conditions th
 `benchmarks.workload`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,15 @@ import numpy as np
 from gateway.subscriptions.filters import NUMBERS, octagon, radius_within
 from matching.attributes import MISSING_KEY, category_key, number_keys
 from matching.conditions import ANY_OF, WITHIN
-from matching.filter_programs import CIRCLE, POLYGON, Instruction, instructions_of, joined_programs, program_of
+from matching.filter_programs import (
+    CIRCLE,
+    LENGTH_AT,
+    POLYGON,
+    Instruction,
+    instructions_of,
+    joined_programs,
+    program_of,
+)
 from matching.filters import circle_instruction, polygon_instruction
 from matching.geo.polygons import Rings
 from matching.geo.sphere import ball_box
@@ -111,6 +120,27 @@ def columns_of(table: SubscriptionTable) -> dict[str, Any]:
     circle = dict(zip(("x", "y", "z", "chord"), circles.T, strict=True))
     prices = {"price_low": price_low, "price_high": price_high}
     return {**prices, "beds_low": beds_low, "types": types, **circle, "shape": shapes}
+
+
+def apart(arrays: Mapping[str, np.ndarray], live: int) -> dict[str, float]:
+    """Of a boolean engine's arrays, bytes a subscription of ids, of rings, and of all but these; none without filters.
+
+    Ids are numbers and the map from number to slot; rings are the polygon instructions whole, bands included.
+    """
+    if "filters_start" not in arrays:
+        return {}
+    start, words = arrays["filters_start"], arrays["filters_words"]
+    at = start[start >= 0] + 1
+    end, rings = at + words[at - 1], 0
+    while (more := at < end).any():
+        at, end = at[more], end[more]
+        length = 1 + (words[at] >> LENGTH_AT)
+        rings += int(length[words[at] & 0xFF == POLYGON].sum())
+        at = at + length
+    ids = sum(arrays[name].nbytes for name in ("rows_slots_number", "rows_slots_index"))
+    whole = sum(each.nbytes for each in arrays.values())
+    parts = {"ids": ids, "rings": 8 * rings, "all_else": whole - ids - 8 * rings}
+    return {f"bytes_of_{name}": size / live for name, size in parts.items()}
 
 
 def octagons_of(table: SubscriptionTable) -> SubscriptionTable:

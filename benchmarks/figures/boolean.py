@@ -7,6 +7,7 @@ Yu, Li and Feng, "A Cost-based Method for Location-Aware Publish/Subscribe Servi
     choice          lfilter as it chooses, beside its parts, each way forced upon it, and ways of probing     (figure 7)
     subscriptions   against the number of subscriptions, up to --subscriptions                               (figure 11)
     workloads       the default workload with one thing changed at a time
+    searches        saved searches, with conditions and shapes, against their number, up to --subscriptions
 
 The first three are for point and range messages, short and long. Read on in `benchmarks.harness`.
 """
@@ -52,7 +53,15 @@ _WORKLOADS = {
     "1 to 6 keywords": {"keywords": (1, 6)},
     **{f"{name} regions": changed for name, changed in _REGIONS.items() if name != PLAIN_BOOLEAN.regions},
 }
+#: Saved searches, and those of the largest portals.
+_SEARCHES, _SEARCH_ENGINES = (100_000, 300_000, 1_000_000, 4_600_000), (_DEFAULT, "lfilter", "inverted_list")
 _SHOWN = TIME | {"candidates a match": "candidates_per_match"} | BYTES
+#: Of saved searches; a candidate is what is left of keywords, box and marks, and a program decides.
+_SHOWN_OF_SEARCHES = TIME | {
+    "candidates a match": "candidates_per_match",
+    "bytes a search without ids and rings": "bytes_of_all_else",
+    "ms of a message alone, 99 of 100": "alone_p99_ms",
+}
 #: A round of a slow engine stops after so long: there are many.
 _MOST_S = 1.5
 
@@ -107,6 +116,11 @@ def figures() -> dict[str, list[Sweep]]:
                   _SHOWN | CHANGES, changes=True, most_s=_MOST_S)
         ],
         "workloads": [_recipes("workload", _WORKLOADS, metrics=_SHOWN)],
+        "searches": [
+            sweep("searches", up_to(_SEARCHES, _SEARCHES[0]),
+                  lambda asked, size: _bench(asked, BooleanRecipe.parse("saved-searches"), subscriptions=size),
+                  _SHOWN_OF_SEARCHES, engines=_SEARCH_ENGINES, most_s=_MOST_S)
+        ],
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from baselines.kinds import WITH_BASELINES
 from benchmarks import cases, command, harness, run
 from benchmarks.cases import make_case
 from benchmarks.harness import Bench
+from benchmarks.searches import apart
 from benchmarks.workload import (
     WORLD,
     BooleanRecipe,
@@ -22,6 +24,7 @@ from gateway.commands.bench import run_bench
 from gateway.shell.terminal import Terminal
 from matching.boolean.engines.cell_term import CellTerm
 from matching.errors import ConfigError
+from matching.filter_programs import POLYGON, instructions_of
 from tests.support.etl_folder import random_rows, write_etl
 
 _FIGURES = {
@@ -194,6 +197,33 @@ def test_bench_by_recipe_and_from_real_messages_is_exact(tmp_path, engines):
         run.bench("boolean", 100, messages_from=str(real), workload="words=long")
     with pytest.raises(ConfigError, match="only boolean has recipes"):
         run.bench("topk", 100, workload="words=long")
+
+
+def test_bench_of_saved_searches_says_bytes_apart_and_how_long_a_message_takes_alone(tmp_path):
+    engines, out = ["cell_term", "inverted_list"], tmp_path / "searches.json"
+    how = {"messages": 400, "seed": 2, "engines": engines, "rounds": 2, "workload": "saved-searches"}
+    report = run.bench("boolean", 6_000, out=str(out), **how)
+    assert json.loads(out.read_text()) == json.loads(json.dumps(report))
+    fast, slow = report["results"]
+    for result in (fast, slow):
+        assert result["exact"] and result["compared"] > 0 and result["told_digest"] == fast["told_digest"]
+        assert 0 < result["alone_p50_ms"] <= result["alone_p99_ms"] and result["messages_alone"] == 400
+        parts = [result[f"bytes_of_{name}"] for name in ("ids", "rings", "all_else")]
+        assert min(parts) > 0 and sum(parts) == pytest.approx(result["bytes_per_subscription"])
+    assert fast["verified_per_message"] < slow["verified_per_message"], "marks drop what conditions rule out"
+    (told,) = report["times_the_first"].values()
+    assert len(told["whole"]["pairs"]) == 2 and min(told["whole"]["pairs"]) > 0 and "join" not in told
+
+
+def test_bytes_of_rings_are_those_of_the_polygons_instructions():
+    case = make_case(BOOLEAN, 2_000, 10, rounds=1, seed=4, recipe=BooleanRecipe.parse("saved-searches"))
+    running, table = Bench(case, 1).build(), case.table
+    words = [table.filter_words[a:b] for a, b in pairwise(table.filter_offsets)]
+    polygons = [one for each in words for one in instructions_of(each.tobytes()) if one.operation == POLYGON]
+    assert len(polygons) > 300
+    told = apart(running.operator.arrays(), len(table))
+    assert told["bytes_of_rings"] * len(table) == pytest.approx(8 * sum(1 + len(one.words) for one in polygons))
+    assert apart(Bench(make_case(BOOLEAN, 100, 10, rounds=1, seed=4), 1).build().operator.arrays(), 100) == {}
 
 
 def test_check_of_more_messages_than_there_are_ends_with_the_last():

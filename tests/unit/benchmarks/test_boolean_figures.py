@@ -23,6 +23,7 @@ def small(monkeypatch):
     monkeypatch.setattr(cases, "_CHANGES_A_CALL", 50)
     monkeypatch.setattr(cases, "_CALLS_A_ROUND", 4)
     monkeypatch.setattr(boolean_figures, "_SIZES", (200, 1_000, 100_000))
+    monkeypatch.setattr(boolean_figures, "_SEARCHES", (2_000, 4_000, 100_000))
     monkeypatch.setattr(boolean_figures, "_LENGTHS", {"short": (6, 12), "long": (40,)})
     monkeypatch.setattr(boolean_figures, "PAGE", PAGE._replace(rounds=2, figures=boolean_figures.figures()))
 
@@ -31,7 +32,7 @@ def small(monkeypatch):
 def test_figure_is_measured_checked_and_drawn(name, tmp_path):
     told = []
     # without stop words few subscriptions match
-    size = 20_000 if name == "opponents-usa" else 1_000
+    size = 20_000 if name in ("opponents-usa", "searches") else 1_000
     report = boolean_figures.PAGE.figure(name, tmp_path, size, None, 40, _PAIR, 1, None, told.append)
     assert report["exact"] is True
     stored = json.loads((tmp_path / f"boolean-{name}.json").read_text())

@@ -103,6 +103,9 @@ def test_bench_times_peers_beside_engines():
         assert result["exact"] is True and result["compared"] > 0
         assert min(result[key] for key in ("messages_per_s", "subscribe_per_s", "bytes_per_subscription")) > 0
         assert result["matched_per_message"] == report["results"][0]["matched_per_message"]
+        assert ("join_us_per_message" in result) == (result["engine"] in PEERS)
+        assert result.get("join_us_per_message", 0.0) < result["us_per_message"]
+    assert all({"whole", "join"} == told.keys() for told in report.get("times_the_first", {}).values())
 
 
 def test_bench_leaves_out_a_peer_that_is_not_installed_and_says_how_to_install_it(monkeypatch):
