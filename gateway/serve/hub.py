@@ -235,7 +235,7 @@ class Hub:
         if position >= history.head:
             known = position == history.head or position.boundary < self._logged()
             return None if known else (form.named("gap", _unknown(position), None), history.head)
-        if position.boundary > history.floor or history.floor < 0:
+        if history.has_after(position):
             found, behind = history.read_after(position)
         else:
             until, only = history.floor, self._only(interest)

@@ -38,6 +38,16 @@ def assert_booked(out, follower):
     return sum(verdict.delivered_updates.values())
 
 
+def from_the_beginning(served):
+    """All updates, read page by page: of parts, of the checkpoint, of memory."""
+    found, place, before = [], "begin", None
+    while place != before:
+        lines, before = served.call("GET", f"/v1/updates?poll=1&wait_s=0&since={place}&limit=100").lines, place
+        found += [row for row in lines if "change" in row]
+        place = lines[-1]["progress"]["id"]
+    return found
+
+
 def stop_in_a_post(served, rows, after, acknowledged):
     """Send lines, and kill the server once it has answered so many; `acknowledged` gets ids and seqs."""
     answered = threading.Event()
@@ -96,6 +106,7 @@ def test_serve_killed_several_times_also_in_a_post_clients_miss_and_repeat_nothi
                     figures = served.call("GET", "/health").json
                     again = figures["duplicates"]
                     follower.await_through(figures["next_seq"] - 1)
+                    assert from_the_beginning(served) == [row for _, row in follower.book]
                     served.end()
     assert 3 * 140 <= again < 3 * 225 and follower.connections >= 4, "killed in the middle of a request"
     etl = pq.read_table(out / "etl" / "messages").column("message_id").to_pylist()

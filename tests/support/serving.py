@@ -108,6 +108,7 @@ class Follower:
         self._query = query
         self._last = ""
         self._over = threading.Event()
+        self._socket: socket.socket | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> "Follower":
@@ -116,6 +117,9 @@ class Follower:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(20)
 
     def await_through(self, seq: int, seconds: float = 60) -> None:
@@ -135,6 +139,7 @@ class Follower:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
         headers = {"Accept": "text/event-stream", **({"Last-Event-ID": self._last} if self._last else {})}
         connection.request("GET", f"/v1/updates?{self._query}", headers=headers)
+        self._socket = connection.sock
         answer = connection.getresponse()
         if answer.status != 200:
             return
