@@ -38,6 +38,11 @@ def assert_booked(out, follower):
     return sum(verdict.delivered_updates.values())
 
 
+def last_epoch(out):
+    """Of the checkpoints."""
+    return max((int(path.stem.split("-")[1]) for path in (out / "checkpoints").glob("epoch-*.json")), default=-1)
+
+
 def from_the_beginning(served):
     """All updates, read page by page: of parts, of the checkpoint, of memory."""
     found, place, before = [], "begin", None
@@ -79,7 +84,7 @@ def test_serve_killed_several_times_also_in_a_post_clients_miss_and_repeat_nothi
     options = ["--world", BOX, "--window", "count:60", "--checkpoint-every", 0.5, "--batch", 25]
     subscriptions = [random_subscription(rng, place) | {"subscription_id": f"s{place % 50}"} for place in range(160)]
     messages = [random_message(rng, number) for number in range(900)]
-    first_seq = {}
+    first_seq, extra = {}, []
 
     def publish(served, rows):
         """What a producer does that gets its answer: known ids are answered as before."""
@@ -96,6 +101,10 @@ def test_serve_killed_several_times_also_in_a_post_clients_miss_and_repeat_nothi
                 taken = served.call("POST", "/v1/subscriptions?replace=true", lines_of(changes[:35]), **NDJSON)
                 assert {one["status"] for one in taken.lines} <= {"created", "replaced"}
                 publish(served, mine[:100])
+                epoch = last_epoch(out)
+                while last_epoch(out) < epoch + 2:  # the updates of the last are in no part yet
+                    extra.append(random_message(rng, 1_000 + len(extra)))
+                    publish(served, extra[-1:])
                 for row in changes[35:]:
                     served.call("PUT", f"/v1/subscriptions/{row['subscription_id']}", row)
                 served.call("DELETE", "/v1/subscriptions/s3")
@@ -110,7 +119,7 @@ def test_serve_killed_several_times_also_in_a_post_clients_miss_and_repeat_nothi
                     served.end()
     assert 3 * 140 <= again < 3 * 225 and follower.connections >= 4, "killed in the middle of a request"
     etl = pq.read_table(out / "etl" / "messages").column("message_id").to_pylist()
-    assert sorted(etl) == sorted(row["id"] for row in messages)
+    assert sorted(etl) == sorted(row["id"] for row in [*messages, *extra])
     assert first_seq == {name: seq for seq, name in enumerate(etl)}
     assert assert_booked(out, follower) >= 1_000
 
