@@ -89,6 +89,7 @@ def serve(
     from gateway.live.opening import open_stream
     from gateway.live.recording import record
     from gateway.serve.app import make_app
+    from gateway.serve.asking import Asking
     from gateway.serve.door import Door
     from gateway.serve.history import History, Parts
     from gateway.serve.hub import Hub
@@ -127,8 +128,9 @@ def serve(
         writer = Writer(registry, wal, in_flight, batch, linger_ms / 1000.0, mapping)
         if not earlier:
             subscribe_all(writer, subscriptions or [])
-        door = Door(config, registry, wal, writer, hub)
-        server = Server(make_app(door, _names(host)), listening, hub.start)
+        door = Door(registry, wal, writer, hub, releaser)
+        asking = Asking(config, registry, wal, mapping)
+        server = Server(make_app(door, asking, _names(host)), listening, hub.start)
         step("starting Ray" if executor == "ray" else "loading kernels")
         stopping = stack.enter_context(draining())
         stack.enter_context(server)

@@ -75,9 +75,7 @@ def expected(rows):
     order = ("leave", "match", "enter")
     return [
         (name, change, seq)
-        for as_of, name, seq, change, _ in sorted(
-            rows, key=lambda row: (row[0] // 10, row[1], order.index(row[3]), row[2])
-        )
+        for _, name, seq, change, _ in sorted(rows, key=lambda row: (row[0] // 10, row[1], order.index(row[3]), row[2]))
     ]
 
 
