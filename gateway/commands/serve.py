@@ -14,7 +14,7 @@ import typer
 from gateway.commands.live import column_options, live_settings, named_columns, subscribe_all
 from gateway.commands.live import say as write_line
 from gateway.shell.options import Command, Late, example
-from gateway.shell.terminal import Terminal, cell
+from gateway.shell.terminal import Terminal, as_json, cell
 from matching.errors import ConfigError, DeliveryError, EngineError
 
 app = typer.Typer()
@@ -78,6 +78,7 @@ def serve(
             rich_help_panel="Topology",
         ),
     ] = "local",
+    json: Annotated[bool, typer.Option("--json", help="Figures at the end as JSON on standard error.")] = False,
 ) -> int:
     """Serve a live stream over HTTP: publish messages, subscribe, and follow updates.
 
@@ -88,6 +89,7 @@ def serve(
     from gateway.live.opening import open_stream
     from gateway.live.recording import record
     from gateway.serve.app import make_app
+    from gateway.serve.asking import Asking
     from gateway.serve.door import Door
     from gateway.serve.history import History, Parts
     from gateway.serve.hub import Hub
@@ -126,8 +128,9 @@ def serve(
         writer = Writer(registry, wal, in_flight, batch, linger_ms / 1000.0, mapping)
         if not earlier:
             subscribe_all(writer, subscriptions or [])
-        door = Door(config, registry, wal, writer, hub)
-        server = Server(make_app(door, _names(host)), listening, hub.start)
+        door = Door(registry, wal, writer, hub, releaser)
+        asking = Asking(config, registry, wal, mapping)
+        server = Server(make_app(door, asking, _names(host)), listening, hub.start)
         step("starting Ray" if executor == "ray" else "loading kernels")
         stopping = stack.enter_context(draining())
         stack.enter_context(server)
@@ -170,7 +173,13 @@ def serve(
         except EngineError as error:
             run.fail(error)
             raise
-        write_line(f"serve: ended; digest {report['digest']}; everything is in {cell(out)}")
+        figures = door.figures() | {"updates": releaser.updates, "digest": report["digest"], "out": str(out)}
+        ended = ", ".join(f"{figures[name]:,} {name}" for name in ("messages", "updates", "subscriptions", "refused"))
+        write_line(
+            as_json(figures)
+            if json
+            else f"serve: ended after {ended}; digest {report['digest']}; everything is in {cell(out)}"
+        )
     return 0
 
 

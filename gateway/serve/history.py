@@ -226,6 +226,10 @@ class History:
         if through > self.head.boundary:
             self.head = Position(through, 0)
 
+    def has_after(self, position: Position) -> bool:
+        """Whether all updates after a position are in memory."""
+        return position >= Position(self.floor, _END) or self.floor < 0
+
     def through(self, position: Position) -> int:
         """The last seq up to which all updates are before a position that is not beyond the head."""
         if position >= self.head:
@@ -250,7 +254,7 @@ class History:
             del self._boundaries[:drop], self._released[:drop]
 
     def read_after(self, position: Position, most: int = PIECE) -> tuple[list[Update], Position]:
-        """Some updates after a position that is not before `floor`; as `Parts.read_after`, until the head."""
+        """Some updates after a position of `has_after`, and the position behind them, until the head."""
         found: list[Update] = []
         for place in range(bisect_left(self._boundaries, position.boundary), len(self._boundaries)):
             boundary, updates = self._released[place]

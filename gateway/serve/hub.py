@@ -205,6 +205,13 @@ class Hub:
             self._queues.discard(queue)
             self._leave(queue)
 
+    async def past(self, form: Form, interest: Interest, after: Position) -> AsyncIterator[bytes]:
+        """Events after a position up to the head."""
+        position = after
+        while (piece := await self._next(form, interest, position)) is not None:
+            data, position = piece
+            yield data
+
     async def poll(self, form: Form, interest: Interest, after: Position, wait_s: float, most: int) -> bytes:
         """Up to about `most` updates after a position, once there are any, or what there is after some seconds."""
         found: list[bytes] = []
@@ -235,7 +242,7 @@ class Hub:
         if position >= history.head:
             known = position == history.head or position.boundary < self._logged()
             return None if known else (form.named("gap", _unknown(position), None), history.head)
-        if position.boundary > history.floor or history.floor < 0:
+        if history.has_after(position):
             found, behind = history.read_after(position)
         else:
             until, only = history.floor, self._only(interest)

@@ -125,6 +125,10 @@ class Writer(Pipe):
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 
+    def seq_of(self, message_id: str) -> int | None:
+        """The seq of a message by the id that its producer gave, if it is remembered."""
+        return self._recent.get(message_id)
+
     @property
     def waiting(self) -> int:
         """Rows that wait."""
@@ -321,6 +325,7 @@ class Writer(Pipe):
 
     def _change(self, change: dict[str, Any], came_s: float) -> Outcome | None:
         """Put a change of subscriptions into the open batch; returns its refusal, if any."""
+        self._registry.next_seq = self._next_seq
         refusal = self.put(Line(self._line, msgspec.json.encode(change), came_s))
         return None if refusal is None else refused(*refusal)
 

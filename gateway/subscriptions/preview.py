@@ -5,13 +5,13 @@ leaves out most. Read on in `gateway.subscriptions.past`.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from gateway.runs.message_rows import MessageRows
+from gateway.runs.message_rows import MessageRows, Row
 from gateway.subscriptions.past import US_PER_DAY, Past, read_past, tested
 from matching.fields import Refusal
 from matching.kind_table import Kinds
@@ -25,6 +25,12 @@ from spouts.parquet import world_of
 from spouts.subscriptions import load_vocabulary, meaning_of
 
 _DAYS = {"day": 1, "week": 7}
+
+
+class Texts(Protocol):
+    """Messages by their rows in `Past`; `MessageRows` is one."""
+
+    def read(self, seqs: Iterable[int]) -> Mapping[int, Row]: ...
 
 
 def preview_subscriptions(
@@ -82,12 +88,13 @@ def preview_subscriptions(
                 what = meaning_of(parsed.reason, kinds, parsed.detail)
                 yield place | {"subscription_id": name, "reason": parsed.reason, "what": what}
             else:
-                yield place | _preview_of(parsed, kinds, vocabulary, past, texts, shown)
+                yield place | preview_of(parsed, kinds, vocabulary, past, texts, shown)
 
 
-def _preview_of(
-    parsed: ParsedSubscription, kinds: Kinds, vocabulary: Vocabulary, past: Past, texts: MessageRows, shown: int
+def preview_of(
+    parsed: ParsedSubscription, kinds: Kinds, vocabulary: Vocabulary, past: Past, texts: Texts, shown: int
 ) -> dict[str, Any]:
+    """The preview of one subscription, as `preview_subscriptions` yields it, without file and line."""
     kind = kinds[parsed.kind]
     outcome = tested(parsed, kind, vocabulary, past)
     rows = outcome.rows[outcome.matched]

@@ -1,0 +1,154 @@
+"""The HTTP door with real processes: killed wherever, begun again, clients miss and repeat nothing."""
+
+import json
+import shlex
+import subprocess
+import threading
+from collections import Counter
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from gateway.runs.verify import verify_run
+from tests.support.beside import BOX, random_message, random_subscription
+from tests.support.documents import blocks
+from tests.support.processes import Command
+from tests.support.serving import NDJSON, Follower, Served, call, events_of, free_port, kill, lines_of, position
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
+
+FIELDS = ("as_of", "subscription_id", "message_id", "seq", "change", "score")
+
+
+def written(out):
+    """The updates that a folder has, as a multiset."""
+    rows = [row for part in sorted((out / "updates").glob("part-*")) for row in pq.read_table(part).to_pylist()]
+    return Counter(tuple(row[name] for name in FIELDS) for row in rows)
+
+
+def assert_booked(out, follower):
+    """A client's book has what the folder has, once, in order; and the folder has what the oracle wants."""
+    ids = [position(name) for name, _ in follower.book]
+    assert ids == sorted(set(ids)), "out of order, or again"
+    assert Counter(tuple(row[name] for name in FIELDS) for _, row in follower.book) == written(out)
+    assert all(name == row["id"] for name, row in follower.book) and not follower.gaps
+    verdict = verify_run(out, sample=None)
+    assert verdict.exact, verdict
+    return sum(verdict.delivered_updates.values())
+
+
+def last_epoch(out):
+    """Of the checkpoints."""
+    return max((int(path.stem.split("-")[1]) for path in (out / "checkpoints").glob("epoch-*.json")), default=-1)
+
+
+def from_the_beginning(served):
+    """All updates, read page by page: of parts, of the checkpoint, of memory."""
+    found, place, before = [], "begin", None
+    while place != before:
+        lines, before = served.call("GET", f"/v1/updates?poll=1&wait_s=0&since={place}&limit=100").lines, place
+        found += [row for row in lines if "change" in row]
+        place = lines[-1]["progress"]["id"]
+    return found
+
+
+def stop_in_a_post(served, rows, after, acknowledged):
+    """Send lines, and kill the server once it has answered so many; `acknowledged` gets ids and seqs."""
+    answered = threading.Event()
+
+    def lines():
+        for place in range(0, len(rows), 20):
+            yield lines_of(rows[place : place + 20])
+            if place >= after:
+                answered.wait(0.05)
+
+    def send():
+        try:
+            for one in call(served.port, "POST", "/v1/messages", lines(), **NDJSON).lines:
+                acknowledged[one["id"]] = one["seq"]
+        except Exception:
+            pass  # what was answered before the end is lost with it
+
+    sending = threading.Thread(target=send, daemon=True)
+    before = served.call("GET", "/health").json["messages"]
+    sending.start()
+    served.await_(lambda: served.call("GET", "/health").json["messages"] >= before + after)
+    kill(served)
+    answered.set()
+    sending.join(20)
+
+
+def test_serve_killed_several_times_also_in_a_post_clients_miss_and_repeat_nothing(tmp_path):
+    rng, out, port = np.random.default_rng(7), tmp_path / "out", free_port()
+    options = ["--world", BOX, "--window", "count:60", "--checkpoint-every", 0.5, "--batch", 25]
+    subscriptions = [random_subscription(rng, place) | {"subscription_id": f"s{place % 50}"} for place in range(160)]
+    messages = [random_message(rng, number) for number in range(900)]
+    first_seq, extra = {}, []
+
+    def publish(served, rows):
+        """What a producer does that gets its answer: known ids are answered as before."""
+        for one in served.call("POST", "/v1/messages", rows).json["outcomes"]:
+            assert one["status"] in ("accepted", "duplicate"), one
+            assert first_seq.setdefault(one["id"], one["seq"]) == one["seq"]
+
+    with Follower(port) as follower:
+        again = 0
+        for life in range(4):
+            mine, changes = messages[life * 225 : life * 225 + 225], subscriptions[life * 40 : life * 40 + 40]
+            with Served(out, *options, port=port) as served:
+                publish(served, messages[: life * 225])  # the producer has lost its book
+                taken = served.call("POST", "/v1/subscriptions?replace=true", lines_of(changes[:35]), **NDJSON)
+                assert {one["status"] for one in taken.lines} <= {"created", "replaced"}
+                publish(served, mine[:100])
+                epoch = last_epoch(out)
+                while last_epoch(out) < epoch + 2:  # the updates of the last are in no part yet
+                    extra.append(random_message(rng, 1_000 + len(extra)))
+                    publish(served, extra[-1:])
+                for row in changes[35:]:
+                    served.call("PUT", f"/v1/subscriptions/{row['subscription_id']}", row)
+                served.call("DELETE", "/v1/subscriptions/s3")
+                if life < 3:
+                    stop_in_a_post(served, mine[100:], 40, first_seq)
+                else:
+                    publish(served, mine[100:])
+                    figures = served.call("GET", "/health").json
+                    again = figures["duplicates"]
+                    follower.await_through(figures["next_seq"] - 1)
+                    assert from_the_beginning(served) == [row for _, row in follower.book]
+                    served.end()
+    assert 3 * 140 <= again < 3 * 225 and follower.connections >= 4, "killed in the middle of a request"
+    etl = pq.read_table(out / "etl" / "messages").column("message_id").to_pylist()
+    assert sorted(etl) == sorted(row["id"] for row in [*messages, *extra])
+    assert first_seq == {name: seq for seq, name in enumerate(etl)}
+    assert assert_booked(out, follower) >= 1_000
+
+
+def test_serve_recipe_of_the_page_pushes_an_update(tmp_path):
+    """Two commands and two curls, as they are written."""
+    follow, send = (block.lines for block in blocks("docs/serve.md") if block.language == "sh")
+    port = free_port()
+    start, *others = [line.replace("8080", str(port)) for line in (*follow, *send)]
+    program, *arguments = shlex.split(start)
+    assert program == "skyray"
+    (tmp_path / "runs").mkdir()
+    arguments = [str(tmp_path / word) if word.startswith("runs/") else word for word in arguments]
+    with Command(arguments) as command:
+        command.await_(lambda: "serve: ready" in command.read()[1])
+        following = subprocess.Popen(
+            shlex.split(others[0]), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        try:
+            for line in others[1:]:
+                done = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=30)
+                assert json.loads(done.stdout)["status"] in ("created", "accepted"), done
+            text = ""
+            while '"s1"' not in text:
+                text += following.stdout.readline()
+        finally:
+            following.kill()
+            following.wait()
+            following.stdout.close()
+    (shown,) = [block for block in blocks("docs/serve.md") if block.language == "text"]
+    event = events_of("\n".join(shown.lines))[0]
+    assert events_of(text)[-1] == event

@@ -1,0 +1,187 @@
+"""Updates of the past: from memory, from parts, from a checkpoint; the same ids everywhere."""
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bolts.publishing import PublishedUpdates
+from bolts.sinks import UPDATE_SCHEMA
+from gateway.live.in_flight import InFlight
+from gateway.live.update_listener import MessageText
+from gateway.serve.history import BEGINNING, History, Parts, PartsMissing, Position, saved_updates
+from gateway.serve.releasing import Releaser
+from matching.model import CHANGES, Names
+
+ENDS = list(range(9, 1_000, 10))
+
+
+def texts(seqs):
+    return {seq: MessageText(f"m{seq}", "text", 1.0, 2.0) for seq in seqs}
+
+
+def rows_of(count, seed=1):
+    """Updates: as_of, id, seq, change, score; no two of one id, message and change at a boundary."""
+    rng, found = random.Random(seed), {}
+    while len(found) < count:
+        seq, change = rng.randrange(1_000), rng.choice(("match", "enter", "leave"))
+        as_of = seq if change == "match" else ENDS[min(seq // 10 + rng.randrange(3), 99)]
+        name = f"s{rng.randrange(30)}"
+        found[(as_of // 10, name, seq, change)] = (
+            as_of,
+            name,
+            seq,
+            change,
+            None if change == "match" else rng.random(),
+        )
+    return list(found.values())
+
+
+def write_part(folder, number, rows):
+    folder.mkdir(exist_ok=True)
+    columns = [(as_of, name, f"m{seq}", seq, change, score) for as_of, name, seq, change, score in rows]
+    table = pa.table(dict(zip(UPDATE_SCHEMA.names, zip(*columns, strict=True), strict=True)), UPDATE_SCHEMA)
+    pq.write_table(table, folder / f"part-{number:05d}.parquet")
+
+
+def published(rows, incarnation, through):
+    names = sorted({row[1] for row in rows})
+    as_of, who, seq, change, score = (np.array(column) for column in zip(*rows, strict=True)) if rows else [[]] * 5
+    return PublishedUpdates(
+        incarnation,
+        through,
+        np.array(as_of, np.int64),
+        np.array(seq, np.int64),
+        np.array([CHANGES.index(each) for each in change], np.int8),
+        np.array([np.nan if each is None else each for each in score], np.float64),
+        np.array([names.index(each) for each in who], np.int32),
+        Names.of(names),
+    )
+
+
+def released(frames):
+    """What is released of some frames: encoded updates in order."""
+    found = []
+    releaser = Releaser(texts, InFlight(3), ENDS, lambda boundaries, through: found.extend(boundaries))
+    for frame in frames:
+        releaser.take(frame)
+    assert releaser.failure is None
+    return [update for one in found for update in one.updates]
+
+
+def expected(rows):
+    order = ("leave", "match", "enter")
+    return [
+        (name, change, seq)
+        for _, name, seq, change, _ in sorted(rows, key=lambda row: (row[0] // 10, row[1], order.index(row[3]), row[2]))
+    ]
+
+
+def test_releaser_order_and_ids_depend_on_neither_order_of_arrival_nor_incarnation():
+    rows = rows_of(2_000)
+    first = released([published(rows, 0, 999)])
+    shuffled = rows[:]
+    random.Random(2).shuffle(shuffled)
+    parts = [published(shuffled[place : place + 50], 0, -1) for place in range(0, 2_000, 50)]
+    assert released([*parts, published([], 0, 999)]) == first
+    until = 499
+    early = [row for row in shuffled if row[0] <= until or random.Random(str(row)).random() < 0.3]
+    again = [row for row in shuffled if row[0] > 199]  # the checkpoint was at 199
+    frames = [published(early, 0, until), published(early[:10], 0, until), published(again, 1, 199)]
+    assert released([*frames, published(rows[:20], 0, 999), published([], 1, 999)]) == first
+    assert [one.subscription_id for one in first] == [name for name, _, _ in expected(rows)]
+    assert len({one.position for one in first}) == 2_000
+
+
+def test_releaser_holds_a_boundary_until_the_watermark_has_reached_it():
+    rows = [(19, "a", 12, "enter", 0.5), (29, "a", 21, "enter", 0.5)]
+    late = (19, "b", 11, "enter", 0.5)
+    found = []
+    releaser = Releaser(texts, InFlight(3), ENDS, lambda boundaries, through: found.append((boundaries, through)))
+    releaser.take(published(rows, 0, 9))
+    assert found == [([], 9)]
+    releaser.take(published([late], 0, 19))
+    (boundary,) = found[-1][0]
+    assert [one.position for one in boundary.updates] == ["19-0", "19-1"] and found[-1][1] == 19
+    assert [one.subscription_id for one in boundary.updates] == ["a", "b"]
+
+
+def read(parts, until, only=None, most=70):
+    found, position = [], BEGINNING
+    while position.boundary < until or position.index < 2**62:
+        updates, position = parts.read_after(position, until, only, most)
+        found += updates
+    return found
+
+
+def test_parts_give_what_was_released_from_any_place(tmp_path):
+    rows = rows_of(2_000)
+    first = released([published(rows, 0, 999)])
+    cuts = (0, 300, 310, 720, 1_000)
+    for number, (begin, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
+        write_part(tmp_path / "updates", number, [row for row in rows if begin <= row[0] < end])
+    parts = Parts(tmp_path / "updates", ENDS, texts)
+    assert read(parts, 999) == first and parts.last_boundary() == 999
+    assert read(parts, 499) == [one for one in first if int(one.position.split("-")[0]) <= 499]
+    assert read(parts, 999, {"s1", "s7"}) == [one for one in first if one.subscription_id in ("s1", "s7")]
+    for place in range(0, 2_000, 37):
+        position = Position(*map(int, first[place].position.split("-")))
+        assert parts.read_after(position, 999, None, 5)[0] == first[place + 1 : place + 6]
+    assert parts.count_of(499) == sum(row[0] // 10 == 49 for row in rows)
+
+
+def test_parts_that_are_gone_are_noticed(tmp_path):
+    rows = rows_of(500)
+    for number in range(4):
+        write_part(tmp_path / "updates", number, [row for row in rows if row[0] // 250 == number])
+    parts = Parts(tmp_path / "updates", ENDS, texts)
+    last = Position(249, 2**62)
+    (tmp_path / "updates" / "part-00001.parquet").unlink()
+    with pytest.raises(PartsMissing) as missing:
+        parts.read_after(last, 999)
+    assert 500 <= missing.value.boundary < 520
+    found, _ = parts.read_after(Position(missing.value.boundary - 1, 0), 999, None, 5)
+    assert len(found) == 5
+
+
+def test_history_goes_on_from_a_checkpoint_whose_updates_no_part_has(tmp_path):
+    rows = rows_of(1_000)
+    first = released([published(rows, 0, 999)])
+    write_part(tmp_path / "updates", 0, [row for row in rows if row[0] < 500])
+    kept = [row for row in rows if 500 <= row[0] < 800]
+    names = Names.of([row[1] for row in kept])
+    saved = {"sink:subscription_id_offsets": names.offsets, "sink:subscription_id_data": names.data}
+    saved |= {"sink:change": np.array([CHANGES.index(row[3]) for row in kept])}
+    saved |= {"sink:seq": np.array([row[2] for row in kept]), "sink:as_of": np.array([row[0] for row in kept])}
+    saved |= {"sink:score": np.array([np.nan if row[4] is None else row[4] for row in kept])}
+    saved |= {"boundary": np.array([[81, 800, 809, 0]], np.int64)}
+    history = History(Parts(tmp_path / "updates", ENDS, texts))
+    assert history.resume(saved, texts) == 809 and history.floor == 499 and history.head == (809, 0)
+    found, position = [], BEGINNING
+    while position < history.head:
+        if history.has_after(position):
+            more, position = history.read_after(position)
+        else:
+            more, position = history.parts.read_after(position, history.floor)
+        found += more
+    assert found == [one for one in first if int(one.position.split("-")[0]) < 800]
+    assert saved_updates({"boundary": saved["boundary"]}, -1, ENDS, texts) == []
+
+
+def test_history_drops_from_memory_only_what_the_parts_have():
+    rows = rows_of(1_000)
+    found = []
+    releaser = Releaser(texts, InFlight(3), ENDS, lambda boundaries, through: found.extend(boundaries))
+    releaser.take(published(rows, 0, 999))
+    history = History(Parts(None, ENDS, texts), most=100)  # type: ignore[arg-type]
+    history.append(found, 999)
+    assert history.full
+    history.trim(-1)
+    assert history.floor == -1 and len(history.read_after(BEGINNING, 10**6)[0]) == 1_000
+    history.trim(499)
+    assert history.floor == 499
+    assert len(history.read_after(Position(500, 0), 10**6)[0]) == sum(row[0] > 499 for row in rows)
+    history.trim(999)
+    assert 0 < len(history.read_after(Position(history.floor + 1, 0), 10**6)[0]) <= 50 and not history.full

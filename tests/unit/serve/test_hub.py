@@ -1,0 +1,211 @@
+"""Clients of the hub: each gets every update once, in order; a slow one gets a gap, and holds nobody."""
+
+import asyncio
+import json
+import re
+from collections import deque
+
+import pytest
+
+from gateway.live.update_listener import MessageText
+from gateway.serve import hub as hubs
+from gateway.serve.history import BEGINNING, History, Position
+from gateway.serve.hub import EVENTS, LINES, Hub, Interest
+from gateway.serve.releasing import RANKS, RawUpdate, release
+from tests.support.serving import events_of
+
+ALL = Interest()
+
+
+class NoParts:
+    """No files: everything is in memory."""
+
+    ends = range(10_000)
+
+    def last_boundary(self):
+        return -1
+
+    def count_of(self, boundary):
+        return 0
+
+
+class Kinds:
+    last_kind = {"a": "boolean", "b": "knn"}
+
+
+def texts(seqs):
+    return {seq: MessageText(f"m{seq}", "é", 1.0, 2.0) for seq in seqs}
+
+
+def boundary(last_seq, *names):
+    return release(last_seq, [RawUpdate(name, RANKS["match"], last_seq, last_seq, None) for name in names], texts)
+
+
+def hub_of(logged=0):
+    hub = Hub(History(NoParts()), Kinds(), lambda: logged)
+    hub.start(asyncio.get_running_loop())
+    return hub
+
+
+class Client:
+    """Reads the events of a stream in a task."""
+
+    def __init__(self, hub, interest=ALL, after=None, form=EVENTS):
+        self.text = ""
+        self.stream = hub.follow(form, interest, after)
+        self.task = asyncio.create_task(self.read())
+
+    async def read(self):
+        async for data in self.stream:
+            self.text += data.decode()
+
+    @property
+    def events(self):
+        return events_of(self.text)
+
+    @property
+    def ids(self):
+        return [one.id for one in self.events if one.event == "message"]
+
+    async def until(self, what):
+        async with asyncio.timeout(20):
+            while not what():
+                await asyncio.sleep(0.005)
+
+
+def run(story):
+    asyncio.run(story())
+
+
+def test_hub_clients_get_what_they_follow_and_progress_behind_it():
+    async def story():
+        hub = hub_of()
+        every, only, kind = (
+            Client(hub),
+            Client(hub, Interest(frozenset("a"))),
+            Client(hub, Interest(None, frozenset(["knn"]))),
+        )
+        await every.until(lambda: hub.clients == 3 and every.events and only.events and kind.events)
+        hub.deliver([boundary(0, "a", "b"), boundary(3, "b")], 5)
+        await every.until(lambda: len(every.events) == 5 and len(only.events) == 3 and len(kind.events) == 4)
+        assert every.ids == ["0-0", "0-1", "3-0"] and only.ids == ["0-0"] and kind.ids == ["0-1", "3-0"]
+        assert [one.id for one in every.events if one.event == "progress"] == ["-1-0", "5-0"]
+        assert every.events[-1].data == {"through": 5}
+        hub.close()
+        await asyncio.gather(every.task, only.task, kind.task)
+        assert every.text.endswith("retry: 1000\n\n") and hub.clients == 0
+
+    run(story)
+
+
+@pytest.mark.parametrize("form", [EVENTS, LINES])
+def test_hub_client_that_joins_late_gets_the_same(form):
+    async def story():
+        hub = hub_of()
+        early = Client(hub, after=BEGINNING, form=form)
+        for last in range(0, 50, 5):
+            hub.deliver([boundary(last, "a", "b")], last)
+        await asyncio.sleep(0)
+        late = Client(hub, after=BEGINNING, form=form)
+        await early.until(lambda: early.text.count("45-1") and late.text.count("45-1"))
+        hub.deliver([boundary(60, "a")], 60)
+        await early.until(lambda: '"60-0"' in early.text and '"60-0"' in late.text)
+        ids = [re.findall(r'"id":"([^"]+)","change"', one.text) for one in (early, late)]
+        assert ids[0] == ids[1] and len(ids[0]) == 21
+        hub.close()
+        await asyncio.gather(early.task, late.task)
+
+    run(story)
+
+
+def test_hub_client_whose_last_id_is_ahead_after_a_restart_gets_only_what_follows():
+    """The log has messages up to 20; the topology publishes their updates again."""
+
+    async def story():
+        hub = hub_of(logged=21)
+        client = Client(hub, after=Position(10, 0))
+        await client.until(lambda: hub.clients == 1 and bool(client.events))
+        assert client.events[0].id is None, "its last id must not go back"
+        for last in (5, 10, 20):
+            hub.deliver([boundary(last, "a", "b")], last)
+        await client.until(lambda: "20-1" in client.ids)
+        assert client.ids == ["10-1", "20-0", "20-1"]
+        hub.close()
+        await client.task
+
+    run(story)
+
+
+def test_hub_client_that_is_slow_gets_a_gap_and_reads_the_rest_when_it_comes_again(monkeypatch):
+    async def story():
+        monkeypatch.setattr(hubs, "QUEUE_BYTES", 2_000)
+        hub = hub_of()
+        slow, quick = hub.follow(EVENTS, ALL, None), Client(hub)
+        text = (await anext(slow) + await anext(slow)).decode()
+        await quick.until(lambda: len(quick.events) == 1)
+        for last in range(100):
+            hub.deliver([boundary(last, "a")], last)
+            await quick.until(lambda last=last: f"{last}-0" in quick.ids)
+        text += (await anext(slow)).decode()
+        gap = events_of(text)[-1]
+        assert gap.event == "gap" and gap.id is None and gap.data["reason"] == "slow" and "last id" in gap.data["do"]
+        with pytest.raises(StopAsyncIteration):
+            await anext(slow)
+        assert len(quick.ids) == 100 and hub.gaps == 1 and hub.clients == 1
+        last = next(one.id for one in reversed(events_of(text)) if one.id)
+        again = Client(hub, after=Position(*map(int, last.rsplit("-", 1))))
+        await again.until(lambda: "99-0" in again.ids)
+        assert again.ids == [f"{last}-0" for last in range(100)]
+        hub.close()
+        await asyncio.gather(quick.task, again.task)
+
+    run(story)
+
+
+def test_hub_encodes_an_update_once_for_all_clients(monkeypatch):
+    async def story():
+        hub, encoded = hub_of(), deque()
+        whole = hubs.Events.update
+        monkeypatch.setattr(hubs.Events, "update", lambda form, one: encoded.append(one) or whole(form, one))
+        clients = [Client(hub) for _ in range(20)]
+        await clients[0].until(lambda: all(one.events for one in clients))
+        hub.deliver([boundary(0, "a", "b")], 0)
+        await clients[0].until(lambda: all(len(one.ids) == 2 for one in clients))
+        assert len(encoded) == 2 and hub.sent == 40
+        hub.close()
+        await asyncio.gather(*(one.task for one in clients))
+
+    run(story)
+
+
+def test_hub_quiet_client_gets_heartbeats(monkeypatch):
+    async def story():
+        monkeypatch.setattr(hubs, "HEARTBEAT_S", 0.01)
+        hub = hub_of()
+        client = Client(hub, Interest(frozenset(["none"])))
+        hub.deliver([boundary(7, "a")], 8)
+        await client.until(lambda: len(client.events) > 3)
+        assert client.ids == [] and client.events[-1] == ("8-0", "progress", {"through": 8})
+        hub.close()
+        await client.task
+
+    run(story)
+    assert hubs.HEARTBEAT_S <= 10
+
+
+def test_hub_poll_that_is_cut_off_says_up_to_where_it_is_whole():
+    async def story():
+        hub = hub_of()
+        for last in (4, 9):
+            hub.deliver([boundary(last, *(f"s{number:04}" for number in range(4_000)))], last)
+        await asyncio.sleep(0.01)
+        found, position = [], BEGINNING
+        for _ in range(3):
+            lines = (await hub.poll(LINES, ALL, position, 0.0, 10)).splitlines()
+            found += [json.loads(line)["id"] for line in lines[:-1]]
+            progress = json.loads(lines[-1])["progress"]
+            position = Position(*map(int, progress["id"].rsplit("-", 1)))
+            assert progress["through"] <= position.boundary
+        assert len(found) == len(set(found)) == 8_000 and progress["through"] == 9
+
+    run(story)

@@ -1,0 +1,194 @@
+"""Requests and the log: many share one write, and none is answered before it is on disk."""
+
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from gateway.live.in_flight import InFlight
+from gateway.live.opening import open_stream
+from gateway.serve import writer as writers
+from gateway.serve.registry import Registry
+from gateway.serve.writer import Message, Subscribe, Unsubscribe, Writer
+from matching.errors import DeliveryError
+from spouts.log import read_records
+from tests.support.serving import lines_of
+
+DEADLINE_S = 20
+
+
+class Stream:
+    """A writer over the log of a folder; no topology, so that batches wait for room when told."""
+
+    def __init__(self, stack, out, most=10**9, **options):
+        out.mkdir(exist_ok=True)
+        self.out = out
+        given = out, {}, {}, None, None, lambda line: None, Registry
+        _, self.registry, _, self.wal, _ = open_stream(stack, *given)
+        self.wal.run.write_report("running", {"live": self.wal.settings})
+        self.in_flight = InFlight(most)
+        self.writer = Writer(self.registry, self.wal, self.in_flight, **options)
+
+    def submit(self, *rows):
+        """Hand over rows; the list that gets their outcomes."""
+        found: list = []
+        assert self.writer.submit(rows, 100, found.extend)
+        return found
+
+    def end(self):
+        self.writer.finish()
+        await_(lambda: self.writer.ended)
+        if self.writer.failure is not None:
+            raise self.writer.failure
+
+    def records(self):
+        return [record for record, _, _ in read_records(self.wal.log)]
+
+
+def await_(condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.005)
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as one:
+        yield one
+
+
+def message(name, text="tea"):
+    return Message(lines_of([{"id": name, "text": text, "lon": 1, "lat": 1}]).strip())
+
+
+def tea(name, **more):
+    return {"subscription_id": name, "kind": "boolean", "keywords": "tea", "region": [0, 0, 2, 2], **more}
+
+
+def test_writer_many_requests_are_one_batch_and_one_write_to_disk(stack, tmp_path, monkeypatch):
+    stream, forced = Stream(stack, tmp_path / "out"), []
+    monkeypatch.setattr("gateway.live.write_ahead_log.os.fsync", forced.append)
+    found = [stream.submit(message(f"m{number}"), Subscribe(tea(f"s{number}"))) for number in range(200)]
+    stream.writer.begin()
+    stream.end()
+    assert [[one["status"] for one in outcomes] for outcomes in found] == [["accepted", "created"]] * 200
+    assert [outcomes[0]["seq"] for outcomes in found] == list(range(200))
+    assert [outcomes[1]["from_seq"] for outcomes in found] == list(range(1, 201))
+    assert len(stream.records()) == 1 and len(forced) == 1
+
+
+def test_writer_answers_nothing_before_it_is_on_disk(stack, tmp_path, monkeypatch):
+    stream, at_disk, go_on = Stream(stack, tmp_path / "out"), threading.Event(), threading.Event()
+
+    def force(descriptor):
+        at_disk.set()
+        assert go_on.wait(DEADLINE_S)
+
+    monkeypatch.setattr("gateway.live.write_ahead_log.os.fsync", force)
+    found = stream.submit(message("m"), message("m"), Subscribe(tea("s")), message("n", ""))
+    stream.writer.begin()
+    assert at_disk.wait(DEADLINE_S) and found == []
+    go_on.set()
+    stream.end()
+    assert [one["status"] for one in found] == ["accepted", "duplicate", "created", "refused"]
+
+
+def test_writer_while_the_topology_has_no_room_gathers_and_then_refuses(stack, tmp_path, monkeypatch):
+    monkeypatch.setattr(writers, "MOST_WAITING", 10)
+    stream = Stream(stack, tmp_path / "out", most=1, batch=5)
+    stream.writer.begin()
+    first = stream.submit(message("m0"))
+    await_(lambda: first)
+    found = [stream.submit(message(f"m{number}")) for number in range(1, 6)]
+    await_(lambda: stream.writer.waiting == 0)  # the open batch is full
+    found += [stream.submit(message(f"m{number}")) for number in range(6, 16)]
+    assert stream.writer.waiting == 10
+    assert stream.writer.submit([message("x")] * 2, 1, print) is False and not any(found)
+    stream.in_flight.advance(0)
+    await_(lambda: all(found[:5]))
+
+    def matched():
+        stream.in_flight.advance(stream.wal.next_seq - 1)
+        return all(found)
+
+    await_(matched)
+    stream.end()
+    assert [one[0]["seq"] for one in found] == list(range(1, 16))
+
+
+def test_writer_changes_alone_are_logged_though_there_is_no_room(stack, tmp_path):
+    stream = Stream(stack, tmp_path / "out", most=0)
+    stream.writer.begin()
+    found = stream.submit(Subscribe(tea("s")), Unsubscribe("s"), Unsubscribe("s"))
+    await_(lambda: found)
+    assert [one["status"] for one in found] == ["created", "deleted", "refused"] and found[2][
+        "reason"
+    ] == "unknown_subscription"
+    stream.end()
+
+
+def test_writer_ids_and_subscriptions_are_known_after_a_restart(stack, tmp_path):
+    with ExitStack() as life:
+        stream = Stream(life, tmp_path / "out")
+        stream.writer.begin()
+        first = stream.submit(
+            *(message(f"m{number}") for number in range(50)), Subscribe(tea("s", expires_at="2100-01-01"))
+        )
+        stream.end()
+        etag = stream.registry.active["s"].etag
+    stream = Stream(stack, tmp_path / "out", remembered=20)
+    stream.writer.begin()
+    again = stream.submit(
+        message("m30"), message("m49"), message("m49", "coffee"), Subscribe(tea("s", expires_at="2100-01-01"))
+    )
+    stream.end()
+    assert [one["status"] for one in again] == ["duplicate", "duplicate", "refused", "unchanged"]
+    assert [again[0]["seq"], again[1]["seq"]] == [first[30]["seq"], first[49]["seq"]]
+    assert stream.registry.active["s"].etag == etag and stream.registry.active["s"].expires_us is not None
+
+
+def test_writer_ends_subscriptions_whose_time_is_over_also_after_a_restart(stack, tmp_path):
+    rows = [
+        Subscribe(tea("early", expires_at=1_000)),
+        Subscribe(tea("late", expires_at=5_000)),
+        Subscribe(tea("never")),
+    ]
+    with ExitStack() as life:
+        stream = Stream(life, tmp_path / "out", now=lambda: 0.0)
+        stream.submit(*rows)
+        stream.submit(Subscribe(tea("early", expires_at=3_000), replace=True))
+        stream.writer.begin()
+        stream.end()
+        assert len(stream.registry.active) == 3
+    now = [2_000.0]
+    stream = Stream(stack, tmp_path / "out", now=lambda: now[0])
+    stream.writer.begin()
+    assert stream.submit(message("m")) is not None
+    await_(lambda: stream.wal.next_seq == 1)
+    assert set(stream.registry.active) == {"early", "late", "never"}, "its time was replaced"
+    now[0] = 5_000.0
+    await_(lambda: set(stream.registry.active) == {"never"})
+    stream.end()
+    assert [line for record in stream.records() for _, line in record.changes_from(0)][-2:] == [
+        b'{"unsubscribe":"early"}',
+        b'{"unsubscribe":"late"}',
+    ]
+    assert stream.writer.expired == 2
+
+
+def test_writer_whose_disk_is_full_says_so_to_all_who_wait(stack, tmp_path, monkeypatch):
+    stream = Stream(stack, tmp_path / "out")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gateway.live.write_ahead_log.os.fsync", full)
+    found = [stream.submit(message("m0")), stream.submit(message("m1"), Subscribe(tea("s")))]
+    stream.writer.begin()
+    with pytest.raises(DeliveryError, match="No space left"):
+        stream.end()
+    assert [[one["status"] for one in outcomes] for outcomes in found] == [["failed"], ["failed"] * 2]
+    assert "No space left" in found[0][0]["detail"]
+    assert stream.writer.submit([message("m2")], 1, print) is False
