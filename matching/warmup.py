@@ -9,7 +9,7 @@ it reports progress (`Warmed`).
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
@@ -85,11 +85,16 @@ def warmup(
 
 
 def parts(
-    kinds: Kinds, engines: Mapping[str, str], windows: Mapping[str, str], all_of_them: bool = False
+    kinds: Kinds,
+    engines: Mapping[str, str],
+    windows: Mapping[str, str],
+    all_of_them: bool = False,
+    used: Collection[str] | None = None,
 ) -> Iterator[Part]:
-    """The parts of the warm-up of kinds; see `warmup`."""
+    """The parts of the warm-up of kinds, only of those named in `used` if that is given; see `warmup`."""
     for kind in kinds.run:
-        yield from _parts_of(kind, engines, windows, all_of_them)
+        if used is None or kind.name in used:
+            yield from _parts_of(kind, engines, windows, all_of_them)
 
 
 def _parts_of(kind: Kind, engines: Mapping[str, str], windows: Mapping[str, str], all_of_them: bool) -> Iterator[Part]:

@@ -24,6 +24,8 @@ from bolts.delivery import PART_ROWS, DeliveryBolt
 from bolts.distribution import DistributionBolt
 from bolts.query import QueryBolt
 from bolts.tuples import TupleBolt
+from distribution.keyword import KeywordRouter, PrefixRouter
+from distribution.location import LocationRouter
 from distribution.placed import PlacedRouter
 from distribution.placement.costs import Costs, SampleCosts, UniformCosts
 from distribution.router import Router
@@ -38,7 +40,7 @@ from matching.operator import OperatorContext
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import CONDITION_COLUMNS, ParsedSubscription
-from matching.warmup import Part, Warmed, in_turn, parts
+from matching.warmup import Warmed, in_turn, parts
 from matching.window import Window
 from spouts.cuts import Cuts, read_ends
 from spouts.live import LoggedMessages, LoggedSubscriptions
@@ -90,7 +92,7 @@ def wire(
     options : mapping
         See `matching.operator.OperatorContext.options`.
     used_kinds : collection of str
-        Kinds that have subscriptions, for which the tuple bolts index messages; all by default.
+        Kinds that have subscriptions, for which kernels are prepared and messages indexed; all by default.
     fading : DecayParameters
         How scores fade, for kinds that do; needed where there may be subscriptions of one.
 
@@ -142,7 +144,10 @@ def wire(
     if router.replicates:
         builder.edge("distribution", "register", "query", DIRECT, feedback=True)
         builder.edge("query", "thresholds", "query", DIRECT, feedback=True)
-    warmed = partial(warm_up, kinds, tuple(engines.items()), tuple(window_indexes.items()), placed)
+    # where tasks exchange hits, every task works on every kind
+    used = None if used_kinds is None or router.exchanges_hits else tuple(sorted(used_kinds))
+    named = tuple(engines.items()), tuple(window_indexes.items())
+    warmed = partial(warm_up, kinds, *named, used, _routing_of(router))
     return builder.acknowledged_by("delivery", "tuples").warmed_by(warmed).build(credits)
 
 
@@ -151,22 +156,39 @@ _WARM: set[tuple[Any, ...]] = set()
 
 
 def warm_up(
-    kinds: Kinds, engines: tuple[tuple[str, str], ...], windows: tuple[tuple[str, str], ...], placed: bool = False
+    kinds: Kinds,
+    engines: tuple[tuple[str, str], ...],
+    windows: tuple[tuple[str, str], ...],
+    used_kinds: tuple[str, ...] | None = None,
+    routing: tuple[str, ...] = (),
 ) -> Iterator[Warmed]:
-    """Compile, or load from the cache, the kernels of kinds and routers; once a node, before the spouts open."""
-    wanted = (kinds.names, engines, windows, placed)
+    """Compile, or load from the cache, the kernels of kinds and of `_ROUTING`; once a node, before the spouts open."""
+    wanted = (kinds.names, engines, windows, used_kinds, routing)
     if wanted in _WARM:
         return
-    # the routers first: they take seconds, and by them it is known whether anything is cached
-    wanted_parts: list[Part] = [
-        ("router location", distribution.location.warmup),
-        ("router keyword", distribution.keyword.warmup),
-        ("signatures", distribution.signatures.warmup.warmup),
-    ]
-    if placed:
-        wanted_parts.append(("placement by cost", distribution.placed.warmup))
-    yield from in_turn([*wanted_parts, *parts(kinds, dict(engines), dict(windows))])
+    routers = [(name, _ROUTING[name]) for name in routing]
+    yield from in_turn([*routers, *parts(kinds, dict(engines), dict(windows), used=used_kinds)])
     _WARM.add(wanted)
+
+
+#: Parts of the warm-up for what is sent where.
+_ROUTING: Mapping[str, Callable[[], None]] = {
+    "router location": distribution.location.warmup,
+    "router keyword": distribution.keyword.warmup,
+    "placement by cost": distribution.placed.warmup,
+    "signatures": distribution.signatures.warmup.warmup,
+}
+
+
+def _routing_of(router: Router) -> tuple[str, ...]:
+    """The names in `_ROUTING` of what a router needs."""
+    needs = {
+        "router location": isinstance(router, LocationRouter),
+        "router keyword": isinstance(router, KeywordRouter | PrefixRouter),
+        "placement by cost": isinstance(router, PlacedRouter),
+        "signatures": router.signatures is not None,
+    }
+    return tuple(name for name, needed in needs.items() if needed)
 
 
 def space_of(config: RunConfig) -> Space:

@@ -23,6 +23,7 @@ from gateway.serve.registry import Registered, Registry
 from gateway.subscriptions.past import US_PER_DAY, Past
 from gateway.subscriptions.preview import preview_of
 from matching.errors import InputError
+from matching.fields import Refusal
 from matching.kinds import KINDS
 from matching.model import MessageBatch, empty
 from matching.naive_rows import Message, Subscription, subscriptions_of
@@ -196,8 +197,8 @@ class Asking:
         keywords = [word for name in ("keywords", "not_keywords") for word in self._terms(named.get(name))]
         words = self._words([*(term for text in texts for term in text), *keywords])
         parsed = subscription_row(named, words, self._registry.space, KINDS)
-        if isinstance(parsed, str):
-            raise InputError(parsed, meaning_of(parsed, KINDS))
+        if isinstance(parsed, Refusal):
+            raise InputError(parsed.reason, meaning_of(parsed.reason, KINDS, parsed.detail))
         past = self._past(reads, [words.unit_vector(text) for text in texts], words)
         return preview_of(parsed, KINDS, words, past, _Texts(self, reads), shown) | {"read": len(reads)}
 
@@ -212,8 +213,8 @@ class Asking:
 
     def _parsed(self, one: Registered) -> ParsedSubscription:
         parsed = subscription_row(one.columns, self._vocabulary, self._registry.space, KINDS)
-        if isinstance(parsed, str):
-            raise InputError(parsed, meaning_of(parsed, KINDS))
+        if isinstance(parsed, Refusal):
+            raise InputError(parsed.reason, meaning_of(parsed.reason, KINDS, parsed.detail))
         return parsed
 
     def _message_of(self, data: bytes) -> ParsedMessage:

@@ -119,9 +119,10 @@ def _generate(etl_dir: Path, files: Mapping[str, Path], counts: Mapping[str, int
 
     for kind, count in counts.items():
         # The demo's digest is compared from one version to the next, so its subscriptions stay what they are.
-        shapes = set(KINDS.named(kind).shapes)
-        shares = {"where_share": WHERE_SHARE} | ({"circle_share": CIRCLE_SHARE} if shapes & {"circle", "radius_m"} else {})
-        generate_subscriptions(etl_dir, kind, count, SEED, files[kind], max_frequency=1.0, **shares)
+        around = CIRCLE_SHARE if {"circle", "radius_m"} & set(KINDS.named(kind).shapes) else 0.0
+        generate_subscriptions(
+            etl_dir, kind, count, SEED, files[kind], max_frequency=1.0, circle_share=around, where_share=WHERE_SHARE
+        )
 
 
 @contextmanager
