@@ -102,6 +102,16 @@ def _morton(x, y):
 
 
 @njit(cache=True, nogil=True)
+def _rounded_places(batch, first_row, last_row):
+    """Where messages are, as postings have it: float32[messages, 3]."""
+    places = np.empty((last_row - first_row, 3), np.float32)
+    for r in range(first_row, last_row):
+        x, y, z, _ = place_of(batch, r)
+        places[r - first_row, 0], places[r - first_row, 1], places[r - first_row, 2] = x, y, z
+    return places
+
+
+@njit(cache=True, nogil=True)
 def _suffixes(batch, first_row, last_row, stats, squares):
     """Of each message and each of its terms: norm, sum and maximum of the weights from it on, and signature bits.
 
@@ -176,7 +186,7 @@ def _dense(postings, candidates, rows):
 
 @njit(cache=True, nogil=True)
 def _find_candidates(
-    v, batch, first_row, last_row, stats, squares, row_of, order, max_distance, rules, counters, limit, ints, floats
+    v, batch, first_row, places, stats, squares, row_of, order, max_distance, rules, counters, limit, ints, floats
 ):  # fmt: skip
     """Pairs that may reach their thresholds, as rows of `ints` (slot, place of the term within the chunk) and of
     `floats` (what the text part must reach, alpha of the posting).
@@ -219,10 +229,9 @@ def _find_candidates(
                 # a hair more than float32 may have rounded off
                 norm = stats[batch.term_offsets[first_row + r] - first + r, 0] * np.float32(1.000001)
                 root, end = v.node_start[term], v.node_start[term] + v.node_count[term]
-                place = place_of(batch, first_row + r)
                 run_count += _find_runs(
                     v.node_floats[root:end], v.node_ints[root:end], v.stop_base, v.stop_text, v.stored_at, start,
-                    np.float32(place[0]), np.float32(place[1]), np.float32(place[2]), on_sphere,
+                    places[r, 0], places[r, 1], places[r, 2], on_sphere,
                     batch.weights[first + j], stats[at + 1, 0], stats[at, 1], stats[at, 2], norm,
                     stats[at, 0] if rules.l2 else stats[at, 1], diagonal, rules, merge, counters, runs[run_count:],
                     run_away[run_count:],
@@ -247,8 +256,7 @@ def _find_candidates(
             j = pairs[n]
             r = row_of[j]
             at = j + r
-            place = place_of(batch, first_row + r)
-            x, y, z = np.float32(place[0]), np.float32(place[1]), np.float32(place[2])
+            x, y, z = places[r, 0], places[r, 1], places[r, 2]
             weight, rest = batch.weights[first + j], stats[at + 1, 0]
             while run < run_end[n]:
                 run_first, run_last = runs[run, 0], runs[run, 1]
@@ -299,11 +307,10 @@ def _find_candidates(
         for k in range(passing):
             p, j = at_place[k], at_pair[k]
             r = row_of[j]
-            place = place_of(batch, first_row + r)
-            dx, dy = p_x[p] - np.float32(place[0]), p_y[p] - np.float32(place[1])
+            dx, dy = p_x[p] - places[r, 0], p_y[p] - places[r, 1]
             squared, alpha = dx * dx + dy * dy, p_slope[p] * diagonal
             if on_sphere:
-                dz = p_z[p] - np.float32(place[2])
+                dz = p_z[p] - places[r, 2]
                 squared, alpha = least_angle_squared(squared + dz * dz), p_alpha[p]
             # threshold - alpha * spatial, less slack: what the text part must come to
             needed = p_slope[p] * np.float32(math.sqrt(squared)) - p_base[p]
@@ -373,13 +380,14 @@ def scan(
         pairs = batch.term_offsets[last_row] - first
         stats, squares = np.empty((pairs + last_row - r, 3), np.float32), np.zeros((last_row - r, 256), np.uint8)
         row_of = np.empty(pairs, np.int32)
+        places = _rounded_places(batch, r, last_row)
         _suffixes(batch, r, last_row, stats, squares)
         order = _by_term(v, batch, r, last_row, row_of)
         before = counters.copy()
         # a message alone cannot be taken in parts: it gets the memory it needs
         limit = most_candidates if last_row - r > 1 else 1 << 31
         candidates, ints, floats = _find_candidates(
-            v, batch, r, last_row, stats, squares, row_of, order, max_distance, rules, counters, limit, ints, floats
+            v, batch, r, places, stats, squares, row_of, order, max_distance, rules, counters, limit, ints, floats
         )  # fmt: skip
         if candidates < 0:  # thresholds are low: take fewer messages together
             counters[:] = before  # the same messages count when they are taken again
