@@ -124,12 +124,10 @@ def test_serve_killed_several_times_also_in_a_post_clients_miss_and_repeat_nothi
     assert assert_booked(out, follower) >= 1_000
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "others",
-    [
-        ["--query-bolts", 3],
-        pytest.param(["--query-bolts", 2, "--executor", "ray"], marks=[pytest.mark.ray, pytest.mark.wide]),
-    ],
+    [["--query-bolts", 3], pytest.param(["--query-bolts", 2, "--executor", "ray"], marks=pytest.mark.ray)],
 )
 def test_serve_ids_depend_on_neither_executor_nor_numbers_of_tasks(tmp_path, others):
     rng = np.random.default_rng(3)
