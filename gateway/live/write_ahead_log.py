@@ -65,6 +65,8 @@ class WriteAheadLog:
         Number of the last accepted line of input.
     ends : sequence of int
         The last seq of each batch.
+    durable_through : int
+        Seq of the last message that is on disk, -1 if none is. A batch can be matched a little before.
     marks : dict of int to int
         Seq of each clock mark -> its stream time in us.
 
@@ -86,6 +88,7 @@ class WriteAheadLog:
         self.log = folder / LOG
         self.line = 0
         self.ends = array("q")
+        self.durable_through = -1
         self.marks: dict[int, int] = {}
         self._clock = StreamClock(window or Window("count", 1))
         self._durable = durable
@@ -157,6 +160,7 @@ class WriteAheadLog:
                 for place in (self.log.parent, self.folder, self.folder.absolute().parent) if new else ():
                     _force(place)
         self._size_bytes = size
+        self.durable_through = self.next_seq - 1
         self._reader = LogReader(self.log)
         if self.line and self._durable is not None:
             self._durable(self.line)
@@ -208,6 +212,7 @@ class WriteAheadLog:
             if self._durable is not None:
                 os.fsync(self._file.fileno())
         self._size_bytes += len(data)
+        self.durable_through = self.next_seq - 1
         if self.line and self._durable is not None:
             self._durable(self.line)
 
