@@ -14,7 +14,6 @@ from numba import njit
 
 from matching.attributes import MISSING_KEY
 from matching.conditions import ABSENT, NONE_OF, PRESENT, WITHIN
-from matching.errors import EngineError
 from matching.filter_programs import ARGUMENT_AT, AT_LEAST, CIRCLE, LENGTH_AT, POLYGON, WITHOUT, Instruction
 from matching.geo.polygons import LIMBS, Rings, banded, lay_out, within_band
 from matching.geo.sphere import chord_limit, chord_squared, unit_vector, unit_vectors
@@ -35,43 +34,34 @@ _AHEAD = 8
 class Filters(NamedTuple):
     """Kernel view of the programs of n slots.
 
-    start : int32[n]       place of the program's length in `words`, -1 if the slot has none; n may be 0
+    start : int64[n]       place of the program's length in `words`, -1 if the slot has none; n may be 0
     words : int64[m]
     numbers : float64[m]   the same memory
     limbs : int64[LIMBS]   space for `matching.geo.polygons.side_of_edge`; so no two threads may share a view
     vectors : float64[n, 3]    unit vectors of the messages, by row; empty: circles compute them
     """
 
-    start: Int32
+    start: Int64
     words: Int64
     numbers: Float64
     limbs: Int64
     vectors: Float64
 
 
-def as_filters(start: Int32, words: Int64) -> Filters:
+def as_filters(start: Int64, words: Int64) -> Filters:
     """The kernel view of programs that start at these places."""
     return Filters(start, words, words.view(np.float64), np.empty(LIMBS, np.int64), np.zeros((0, 3)))
 
 
-_NO_START = np.zeros(0, np.int32)
-NO_FILTERS = as_filters(_NO_START, NO_WORDS)
+NO_FILTERS = as_filters(NO_WORDS, NO_WORDS)
 
 
 def filters_of(offsets: Int64, words: Int64) -> Filters:
     """The kernel view of programs row after row, as `SubscriptionTable` has them. O(rows)."""
     if not words.shape[0]:
         return NO_FILTERS
-    _check_length(words.shape[0])
-    start = np.where(np.diff(offsets) > 0, offsets[:-1], _NONE).astype(np.int32)
+    start = np.where(np.diff(offsets) > 0, offsets[:-1], _NONE)
     return as_filters(start, words if words.flags.writeable else words.copy())
-
-
-def _check_length(words: int) -> None:
-    if words > 2**31 - 1:
-        raise EngineError(
-            f"{words} words of filters do not fit one engine: use more query bolts (at most 2**31 - 1 words each)"
-        )
 
 
 # ------------------------------------------------------------------------------------------------------------- shapes
@@ -104,7 +94,7 @@ class FilterStore:
     """The programs of the subscriptions of an index, by slot; nothing where none has one."""
 
     def __init__(self):
-        self._start, self._words = _NO_START, NO_WORDS
+        self._start, self._words = NO_WORDS, NO_WORDS
         self._used = self._dead = 0
         self._view = NO_FILTERS
 
@@ -114,13 +104,7 @@ class FilterStore:
         return self._view
 
     def insert(self, table: SubscriptionTable, slots: Int32) -> None:
-        """Add the programs of subscriptions with these slots. O(rows + words), amortised; O(1) where there are none.
-
-        Raises
-        ------
-        EngineError
-            If the programs of one engine would exceed 2**31 words; nothing is changed then.
-        """
+        """Add the programs of subscriptions with these slots. O(rows + words), amortised; O(1) where there are none."""
         if not table.filter_words.shape[0]:
             return
         first, last = int(table.filter_offsets[0]), int(table.filter_offsets[-1])
@@ -130,7 +114,6 @@ class FilterStore:
             self._start[live] = offsets[:-1]
             self._words[: words.shape[0]] = words
             self._used, self._dead = words.shape[0], 0
-        _check_length(self._used + last - first)
         self._start = grown(self._start, int(slots.max(initial=-1)) + 1, _NONE)
         self._words = grown(self._words, self._used + last - first)
         has = np.diff(table.filter_offsets) > 0

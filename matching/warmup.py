@@ -13,13 +13,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba.core.event import install_recorder
 
-from matching.conditions import ANY_OF, WITHIN
-from matching.filter_programs import Instruction, joined_programs, program_of
+from matching.filter_programs import joined_programs, program_of
 from matching.filters import circle_instruction, filters_of, passing, polygon_instruction
 from matching.geo.polygons import Rings
 from matching.geo.sphere import ball_box
@@ -38,7 +37,6 @@ from matching.model import (
 )
 from matching.operator import OperatorContext, OperatorInput, WindowQuery
 from matching.space import EARTH, Space
-from matching.storage.cell_keys import COUNTED
 from matching.window import Boundary, Window
 
 _SPACE = Space(*EARTH)
@@ -103,7 +101,7 @@ def _parts_of(kind: Kind, engines: Mapping[str, str], windows: Mapping[str, str]
     for name in kind.windows if all_of_them else (windows.get(kind.name),) if kind.windowed else ():
         yield f"{kind.name}, window index {name or next(iter(kind.windows))}", partial(_warm_window, kind, name)
     if "circle" in kind.shapes:
-        yield "filters", partial(_warm_filters, kind, engines.get(kind.name))
+        yield "filters", _warm_filters
 
 
 def in_turn(parts: Sequence[Part]) -> Iterator[Warmed]:
@@ -193,30 +191,14 @@ def _warm_window(kind: Kind, name: str | None) -> None:
     kind.window(name)(_SPACE).load(Boundary(3, 600, 799, 499), _messages(600, 200, ranges=False), none)
 
 
-def _warm_filters(kind: Kind, name: str | None) -> None:
-    """What checks shapes, tests the filters of a batch, and indexes conditions."""
+def _warm_filters() -> None:
+    """What checks shapes, and tests the filters of a batch."""
     ring = np.array([0.0, 1.0, 1.0, 0.0])
     shapes = circle_instruction(0.0, 0.0, 1e6), polygon_instruction(Rings(np.array([0, 4]), ring, ring[::-1].copy()))
     ball_box(0.0, 0.0, 1e6)
     offsets, words = joined_programs([program_of([shape]) for shape in shapes])
     slots, rows = np.tile(np.arange(2, dtype=np.int32), 4), np.repeat(np.arange(4, dtype=np.int32), 2)
     passing(filters_of(offsets, words), slots, rows, _messages(0, 4, ranges=False))
-    operator = kind.make_operator(OperatorContext(_SPACE, Window("count", COUNTED), fading=_FADING), name)
-    program, coming = program_of([Instruction(ANY_OF, 0, [5]), Instruction(WITHIN, 1, [0, 2])]), 40
-    for batch, gone in enumerate((0, 20)):
-        boundary = Boundary(batch, batch * COUNTED, (batch + 1) * COUNTED - 1, batch * COUNTED - 1)
-        plain = _messages(batch * COUNTED, COUNTED, ranges=False)
-        columns: Any = plain._asdict() | {"keys": np.zeros((COUNTED, 2), np.int64)}
-        messages = MessageBatch(**columns)
-        added = subscriptions(kind, np.arange(batch * coming, (batch + 1) * coming), batch * COUNTED)
-        offsets, words = joined_programs([program] * coming)
-        columns = added._asdict() | {"filter_offsets": offsets, "filter_words": words}
-        added = SubscriptionTable(**columns)
-        removed = Removals(np.arange(gone), np.full(gone, kind.code, np.int8), np.full(gone, boundary.first_seq))
-        home, assigned = np.zeros(coming, np.int64), np.ones(coming, np.bool_)
-        operator.close(
-            operator.match(OperatorInput(boundary, messages, NO_MESSAGES, added, home, assigned, removed)).own_hits, []
-        )
 
 
 def subscriptions(kind: Kind, numbers: Int64, at: int) -> SubscriptionTable:

@@ -1,10 +1,10 @@
-"""Blocks of postings: for each key, mostly a term, the subscriptions that have it as their rarest, cut up by cell.
+"""Blocks of postings: for each term, the subscriptions whose rarest keyword it is, cut up by cell.
 
-A block lies contiguous in two pools, `box` (words of `matching.storage.cells`) and `link` (slot, second keyword), and
-in a third, `mark` (`matching.storage.cell_marks`), if subscriptions have conditions. Its first part is sorted into
-buckets by hashed (level, cell): a subscription has one posting in each bucket that one of its at most four cells falls
-into. After it comes a short tail of one posting a subscription, in no order, which every message with the term walks;
-when the tail gets long the block is sorted again. Small blocks are nothing but a tail.
+A block lies contiguous in two pools, `box` (words of `matching.storage.cells`) and `link` (slot, second
+keyword). Its first part is sorted into buckets by hashed (level, cell): a subscription has one posting in each bucket
+that one of its at most four cells falls into. After it comes a short tail of one posting a subscription, in no order,
+which every message with the term walks; when the tail gets long the block is sorted again. Small blocks are nothing but
+a tail.
 
 That makes every change local to the blocks of its terms: no tombstone outlives its block's next sorting, and no
 change ever rebuilds the whole. Sorting by level and cell needs only the words, so a block contains all it is made of.
@@ -52,7 +52,6 @@ class Blocks(NamedTuple):
                           only a tail), LEVELS in use (bit mask), GONE among the sorted
     finest : int8[t]      finest level of a block when it was last sorted
     box : uint64[p], link : int64[p]
-    mark : int32[p]       of the conditions (`matching.storage.cell_marks`); int32[0]: of none
     cuts : int32[c]       bucket i of a block is sorted part [cuts[CUTS + i], cuts[CUTS + i + 1])
     used : int64[4]       end of the used places, abandoned places; the same of cuts
     """
@@ -63,21 +62,8 @@ class Blocks(NamedTuple):
     finest: np.ndarray
     box: np.ndarray
     link: Int64
-    mark: Int32
     cuts: Int32
     used: Int64
-
-
-class Postings(NamedTuple):
-    """Postings to add or remove: key of the block int64[m], the columns of `Blocks`; `mark` int32[0] of none."""
-
-    term: Int64
-    box: np.ndarray
-    link: Int64
-    mark: Int32
-
-
-NO_MARKS = np.zeros(0, np.int32)
 
 
 @njit(cache=True, nogil=True)
@@ -133,8 +119,8 @@ def describe(slots, columns, west, south, steps_per_degree, out_term, out_box, o
 
 
 @njit(cache=True, nogil=True)
-def append(order, new, done, blocks):
-    """Add the `Postings` new in `order` (sorted by term) from `done` on.
+def append(order, term, box, link, done, blocks):
+    """Add postings in `order` (sorted by term) from `done` on.
 
     Returns (done, places needed, cuts needed); done falls short when a pool is full. Amortised O(sqrt(block)) each.
     """
@@ -142,39 +128,38 @@ def append(order, new, done, blocks):
     while done < n:
         # All postings of a term at once: a block is sorted once for them, not once for each.
         until = done
-        while until < n and new.term[order[until]] == new.term[order[done]]:
+        while until < n and term[order[until]] == term[order[done]]:
             until += 1
-        which = find_slot(blocks.lookup, blocks.term, new.term[order[done]])
+        which = find_slot(blocks.lookup, blocks.term, np.int64(term[order[done]]))
         head = blocks.head[which]
         more = until - done
         tail = head[TAIL] + more
         longest = SMALL if head[BUCKETS] == 0 else tail_allowed(head[SORTED])
         if tail > longest or head[SORTED] + tail > head[CAPACITY]:
-            places, cuts = _sort(which, blocks, order, done, until, new)
+            places, cuts = _sort(which, blocks, order, done, until, box, link)
             if places + cuts > 0:
                 # Nothing of this term has been written: the caller grows the pool and repeats the term.
                 return done, places, cuts
         else:
             end = head[START] + head[SORTED] + head[TAIL]
             for i in range(more):
-                blocks.box[end + i] = new.box[order[done + i]]
-                blocks.link[end + i] = new.link[order[done + i]]
-                if blocks.mark.shape[0] > 0:
-                    blocks.mark[end + i] = new.mark[order[done + i]]
+                blocks.box[end + i] = box[order[done + i]]
+                blocks.link[end + i] = link[order[done + i]]
             head[TAIL] = tail
         done = until
     return done, 0, 0
 
 
 @njit(cache=True, nogil=True)
-def sort_block(which, blocks, new):
-    """Sort a block again without its gone postings, adding none of `new`; nothing happens if that exceeds the pool."""
-    places, cuts = _sort(which, blocks, np.zeros(0, np.int64), 0, 0, new)
+def sort_block(which, blocks):
+    """Sort a block again without its gone postings; nothing happens if that exceeds the pool."""
+    none = np.zeros(0, np.int64)
+    places, cuts = _sort(which, blocks, none, 0, 0, np.zeros(0, np.uint64), none)
     return places + cuts == 0
 
 
 @njit(cache=True, nogil=True)
-def _collect(head, blocks, box, link, mark):
+def _collect(head, blocks, box, link):
     """Copy each living posting of a block once, without level; returns how many."""
     count = 0
     covered = np.empty(4, np.int64)
@@ -192,35 +177,28 @@ def _collect(head, blocks, box, link, mark):
                 # Without level: it may be another one when the block has another size.
                 box[count] = word & LANES
                 link[count] = blocks.link[place]
-                if blocks.mark.shape[0] > 0:
-                    mark[count] = blocks.mark[place]
                 count += 1
     # None here is dead: removal fills the hole in a tail with the last of it.
     for place in range(start + head[SORTED], start + head[SORTED] + head[TAIL]):
         box[count] = blocks.box[place]
         link[count] = blocks.link[place]
-        if blocks.mark.shape[0] > 0:
-            mark[count] = blocks.mark[place]
         count += 1
     return count
 
 
 @njit(cache=True, nogil=True)
-def _sort(which, blocks, order, first, last, new):
+def _sort(which, blocks, order, first, last, new_box, new_link):
     """Lay a block out anew with postings order[first:last] added.
 
     Returns (0, 0), or the places and cuts that the pools must still have free; nothing is changed then.
     """
     head = blocks.head[which]
     most = head[SORTED] + head[TAIL] + last - first
-    marked = blocks.mark.shape[0] > 0
-    box, link, mark = np.empty(most, np.uint64), np.empty(most, np.int64), np.empty(most if marked else 0, np.int32)
-    size = _collect(head, blocks, box, link, mark)
+    box, link = np.empty(most, np.uint64), np.empty(most, np.int64)
+    size = _collect(head, blocks, box, link)
     for i in range(first, last):
-        box[size] = new.box[order[i]]
-        link[size] = new.link[order[i]]
-        if marked:
-            mark[size] = new.mark[order[i]]
+        box[size] = new_box[order[i]]
+        link[size] = new_link[order[i]]
         size += 1
 
     buckets, finest, total = 0, 0, 0
@@ -276,8 +254,6 @@ def _sort(which, blocks, order, first, last, new):
         for i in range(size):
             blocks.box[start + i] = box[i]
             blocks.link[start + i] = link[i]
-            if marked:
-                blocks.mark[start + i] = mark[i]
         # No level bits either: words of a tail are walked as of level 0.
         head[TAIL] = size
         return 0, 0
@@ -294,63 +270,59 @@ def _sort(which, blocks, order, first, last, new):
             cuts[covered[j]] += 1
             blocks.box[place] = box[i]
             blocks.link[place] = link[i]
-            if marked:
-                blocks.mark[place] = mark[i]
     return 0, 0
 
 
 @njit(cache=True, nogil=True)
-def remove_entry(gone, blocks):
-    """Remove the `Postings` gone, whose marks are not read; returns (done, unsorted).
+def remove_entry(term, box, link, blocks):
+    """Remove postings as `describe` gives them; returns (done, unsorted).
 
     done falls short at a posting that is not where it must be: the state is damaged. `unsorted` counts blocks that
     need sorting that exceeds the pool.
     """
     unsorted = 0
     covered = np.empty(4, np.int64)
-    for i in range(gone.term.shape[0]):
-        which = find_slot(blocks.lookup, blocks.term, gone.term[i])
+    for i in range(term.shape[0]):
+        which = find_slot(blocks.lookup, blocks.term, np.int64(term[i]))
         if which < 0:
             return i, unsorted
         head = blocks.head[which]
         start, taken = head[START], 0
         if head[BUCKETS] > 0:
-            left, bottom, right, top = box_of(gone.box[i])
+            left, bottom, right, top = box_of(box[i])
             # At the level it was sorted at; by the size of today it might be another.
             level = fitting_level(left, bottom, right, top, int(blocks.finest[which]))
             for j in range(buckets_covered(left, bottom, right, top, level, head[BUCKETS], covered)):
                 cut = head[CUTS] + covered[j]
                 for place in range(start + blocks.cuts[cut], start + blocks.cuts[cut + 1]):
                     # Slots are used again, so a dead posting here may have the very same link.
-                    if blocks.link[place] == gone.link[i] and blocks.box[place] != DEAD:
+                    if blocks.link[place] == link[i] and blocks.box[place] != DEAD:
                         blocks.box[place] = DEAD
                         taken += 1
         # Postings are in the sorted part or in the tail, never in both.
         if taken > 0:
             head[GONE] += taken
             # Only at a quarter: sorting at every removal would cost more than walking past the dead.
-            if head[GONE] * 4 > head[SORTED] and not sort_block(which, blocks, gone):
+            if head[GONE] * 4 > head[SORTED] and not sort_block(which, blocks):
                 unsorted += 1
             continue
         tail = start + head[SORTED]
         for place in range(tail, tail + head[TAIL]):
-            if blocks.link[place] == gone.link[i]:
+            if blocks.link[place] == link[i]:
                 # A tail has no order to keep.
                 last = tail + head[TAIL] - 1
                 blocks.box[place] = blocks.box[last]
                 blocks.link[place] = blocks.link[last]
-                if blocks.mark.shape[0] > 0:
-                    blocks.mark[place] = blocks.mark[last]
                 head[TAIL] -= 1
                 taken = 1
                 break
         if taken == 0:
             return i, unsorted
-    return gone.term.shape[0], unsorted
+    return term.shape[0], unsorted
 
 
 @njit(cache=True, nogil=True)
-def repack(blocks, box, link, mark, cuts):
+def repack(blocks, box, link, cuts):
     """Move every block, in the order of the terms' arrival, into new pools; its capacity shrinks to what is in use and
     the tail allowed after it."""
     end, end_cuts = 0, 0
@@ -370,8 +342,6 @@ def repack(blocks, box, link, mark, cuts):
         for i in range(filled):
             box[end + i] = blocks.box[start + i]
             link[end + i] = blocks.link[start + i]
-            if blocks.mark.shape[0] > 0:
-                mark[end + i] = blocks.mark[start + i]
         head[START] = end
         head[CAPACITY] = capacity
         end += capacity

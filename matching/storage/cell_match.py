@@ -3,11 +3,10 @@
 A message reads some seventy pieces of blocks, far apart in memory, with a cache miss each if read one by one. So each
 phase only computes where the next has to look, and prefetches those places (`matching.storage.prefetch`):
 
-1. `look_up`: the block of each of the message's terms, and of its values that are keys (`matching.storage.cell_keys`);
+1. `look_up`: the block of each of the message's terms;
 2. `find_cuts`: in each block, the buckets of the cells that the message covers, one a level in use;
 3. `find_runs`: the postings of those buckets;
-4. `walk`: one subtraction a posting (`matching.storage.cells`) leaves the candidates, and their marks, where
-   subscriptions have conditions, those that may satisfy them (`matching.storage.cell_marks`);
+4. `walk`: one subtraction a posting (`matching.storage.cells`) leaves the candidates;
 5. `verify`: second keyword, degrees where lattice coordinates are equal, then the keywords beyond the second.
 
 `match` runs them message by message. Read on in `matching.storage.cell_blocks`, where the postings lie.
@@ -16,11 +15,8 @@ phase only computes where the next has to look, and prefetches those places (`ma
 import numpy as np
 from numba import njit
 
-from matching.attributes import MISSING_KEY
 from matching.njit import njit_no_refcount
 from matching.storage.cell_blocks import BUCKETS, CUTS, LEVELS, MORE, NO_SECOND, SORTED, START, TAIL, slot_of
-from matching.storage.cell_keys import number_of
-from matching.storage.cell_marks import word_of_message
 from matching.storage.cells import (
     DEAD,
     FINEST,
@@ -57,8 +53,8 @@ def on_lattice(messages, row, world_west, world_south, steps_per_degree):
 
 
 @njit(cache=True, nogil=True)
-def look_up(messages, row, blocks, key_attributes, which):
-    """Write the blocks of a message's terms and values into which (int64[terms + attributes]); returns how many."""
+def look_up(messages, row, blocks, which):
+    """Write the blocks of a message's terms into which (int64[terms]); returns how many."""
     count = 0
     for j in range(messages.term_offsets[row], messages.term_offsets[row + 1]):
         block = find_slot(blocks.lookup, blocks.term, np.int64(messages.terms[j]))
@@ -66,13 +62,6 @@ def look_up(messages, row, blocks, key_attributes, which):
             prefetch(blocks.head, block * 8)  # places count flat: a block has a row of 8
             which[count] = block
             count += 1
-    for attribute in key_attributes:
-        if attribute < messages.keys.shape[1] and messages.keys[row, attribute] != MISSING_KEY:
-            block = find_slot(blocks.lookup, blocks.term, number_of(attribute, messages.keys[row, attribute]))
-            if block >= 0:
-                prefetch(blocks.head, block * 8)
-                which[count] = block
-                count += 1
     return count
 
 
@@ -184,10 +173,9 @@ def find_runs(blocks, count, run_first, run_last, run_level, run_cut):
 
 
 @njit(cache=True, nogil=True)
-def walk(left, bottom, right, top, word_of_values, blocks, runs, run_first, run_last, run_level, candidates):
+def walk(left, bottom, right, top, blocks, runs, run_first, run_last, run_level, candidates):
     """Write the places whose words the message reaches into candidates (int64[postings]); returns how many.
 
-    Where there are marks, only those are left that have all bits of `word_of_values`.
     Written as 2 * place, plus one where a lattice coordinate is equal, so that the degrees have to be compared.
     """
     reach = message_word(left, bottom, right, top)
@@ -209,14 +197,6 @@ def walk(left, bottom, right, top, word_of_values, blocks, runs, run_first, run_
             count += ((reach - (word & LANES)) & ~word & GUARDS) == GUARDS
     # One less in each lane tests for strictly inside; failing that, a side is equal. A loop of its own, so that all
     # links are prefetched before `verify` reads the first.
-    if blocks.mark.shape[0] > 0:
-        for i in range(count):
-            prefetch(blocks.mark, candidates[i])
-        kept = 0
-        for i in range(count):
-            candidates[kept] = candidates[i]
-            kept += np.int64(blocks.mark[candidates[i]]) & word_of_values == word_of_values
-        count = kept
     beyond = reach - ONE_IN_EACH_LANE
     for i in range(count):
         place = candidates[i]
@@ -238,17 +218,15 @@ def has_term(table, messages, row, term):
 
 
 @njit_no_refcount
-def verify(messages, row, blocks, columns, one_value, count, candidates, table, seen, out_slot, found):
+def verify(messages, row, blocks, columns, count, candidates, table, seen, out_slot, found):
     """Append the slots that match to out_slot, which must fit all, from `found` on; returns where they end.
 
-    one_value : bool       whether values of one attribute at most are keys
     table : int32[TABLE]   all -1, and left so
-    seen : uint8[slots]    zeroed, and left zeroed; only needed for a range message, or values of several attributes
+    seen : uint8[slots]    zeroed, and left zeroed; only needed for a range message
     """
     west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
     # A point lies in one cell a level and in one box of a region, so it meets a subscription in one posting.
-    # Values of two attributes may share the number of a block: then it may do so in a block of each.
-    one_hit = west == east and south == north and one_value
+    one_hit = west == east and south == north
     for j in range(messages.term_offsets[row], messages.term_offsets[row + 1]):
         table[messages.terms[j] & (TABLE - 1)] = messages.terms[j]
     kept = 0
@@ -275,9 +253,6 @@ def verify(messages, row, blocks, columns, one_value, count, candidates, table, 
         if link & MORE:
             # The first keyword is that of the block, the second has been tested.
             position = columns.start[slot] + 2
-            if columns.terms[position - 2] == link & 0x7FFFFFFF:
-                # Posted under a value: the first keyword stands in the place of the second.
-                position -= 1
             while True:
                 term = columns.terms[position]
                 if not has_term(table, messages, row, ~term if term < 0 else term):
@@ -287,7 +262,7 @@ def verify(messages, row, blocks, columns, one_value, count, candidates, table, 
                     break
                 position += 1
         if not one_hit and matches:
-            # A range message meets a subscription in several cells, and perhaps in both its boxes. Each pair once.
+            # A range message meets a subscription in several cells, and perhaps in both its boxes.
             matches = seen[slot] == 0
             seen[slot] = 1
         out_slot[found] = slot
@@ -303,10 +278,7 @@ def verify(messages, row, blocks, columns, one_value, count, candidates, table, 
 
 
 @njit(cache=True, nogil=True)
-def match(
-    messages, first_row, blocks, columns, lanes, key_attributes, world_west, world_south, steps_per_degree, seen,
-    out_slot, out_row,
-):  # fmt: skip
+def match(messages, first_row, blocks, columns, world_west, world_south, steps_per_degree, seen, out_slot, out_row):
     """Match rows from `first_row` on; see `CellTermIndex.scan` for what is returned, `verify` for `seen`."""
     found, scanned, verified = 0, 0, 0
     # Scratch of a whole batch, as long as its largest message needs.
@@ -314,15 +286,13 @@ def match(
     run_first, run_last = np.empty(512, np.int64), np.empty(512, np.int64)
     run_level, run_cut = np.empty(512, np.int64), np.empty(512, np.int64)
     candidates = np.empty(4096, np.int64)
-    one_value = key_attributes.shape[0] <= 1
     table = np.full(TABLE, NO_TERM, np.int32)
     for row in range(first_row, messages.west.shape[0]):
         usable, left, bottom, right, top = on_lattice(messages, row, world_west, world_south, steps_per_degree)
         if not usable:
             continue
-        most_keys = messages.term_offsets[row + 1] - messages.term_offsets[row] + key_attributes.shape[0]
-        which = longer(which, most_keys)
-        terms = look_up(messages, row, blocks, key_attributes, which)
+        which = longer(which, messages.term_offsets[row + 1] - messages.term_offsets[row])
+        terms = look_up(messages, row, blocks, which)
         # Computed beforehand, so that no phase checks its capacity.
         most = runs_of(left, bottom, right, top, blocks, which, terms)
         run_first, run_last = longer(run_first, most), longer(run_last, most)
@@ -330,13 +300,12 @@ def match(
         runs = find_cuts(left, bottom, right, top, blocks, which, terms, run_first, run_last, run_level, run_cut)
         runs, length = find_runs(blocks, runs, run_first, run_last, run_level, run_cut)
         candidates = longer(candidates, length + 1)
-        values = word_of_message(lanes, messages.keys, row)
-        count = walk(left, bottom, right, top, values, blocks, runs, run_first, run_last, run_level, candidates)
+        count = walk(left, bottom, right, top, blocks, runs, run_first, run_last, run_level, candidates)
         # One more than can match: `verify` writes before it knows.
         if found + count >= out_slot.shape[0]:
             return found, row, scanned + length, verified
         before = found
-        found = verify(messages, row, blocks, columns, one_value, count, candidates, table, seen, out_slot, found)
+        found = verify(messages, row, blocks, columns, count, candidates, table, seen, out_slot, found)
         for i in range(before, found):
             out_row[i] = row
         scanned += length

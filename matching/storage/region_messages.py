@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from matching.model import NO_KEYS, MessageBatch
+from matching.model import MessageBatch
 from matching.storage.slots import as_input
 
 
@@ -21,7 +21,6 @@ class Messages(NamedTuple):
     north: np.ndarray
     term_offsets: np.ndarray
     terms: np.ndarray
-    keys: np.ndarray = as_input(NO_KEYS, np.int64)
 
     @property
     def are_points(self) -> bool:
@@ -33,5 +32,4 @@ class Messages(NamedTuple):
         """View the columns of a batch. O(1) unless a dtype or layout is foreign."""
         west, south = as_input(batch.west, np.float64), as_input(batch.south, np.float64)
         east, north = as_input(batch.east, np.float64), as_input(batch.north, np.float64)
-        offsets, terms = as_input(batch.term_offsets, np.int64), as_input(batch.terms, np.int32)
-        return cls(west, south, east, north, offsets, terms, as_input(batch.keys, np.int64))
+        return cls(west, south, east, north, as_input(batch.term_offsets, np.int64), as_input(batch.terms, np.int32))

@@ -11,10 +11,8 @@ from matching.model import UNKNOWN_TERM, SubscriptionTable, empty
 from matching.naive import Oracle
 from matching.naive_rows import tally
 from matching.space import Space
-from matching.storage import cell_keys
 from matching.window import NO_FLOOR, Boundary, Window
 from tests.support.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, removals, table
-from tests.support.filters import filter_rows, with_keys
 from tests.support.rooms import Tasks, kind_of
 
 # Few values, so that borders coincide; a lattice step apart and less, so that the lattice cannot decide.
@@ -69,48 +67,10 @@ def test_engine_on_any_world_agrees_with_the_oracle(name, space, subscriptions, 
     assert engine_pairs(restored, columns) == wanted
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_counted():
-    """Four messages decide which values are rare."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cell_keys, "COUNTED", 4)
-        yield
-
-
-@pytest.mark.parametrize("name", KIND.engines)
-@given(
-    subscriptions=SUBSCRIPTIONS,
-    messages=MESSAGES,
-    copies=st.sampled_from([1, 4, 9]),
-    seed=st.integers(0, 2**32 - 1),
-    cut=st.integers(0, 8),
-)
-@settings(max_examples=80, deadline=None)
-def test_engine_with_filters_agrees_with_the_oracle(name, subscriptions, messages, copies, seed, cut):
-    rows = filter_rows(table(subscriptions * copies), seed, 6)
-    columns = with_keys(batch(messages), seed)
-    cut = min(cut, len(rows))
-    engine = KIND.engine(name)(SPACE)
-    engine.insert(rows.take(np.arange(cut)))
-    assert engine_pairs(engine, columns) == oracle_pairs(rows.take(np.arange(cut)), columns)
-    engine.insert(rows.take(np.arange(cut, len(rows))))  # what comes now knows which values are rare
-    wanted = oracle_pairs(rows, columns)
-    assert engine_pairs(engine, columns) == wanted
-    assert engine_pairs(engine, columns) == wanted
-    engine.remove(engine.find(rows.number[::2]))
-    left = rows.take(np.arange(1, len(rows), 2))
-    assert engine_pairs(engine, columns) == oracle_pairs(left, columns)
-    engine.insert(rows.take(np.arange(0, len(rows), 2)))
-    restored = type(engine)(SPACE)
-    restored.insert(engine.table())
-    assert engine_pairs(engine, columns) == engine_pairs(restored, columns) == wanted
-
-
 class BooleanMachine(RuleBasedStateMachine):
     """A stream of changes and batches, snapshots and restores; every batch is held against the oracle."""
 
     name: str
-    filtered = False
 
     @initialize(space=st.sampled_from(SPACES[:2]))
     def begin(self, space):
@@ -123,8 +83,6 @@ class BooleanMachine(RuleBasedStateMachine):
         first, last = self.seq, self.seq + len(messages) - 1
         boundary = Boundary(self.number, first, last, NO_FLOOR)
         columns = batch(messages, first)
-        if self.filtered:
-            columns, added = with_keys(columns, 1), filter_rows(added, 1, 6)
         changes = columns, added, removals([number for number, _ in gone], [at for _, at in gone])
         wanted = tally(self.oracle.advance(boundary, *changes))
         assert tally(self.tasks.process(boundary, *changes).updates) == wanted
@@ -181,9 +139,9 @@ class BooleanMachine(RuleBasedStateMachine):
             ).tolist() == [1] * len(self.live)
 
 
-def machine(name: str, filtered: bool = False):
-    """The test case of the state machine for one engine; its subscriptions are `filtered` or have no filters."""
-    case = type(f"Machine_{name}_{filtered}", (BooleanMachine,), {"name": name, "filtered": filtered}).TestCase
+def machine(name: str):
+    """The test case of the state machine for one engine."""
+    case = type(f"Machine_{name}", (BooleanMachine,), {"name": name}).TestCase
     case.settings = settings(
         max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )  # fmt: skip
@@ -191,8 +149,6 @@ def machine(name: str, filtered: bool = False):
 
 
 TestCellTermMachine = machine("cell_term")
-TestCellTermFilteredMachine = machine("cell_term", filtered=True)
-TestLFilterFilteredMachine = machine("lfilter", filtered=True)
 TestHashedCellsMachine = machine("hashed_cells")
 TestInvertedListMachine = machine("inverted_list")
 TestMbrTrieMachine = machine("mbr_trie")

@@ -19,7 +19,7 @@ class CellTerm(BooleanEngine):
 
     def __init__(self, space: Space):
         super().__init__(space)
-        self.index = CellTermIndex(space, self.subscriptions, f"engine {self.name}", self.filters)
+        self.index = CellTermIndex(space, self.subscriptions, f"engine {self.name}")
 
     def _post(self, slots: Int32) -> None:
         self.index.insert(slots)

@@ -18,7 +18,6 @@ from baselines.kinds import WITH_BASELINES
 from matching.kind_table import Kind
 from matching.warmup import Warmed, in_turn, parts, warmup
 from tests.support.any_kind import Recipe, make_turns, window_of
-from tests.support.filters import filtered
 from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE
 
@@ -53,13 +52,12 @@ def test_kernels_have_the_flags_of_the_house():
         assert type(kernel._cache).__name__ != "NullCache", name
 
 
-def use(kind: Kind, filters: bool = False) -> int:
+def use(kind: Kind) -> int:
     """Run a kind over streams, read-only and not, saved and gone on with by several; returns how much it told."""
     told = 0
     for seed, recipe in enumerate(RECIPES):
         tasks = Tasks(kind, SPACE, window_of(recipe), window_tasks=1 + seed)
         for turn in make_turns(kind, seed, recipe):
-            turn = filtered(turn, seed, 12) if filters else turn
             messages, added, ended = turn.messages, turn.added, turn.ended
             if turn.boundary.number % 2:
                 messages, added, ended = (writable(table) for table in (messages, added, ended))
@@ -86,7 +84,6 @@ def compiled_later(chosen: str) -> dict[str, Any]:
             told[f"{kind.name}-{engine}"] = use(kind_of(kind.name, engine))
         for window in list(kind.windows)[1:] if everything else []:
             told[f"{kind.name}-{window}"] = use(kind_of(kind.name, window=window))
-    told["boolean with filters"] = use(kind_of("boolean"), filters=True)
     after = {name: len(kernel.signatures) for name, kernel in kernels().items()}
     later = {name: [before[name], after[name]] for name in after if after[name] != before[name]}
     return {"later": later, "told": told, "called": sum(count > 0 for count in before.values())}
