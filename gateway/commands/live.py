@@ -74,6 +74,15 @@ def live(
             rich_help_panel="Input",
         ),
     ] = None,
+    stem: Annotated[
+        str,
+        typer.Option(
+            metavar="<language>",
+            help="Language for stemming, such as english, in messages as in subscriptions; none by default. With "
+            "--vocabulary it is that of its folder.",
+            rich_help_panel="Input",
+        ),
+    ] = "",
     subscriptions: Annotated[
         list[Path] | None,
         typer.Option(
@@ -155,7 +164,9 @@ def live(
         passing = {} if out is not None else {"checkpoint_every": 0.0, "sink": "count"}
         if vocabulary is not None and attribute:
             raise ConfigError("--attribute: the stream has the attributes of its --vocabulary; leave one of them out")
-        start = vocabulary or empty_start(folder, attribute or ())
+        if vocabulary is not None and stem:
+            raise ConfigError("--stem: the stream has the words of its --vocabulary; leave one of them out")
+        start = vocabulary or empty_start(folder, attribute or (), stem)
         config = live_config(settings | {"executor": executor}, start, folder, **passing)
         starting = stack.enter_context(ExitStack())
         step = starting.enter_context(terminal.steps("skyray live"))
