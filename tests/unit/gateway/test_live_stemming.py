@@ -1,4 +1,4 @@
-"""Stemming in streams that start without words: the stems of the ETL, in every life of the folder and for its readers."""
+"""Stemming in streams that start without words: the stems of the ETL, in every life of the folder."""
 
 import json
 
