@@ -81,6 +81,15 @@ def live(
             rich_help_panel="Input",
         ),
     ] = None,
+    stem: Annotated[
+        str,
+        typer.Option(
+            metavar="<language>",
+            help="Language for stemming, such as english, in messages as in subscriptions; none by default. With "
+            "--vocabulary it is that of its folder.",
+            rich_help_panel="Input",
+        ),
+    ] = "",
     subscriptions: Annotated[
         list[Path] | None,
         typer.Option(
@@ -159,7 +168,7 @@ def live(
         step("loading words and subscriptions")
         durable = None if out is None else _durable(write)
         settings |= {"executor": executor}
-        given = folder, settings, named_columns(columns), vocabulary, attribute, durable, Admission
+        given = folder, settings, named_columns(columns), vocabulary, attribute, stem, durable, Admission
         config, admission, mapping, wal, earlier = open_stream(stack, *given, **passing)
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         listener = stack.enter_context(Listener(write, wal.look_up, in_flight))

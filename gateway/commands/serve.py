@@ -54,6 +54,15 @@ def serve(
             rich_help_panel="Input",
         ),
     ] = None,
+    stem: Annotated[
+        str,
+        typer.Option(
+            metavar="<language>",
+            help="Language for stemming, such as english, in messages as in subscriptions; none by default. With "
+            "--vocabulary it is that of its folder.",
+            rich_help_panel="Input",
+        ),
+    ] = "",
     subscriptions: Annotated[
         list[Path] | None,
         typer.Option(
@@ -115,7 +124,7 @@ def serve(
         starting = stack.enter_context(ExitStack())
         step = starting.enter_context(terminal.steps("skyray serve"))
         step("loading words and subscriptions")
-        given = out, settings | {"executor": executor}, named_columns(columns), vocabulary, attribute
+        given = out, settings | {"executor": executor}, named_columns(columns), vocabulary, attribute, stem
         config, registry, mapping, wal, earlier = open_stream(stack, *given, lambda line: None, Registry)
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         parts = Parts(out / "updates", wal.ends, wal.look_up)

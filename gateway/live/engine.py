@@ -107,6 +107,8 @@ class Engine:
     attributes : iterable of str
         What messages have beside text and place, as `NAME:TYPE` or `NAME=PATH:TYPE` with the type number, category or
         time, for `where` of subscriptions; of a vocabulary's folder they are its own.
+    stemming : str
+        Language of stemming, such as `english`; none by default. Of a vocabulary's folder it is its own.
     engines, window_indexes : mapping of kind to name, optional
         No result depends on them.
     kinds : Kinds
@@ -147,6 +149,7 @@ class Engine:
         max_ahead: float = MAX_AHEAD_S,
         most_terms: int = MOST_TERMS,
         attributes: Iterable[str] = (),
+        stemming: str = "",
         clock: Callable[[], float] = time.time,
         kinds: Kinds = KINDS,
         **unknown: Any,
@@ -158,13 +161,15 @@ class Engine:
         if isinstance(vocabulary, str | os.PathLike):
             if attributes:
                 raise ConfigError("attributes: are those of the vocabulary's folder; leave them out")
+            if stemming:
+                raise ConfigError("stemming: is that of the vocabulary's folder; leave it out")
             self.vocabulary = load_vocabulary(vocabulary, most_terms)
             extent = (read_manifest(vocabulary) or {}).get("extent")
         else:
-            empty_words = Vocabulary([], [], [], [], 0)
+            empty_words = Vocabulary([], [], [], [], 0, stem_language=stemming)
             counts = map(empty_words.count_terms, vocabulary)
             schema = AttributeSchema.parse(attributes)
-            self.vocabulary = Vocabulary.of_counts(counts, most_terms=most_terms, attributes=schema)
+            self.vocabulary = Vocabulary.of_counts(counts, stemming, most_terms=most_terms, attributes=schema)
         self.window = Window.parse(window)
         self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection, distance)
         self.kinds = kinds = kinds_with(kinds, engines, window_indexes)

@@ -46,6 +46,7 @@ def open_stream(
     columns: Mapping[str, str],
     vocabulary: Path | None,
     attributes: Sequence[str] | None,
+    stem: str,
     durable: Callable[[int], None] | None,
     checks: type[_Checks],
     **fixed: Any,
@@ -65,6 +66,8 @@ def open_stream(
         The ETL's folder; by default the stream starts without words.
     attributes : sequence of str, optional
         Those of messages, without a vocabulary.
+    stem : str
+        Language of stems, without a vocabulary; "" for none.
     durable : callable, optional
         As `WriteAheadLog` takes it.
     checks : type
@@ -79,7 +82,9 @@ def open_stream(
     """
     if vocabulary is not None and attributes:
         raise ConfigError("--attribute: the stream has the attributes of its --vocabulary; leave one of them out")
-    start = vocabulary or empty_start(folder, attributes or ())
+    if vocabulary is not None and stem:
+        raise ConfigError("--stem: the stream has the words of its --vocabulary; leave one of them out")
+    start = vocabulary or empty_start(folder, attributes or (), stem)
     config = live_config(settings, start, folder, **fixed)
     words = load_vocabulary(start, config.most_terms)
     mapping = ColumnMapping(columns, words.attributes)

@@ -6,6 +6,7 @@ Both are as the ETL writes them. Used by `gateway.commands.live` and `gateway.li
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +16,12 @@ from gateway.live.write_ahead_log import EMPTY_START, has_begun
 from gateway.shell.terminal import writing_to
 from matching.attributes import AttributeSchema
 from matching.errors import ConfigError
-from matching.text import Vocabulary
+from matching.text import Vocabulary, stemmer
 from spark_etl.schemas import FORMAT_VERSION, MESSAGE_SCHEMA, VOCABULARY_SCHEMA
 from topology.core.checkpoint.storage import LocalDisk, written
 
 
-def empty_start(folder: Path, attributes: Sequence[str] = ()) -> Path:
+def empty_start(folder: Path, attributes: Sequence[str] = (), stem_language: str = "") -> Path:
     """The folder of words of a stream that starts without any, in the stream's folder; written once.
 
     Parameters
@@ -28,32 +29,39 @@ def empty_start(folder: Path, attributes: Sequence[str] = ()) -> Path:
     folder : Path
     attributes : sequence of str
         Those of the messages, as `Attribute.parse` reads them.
+    stem_language : str
+        The language that words are stemmed with, as in the ETL; "" for none.
 
     Raises
     ------
     ConfigError
-        If the stream's folder holds something else, or was begun with other attributes.
+        If the stream's folder holds something else, or was begun with other attributes or stems; if there is no stemmer
+        for the language.
     DeliveryError
         If it cannot be written.
     """
     has_begun(folder)
-    start, options = (
-        folder / EMPTY_START,
-        {"attribute": [str(one) for one in AttributeSchema.parse(attributes).attributes]},
-    )
+    stemmer(stem_language)  # refuses what it does not know before anything is written
+    start, options = folder / EMPTY_START, dict[str, Any]()
+    if attributes:
+        options["attribute"] = [str(one) for one in AttributeSchema.parse(attributes).attributes]
+    if stem_language:
+        options["stem_language"] = stem_language
     if (start / "manifest.json").exists():
-        before = json.loads((start / "manifest.json").read_text()).get("options", {}).get("attribute", [])
-        if before != options["attribute"]:
-            raise ConfigError(
-                f"{folder}: was begun with {', '.join(before) or 'no'} attributes; give the same, or another folder"
-            )
+        before = json.loads((start / "manifest.json").read_text()).get("options", {})
+        if before.get("attribute") != options.get("attribute"):
+            named = ", ".join(before.get("attribute", [])) or "no"
+            raise ConfigError(f"{folder}: was begun with {named} attributes; give the same, or another folder")
+        if (language := before.get("stem_language", "")) != stem_language:
+            named = f"with --stem {language}" if language else "without --stem"
+            raise ConfigError(f"{folder}: was begun {named}; give the same, or another folder")
     else:
         with writing_to(start):
             (start / "messages").mkdir(parents=True, exist_ok=True)
             write_table(start / "messages", "part-00000.parquet", MESSAGE_SCHEMA.empty_table())
             write_table(start, "vocabulary.parquet", VOCABULARY_SCHEMA.empty_table())
             manifest = {"format_version": FORMAT_VERSION, "kept": 0, "total_tokens": 0, "extent": None}
-            manifest |= {"options": options} if attributes else {}
+            manifest |= {"options": options} if options else {}
             with written(LocalDisk(start), "manifest.json", ".manifest.tmp") as file:  # last: the folder is whole
                 file.write(json.dumps(manifest).encode())
     return start

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway import cli
 from gateway.live.new_terms import NewTerms
 from gateway.live.vocabulary_files import empty_start
 from gateway.live.write_ahead_log import settings_of
@@ -258,3 +259,34 @@ def test_command_without_vocabulary_fires_alerts_on_new_words(tmp_path):
     assert explain(out, "topk", "m1")["words"] == ["łódź"]
     report = json.loads((out / "run.json").read_text())
     assert report["world"] == "-180.0,-90.0,180.0,90.0" and report["live"]["vocabulary"] is None
+
+
+def test_command_words_of_subscriptions_after_the_last_message_are_in_the_folder(tmp_path, capsys):
+    """Every kind, with a word that no message ever has; the next life begins with the message that brings it."""
+    out = tmp_path / "out"
+    stamp = {"time": 1_577_836_800, **PLACE}
+    late = [wide_subscription(kind, f"late {kind.name}", ["łódź"]) | {"not_keywords": "zebra"} for kind in KINDS.run]
+    first = [{"id": "m0", "text": "snow", **stamp}, *({"subscribe": row} for row in late)]
+    digests = []
+    for life, lines in enumerate((first, [{"id": "m1", "text": "Łódź snow", **stamp}])):
+        source = tmp_path / f"lines{life}.jsonl"
+        source.write_text("".join(json.dumps(row) + "\n" for row in lines))
+        command = ["live", "--out", out, "--batch", 1]
+        with open(source) as file, Command(command, source=file.fileno()) as command:
+            code, told, said = command.finish(120)
+        assert code == 0, said
+        words = load_vocabulary(out / "etl")
+        idf = dict(zip(words.terms, words.idf.tolist(), strict=True))
+        assert [idf.get(term) for term in ("snow", "zebra", "łódź")] == [math.log(1 + 1 / 0.5)] * 3
+        verdict = verify_run(out)
+        assert verdict.exact and sorted(verdict.subscriptions) == sorted(KINDS.names)
+        digests.append(json.loads((out / "run.json").read_text())["digest"])
+        assert digests[-1] == digest_of_run(out, tmp_path / f"again{life}")
+        for row in late:
+            name = row["subscription_id"]
+            assert explain(out, name, f"m{life}")["held"] == bool(life)
+            assert cli.main(["show", str(out), name, "--json"]) == 0
+            (shown,) = json.loads(capsys.readouterr().out)["subscriptions"]
+            assert shown["keywords"] == ["łódź"] and len(shown["results"]) == life
+    matched = {row["subscription_id"] for row in map(json.loads, told.splitlines()) if row.get("message_id") == "m1"}
+    assert matched == {row["subscription_id"] for row in late}
