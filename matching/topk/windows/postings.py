@@ -22,7 +22,6 @@ from matching.topk.windows.search import (
     note,
     push,
     replace_least,
-    row_place,
     score_of,
     shared_text,
     within,
@@ -196,7 +195,8 @@ def visit_postings(near, link, begin, end, ring, rows, queries, span, r, j, own,
     head, point, message_terms, message_weights, place, keys = rows
     terms, weights, best = queries.terms, queries.weights, queries.best
     first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
-    here, alpha, max_distance = row_place(queries, r), queries.alpha[r], queries.max_distance[r]
+    here = (queries.x[r], queries.y[r], queries.z[r], queries.on_sphere)
+    alpha, max_distance = queries.alpha[r], queries.max_distance[r]
     # the postings' places are rounded
     slack = _ROUNDED_M if here[3] else 0.0
     heap, heap_end = queries.bars[r], queries.bars[r + 1]
