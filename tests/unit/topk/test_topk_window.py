@@ -241,8 +241,8 @@ def test_window_index_on_the_sphere_finds_what_lies_near_small_circles(name):
         index.store(*stored[-1])
     for rank in (1, 2, 5, 40):
         rows = WindowQueries(
-            table.number, table.x, table.y, np.full(60, 0.9), table.radius_m, np.full(60, rank, np.int32), table.term_offsets,
-            table.terms, table.weights, vector=table.vector,
+            table.number, table.x, table.y, np.full(60, 0.9), table.radius_m, np.full(60, rank, np.int32),
+            table.term_offsets, table.terms, table.weights, vector=table.vector,
         )  # fmt: skip
         asked = WindowQuery(stored[-1][0], 3, rows)
         want = expected(stored, asked)
