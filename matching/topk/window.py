@@ -137,9 +137,11 @@ class TopkWindowIndex(WindowIndex):
             *point, queries.alpha, queries.max_distance, queries.term_offsets, queries.terms, queries.weights
         )  # fmt: skip
         # copied, since every kernel would be compiled again for the read-only arrays of another process
-        columns = [as_input(column, column.dtype.type) for column in columns]
+        x, y, z, alpha, far, offsets, terms, weights = (as_input(column, column.dtype.type) for column in columns)
         read = np.zeros(rows, np.int64)
-        query_rows = QueryRows(order, *columns, bars, best, self.space.on_sphere, read, filters)
+        query_rows = QueryRows(
+            order, x, y, z, alpha, far, offsets, terms, weights, bars, best, self.space.on_sphere, read, filters
+        )
         since = as_of.last_seq
         alive = [] if more else self._search(query_rows, Span(-1, since, as_of.floor, True))
         later = []

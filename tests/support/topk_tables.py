@@ -1,10 +1,15 @@
 """Subscriptions and messages of `topk` as tables, and the hits that an engine must find among them, in plain Python."""
 
+from typing import TypeVar
+
 import numpy as np
 
 from matching.model import KEYWORDS_BY_KIND, TOPK, MessageBatch, SubscriptionTable
 from matching.naive_shapes import EARTH_RADIUS_M, metres
+from matching.space import Space
 from tests.support.worlds import SPHERE
+
+Table = TypeVar("Table", MessageBatch, SubscriptionTable)
 
 
 def texts(rng, rows: int, terms: int, most: int):
@@ -26,12 +31,12 @@ def points(rng, rows: int, grid: int | None):
     return (np.round(x * grid) / grid, np.round(y * grid) / grid) if grid else (x, y)
 
 
-def in_space(space, rng, table):
+def in_space(space: Space, rng, table: Table) -> Table:
     """The table as it is in the plane, or `on_sphere`."""
     return on_sphere(rng, table) if space.on_sphere else table
 
 
-def on_sphere(rng, table):
+def on_sphere(rng, table: Table) -> Table:
     """Messages or subscriptions at other points, as distances on the sphere are measured.
 
     A third lies anywhere, a third at poles, the equator and the antimeridian, where many are at one point or opposite
@@ -49,9 +54,9 @@ def on_sphere(rng, table):
     x, y = SPHERE.project(lon, lat)
     moved = table._asdict() | {"x": x, "y": y, "vector": SPHERE.vectors(lon, lat)}
     if isinstance(table, MessageBatch):
-        return MessageBatch(**(moved | {"west": lon, "south": lat, "east": lon, "north": lat}))
+        return type(table)(**(moved | {"west": lon, "south": lat, "east": lon, "north": lat}))
     own = np.where(rng.random(rows) < 0.5, 10 ** rng.uniform(0, 7.3, rows), np.nan)
-    return SubscriptionTable(**(moved | {"radius_m": own}))
+    return type(table)(**(moved | {"radius_m": own}))
 
 
 def table_of(rng, first: int, rows: int, grid: int | None = None, terms: int = 9) -> SubscriptionTable:

@@ -53,7 +53,7 @@ class Lists(NamedTuple):
     stop_base, stop_text : float32[p]   maxima from here to the end of its group                    (early_stop)
     node_floats : float32[n, FLOATS], node_ints : int32[n, INTS]    see `matching.topk.engines.skype_tree`
     used : int64[4]           end of the pool, dead places in it; end of the nodes, dead nodes
-    stored_at : float32[4]    see `matching.topk.engines.skype_tree.envelope_places`
+    stored_at : float32[5]    see `matching.topk.engines.skype_tree.envelope_places`
     """
 
     start: Int64

@@ -33,8 +33,10 @@ _NEAR_PART, _FAR_PART = 0.054, 0.27
 #: Nodes from the root to a group at most.
 DEEPEST = 96
 _QUADRANTS_DOWN_TO = 60
-#: How much a spread of each statistic loosens the bound of a group: typical distance, weight, norm of what follows.
+#: How much a spread of each statistic loosens the bound of a group: typical distance (likewise), weight, norm of what
+#: follows.
 _DISTANCE, _WEIGHT, _REST = 0.2, 0.3, 0.4
+_DISTANCE_PART = 0.4
 
 
 class Shape(NamedTuple):
@@ -57,7 +59,7 @@ class Tree(NamedTuple):
 
     floats : float32[n, FLOATS], ints : int32[n, INTS]
     slope, base, stop_base : float32[p]   the last one empty without early termination
-    stored_at : float32[4]                `envelope_places`
+    stored_at : float32[5]                `envelope_places`
     """
 
     floats: Float32
@@ -69,13 +71,15 @@ class Tree(NamedTuple):
 
 
 def envelope_places(farthest: float | None = None) -> Float32:
-    """The distances near and far at which envelopes are stored, and 1 / near and 1 / (far - near): float32[4].
+    """The distances near and far at which envelopes are stored, 1 / near, 1 / (far - near), and a typical distance.
 
     farthest : float, optional    MaxDist in radians, on the sphere
     """
-    near, far = (_NEAR, _FAR) if farthest is None else (_NEAR_PART * farthest, _FAR_PART * farthest)
-    near, far = np.float32(near), np.float32(far)
-    return np.array([near, far, 1.0 / np.float64(near), 1.0 / np.float64(far - near)], np.float32)
+    chosen = np.array([_NEAR, _FAR, _DISTANCE], np.float32)
+    if farthest is not None:
+        chosen = np.array([_NEAR_PART, _FAR_PART, _DISTANCE_PART], np.float32) * np.float32(farthest)
+    near, far, typical = chosen
+    return np.array([near, far, 1.0 / np.float64(near), 1.0 / np.float64(far - near), typical], np.float32)
 
 
 @njit(cache=True, nogil=True)
@@ -90,7 +94,7 @@ def build_tree(x, y, z, slope, base, alpha, text, order, floats, ints, shape, st
     order : int32[p]         out: the order of the postings in which every node is a run
     floats, ints             out: at least 2 p nodes
     shape : Shape
-    stored_at : float32[4]   `envelope_places`
+    stored_at : float32[5]   `envelope_places`
 
     Notes
     -----
@@ -119,7 +123,7 @@ def build_tree(x, y, z, slope, base, alpha, text, order, floats, ints, shape, st
         across, along, west, south, east, north = _sides(x, y, z, row)
         wide = max(east - west, north - south)
         if shape.adaptive:
-            by = _choose(x, y, z, slope, base, text, order, first, last)
+            by = _choose(x, y, z, slope, base, text, order, first, last, stored_at[4])
         else:
             by = 0 if last - first > shape.cell_size else 1
         cuts = (first, first, first, first, last)
@@ -215,7 +219,7 @@ def _summarise(x, y, slope, base, text, order, first, last, row, stored_at):
 
 
 @njit(cache=True, nogil=True)
-def _choose(x, y, z, slope, base, text, order, first, last):
+def _choose(x, y, z, slope, base, text, order, first, last, distance):
     """What to split by: 0 place, 1 alpha, 2 base, 3 weight, 4 norm of what follows."""
     count = last - first
     columns = 7 if z.shape[0] else 6
@@ -243,7 +247,7 @@ def _choose(x, y, z, slope, base, text, order, first, last):
     loss = np.array(
         [
             mean[2] * np.sqrt(apart),
-            spread[2] * _DISTANCE,
+            spread[2] * distance,
             spread[3],
             spread[4] * _WEIGHT,
             spread[5] * _REST,

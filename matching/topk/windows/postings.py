@@ -22,7 +22,6 @@ from matching.topk.windows.search import (
     note,
     push,
     replace_least,
-    row_place,
     score_of,
     shared_text,
     within,
@@ -196,22 +195,24 @@ def visit_postings(near, link, begin, end, ring, rows, queries, span, r, j, own,
     head, point, message_terms, message_weights, place, keys = rows
     terms, weights, best = queries.terms, queries.weights, queries.best
     first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
-    here, alpha, max_distance = row_place(queries, r), queries.alpha[r], queries.max_distance[r]
-    # the postings' places are rounded
-    slack = _ROUNDED_M if here[3] else 0.0
+    here = (queries.x[r], queries.y[r], queries.z[r], queries.on_sphere)
+    alpha, max_distance = queries.alpha[r], queries.max_distance[r]
+    x, y, z, on_sphere = here
     heap, heap_end = queries.bars[r], queries.bars[r + 1]
     row_bits, oldest, alive = ring
     bar = best[heap]
     queries.read[r] += end - begin
     for p in range(begin, end):
-        dx = here[0] - near[p, 0]
-        dy = here[1] - near[p, 1]
+        dx = x - near[p, 0]
+        dy = y - near[p, 1]
         squared = dx * dx + dy * dy
-        if here[3]:
-            dz = here[2] - near[p, 4]
-            squared += dz * dz
+        if on_sphere:
+            dz = z - near[p, 4]
+            # the postings' places are rounded
+            away = least_distance(squared + dz * dz, True) - _ROUNDED_M
+        else:
+            away = math.sqrt(squared)
         # cheap first: the cache line of the posting, then the sign, and the message last
-        away = least_distance(squared, here[3]) - slack
         known = alpha * (1.0 - away / max_distance) + own * near[p, 2] + _SLACK
         if known + rest * near[p, 3] < bar:
             continue

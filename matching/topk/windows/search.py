@@ -182,7 +182,8 @@ def _scan_some(rows, begin, end, queries, r, span, messages, scores, found):
     head, point, message_terms, message_weights, place, keys = rows
     all_terms, all_weights, best = queries.terms, queries.weights, queries.best
     first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
-    here, alpha, max_distance = row_place(queries, r), queries.alpha[r], queries.max_distance[r]
+    here = (queries.x[r], queries.y[r], queries.z[r], queries.on_sphere)
+    alpha, max_distance = queries.alpha[r], queries.max_distance[r]
     heap, heap_end = queries.bars[r], queries.bars[r + 1]
     for row in range(begin, end):
         # cheap first: seq and life lie in one row, the terms elsewhere

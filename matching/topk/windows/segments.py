@@ -25,7 +25,6 @@ from matching.topk.windows.search import (
     more_hits,
     most_terms,
     pop,
-    row_place,
     settle_row,
     term_bounds,
 )
@@ -151,7 +150,8 @@ def _search(s, rows, queries, span):
     for r in queries.order:
         before = found
         first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
-        here, alpha, max_distance = row_place(queries, r), queries.alpha[r], queries.max_distance[r]
+        here = (queries.x[r], queries.y[r], queries.z[r], queries.on_sphere)
+        alpha, max_distance = queries.alpha[r], queries.max_distance[r]
         term_bounds(queries, r, own, rest)
         count = 0
         for j in range(last - first):

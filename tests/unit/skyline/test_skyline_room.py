@@ -131,8 +131,8 @@ def answers_of(restored_as: int | None) -> list:
     everything = SkylineQueries(np.array([[-4.0, -4.0, 4.0, 4.0]]), np.array([0, 2]), np.array([0, 1], np.int32))
     half, words = np.array([0.5]), np.full(2, 0.5, np.float32)
     best = WindowQueries(
-        np.array([3]), half, half, half, np.array([np.sqrt(2.0)]), np.array([200], np.int32), np.array([0, 2]),
-        np.array([0, 1], np.int32), words,
+        np.array([3]), half, half, half, np.array([SPACE.max_distance]), np.array([200], np.int32),
+        np.array([0, 2]), np.array([0, 1], np.int32), words,
     )  # fmt: skip
     contexts = [Recorder(0, 1)]
     bolts = [tuple_bolt(contexts[0])]

@@ -13,7 +13,7 @@ from baselines.kinds import WITH_BASELINES
 from baselines.topk import inverted_ring as window_ring
 from baselines.topk.inverted_ring import InvertedRing
 from matching.errors import ConfigError, EngineError
-from matching.model import MessageBatch, join_messages
+from matching.model import MessageBatch, SubscriptionTable, join_messages
 from matching.naive_shapes import metres
 from matching.operator import WindowQuery
 from matching.space import Space
@@ -234,15 +234,15 @@ def test_window_index_on_the_sphere_finds_what_lies_near_small_circles(name):
     rng, compared = np.random.default_rng(9), 0
     index, stored = WINDOW_INDEXES[name](SPHERE, 1), []
     table = on_sphere(rng, table_of(rng, 0, 60, terms=3))
+    table = SubscriptionTable(**(table._asdict() | {"radius_m": 10 ** rng.uniform(0, 1.5, 60)}))
     for number in range(4):
         messages = near_to(rng, table, make_messages(rng, number * 300, 300, terms=3, longest=3))
         stored.append((Boundary(number, number * 300, number * 300 + 299, NO_FLOOR), messages))
         index.store(*stored[-1])
-    far = np.where(np.isnan(table.radius_m), SPHERE.max_distance, table.radius_m)
     for rank in (1, 2, 5, 40):
         rows = WindowQueries(
-            table.number, table.x, table.y, np.full(60, 0.9), far, np.full(60, rank, np.int32), table.term_offsets,
-            table.terms, table.weights, vector=table.vector,
+            table.number, table.x, table.y, np.full(60, 0.9), table.radius_m, np.full(60, rank, np.int32),
+            table.term_offsets, table.terms, table.weights, vector=table.vector,
         )  # fmt: skip
         asked = WindowQuery(stored[-1][0], 3, rows)
         want = expected(stored, asked)
