@@ -264,6 +264,9 @@ def test_description_is_openapi_3_1_and_whole(served):
             place = place[step]
     assert "text/event-stream" in told["paths"]["/v1/updates"]["get"]["responses"]["200"]["content"]
     assert told["components"]["schemas"]["Message"]["examples"]
+    for path in ("/v1/messages", "/v1/subscriptions"):
+        kinds = told["paths"][path]["post"]["responses"]["200"]["content"].keys()
+        assert kinds == {"application/json", "application/x-ndjson"}
 
 
 def test_server_that_is_stopped_ends_streams_with_a_hint_and_leaves_a_run(tmp_path):
