@@ -201,6 +201,13 @@ def test_updates_ids_are_the_same_whatever_is_filtered(served):
     assert polled(served, since, "&limit=1")[0] == every[0]
 
 
+def test_match_knows_words_that_no_message_has_had(served):
+    served.call("POST", "/v1/subscriptions", ramen("papaya"))
+    answer = served.call("POST", "/v1/match", message("p", "one papaya")).json
+    assert [one["subscription_id"] for one in answer["reached"]] == ["papaya"]
+    assert answer["reached"][0]["words"] == ["papaya"]
+
+
 def test_updates_by_events_lines_and_poll_are_the_same(served):
     served.call("POST", "/v1/subscriptions", ramen("melon"))
     since = here(served)
