@@ -250,9 +250,9 @@ def test_errors_are_problems_whatever_is_wrong(served):
 
 
 def test_description_is_openapi_3_1_and_whole(served):
-    told = served.call("GET", "/openapi.json").json
-    assert told["openapi"].startswith("3.1")
-    assert {"/v1/messages", "/v1/subscriptions", "/v1/subscriptions/{subscription_id}", "/v1/updates"} <= told[
+    description = served.call("GET", "/openapi.json").json
+    assert description["openapi"].startswith("3.1")
+    assert {"/v1/messages", "/v1/subscriptions", "/v1/subscriptions/{subscription_id}", "/v1/updates"} <= description[
         "paths"
     ].keys()
 
@@ -263,16 +263,16 @@ def test_description_is_openapi_3_1_and_whole(served):
         for each in part if isinstance(part, list) else ():
             yield from references(each)
 
-    found = set(references(told))
+    found = set(references(description))
     assert len(found) > 5
     for one in found:
-        place = told
+        place = description
         for step in one.removeprefix("#/").split("/"):
             place = place[step]
-    assert "text/event-stream" in told["paths"]["/v1/updates"]["get"]["responses"]["200"]["content"]
-    assert told["components"]["schemas"]["Message"]["examples"]
+    assert "text/event-stream" in description["paths"]["/v1/updates"]["get"]["responses"]["200"]["content"]
+    assert description["components"]["schemas"]["Message"]["examples"]
     for path in ("/v1/messages", "/v1/subscriptions"):
-        kinds = told["paths"][path]["post"]["responses"]["200"]["content"].keys()
+        kinds = description["paths"][path]["post"]["responses"]["200"]["content"].keys()
         assert kinds == {"application/json", "application/x-ndjson"}
 
 
