@@ -1,4 +1,4 @@
-"""A writer of `skyray serve` over the log of a folder, without a topology: batches wait for room when told."""
+"""A writer of `skyray serve` over the log of a folder, without a topology: the test makes room for batches."""
 
 import threading
 import time
