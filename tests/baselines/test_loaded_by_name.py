@@ -13,7 +13,6 @@ from baselines.kinds import ENGINES, WINDOWS, WITH_BASELINES
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, write_etl
-from tests.support.worlds import SPACE
 from topology.engines import kinds_with
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,9 +90,8 @@ def test_table_with_baselines_keeps_defaults_and_survives_pickling():
 
 
 def test_kinds_with_is_the_table_itself_unless_something_is_named_that_it_lacks():
-    assert kinds_with(KINDS, SPACE) is KINDS
-    assert kinds_with(KINDS, SPACE, {"boolean": "lfilter"}, {"skyline": "mf_rtree"}) is KINDS
-    assert "rt_tree" in kinds_with(KINDS, SPACE, {"boolean": "rt_tree"}).named("boolean").engines
-    assert "i3" in kinds_with(KINDS, SPACE, {}, {"skyline": "i3"}).named("skyline").windows
-    assert kinds_with(WITH_BASELINES, SPACE, {"boolean": "rt_tree"}) is WITH_BASELINES
-    assert kinds_with(KINDS, SPACE, {"zone": "rt_tree"}) is KINDS, "a kind that nobody knows is refused elsewhere"
+    assert kinds_with(KINDS) is kinds_with(KINDS, {"boolean": "lfilter"}, {"skyline": "mf_rtree"}) is KINDS
+    assert "rt_tree" in kinds_with(KINDS, {"boolean": "rt_tree"}).named("boolean").engines
+    assert "i3" in kinds_with(KINDS, {}, {"skyline": "i3"}).named("skyline").windows
+    assert kinds_with(WITH_BASELINES, {"boolean": "rt_tree"}) is WITH_BASELINES
+    assert kinds_with(KINDS, {"zone": "rt_tree"}) is KINDS, "a kind that nobody knows is refused elsewhere"
