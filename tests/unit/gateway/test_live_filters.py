@@ -138,7 +138,7 @@ def test_live_attributes_are_checked_and_named_by_the_stream(tmp_path):
 
 def test_engine_window_index_without_filters_refuses_the_subscription_alone():
     row = {"subscription_id": "s", "kind": "topk", "keywords": "sea", "lon": 0, "lat": 0, "k": 1, "alpha": 0.5}
-    engine = skyray.Engine(window_indexes={"topk": "il_quadtree"})
+    engine = skyray.Engine(distance="plane", window_indexes={"topk": "il_quadtree"})
     engine.subscribe(row)
     with pytest.raises(InputError, match="use --window-index topk=segments") as refused:
         engine.subscribe(row | {"subscription_id": "t", "not_keywords": "storm"})

@@ -19,7 +19,7 @@ from spouts.subscriptions import load_vocabulary
 from tests.support.etl_folder import random_rows, write_etl, write_lines
 
 ATTRIBUTES = ("price:number", "type:category")
-EARTH = Space(-180.0, -90.0, 180.0, 90.0)
+EARTH = Space(-180.0, -90.0, 180.0, 90.0, distance="sphere")
 
 
 @pytest.fixture(scope="module")
