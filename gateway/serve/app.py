@@ -8,7 +8,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.serve import message_routes, operation_routes, subscription_routes, update_routes
+from gateway.serve import message_routes, operation_routes, page_routes, subscription_routes, update_routes
 from gateway.serve.door import Door
 from gateway.serve.models import Message, Subscription, UpdateRow
 from gateway.serve.models import Problem as ProblemModel
@@ -32,6 +32,7 @@ def make_app(door: Door, hosts: frozenset[str]) -> FastAPI:
     install(app)
     for part in (message_routes, subscription_routes, update_routes, operation_routes):
         app.include_router(part.routes(door))
+    page_routes.install(app)
     app.add_middleware(_Hosts, hosts=hosts)
     _describe(app)
     return app
