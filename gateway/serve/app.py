@@ -8,10 +8,12 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.serve import message_routes, operation_routes, page_routes, subscription_routes, update_routes
+from gateway.serve import asking_routes, message_routes, operation_routes, subscription_routes, update_routes
+from gateway.serve.asking import Asking
 from gateway.serve.door import Door
 from gateway.serve.models import Message, Subscription, UpdateRow
 from gateway.serve.models import Problem as ProblemModel
+from gateway.serve.page_routes import install as install_page
 from gateway.serve.problems import MEDIA_TYPE, Problem, answer, install
 
 _DESCRIPTION = "Subscribe to a stream of geo-tagged text over the network. Guide: docs/serve.md."
@@ -19,7 +21,7 @@ _REF = {"schema": {"$ref": "#/components/schemas/Problem"}}
 _ERRORS = {"default": {"description": "An error, with its reason code", "content": {MEDIA_TYPE: _REF}}}
 
 
-def make_app(door: Door, hosts: frozenset[str]) -> FastAPI:
+def make_app(door: Door, asking: Asking, hosts: frozenset[str]) -> FastAPI:
     """The app of a stream; `hosts` are the names by which it may be called."""
     app = FastAPI(
         title="Skyray",
@@ -32,7 +34,8 @@ def make_app(door: Door, hosts: frozenset[str]) -> FastAPI:
     install(app)
     for part in (message_routes, subscription_routes, update_routes, operation_routes):
         app.include_router(part.routes(door))
-    page_routes.install(app)
+    app.include_router(asking_routes.routes(door, asking))
+    install_page(app)
     app.add_middleware(_Hosts, hosts=hosts)
     _describe(app)
     return app

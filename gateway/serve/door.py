@@ -12,10 +12,10 @@ from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.hub import Hub
 from gateway.serve.problems import Problem, overloaded
 from gateway.serve.registry import Registry
+from gateway.serve.releasing import Releaser
 from gateway.serve.writer import Outcome, Row, Writer
 from matching.errors import EngineError
 from topology.core.metrics import Snapshot
-from topology.settings import LiveConfig
 
 #: Seconds that a request waits for `wait=delivered`, and to be logged, at most.
 PATIENCE_S = 30.0
@@ -34,16 +34,19 @@ class Door:
         Whether the server ends: nothing is taken any more.
     snapshot : Snapshot or None
         Figures of the topology.
+    latency : LatencyHistogram
+        From a row's arrival to the release of its updates.
     """
 
-    def __init__(self, config: LiveConfig, registry: Registry, wal: WriteAheadLog, writer: Writer, hub: Hub):
-        self.config = config
+    def __init__(self, registry: Registry, wal: WriteAheadLog, writer: Writer, hub: Hub, releaser: Releaser):
         self.registry = registry
         self.wal = wal
         self.writer = writer
         self.hub = hub
         self.ready = self.closing = False
         self.snapshot: Snapshot | None = None
+        self.latency = releaser.in_flight.latency
+        self._releaser = releaser
 
     async def log(self, rows: Sequence[Row], size_bytes: int) -> list[Outcome]:
         """Hand rows to the writer, and wait until all are durable.
@@ -103,6 +106,14 @@ class Door:
                 do=f"send it again after {RETRY_S} s: what was answered is durable",
                 headers={"Retry-After": str(RETRY_S)},
             )
+
+    def updates(self) -> int:
+        """How many updates were released since the start."""
+        return self._releaser.updates
+
+    def behind(self) -> int:
+        """How many logged messages have updates that are not released yet."""
+        return self.wal.next_seq - 1 - self.hub.history.head.boundary
 
     def figures(self) -> dict[str, Any]:
         """Counts of the stream."""

@@ -205,6 +205,13 @@ class Hub:
             self._queues.discard(queue)
             self._leave(queue)
 
+    async def past(self, form: Form, interest: Interest, after: Position) -> AsyncIterator[bytes]:
+        """Events after a position up to the head."""
+        position = after
+        while (piece := await self._next(form, interest, position)) is not None:
+            data, position = piece
+            yield data
+
     async def poll(self, form: Form, interest: Interest, after: Position, wait_s: float, most: int) -> bytes:
         """Up to about `most` updates after a position, once there are any, or what there is after some seconds."""
         found: list[bytes] = []

@@ -9,19 +9,19 @@ from fastapi import APIRouter, Query, Request, Response
 
 from gateway.serve.bodies import NDJSON, LineOutcomes, encoded, log_rows, media_type, one_line, read_body, rows_of
 from gateway.serve.door import Door
-from gateway.serve.models import Message as MessageModel
 from gateway.serve.models import MessageOutcome, MessagesAnswer
 from gateway.serve.problems import refusal
 from gateway.serve.writer import Message
 
-_MESSAGE = {"$ref": "#/components/schemas/Message"}
+#: Schema of a message.
+MESSAGE = {"$ref": "#/components/schemas/Message"}
 _LINES = {"schema": {"type": "string"}, "example": '{"id": "m1", "text": "ramen", "lon": 139.69, "lat": 35.68}\n'}
 #: The body, which the route reads itself.
 BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/json": {"schema": {"anyOf": [_MESSAGE, {"type": "array", "items": _MESSAGE}]}},
+            "application/json": {"schema": {"anyOf": [MESSAGE, {"type": "array", "items": MESSAGE}]}},
             NDJSON: _LINES,
         },
     }
@@ -70,6 +70,3 @@ def _counts(outcomes: list[dict[str, Any]]) -> dict[str, int]:
     statuses = [one["status"] for one in outcomes]
     named = {"accepted": "accepted", "duplicates": "duplicate", "refused": "refused"}
     return {name: statuses.count(status) for name, status in named.items()}
-
-
-__all__ = ["MessageModel", "routes"]

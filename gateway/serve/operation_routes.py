@@ -1,4 +1,4 @@
-"""`/health` and `/ready`.
+"""`/health`, `/ready`, `/metrics` and `/v1/topology`.
 
 Used by `gateway.serve.app`.
 """
@@ -9,6 +9,7 @@ from fastapi import APIRouter, Response
 
 from gateway.serve.bodies import encoded
 from gateway.serve.door import RETRY_S, Door
+from gateway.serve.metrics import CONTENT_TYPE, exposition
 from gateway.serve.models import Health
 from gateway.serve.problems import Problem
 
@@ -30,5 +31,29 @@ def routes(door: Door) -> APIRouter:
             retry = {"Retry-After": str(RETRY_S)}
             raise Problem(503, "starting", "the topology starts", do="wait; what is sent now is logged", headers=retry)
         return encoded({"status": "ok", "release": release, **door.figures()})
+
+    @router.get(
+        "/metrics",
+        summary="Figures for Prometheus",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    async def metrics() -> Response:
+        """Counters and gauges in Prometheus' text format."""
+        return Response(exposition(door), media_type=CONTENT_TYPE)
+
+    @router.get("/v1/topology", summary="The components and what they do now")
+    async def topology() -> Response:
+        """Of each component its tasks, payloads received and emitted, queue, and share of time spent working."""
+        snapshot = door.snapshot
+        return encoded(
+            {
+                "ready": door.ready,
+                "behind": door.behind(),
+                "latency_p50_s": door.latency.quantile(0.5),
+                "latency_p99_s": door.latency.quantile(0.99),
+                "topology": None if snapshot is None else snapshot.as_dict(),
+            }
+        )
 
     return router

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-#: Scripts, styles, pictures and requests are of this server alone; nothing inline, so a text of a message is never code.
+#: Scripts, styles and requests are of this server alone, and none is inline: a message's text is never code.
 POLICY = "; ".join(
     (
         "default-src 'self'",

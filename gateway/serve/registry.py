@@ -7,7 +7,8 @@ read it from another thread.
 
 import heapq
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import xxhash
@@ -27,6 +28,8 @@ class Registered(NamedTuple):
     subscription_id : str
     kind : str
     columns : dict          as they were given
+    words : tuple of str    the terms of its keywords
+    at : int                the seq before which it takes effect
     etag : str
     expires_us : int or None    microseconds since 1970
     """
@@ -35,6 +38,8 @@ class Registered(NamedTuple):
     subscription_id: str
     kind: str
     columns: dict[str, Any]
+    words: tuple[str, ...]
+    at: int
     etag: str
     expires_us: int | None
 
@@ -54,6 +59,7 @@ class Registry(Admission):
         self.active: dict[str, Registered] = {}
         self.last_kind: dict[str, str] = {}
         self._number = 0
+        self._by_word: dict[str, set[str]] = {}
         self._expiries: list[tuple[int, int, str]] = []  # heap of (time, number, id)
 
     def subscribe(self, row: Mapping[str, Any]) -> ParsedSubscription:
@@ -61,8 +67,12 @@ class Registry(Admission):
         parsed = super().subscribe(row)
         name, kind = parsed.subscription_id, self.kinds[parsed.kind].name
         expires_us = expiry_us(row.get(EXPIRES))
+        self._forget_words(name)
         self.active.pop(name, None)  # the new one goes last
-        self.active[name] = Registered(self._number, name, kind, dict(row), etag_of(row), expires_us)
+        etag, words = etag_of(row), tuple(map(sys.intern, parsed.words))
+        self.active[name] = Registered(self._number, name, kind, dict(row), words, self.next_seq, etag, expires_us)
+        for word in words:
+            self._by_word.setdefault(word, set()).add(name)
         self.last_kind[name] = kind
         if expires_us is not None:
             heapq.heappush(self._expiries, (expires_us, self._number, name))
@@ -72,7 +82,16 @@ class Registry(Admission):
     def unsubscribe(self, subscription_id: str) -> None:
         """See `Admission.unsubscribe`."""
         super().unsubscribe(subscription_id)
+        self._forget_words(subscription_id)
         del self.active[subscription_id]
+
+    def with_words(self, words: Iterable[str]) -> list[Registered]:
+        """Active subscriptions that have one of these terms among their keywords, in the order of registration."""
+        names: set[str] = set()
+        for word in words:
+            names.update(list(self._by_word.get(word, ())))
+        found = (self.active.get(name) for name in names)
+        return sorted((one for one in found if one is not None), key=lambda one: one.number)
 
     def expired(self, now_us: int) -> list[str]:
         """Ids of active subscriptions whose time is over; each is returned once."""
@@ -83,6 +102,14 @@ class Registry(Admission):
             if one is not None and one.number == number:
                 found.append(name)
         return found
+
+    def _forget_words(self, name: str) -> None:
+        one = self.active.get(name)
+        for word in () if one is None else one.words:
+            names = self._by_word[word]
+            names.discard(name)
+            if not names:
+                del self._by_word[word]
 
 
 def expiry_us(value: Any) -> int | None:

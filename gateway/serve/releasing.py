@@ -60,6 +60,8 @@ class Releaser(Listener):
     in_flight : InFlight
     ends : sequence of int
         The last seq of each boundary; grows.
+    durable : callable
+        Seq of the last message that is on disk: what is not is not released.
     deliver : callable
         Takes released boundaries with updates, and the seq up to which all boundaries are released; called by the
         thread that reads the socket.
@@ -75,11 +77,13 @@ class Releaser(Listener):
         look_up: LookUp,
         in_flight: InFlight,
         ends: Sequence[int],
+        durable: Callable[[], int],
         deliver: Callable[[list[Released], int], None],
     ):
         super().__init__(lambda data: None, look_up, in_flight)
         self.released = -1
         self._ends = ends
+        self._durable = durable
         self._deliver = deliver
         self._pending: dict[int, list[RawUpdate]] = {}
 
@@ -91,14 +95,20 @@ class Releaser(Listener):
             if published.incarnation > self._incarnation:
                 self._incarnation = published.incarnation
                 self._pending.clear()  # published again, from the checkpoint on
+            self._through = published.through
             if self.failure is None:
                 try:
                     self._collect(published)
-                    self._release(published.through)
+                    self._release()
                 except BaseException as error:
                     self.failure = error  # the driver raises it
-            self._through = published.through
             self.in_flight.advance(published.through)
+
+    def settle(self) -> None:
+        """Release what is complete and has become durable; for any thread."""
+        with self._lock:
+            if self.failure is None:
+                self._release()
 
     def _collect(self, published: PublishedUpdates) -> None:
         rows = np.flatnonzero(published.as_of > self.released)
@@ -110,7 +120,8 @@ class Releaser(Listener):
             raw = RawUpdate(names[who], RANKS[CHANGES[change]], seq, as_of, None if score != score else score)
             self._pending.setdefault(boundary_of(self._ends, as_of), []).append(raw)
 
-    def _release(self, through: int) -> None:
+    def _release(self) -> None:
+        through = min(self._through, self._durable())
         if through <= self.released:
             return
         complete = sorted(boundary for boundary in self._pending if boundary <= through)

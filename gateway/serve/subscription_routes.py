@@ -34,7 +34,10 @@ _LINES = {
     "example": '{"subscription_id": "s1", "kind": "boolean", "keywords": "ramen", "region": [139, 35, 140, 36]}\n'
     '{"unsubscribe": "s0"}\n',
 }
-_ONE = {"requestBody": {"required": True, "content": {"application/json": {"schema": _SUBSCRIPTION}}}}
+#: A body with one subscription.
+SUBSCRIPTION_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/json": {"schema": _SUBSCRIPTION}}}
+}
 _ANY = {
     "requestBody": {
         "required": True,
@@ -110,7 +113,7 @@ def routes(door: Door) -> APIRouter:
         summary="Create or replace a subscription",
         response_model=SubscriptionOutcome,
         responses={201: {"model": SubscriptionOutcome, "description": "Created"}},
-        openapi_extra=_ONE,
+        openapi_extra=SUBSCRIPTION_BODY,
     )
     async def put(
         request: Request,

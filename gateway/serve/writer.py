@@ -92,6 +92,8 @@ class Writer(Pipe):
         Messages that had been sent before.
     expired : int
         Subscriptions that were ended because their time was over.
+    settle : callable
+        Called when more is durable.
     stopped : callable
         Whether the topology has ended, so that no room for a batch will come.
     """
@@ -109,6 +111,7 @@ class Writer(Pipe):
     ):
         super().__init__(registry, wal, lambda row: None, in_flight, batch, linger_s, mapping)
         self.duplicates = self.expired = 0
+        self.settle: Callable[[], None] = lambda: None
         self.stopped: Callable[[], bool] = lambda: False
         self._registry = registry
         self._wal = wal
@@ -124,6 +127,10 @@ class Writer(Pipe):
         self._current: _Request | None = None  # some of its rows are taken
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+
+    def seq_of(self, message_id: str) -> int | None:
+        """The seq of a message by the id that its producer gave, if it is remembered."""
+        return self._recent.get(message_id)
 
     @property
     def waiting(self) -> int:
@@ -190,6 +197,7 @@ class Writer(Pipe):
             return
         if not self._open and not self._requests:
             self.pass_time(time.monotonic())
+            self.settle()
         with self._came:
             if not self._requests and not self._closing:
                 self._came.wait(min(max(0.0, left_s), _LOOK_S))
@@ -225,6 +233,7 @@ class Writer(Pipe):
                 raise DeliveryError("the topology has ended before what was sent was logged; start the server again")
             return
         self.close_batch()
+        self.settle()
         self._open_messages.clear()
         processed, self._processed = self._processed, []
         for request, outcomes in processed:
@@ -321,6 +330,7 @@ class Writer(Pipe):
 
     def _change(self, change: dict[str, Any], came_s: float) -> Outcome | None:
         """Put a change of subscriptions into the open batch; returns its refusal, if any."""
+        self._registry.next_seq = self._next_seq
         refusal = self.put(Line(self._line, msgspec.json.encode(change), came_s))
         return None if refusal is None else refused(*refusal)
 

@@ -5,13 +5,13 @@ leaves out most. Read on in `gateway.subscriptions.past`.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from gateway.runs.message_rows import MessageRows
+from gateway.runs.message_rows import MessageRows, Row
 from gateway.subscriptions.past import US_PER_DAY, Past, read_past, tested
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -23,6 +23,12 @@ from spouts.parquet import world_of
 from spouts.subscriptions import load_vocabulary, meaning_of
 
 _DAYS = {"day": 1, "week": 7}
+
+
+class Texts(Protocol):
+    """Messages by their rows in `Past`; `MessageRows` is one."""
+
+    def read(self, seqs: Iterable[int]) -> Mapping[int, Row]: ...
 
 
 def preview_subscriptions(
@@ -78,12 +84,13 @@ def preview_subscriptions(
                 name = None if isinstance(row, str) else row.get("subscription_id")
                 yield place | {"subscription_id": name, "reason": parsed, "what": meaning_of(parsed, kinds)}
             else:
-                yield place | _preview_of(parsed, kinds, vocabulary, past, texts, shown)
+                yield place | preview_of(parsed, kinds, vocabulary, past, texts, shown)
 
 
-def _preview_of(
-    parsed: ParsedSubscription, kinds: Kinds, vocabulary: Vocabulary, past: Past, texts: MessageRows, shown: int
+def preview_of(
+    parsed: ParsedSubscription, kinds: Kinds, vocabulary: Vocabulary, past: Past, texts: Texts, shown: int
 ) -> dict[str, Any]:
+    """The preview of one subscription, as `preview_subscriptions` yields it, without file and line."""
     kind = kinds[parsed.kind]
     outcome = tested(parsed, kind, vocabulary, past)
     rows = outcome.rows[outcome.matched]

@@ -124,6 +124,29 @@ def test_serve_killed_several_times_also_in_a_post_clients_miss_and_repeat_nothi
     assert assert_booked(out, follower) >= 1_000
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        ["--query-bolts", 3],
+        pytest.param(["--query-bolts", 2, "--executor", "ray"], marks=[pytest.mark.ray, pytest.mark.wide]),
+    ],
+)
+def test_serve_ids_depend_on_neither_executor_nor_numbers_of_tasks(tmp_path, others):
+    rng = np.random.default_rng(3)
+    subscriptions = [random_subscription(rng, place) | {"subscription_id": f"s{place % 30}"} for place in range(80)]
+    messages = [random_message(rng, place) for place in range(200)]
+    books = []
+    for options in (["--query-bolts", 1], others):
+        with Served(tmp_path / f"out{len(books)}", "--world", BOX, "--window", "count:60", *options) as served:
+            for part in range(8):
+                rows = subscriptions[part * 10 : part * 10 + 10]
+                served.call("POST", "/v1/subscriptions?replace=true", rows)
+                served.call("POST", "/v1/messages?wait=delivered", messages[part * 25 : part * 25 + 25])
+            books.append(from_the_beginning(served))
+            served.end()
+    assert books[0] == books[1] and len(books[0]) > 300
+
+
 def test_serve_recipe_of_the_page_pushes_an_update(tmp_path):
     """Two commands and two curls, as they are written."""
     follow, send = (block.lines for block in blocks("docs/serve.md") if block.language == "sh")

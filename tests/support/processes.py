@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -75,7 +76,7 @@ class Command:
             start_new_session=True,
         )
 
-    def __enter__(self) -> "Command":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -58,7 +58,8 @@ class Served(Command):
     """A server of a folder; ready once the block begins."""
 
     def __init__(self, out: Path, *options: object, port: int = 0):
-        super().__init__(["serve", "--out", out, "--port", port, "--query-bolts", 1, *options])
+        bolts = [] if "--query-bolts" in options else ["--query-bolts", 1]
+        super().__init__(["serve", "--out", out, "--port", port, *bolts, *options])
         self.await_(lambda: "serve: ready" in self.read()[1])
         self.port = int(re.findall(r"http://127\.0\.0\.1:(\d+)", self.read()[1])[0])
 

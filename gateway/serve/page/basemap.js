@@ -9,14 +9,31 @@ export function colours() {
   return Object.fromEntries(COLOURS.map((name) => [name, style.getPropertyValue(`--map-${name}`).trim()]));
 }
 
+// A ring or line that crosses the antimeridian goes on beyond 180; one around a pole is closed along it.
+function unrolled(line) {
+  let turns = 0;
+  const found = line.map(([lon, lat], at) => {
+    const step = at ? lon - line[at - 1][0] : 0;
+    if (Math.abs(step) > 180) turns -= Math.sign(step) * 360;
+    return [lon + turns, lat];
+  });
+  if (turns) found.push([found.at(-1)[0], -90], [found[0][0], -90], found[0]);
+  return found;
+}
+
+function unroll(geometry) {
+  const visit = (part) => (typeof part[0][0] === "number" ? unrolled(part) : part.map(visit));
+  return { ...geometry, coordinates: visit(geometry.coordinates) };
+}
+
 export async function basemapData() {
   const [world, cities] = await Promise.all(
     ["countries-50m.json", "cities.json"].map((name) => fetch(VENDOR + name).then((answer) => answer.json())),
   );
   const { countries } = world.objects;
   return {
-    land: globalThis.topojson.feature(world, world.objects.land),
-    borders: globalThis.topojson.mesh(world, countries, (one, other) => one !== other),
+    land: unroll(globalThis.topojson.merge(world, world.objects.land.geometries)),
+    borders: unroll(globalThis.topojson.mesh(world, countries, (one, other) => one !== other)),
     cities: {
       type: "FeatureCollection",
       features: cities.map(([name, lon, lat, inhabitants]) => ({

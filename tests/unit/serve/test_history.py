@@ -64,7 +64,7 @@ def published(rows, incarnation, through):
 def released(frames):
     """What is released of some frames: encoded updates in order."""
     found = []
-    releaser = Releaser(texts, InFlight(3), ENDS, lambda boundaries, through: found.extend(boundaries))
+    releaser = Releaser(texts, InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.extend(boundaries))
     for frame in frames:
         releaser.take(frame)
     assert releaser.failure is None
@@ -75,9 +75,7 @@ def expected(rows):
     order = ("leave", "match", "enter")
     return [
         (name, change, seq)
-        for as_of, name, seq, change, _ in sorted(
-            rows, key=lambda row: (row[0] // 10, row[1], order.index(row[3]), row[2])
-        )
+        for _, name, seq, change, _ in sorted(rows, key=lambda row: (row[0] // 10, row[1], order.index(row[3]), row[2]))
     ]
 
 
@@ -101,13 +99,31 @@ def test_releaser_holds_a_boundary_until_the_watermark_has_reached_it():
     rows = [(19, "a", 12, "enter", 0.5), (29, "a", 21, "enter", 0.5)]
     late = (19, "b", 11, "enter", 0.5)
     found = []
-    releaser = Releaser(texts, InFlight(3), ENDS, lambda boundaries, through: found.append((boundaries, through)))
+    releaser = Releaser(
+        texts, InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.append((boundaries, through))
+    )
     releaser.take(published(rows, 0, 9))
     assert found == [([], 9)]
     releaser.take(published([late], 0, 19))
     (boundary,) = found[-1][0]
     assert [one.position for one in boundary.updates] == ["19-0", "19-1"] and found[-1][1] == 19
     assert [one.subscription_id for one in boundary.updates] == ["a", "b"]
+
+
+def test_releaser_holds_a_boundary_until_its_messages_are_on_disk():
+    found, durable = [], [9]
+    releaser = Releaser(
+        texts, InFlight(3), ENDS, lambda: durable[0], lambda boundaries, through: found.append((boundaries, through))
+    )
+    releaser.take(published([(19, "a", 12, "enter", 0.5)], 0, 29))
+    assert found == [([], 9)]
+    durable[0] = 19
+    releaser.settle()
+    (boundary,) = found[-1][0]
+    assert boundary.boundary == 19 and found[-1][1] == 19
+    durable[0] = 49
+    releaser.settle()
+    assert found[-1] == ([], 29) and releaser.reached(0) == 29
 
 
 def read(parts, until, only=None, most=70):
@@ -175,7 +191,7 @@ def test_history_goes_on_from_a_checkpoint_whose_updates_no_part_has(tmp_path):
 def test_history_drops_from_memory_only_what_the_parts_have():
     rows = rows_of(1_000)
     found = []
-    releaser = Releaser(texts, InFlight(3), ENDS, lambda boundaries, through: found.extend(boundaries))
+    releaser = Releaser(texts, InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.extend(boundaries))
     releaser.take(published(rows, 0, 999))
     history = History(Parts(None, ENDS, texts), most=100)  # type: ignore[arg-type]
     history.append(found, 999)

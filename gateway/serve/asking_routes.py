@@ -1,0 +1,149 @@
+"""Results of a subscription, why a message is in them or not, whom a message would reach, what would match.
+
+Read on in `gateway.serve.asking`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from gateway.serve.asking import Asking
+from gateway.serve.bodies import encoded, media_type, one_line, read_body
+from gateway.serve.door import Door
+from gateway.serve.history import BEGINNING
+from gateway.serve.hub import LINES, Interest
+from gateway.serve.message_routes import MESSAGE
+from gateway.serve.problems import Problem, refusal
+from gateway.serve.registry import Registered
+from gateway.serve.subscription_routes import SUBSCRIPTION_BODY, Id, known
+from gateway.serve.writer import refused
+from matching.kinds import KINDS
+from matching.reasons import explain as meaning_of
+from matching.validate import decode_object
+
+#: Questions that are answered at a time: each takes a share of the processor from the stream.
+_AT_ONCE = 2
+#: Matches that are listed for a subscription of a kind without results.
+_LAST_MATCHES = 100
+
+_T = TypeVar("_T")
+
+
+def routes(door: Door, asking: Asking) -> APIRouter:
+    router = APIRouter(tags=["questions"])
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def answer(question: Callable[..., _T], *arguments: Any) -> _T:
+        async with turns:
+            return await asyncio.to_thread(question, *arguments)
+
+    @router.get("/v1/subscriptions/{subscription_id}/results", summary="Read the result of a subscription")
+    async def results(subscription_id: Id) -> Response:
+        """What is in the result now, best first; of a kind without results its last matches, newest first.
+
+        As of the message `as_of`. Each row has `rank`, `message_id`, `seq`, `score`, `text`, `lon`, `lat`, `words`
+        found, and `distance_km` (null where the subscription has a region).
+        """
+        one = known(door, subscription_id)
+        as_of = door.hub.history.head.boundary
+        updates = await _updates_of(door, subscription_id)
+        rows = await answer(_results, asking, one, updates)
+        return encoded({"subscription_id": subscription_id, "kind": one.kind, "as_of": as_of, "results": rows})
+
+    @router.get("/v1/explain", summary="Why a message is in a result, or not")
+    async def explain(
+        subscription: Annotated[str, Query(description="its subscription_id", max_length=512)],
+        message: Annotated[str, Query(description="its id, or seq:N", max_length=512)],
+    ) -> Response:
+        """The rule, bound or condition that decided: `held`, `reason` (a code), `why` in words, `score`, `rivals`.
+
+        As of the message `as_of`. `updates` are those of this message for this subscription.
+        """
+        one, seq = known(door, subscription), _seq_of(door, message)
+        found = await answer(asking.explain, one, seq, door.hub.history.head.boundary)
+        updates = [row for row in await _updates_of(door, subscription) if row["seq"] == seq]
+        shown = ("id", "change", "as_of", "score")
+        return encoded(found | {"updates": [{name: row[name] for name in shown} for row in updates]})
+
+    @router.post(
+        "/v1/match",
+        summary="Which subscriptions a message would reach",
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": MESSAGE}}}},
+    )
+    async def match(request: Request, limit: Annotated[int, Query(ge=1, le=1_000)] = 100) -> Response:
+        """Match a message with all active subscriptions, and store nothing.
+
+        A kind that keeps the best messages would have it unless better ones are there.
+        """
+        media_type(request)
+        return encoded(await answer(asking.match, one_line(await read_body(request)), limit))
+
+    @router.post("/v1/preview", summary="What a subscription would have matched", openapi_extra=SUBSCRIPTION_BODY)
+    async def preview(
+        request: Request, limit: Annotated[int, Query(description="messages listed", ge=0, le=100)] = 3
+    ) -> Response:
+        """Test a subscription with the latest messages, condition by condition, and store nothing."""
+        media_type(request)
+        columns = decode_object(await read_body(request))
+        if isinstance(columns, str):
+            raise refusal(refused(columns, meaning_of(columns, KINDS)))
+        return encoded(await answer(asking.preview, columns, limit))
+
+    return router
+
+
+async def _updates_of(door: Door, subscription_id: str) -> list[dict[str, Any]]:
+    """All updates of a subscription id so far, in order."""
+    interest = Interest(frozenset([subscription_id]))
+    found = [data async for data in door.hub.past(LINES, interest, BEGINNING)]
+    rows = (msgspec.json.decode(line) for line in b"".join(found).splitlines())
+    return [row for row in rows if "change" in row]
+
+
+def _results(asking: Asking, one: Registered, updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    kind = KINDS.named(one.kind)
+    if not kind.standing:
+        inside = [row for row in updates if row["change"] == "match" and row["as_of"] >= one.at][
+            : -_LAST_MATCHES - 1 : -1
+        ]
+    else:
+        standing: dict[int, dict[str, Any]] = {}
+        for row in updates:
+            if row["change"] == "enter":
+                standing[row["seq"]] = row
+            elif row["change"] == "leave":
+                standing.pop(row["seq"], None)
+        # of equal scores the newer goes first where the window decides, the older otherwise
+        sign = 1 if kind.nearest else -1
+        age = -1 if kind.windowed else 1
+        inside = sorted(standing.values(), key=lambda row: (sign * row["score"], age * row["seq"]))
+    shown = ("message_id", "seq", "score", "text", "lon", "lat")
+    return [
+        {
+            "rank": rank if kind.standing else None,
+            **{name: row[name] for name in shown},
+            "words": asking.words_of(one, row["text"]),
+            "distance_km": asking.kilometres(one, row["lon"], row["lat"]),
+        }
+        for rank, row in enumerate(inside, start=1)
+    ]
+
+
+def _seq_of(door: Door, message: str) -> int:
+    """The seq of a message by its id, or by `seq:N`. Raises Problem."""
+    seq = door.writer.seq_of(message)
+    number = message.removeprefix("seq:")
+    if seq is None and message.startswith("seq:") and number.isdecimal() and len(number) < 19:
+        seq = int(number)
+    if seq is None or seq >= door.wal.next_seq or seq in door.wal.marks:
+        raise Problem(
+            404,
+            "unknown_message",
+            f"message {message!r}: has no id that a producer gave to one of the last 1,000,000 messages",
+            "query message",
+            f"check the id; seq:N names a message by its number, below {door.wal.next_seq:,}",
+        )
+    return seq

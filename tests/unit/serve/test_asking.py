@@ -1,0 +1,160 @@
+"""Answers about a stream that runs are those about the folder that it leaves."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from gateway.runs.explaining import explain
+from gateway.subscriptions.preview import preview_subscriptions
+from tests.support.beside import BOX, LATE, WORDS, random_message, random_subscription
+from tests.support.serving import NDJSON, Served, call, lines_of
+
+pytestmark = pytest.mark.timeout(180)
+
+COUNT = 250
+#: What both answers have.
+SAME = (
+    "held",
+    "reason",
+    "why",
+    "as_of",
+    "words",
+    "missing",
+    "score",
+    "rank",
+    "threshold",
+    "rivals",
+    "parts",
+    "distance_km",
+)
+
+
+@pytest.fixture(scope="module", params=["time:5000", pytest.param("count:60", marks=pytest.mark.wide)])
+def asked(request, tmp_path_factory):
+    """The folder of a stream that has ended, and what it answered before."""
+    rng, out = np.random.default_rng(11), tmp_path_factory.mktemp("asking") / "out"
+    subscriptions = [random_subscription(rng, place) | {"subscription_id": f"s{place}"} for place in range(40)]
+    for place in range(0, 40, 4):
+        words = {"kind": "boolean", "keywords": [*WORDS, *LATE][place // 4]}
+        subscriptions[place] = {"subscription_id": f"s{place}", **words, "region": [-20, -10, 20, 10]}
+    messages = [random_message(rng, place) for place in range(COUNT)]
+    answers: dict = {"explain": {}, "results": {}, "preview": {}, "subscriptions": subscriptions}
+    with Served(out, "--world", BOX, "--window", request.param, "--batch", 20) as served:
+        for first, last in ((0, 20), (20, 40)):
+            rows = lines_of(subscriptions[first:last])
+            assert {one["status"] for one in call(served.port, "POST", "/v1/subscriptions", rows, **NDJSON).lines} == {
+                "created"
+            }
+            served.call("POST", "/v1/messages?wait=delivered", messages[first * 5 : last * 5])
+        answers["match"] = [matched_and_sent(served, message) for message in messages[200:]]
+        check_metrics(served)
+        check_refusals(served)
+        for row in subscriptions:
+            name = row["subscription_id"]
+            answers["results"][name] = served.call("GET", f"/v1/subscriptions/{name}/results").json["results"]
+            seqs = {*rng.integers(0, COUNT, 2).tolist(), *(one["seq"] for one in answers["results"][name][:2])}
+            for seq in seqs:
+                query = f"/v1/explain?subscription={name}&message=seq:{seq}"
+                answers["explain"][name, seq] = served.call("GET", query).json
+            answers["preview"][name] = served.call("POST", "/v1/preview", row).json
+        served.end()
+    return out, answers
+
+
+def test_explain_of_a_stream_that_runs_is_that_of_its_folder(asked):
+    out, answers = asked
+    reasons = Counter()
+    for (name, seq), found in answers["explain"].items():
+        wanted = explain(out, name, f"seq:{seq}")
+        assert {key: found[key] for key in SAME} == json.loads(json.dumps({key: wanted[key] for key in SAME})), (
+            name,
+            seq,
+        )
+        assert [one["change"] for one in found["updates"]] == [one["change"] for one in wanted["told"]]
+        reasons[found["reason"]] += 1
+    assert len(reasons) > 5 and reasons["held"] > 10, reasons
+
+
+def test_results_of_a_stream_that_runs_are_those_that_it_leaves(asked):
+    out, answers = asked
+    left: dict = {}
+    for row in pq.read_table(out / "results.parquet").to_pylist():
+        left.setdefault(row["subscription_id"], []).append(
+            tuple(row[name] for name in ("rank", "message_id", "seq", "score"))
+        )
+    shown = {
+        name: [tuple(row[key] for key in ("rank", "message_id", "seq", "score")) for row in rows]
+        for name, rows in answers["results"].items()
+        if rows and rows[0]["rank"] is not None
+    }
+    assert shown == left and len(left) > 5
+    rows = [row for rows in answers["results"].values() for row in rows]
+    assert all(row["words"] and row["text"] for row in rows)
+    assert {row["distance_km"] is None for row in rows} == {True, False}
+
+
+def test_preview_of_a_stream_that_runs_is_that_of_its_folder(asked, tmp_path):
+    out, answers = asked
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in answers["subscriptions"]))
+    some = 0
+    for wanted in preview_subscriptions([tmp_path / "mine.jsonl"], out / "etl", BOX):
+        found = answers["preview"][wanted["subscription_id"]]
+        same = ("candidates", "messages", "day", "week", "newest", "conditions")
+        assert found["read"] >= COUNT and [found[key] for key in same] == [wanted[key] for key in same]
+        some += found["messages"] > 0
+    assert some > 20
+
+
+def matched_and_sent(served, message):
+    """Whom a message reaches as /v1/match says, and then as its updates say: the kind that matches at once."""
+    before = served.call("GET", "/health").json["next_seq"]
+    answer = served.call("POST", "/v1/match?limit=1000", message).json
+    assert served.call("GET", "/health").json["next_seq"] in (before, before + 1), "a clock mark at most"
+    seq = served.call("POST", "/v1/messages?wait=delivered", message).json["seq"]
+    query = f"/v1/updates?poll=1&wait_s=0&since={seq - 1}&kind=boolean"
+    matched = {row["subscription_id"] for row in served.call("GET", query).lines if row.get("change") == "match"}
+    return answer, {one["subscription_id"] for one in answer["reached"] if one["kind"] == "boolean"}, matched
+
+
+def test_match_says_whom_a_message_would_reach_before_it_comes(asked):
+    reached = 0
+    for answer, boolean, matched in asked[1]["match"]:
+        assert boolean == matched and answer["complete"] and answer["subscriptions"] == 40
+        assert answer["reached_in_all"] + sum(answer["not_reached"].values()) == 40
+        reached += len(matched)
+    assert reached > 10
+
+
+def check_refusals(served):
+    for method, path, body, reason in (
+        ("POST", "/v1/match", {"text": "x"}, "missing_coordinate"),
+        ("POST", "/v1/preview", {"kind": "none"}, "unknown_kind"),
+        ("GET", "/v1/explain?subscription=s1&message=none", None, "unknown_message"),
+        ("GET", "/v1/explain?subscription=none&message=seq:0", None, "unknown_subscription"),
+        ("GET", "/v1/subscriptions/none/results", None, "unknown_subscription"),
+    ):
+        assert served.call(method, path, body).json["reason"] == reason
+
+
+def check_metrics(served):
+    """Names, types and values of what Prometheus reads, and the topology."""
+    answer = served.call("GET", "/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    lines = answer.body.decode().splitlines()
+    types = dict(line.split()[2:4] for line in lines if line.startswith("# TYPE"))
+    values = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+    for name, kind in types.items():
+        assert name.startswith("skyray_") and (kind != "counter" or name.endswith("_total")), (name, kind)
+    assert (
+        values["skyray_messages_total"] == COUNT
+        and values["skyray_subscriptions"] == 40
+        and values["skyray_ready"] == 1
+    )
+    assert values['skyray_latency_seconds{quantile="0.5"}'] > 0
+    assert any(name.startswith('skyray_component_received_payloads_total{component="query"}') for name in values)
+    assert not [name for name in values if "subscription=" in name]
+    told = served.call("GET", "/v1/topology").json
+    assert told["ready"] and told["behind"] == 0 and "query" in told["topology"]["components"]
