@@ -17,6 +17,7 @@ import { Why } from "/page/why.js";
 
 const MOST_MESSAGES = 3000;
 
+let subscriptions = null; // how many are active
 const messages = new Map(); // seq -> what is known of a message
 const tabs = startTabs(document.querySelector("[role=tablist]"));
 const updates = new Updates();
@@ -54,14 +55,16 @@ const active = new Active((rows) => world.showSubscriptions(rows));
 const picked = new Picked((columns) => {
   world.showPicked(columns);
   show(byId("only-label"), columns !== null);
-  byId("only").checked = columns !== null;
-  updates.narrow(columns?.subscription_id ?? null);
+  byId("only").checked = columns !== null && picked.hasResult;
+  updates.narrow(byId("only").checked ? columns.subscription_id : null);
 });
 const form = new SubscribeForm(placeFields, {
   onKind: () => drawing.offer([...byId("shape").options].map((option) => option.value)),
-  onSubscribed: (id) => {
+  onSubscribed: async (id) => {
+    world.showDrawn(null);
     active.load();
-    pick(id);
+    await pick(id);
+    if (matchMedia("(max-width: 760px)").matches) byId("picked").scrollIntoView();
   },
 });
 const publish = new PublishForm((message) => {
@@ -135,6 +138,10 @@ async function start() {
 }
 
 setInterval(async () => {
-  if (stream.state === "live") status.figures(await call("GET", "/health").catch(() => null));
+  const health = stream.state === "live" ? await call("GET", "/health").catch(() => null) : null;
+  if (!health) return;
+  status.figures(health);
+  if (health.subscriptions !== subscriptions) active.load(); // others subscribe too
+  subscriptions = health.subscriptions;
 }, 2000);
 start();

@@ -1,7 +1,7 @@
 // Drawing a place on the map: terra-draw for rectangles, circles and polygons; a point is a click.
 
 import { byId, element, show } from "/page/dom.js";
-import { distanceM } from "/page/shapes.js";
+import { distanceM, middleLatitude } from "/page/shapes.js";
 
 const HINTS = {
   rectangle: "Click one corner, then the opposite one.",
@@ -85,9 +85,8 @@ export class Drawing {
         const box = [Math.min(...lons), Math.min(...lats), Math.max(...lons), Math.max(...lats)];
         if (shape === "rectangle") this.onDrawn(shape, box);
         else {
-          const middle = [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2];
-          const radius = (feature.properties.radiusKilometers ?? distanceM(middle, ring[0]) / 1000) * 1000;
-          this.onDrawn(shape, { lon: middle[0], lat: middle[1], radius });
+          const [lon, lat] = [(box[0] + box[2]) / 2, middleLatitude(box[1], box[3])];
+          this.onDrawn(shape, { lon, lat, radius: distanceM([lon, lat], [box[2], lat]) });
         }
       }
     }

@@ -24,6 +24,11 @@ export class Picked {
     return this.columns?.subscription_id ?? null;
   }
 
+  // Whether its kind keeps a result; otherwise the latest matches are shown in its place.
+  get hasResult() {
+    return !WITHOUT_RESULT.includes(this.columns.kind);
+  }
+
   async pick(id) {
     const columns = await call("GET", subscriptionPath(id));
     this.columns = columns;
@@ -33,7 +38,7 @@ export class Picked {
     byId("picked-facts").replaceChildren(
       element("span", { className: "badge kind" }, columns.kind), " ",
       [keywordsOf(columns), placeInWords(columns), ...limits].filter(Boolean).join(" · "));
-    byId("results-title").textContent = WITHOUT_RESULT.includes(columns.kind) ? "Latest matches" : "Result now";
+    byId("results-title").textContent = this.hasResult ? "Result now" : "Latest matches";
     show(byId("picked"));
     this.onPick(columns);
     await this.read();
@@ -78,7 +83,7 @@ export class Picked {
     this.changed = false;
     const rows = [...this.rows.values()];
     const { kind } = this.columns;
-    if (WITHOUT_RESULT.includes(kind)) rows.sort((one, other) => other.seq - one.seq);
+    if (!this.hasResult) rows.sort((one, other) => other.seq - one.seq);
     else {
       const sign = NEAREST_FIRST.includes(kind) ? 1 : -1;
       rows.sort((one, other) => sign * (one.score - other.score) || other.seq - one.seq);

@@ -26,6 +26,12 @@ export function distanceM([lon, lat], [otherLon, otherLat]) {
   return 2 * EARTH_M * Math.asin(Math.min(1, Math.sqrt(part)));
 }
 
+// Halfway between two latitudes on the map, which is in Mercator's projection.
+export function middleLatitude(south, north) {
+  const up = (lat) => Math.asinh(Math.tan(lat * RADIANS));
+  return Math.atan(Math.sinh((up(south) + up(north)) / 2)) / RADIANS;
+}
+
 function rectangleRing([west, south, east, north]) {
   const right = east < west ? east + 360 : east; // crosses the antimeridian
   return [[west, south], [right, south], [right, north], [west, north], [west, south]];

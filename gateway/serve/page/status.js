@@ -36,9 +36,7 @@ export class Status {
   figures(health) {
     if (!health) return;
     byId("active-count").textContent = health.subscriptions.toLocaleString("en");
-    const { through } = this.stream;
-    if (through === null) return;
-    const behind = Math.max(0, health.next_seq - 1 - through);
+    const behind = Math.max(0, health.next_seq - 1 - health.complete_through);
     byId("behind").textContent = `${behind.toLocaleString("en")} message${behind === 1 ? "" : "s"} behind`;
   }
 

@@ -98,10 +98,15 @@ export class SubscribeForm {
   async preview() {
     const found = await this.with((columns) => call("POST", "/v1/preview", columns));
     if (!found) return;
-    const count = found.messages ?? 0;
-    const line = `${shortNumber(count)} of the last ${shortNumber(found.read ?? 0)} messages satisfy it.`;
-    const texts = (found.newest ?? found.examples ?? []).map((one) => element("li", {}, one.text ?? ""));
-    byId("preview-answer").replaceChildren(element("p", {}, line), ...(texts.length ? [element("ul", {}, ...texts)] : []));
+    const [strictest] = found.conditions.filter((one) => one.without > 0);
+    const lines = [
+      `${shortNumber(found.messages)} of the last ${shortNumber(found.read)} messages satisfy it.`,
+      strictest ? `Without the condition "${strictest.name}" ${shortNumber(strictest.without)} more would.` : "",
+    ];
+    const texts = found.newest.map((one) => element("li", {}, one.text));
+    byId("preview-answer").replaceChildren(
+      ...lines.filter(Boolean).map((line) => element("p", {}, line)),
+      element("ul", {}, ...texts));
   }
 }
 
