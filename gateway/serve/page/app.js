@@ -73,7 +73,12 @@ const publish = new PublishForm((message) => {
 });
 
 async function pick(id) {
-  await picked.pick(id).catch((error) => status.say(error.message));
+  try {
+    await picked.pick(id);
+    for (const { seq, lon, lat } of picked.rows.values()) world.place(seq, lon, lat);
+  } catch (error) {
+    status.say(error.message);
+  }
 }
 
 const stream = new UpdateStream("/v1/updates", {
@@ -103,7 +108,7 @@ byId("active").addEventListener("click", (event) => {
   if (row) pick(row.dataset.subscription);
 });
 byId("only").addEventListener("change", () => updates.narrow(byId("only").checked ? picked.id : null));
-byId("picked-show").addEventListener("click", () => world.fit(picked.columns));
+byId("picked-show").addEventListener("click", () => world.fit(picked.columns, [...picked.rows.values()]));
 byId("picked-end").addEventListener("click", async () => {
   const { id } = picked;
   try {
@@ -145,3 +150,6 @@ setInterval(async () => {
   subscriptions = health.subscriptions;
 }, 2000);
 start();
+
+// For tests, and for a look from the console.
+globalThis.skyray = { stream, world };

@@ -71,8 +71,17 @@ export class WorldMap {
 
   // A message lights up; of many the newest stay.
   light(seq, lon, lat) {
+    this.put(seq, lon, lat, performance.now());
+  }
+
+  // A message of a result: a point, which does not light up.
+  place(seq, lon, lat) {
+    if (!this.points.has(seq)) this.put(seq, lon, lat, -LIT_MS);
+  }
+
+  put(seq, lon, lat, since) {
     this.points.delete(seq);
-    this.points.set(seq, { lon, lat, since: performance.now() });
+    this.points.set(seq, { lon, lat, since });
     if (this.points.size > MOST_POINTS) this.points.delete(this.points.keys().next().value);
     this.changed = true;
   }
@@ -104,10 +113,12 @@ export class WorldMap {
     this.map?.getSource("drawn").setData(collection(columns ? geometriesOf(columns) : []));
   }
 
-  fit(columns) {
-    const box = boundsOf(geometriesOf(columns));
+  // Show a subscription, and the messages of its result.
+  fit(columns, rows) {
+    const places = rows.map(({ lon, lat }) => ({ type: "Point", coordinates: [lon, lat] }));
+    const box = boundsOf([...geometriesOf(columns), ...places]);
     if (!box || !this.map) return;
-    this.map.fitBounds(box, { padding: 60, maxZoom: 11, animate: !matchMedia("(prefers-reduced-motion: reduce)").matches });
+    this.map.fitBounds(box, { padding: 60, maxZoom: 9, animate: !matchMedia("(prefers-reduced-motion: reduce)").matches });
   }
 
   centre(lon, lat) {

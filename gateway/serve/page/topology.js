@@ -40,13 +40,12 @@ function draw(health, topology) {
     const busy = part.busy_share ?? 0;
     const cells = [part.tasks, came === null ? "–" : whole(came), went === null ? "–" : whole(went), whole(part.queue_depth)];
     const meter = element("meter", { min: 0, max: 1, value: busy, attributes: { "aria-label": `busy share of ${part.name}` } });
-    const latency = part.latency ?? {};
     return element("tr", {},
       element("th", { scope: "row" }, part.name),
       ...cells.map((text) => element("td", {}, String(text))),
       element("td", {}, meter, `${Math.round(busy * 100)} %`),
-      element("td", {}, milliseconds(latency.p50_s)),
-      element("td", {}, milliseconds(latency.p99_s)));
+      element("td", {}, milliseconds(part.latency_p50_s)),
+      element("td", {}, milliseconds(part.latency_p99_s)));
   });
   byId("components").replaceChildren(...rows);
   show(byId("components-box"), rows.length > 0);
