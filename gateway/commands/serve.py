@@ -105,7 +105,7 @@ def serve(
     if host not in LOOPBACK:
         raise ConfigError(
             f"--host {host}: other machines could publish and read without a key, and keys are not there yet; leave it "
-            "out, and put a proxy that checks who calls before it"
+            "out, and put a proxy that authenticates requests before it"
         )
     if settings.get("checkpoint_every") == 0:
         raise ConfigError("--checkpoint-every 0: clients that connect again read from checkpoints; leave it out")

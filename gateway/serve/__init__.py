@@ -3,8 +3,10 @@
     writer.py       requests become lines of the write-ahead log, many requests with one fsync
     releasing.py    the topology's updates become boundaries, each complete and in a fixed order
     history.py      released boundaries: the latest in memory, earlier ones in the parts on disk
-    hub.py          one queue for each client that follows
-    app.py          the API, its routes in `message_routes.py`, `subscription_routes.py`, `update_routes.py`, ...
+    hub.py          clients that follow, each with a queue of its own
+    asking.py       results, explain, match, preview, answered from the log
+    app.py          the API, with its routes in `message_routes.py`, `subscription_routes.py`, ...; `door.py` is what
+                    they share, `models.py` describes what they take and answer, `problems.py` their errors
     server.py       uvicorn in a thread
 
 Read first: `gateway/commands/serve.py`, then `writer.py`.

@@ -42,7 +42,7 @@ def make_app(door: Door, asking: Asking, hosts: frozenset[str]) -> FastAPI:
 
 
 class _Hosts:
-    """Refuses requests by another name than the server's: a page of another site may have its own lead here."""
+    """Refuses requests for another host: a web site could point its own name here (DNS rebinding)."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]):
         self._app = app

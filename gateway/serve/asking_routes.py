@@ -16,6 +16,7 @@ from gateway.serve.door import Door
 from gateway.serve.history import BEGINNING
 from gateway.serve.hub import LINES, Interest
 from gateway.serve.message_routes import MESSAGE
+from gateway.serve.models import Explanation, Match, Preview, Results
 from gateway.serve.problems import Problem, refusal
 from gateway.serve.registry import Registered
 from gateway.serve.subscription_routes import SUBSCRIPTION_BODY, Id, known
@@ -40,7 +41,11 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         async with turns:
             return await asyncio.to_thread(question, *arguments)
 
-    @router.get("/v1/subscriptions/{subscription_id}/results", summary="Read the result of a subscription")
+    @router.get(
+        "/v1/subscriptions/{subscription_id}/results",
+        summary="Read the result of a subscription",
+        response_model=Results,
+    )
     async def results(subscription_id: Id) -> Response:
         """What is in the result now, best first; of a kind without results its last matches, newest first.
 
@@ -53,7 +58,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         rows = await answer(_results, asking, one, updates)
         return encoded({"subscription_id": subscription_id, "kind": one.kind, "as_of": as_of, "results": rows})
 
-    @router.get("/v1/explain", summary="Why a message is in a result, or not")
+    @router.get("/v1/explain", summary="Why a message is in a result, or not", response_model=Explanation)
     async def explain(
         subscription: Annotated[str, Query(description="its subscription_id", max_length=512)],
         message: Annotated[str, Query(description="its id, or seq:N", max_length=512)],
@@ -71,6 +76,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
     @router.post(
         "/v1/match",
         summary="Which subscriptions a message would reach",
+        response_model=Match,
         openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": MESSAGE}}}},
     )
     async def match(request: Request, limit: Annotated[int, Query(ge=1, le=1_000)] = 100) -> Response:
@@ -81,7 +87,12 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         media_type(request)
         return encoded(await answer(asking.match, one_line(await read_body(request)), limit))
 
-    @router.post("/v1/preview", summary="What a subscription would have matched", openapi_extra=SUBSCRIPTION_BODY)
+    @router.post(
+        "/v1/preview",
+        summary="What a subscription would have matched",
+        response_model=Preview,
+        openapi_extra=SUBSCRIPTION_BODY,
+    )
     async def preview(
         request: Request, limit: Annotated[int, Query(description="messages listed", ge=0, le=100)] = 3
     ) -> Response:

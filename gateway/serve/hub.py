@@ -248,6 +248,7 @@ class Hub:
             until, only = history.floor, self._only(interest)
             try:
                 found, behind = await asyncio.to_thread(history.parts.read_after, position, until, only)
+                behind = min(behind, history.head)
             except PartsMissing as missing:
                 behind = Position(missing.boundary - 1, 0)
                 return form.named("gap", _lost(position, missing.boundary), None), behind

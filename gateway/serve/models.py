@@ -126,6 +126,92 @@ class UpdateRow(BaseModel):
     lat: float
 
 
+class ResultRow(BaseModel):
+    """A message in a result."""
+
+    rank: int | None = Field(description="from 1; null for a match")
+    message_id: str
+    seq: int
+    score: float | None
+    text: str
+    lon: float
+    lat: float
+    words: list[str] = Field(description="the keywords that it has")
+    distance_km: float | None = Field(description="null where the subscription has a region")
+
+
+class Results(BaseModel):
+    """The result of a subscription."""
+
+    subscription_id: str
+    kind: str
+    as_of: int = Field(description="all messages up to this one are accounted for")
+    results: list[ResultRow]
+
+
+class Explanation(BaseModel):
+    """Why a message is in a result, or is not."""
+
+    model_config = ConfigDict(extra="allow")
+    held: bool
+    reason: str
+    why: str
+    as_of: int
+    words: list[str]
+    missing: list[str]
+    score: float | None
+    rank: int | None
+    threshold: float | None = Field(description="score of the k-th message")
+    distance_km: float | None
+    rivals: list[dict[str, Any]] = Field(description="the first messages that rank before it")
+    updates: list[dict[str, Any]]
+
+
+class Reached(BaseModel):
+    """A subscription that a message would reach."""
+
+    subscription_id: str
+    kind: str
+    words: list[str]
+    score: float | None
+
+
+class Match(BaseModel):
+    """Which subscriptions a message would reach."""
+
+    words: list[str]
+    subscriptions: int
+    candidates: int = Field(description="subscriptions with a word of the message")
+    reached: list[Reached]
+    reached_in_all: int
+    not_reached: dict[str, int] = Field(description="counts by reason")
+    complete: bool = Field(description="whether all candidates were judged")
+
+
+class Preview(BaseModel):
+    """What a subscription would have matched among the latest messages."""
+
+    model_config = ConfigDict(extra="allow")
+    read: int = Field(description="messages that were tested")
+    candidates: int
+    messages: int
+    day: int | None
+    week: int | None
+    per_day: float | None
+    newest: list[dict[str, Any]]
+    conditions: list[dict[str, Any]]
+
+
+class Topology(BaseModel):
+    """What each component does now."""
+
+    ready: bool
+    behind: int = Field(description="logged messages whose updates are not out")
+    latency_p50_s: float | None
+    latency_p99_s: float | None
+    topology: dict[str, Any] | None
+
+
 class Problem(BaseModel):
     """An error (RFC 9457)."""
 

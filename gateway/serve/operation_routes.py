@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 from gateway.serve.bodies import encoded
 from gateway.serve.door import RETRY_S, Door
 from gateway.serve.metrics import CONTENT_TYPE, exposition
-from gateway.serve.models import Health
+from gateway.serve.models import Health, Topology
 from gateway.serve.problems import Problem
 
 
@@ -42,7 +42,7 @@ def routes(door: Door) -> APIRouter:
         """Counters and gauges in Prometheus' text format."""
         return Response(exposition(door), media_type=CONTENT_TYPE)
 
-    @router.get("/v1/topology", summary="The components and what they do now")
+    @router.get("/v1/topology", summary="The components and what they do now", response_model=Topology)
     async def topology() -> Response:
         """Of each component its tasks, payloads received and emitted, queue, and share of time spent working."""
         snapshot = door.snapshot

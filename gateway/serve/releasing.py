@@ -61,7 +61,7 @@ class Releaser(Listener):
     ends : sequence of int
         The last seq of each boundary; grows.
     durable : callable
-        Seq of the last message that is on disk: what is not is not released.
+        Seq of the last message that is on disk; boundaries behind it are held.
     deliver : callable
         Takes released boundaries with updates, and the seq up to which all boundaries are released; called by the
         thread that reads the socket.

@@ -24,12 +24,22 @@ _START_S = 30.0
 def bind(host: str, port: int) -> socket.socket:
     """A socket that listens. Raises ConfigError."""
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=2048)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # asyncio turns Nagle's algorithm off only where the protocol is named: else answers wait 40 ms for an
+        # acknowledgement of their headers
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(2048)
+        except OSError:
+            listening.close()
+            raise
     except OSError as error:
         raise ConfigError(
             f"{host} port {port}: cannot be listened on ({error.strerror or error}); choose another --port or --host"
         ) from error
+    return listening
 
 
 class Server:

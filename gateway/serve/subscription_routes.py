@@ -59,7 +59,13 @@ def routes(door: Door) -> APIRouter:
         summary="Create subscriptions",
         status_code=201,
         response_model=SubscriptionOutcome | list[SubscriptionOutcome],
-        responses={200: {"description": "Lines or an array, or it exists already", "content": {NDJSON: {}}}},
+        responses={
+            200: {
+                "model": SubscriptionOutcome | list[SubscriptionOutcome],
+                "description": "Lines or an array, or it exists already",
+                "content": {NDJSON: {"schema": {"type": "string"}}},
+            }
+        },
         openapi_extra=_ANY,
     )
     async def create(

@@ -201,6 +201,13 @@ def test_updates_ids_are_the_same_whatever_is_filtered(served):
     assert polled(served, since, "&limit=1")[0] == every[0]
 
 
+def test_match_knows_words_that_no_message_has_had(served):
+    served.call("POST", "/v1/subscriptions", ramen("papaya"))
+    answer = served.call("POST", "/v1/match", message("p", "one papaya")).json
+    assert [one["subscription_id"] for one in answer["reached"]] == ["papaya"]
+    assert answer["reached"][0]["words"] == ["papaya"]
+
+
 def test_updates_by_events_lines_and_poll_are_the_same(served):
     served.call("POST", "/v1/subscriptions", ramen("melon"))
     since = here(served)
@@ -243,9 +250,9 @@ def test_errors_are_problems_whatever_is_wrong(served):
 
 
 def test_description_is_openapi_3_1_and_whole(served):
-    told = served.call("GET", "/openapi.json").json
-    assert told["openapi"].startswith("3.1")
-    assert {"/v1/messages", "/v1/subscriptions", "/v1/subscriptions/{subscription_id}", "/v1/updates"} <= told[
+    description = served.call("GET", "/openapi.json").json
+    assert description["openapi"].startswith("3.1")
+    assert {"/v1/messages", "/v1/subscriptions", "/v1/subscriptions/{subscription_id}", "/v1/updates"} <= description[
         "paths"
     ].keys()
 
@@ -256,14 +263,17 @@ def test_description_is_openapi_3_1_and_whole(served):
         for each in part if isinstance(part, list) else ():
             yield from references(each)
 
-    found = set(references(told))
+    found = set(references(description))
     assert len(found) > 5
     for one in found:
-        place = told
+        place = description
         for step in one.removeprefix("#/").split("/"):
             place = place[step]
-    assert "text/event-stream" in told["paths"]["/v1/updates"]["get"]["responses"]["200"]["content"]
-    assert told["components"]["schemas"]["Message"]["examples"]
+    assert "text/event-stream" in description["paths"]["/v1/updates"]["get"]["responses"]["200"]["content"]
+    assert description["components"]["schemas"]["Message"]["examples"]
+    for path in ("/v1/messages", "/v1/subscriptions"):
+        kinds = description["paths"][path]["post"]["responses"]["200"]["content"].keys()
+        assert kinds == {"application/json", "application/x-ndjson"}
 
 
 def test_server_that_is_stopped_ends_streams_with_a_hint_and_leaves_a_run(tmp_path):

@@ -33,7 +33,7 @@ SAME = (
 
 
 @pytest.fixture(scope="module", params=["time:5000", pytest.param("count:60", marks=pytest.mark.wide)])
-def asked(request, tmp_path_factory):
+def ended(request, tmp_path_factory):
     """The folder of a stream that has ended, and what it answered before."""
     rng, out = np.random.default_rng(11), tmp_path_factory.mktemp("asking") / "out"
     subscriptions = [random_subscription(rng, place) | {"subscription_id": f"s{place}"} for place in range(40)]
@@ -64,8 +64,8 @@ def asked(request, tmp_path_factory):
     return out, answers
 
 
-def test_explain_of_a_stream_that_runs_is_that_of_its_folder(asked):
-    out, answers = asked
+def test_explain_of_a_stream_that_runs_is_that_of_its_folder(ended):
+    out, answers = ended
     reasons = Counter()
     for (name, seq), found in answers["explain"].items():
         wanted = explain(out, name, f"seq:{seq}")
@@ -78,8 +78,8 @@ def test_explain_of_a_stream_that_runs_is_that_of_its_folder(asked):
     assert len(reasons) > 5 and reasons["held"] > 10, reasons
 
 
-def test_results_of_a_stream_that_runs_are_those_that_it_leaves(asked):
-    out, answers = asked
+def test_results_of_a_stream_that_runs_are_those_that_it_leaves(ended):
+    out, answers = ended
     left: dict = {}
     for row in pq.read_table(out / "results.parquet").to_pylist():
         left.setdefault(row["subscription_id"], []).append(
@@ -96,8 +96,8 @@ def test_results_of_a_stream_that_runs_are_those_that_it_leaves(asked):
     assert {row["distance_km"] is None for row in rows} == {True, False}
 
 
-def test_preview_of_a_stream_that_runs_is_that_of_its_folder(asked, tmp_path):
-    out, answers = asked
+def test_preview_of_a_stream_that_runs_is_that_of_its_folder(ended, tmp_path):
+    out, answers = ended
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in answers["subscriptions"]))
     some = 0
     for wanted in preview_subscriptions([tmp_path / "mine.jsonl"], out / "etl", BOX):
@@ -119,9 +119,9 @@ def matched_and_sent(served, message):
     return answer, {one["subscription_id"] for one in answer["reached"] if one["kind"] == "boolean"}, matched
 
 
-def test_match_says_whom_a_message_would_reach_before_it_comes(asked):
+def test_match_says_whom_a_message_would_reach_before_it_comes(ended):
     reached = 0
-    for answer, boolean, matched in asked[1]["match"]:
+    for answer, boolean, matched in ended[1]["match"]:
         assert boolean == matched and answer["complete"] and answer["subscriptions"] == 40
         assert answer["reached_in_all"] + sum(answer["not_reached"].values()) == 40
         reached += len(matched)
@@ -156,5 +156,5 @@ def check_metrics(served):
     assert values['skyray_latency_seconds{quantile="0.5"}'] > 0
     assert any(name.startswith('skyray_component_received_payloads_total{component="query"}') for name in values)
     assert not [name for name in values if "subscription=" in name]
-    told = served.call("GET", "/v1/topology").json
-    assert told["ready"] and told["behind"] == 0 and "query" in told["topology"]["components"]
+    answer = served.call("GET", "/v1/topology").json
+    assert answer["ready"] and answer["behind"] == 0 and "query" in answer["topology"]["components"]

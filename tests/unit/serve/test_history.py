@@ -1,5 +1,7 @@
 """Updates of the past: from memory, from parts, from a checkpoint; the same ids everywhere."""
 
+import asyncio
+import json
 import random
 
 import numpy as np
@@ -12,6 +14,7 @@ from bolts.sinks import UPDATE_SCHEMA
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import MessageText
 from gateway.serve.history import BEGINNING, History, Parts, PartsMissing, Position, saved_updates
+from gateway.serve.hub import LINES, Hub, Interest
 from gateway.serve.releasing import Releaser
 from matching.model import CHANGES, Names
 
@@ -186,6 +189,24 @@ def test_history_goes_on_from_a_checkpoint_whose_updates_no_part_has(tmp_path):
         found += more
     assert found == [one for one in first if int(one.position.split("-")[0]) < 800]
     assert saved_updates({"boundary": saved["boundary"]}, -1, ENDS, texts) == []
+
+
+def test_history_of_which_all_is_in_parts_is_read_to_its_head(tmp_path):
+    rows = rows_of(300)
+    write_part(tmp_path / "updates", 0, rows)
+    parts = Parts(tmp_path / "updates", ENDS, texts)
+    history = History(parts)
+    boundary = max(row[0] // 10 for row in rows) * 10 + 9
+    assert history.resume({"boundary": np.array([[99, 0, boundary, 0]], np.int64)}, texts) == boundary
+    assert history.head == (boundary, sum(row[0] // 10 * 10 + 9 == boundary for row in rows))
+
+    async def polled(position):
+        return await Hub(history, None, lambda: 1_000).poll(LINES, Interest(), position, 0.0, 10**6)
+
+    lines = [json.loads(line) for line in asyncio.run(polled(BEGINNING)).splitlines()]
+    assert len(lines) == 301 and lines[-1] == {"progress": {"id": history.head.text, "through": boundary}}
+    (line,) = asyncio.run(polled(history.head)).splitlines()
+    assert json.loads(line) == lines[-1]
 
 
 def test_history_drops_from_memory_only_what_the_parts_have():

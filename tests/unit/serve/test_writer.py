@@ -1,56 +1,15 @@
 """Requests and the log: many share one write, and none is answered before it is on disk."""
 
 import threading
-import time
 from contextlib import ExitStack
 
 import pytest
 
-from gateway.live.in_flight import InFlight
-from gateway.live.opening import open_stream
 from gateway.serve import writer as writers
-from gateway.serve.registry import Registry
-from gateway.serve.writer import Message, Subscribe, Unsubscribe, Writer
+from gateway.serve.writer import Message, Subscribe, Unsubscribe
 from matching.errors import DeliveryError
-from spouts.log import read_records
 from tests.support.serving import lines_of
-
-DEADLINE_S = 20
-
-
-class Stream:
-    """A writer over the log of a folder; no topology, so that batches wait for room when told."""
-
-    def __init__(self, stack, out, most=10**9, **options):
-        out.mkdir(exist_ok=True)
-        self.out = out
-        given = out, {}, {}, None, None, lambda line: None, Registry
-        _, self.registry, _, self.wal, _ = open_stream(stack, *given)
-        self.wal.run.write_report("running", {"live": self.wal.settings})
-        self.in_flight = InFlight(most)
-        self.writer = Writer(self.registry, self.wal, self.in_flight, **options)
-
-    def submit(self, *rows):
-        """Hand over rows; the list that gets their outcomes."""
-        found: list = []
-        assert self.writer.submit(rows, 100, found.extend)
-        return found
-
-    def end(self):
-        self.writer.finish()
-        await_(lambda: self.writer.ended)
-        if self.writer.failure is not None:
-            raise self.writer.failure
-
-    def records(self):
-        return [record for record, _, _ in read_records(self.wal.log)]
-
-
-def await_(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.005)
+from tests.support.writing import DEADLINE_S, WriterStream, await_
 
 
 @pytest.fixture
@@ -68,7 +27,7 @@ def tea(name, **more):
 
 
 def test_writer_many_requests_are_one_batch_and_one_write_to_disk(stack, tmp_path, monkeypatch):
-    stream, forced = Stream(stack, tmp_path / "out"), []
+    stream, forced = stack.enter_context(WriterStream(tmp_path / "out")), []
     monkeypatch.setattr("gateway.live.write_ahead_log.os.fsync", forced.append)
     found = [stream.submit(message(f"m{number}"), Subscribe(tea(f"s{number}"))) for number in range(200)]
     stream.writer.begin()
@@ -80,7 +39,8 @@ def test_writer_many_requests_are_one_batch_and_one_write_to_disk(stack, tmp_pat
 
 
 def test_writer_answers_nothing_before_it_is_on_disk(stack, tmp_path, monkeypatch):
-    stream, at_disk, go_on = Stream(stack, tmp_path / "out"), threading.Event(), threading.Event()
+    stream = stack.enter_context(WriterStream(tmp_path / "out"))
+    at_disk, go_on = threading.Event(), threading.Event()
 
     def force(descriptor):
         at_disk.set()
@@ -97,7 +57,7 @@ def test_writer_answers_nothing_before_it_is_on_disk(stack, tmp_path, monkeypatc
 
 def test_writer_while_the_topology_has_no_room_gathers_and_then_refuses(stack, tmp_path, monkeypatch):
     monkeypatch.setattr(writers, "MOST_WAITING", 10)
-    stream = Stream(stack, tmp_path / "out", most=1, batch=5)
+    stream = stack.enter_context(WriterStream(tmp_path / "out", most=1, batch=5))
     stream.writer.begin()
     first = stream.submit(message("m0"))
     await_(lambda: first)
@@ -119,7 +79,7 @@ def test_writer_while_the_topology_has_no_room_gathers_and_then_refuses(stack, t
 
 
 def test_writer_changes_alone_are_logged_though_there_is_no_room(stack, tmp_path):
-    stream = Stream(stack, tmp_path / "out", most=0)
+    stream = stack.enter_context(WriterStream(tmp_path / "out", most=0))
     stream.writer.begin()
     found = stream.submit(Subscribe(tea("s")), Unsubscribe("s"), Unsubscribe("s"))
     await_(lambda: found)
@@ -131,14 +91,15 @@ def test_writer_changes_alone_are_logged_though_there_is_no_room(stack, tmp_path
 
 def test_writer_ids_and_subscriptions_are_known_after_a_restart(stack, tmp_path):
     with ExitStack() as life:
-        stream = Stream(life, tmp_path / "out")
+        stream = life.enter_context(WriterStream(tmp_path / "out"))
         stream.writer.begin()
         first = stream.submit(
             *(message(f"m{number}") for number in range(50)), Subscribe(tea("s", expires_at="2100-01-01"))
         )
         stream.end()
-        etag = stream.registry.active["s"].etag
-    stream = Stream(stack, tmp_path / "out", remembered=20)
+        before = stream.registry.active["s"]
+        assert before.at == 50
+    stream = stack.enter_context(WriterStream(tmp_path / "out", remembered=20))
     stream.writer.begin()
     again = stream.submit(
         message("m30"), message("m49"), message("m49", "coffee"), Subscribe(tea("s", expires_at="2100-01-01"))
@@ -146,7 +107,7 @@ def test_writer_ids_and_subscriptions_are_known_after_a_restart(stack, tmp_path)
     stream.end()
     assert [one["status"] for one in again] == ["duplicate", "duplicate", "refused", "unchanged"]
     assert [again[0]["seq"], again[1]["seq"]] == [first[30]["seq"], first[49]["seq"]]
-    assert stream.registry.active["s"].etag == etag and stream.registry.active["s"].expires_us is not None
+    assert stream.registry.active["s"] == before and before.expires_us is not None
 
 
 def test_writer_ends_subscriptions_whose_time_is_over_also_after_a_restart(stack, tmp_path):
@@ -156,14 +117,14 @@ def test_writer_ends_subscriptions_whose_time_is_over_also_after_a_restart(stack
         Subscribe(tea("never")),
     ]
     with ExitStack() as life:
-        stream = Stream(life, tmp_path / "out", now=lambda: 0.0)
+        stream = life.enter_context(WriterStream(tmp_path / "out", now=lambda: 0.0))
         stream.submit(*rows)
         stream.submit(Subscribe(tea("early", expires_at=3_000), replace=True))
         stream.writer.begin()
         stream.end()
         assert len(stream.registry.active) == 3
     now = [2_000.0]
-    stream = Stream(stack, tmp_path / "out", now=lambda: now[0])
+    stream = stack.enter_context(WriterStream(tmp_path / "out", now=lambda: now[0]))
     stream.writer.begin()
     assert stream.submit(message("m")) is not None
     await_(lambda: stream.wal.next_seq == 1)
@@ -179,7 +140,7 @@ def test_writer_ends_subscriptions_whose_time_is_over_also_after_a_restart(stack
 
 
 def test_writer_whose_disk_is_full_says_so_to_all_who_wait(stack, tmp_path, monkeypatch):
-    stream = Stream(stack, tmp_path / "out")
+    stream = stack.enter_context(WriterStream(tmp_path / "out"))
 
     def full(descriptor):
         raise OSError(28, "No space left on device")

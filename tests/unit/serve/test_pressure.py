@@ -1,0 +1,91 @@
+"""What the API answers while nothing more fits, when the log cannot be written, and while the server starts or ends.
+
+There is no topology: batches wait for room as long as the test wants.
+"""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from gateway.serve import writer as writers
+from gateway.serve.app import make_app
+from gateway.serve.asking import Asking
+from gateway.serve.door import Door
+from gateway.serve.history import History, Parts
+from gateway.serve.hub import Hub
+from gateway.serve.releasing import Releaser
+from gateway.serve.server import Server, bind
+from tests.support.serving import call
+from tests.support.writing import WriterStream, await_
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@contextmanager
+def door_of(out, **options):
+    """The API over a writer: its door and its port."""
+    with WriterStream(out, **options) as stream, bind("127.0.0.1", 0) as listening:
+        wal = stream.wal
+        hub = Hub(History(Parts(out / "updates", wal.ends, wal.look_up)), stream.registry, lambda: wal.next_seq)
+        releaser = Releaser(wal.look_up, stream.in_flight, wal.ends, lambda: wal.durable_through, hub.deliver)
+        with releaser:
+            door = Door(stream.registry, wal, stream.writer, hub, releaser)
+            asking = Asking(stream.config, stream.registry, wal, stream.mapping)
+            with Server(make_app(door, asking, frozenset(["127.0.0.1"])), listening, hub.start):
+                stream.writer.begin()
+                yield stream, door, listening.getsockname()[1]
+
+
+def message(name):
+    return {"id": name, "text": "tea", "lon": 1, "lat": 1}
+
+
+def test_api_refuses_what_does_not_fit_and_says_when_to_come_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(writers, "MOST_WAITING", 3)
+    with door_of(tmp_path / "out", most=0, batch=2) as (stream, _, port), ThreadPoolExecutor(8) as threads:
+        open_batch = [threads.submit(call, port, "POST", "/v1/messages", message(f"a{place}")) for place in range(2)]
+        await_(lambda: stream.writer.lines == 2)
+        waiting = [threads.submit(call, port, "POST", "/v1/messages", message(f"b{place}")) for place in range(3)]
+        await_(lambda: stream.writer.waiting == 3)
+        answer = call(port, "POST", "/v1/messages", message("c"))
+        assert (answer.status, answer.json["reason"], answer.headers["retry-after"]) == (429, "overloaded", "1")
+        assert not any(one.done() for one in (*open_batch, *waiting))
+        stream.in_flight._most = 10
+        assert {one.result().json["status"] for one in (*open_batch, *waiting)} == {"accepted"}
+        assert call(port, "POST", "/v1/messages", message("c")).json["status"] == "accepted"
+
+
+def test_api_says_that_a_log_which_cannot_be_written_is_not_durable(tmp_path, monkeypatch):
+    with door_of(tmp_path / "out") as (stream, _, port):
+
+        def full(descriptor):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("gateway.live.write_ahead_log.os.fsync", full)
+        for _ in range(2):
+            answer = call(port, "POST", "/v1/messages", message("a"))
+            assert (answer.status, answer.json["reason"]) == (503, "not_durable") and "No space" in answer.json[
+                "detail"
+            ]
+        assert stream.writer.failure is not None
+
+
+def test_api_takes_what_comes_while_the_topology_starts_and_nothing_while_the_server_ends(tmp_path):
+    with door_of(tmp_path / "out") as (stream, door, port):
+        answer = call(port, "GET", "/ready")
+        assert (answer.status, answer.json["reason"]) == (503, "starting") and answer.headers["retry-after"]
+        assert call(port, "GET", "/health").status == 200
+        assert call(port, "POST", "/v1/messages", message("a")).status == 200
+        door.closing = True
+        for method, path, body in (
+            ("POST", "/v1/messages", message("b")),
+            ("DELETE", "/v1/subscriptions/s", None),
+            ("GET", "/v1/updates", None),
+            ("GET", "/ready", None),
+        ):
+            answer = call(port, method, path, body)
+            assert (answer.status, answer.json["reason"]) == (503, "shutting_down") and answer.headers["retry-after"]
+        assert stream.wal.next_seq == 1
+    assert threading.active_count() < 20
