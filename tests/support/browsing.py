@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 
 #: WebGL without a graphics card; tests run as root in containers, where Chromium's sandbox does not start.
 _OPTIONS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
@@ -41,12 +41,16 @@ class Visit:
         self.complaints: list[str] = []
         page.on("console", lambda one: self._hear(one.type, one.text))
         page.on("pageerror", lambda error: self._hear("error", str(error)))
-        page.on("dialog", lambda dialog: (self._hear("error", f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", self._dismiss)
 
     def _hear(self, kind: str, text: str) -> None:
         # WebGL by software says how slow it is to read pixels
         if kind in ("error", "warning") and "GPU stall" not in text:
             self.complaints.append(f"{kind}: {text}")
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self._hear("error", f"dialog {dialog.message}")
+        dialog.dismiss()
 
     def open(self, path: str = "/") -> "Visit":
         self.page.goto(f"http://127.0.0.1:{self.port}{path}")
