@@ -13,6 +13,7 @@ from gateway.serve.asking import Asking
 from gateway.serve.door import Door
 from gateway.serve.models import Message, Subscription, UpdateRow
 from gateway.serve.models import Problem as ProblemModel
+from gateway.serve.page_routes import install as install_page
 from gateway.serve.problems import MEDIA_TYPE, Problem, answer, install
 
 _DESCRIPTION = "Subscribe to a stream of geo-tagged text over the network. Guide: docs/serve.md."
@@ -34,6 +35,7 @@ def make_app(door: Door, asking: Asking, hosts: frozenset[str]) -> FastAPI:
     for part in (message_routes, subscription_routes, update_routes, operation_routes):
         app.include_router(part.routes(door))
     app.include_router(asking_routes.routes(door, asking))
+    install_page(app)
     app.add_middleware(_Hosts, hosts=hosts)
     _describe(app)
     return app

@@ -152,6 +152,7 @@ class Beside:
                     time_us,
                     row.get("object_id", row["id"]),
                     int(row.get("op") == "delete"),
+                    vector=tuple(self.space.vectors(np.array([row["lon"]], float), np.array([row["lat"]], float))[0]),
                 )
             )
             self.clock = max(self.clock, time_us)

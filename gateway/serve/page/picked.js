@@ -1,0 +1,97 @@
+// The subscription that is picked: its columns, and its result, which updates change.
+
+import { call, subscriptionPath } from "/page/api.js";
+import { byId, element, show } from "/page/dom.js";
+import { keywordsOf, placeInWords, resultRow } from "/page/rows.js";
+
+const MOST_ROWS = 100;
+const NEAREST_FIRST = ["knn"];
+const WITHOUT_RESULT = ["boolean"];
+
+export class Picked {
+  // onPick(columns or null)
+  constructor(onPick) {
+    this.onPick = onPick;
+    this.columns = null;
+    this.rows = new Map(); // seq -> row
+    this.asOf = -1;
+    this.early = null; // updates while the result is read
+    this.changed = false;
+    byId("picked-close").addEventListener("click", () => this.close());
+  }
+
+  get id() {
+    return this.columns?.subscription_id ?? null;
+  }
+
+  // Whether its kind keeps a result; otherwise the latest matches are shown in its place.
+  get hasResult() {
+    return !WITHOUT_RESULT.includes(this.columns.kind);
+  }
+
+  async pick(id) {
+    const columns = await call("GET", subscriptionPath(id));
+    this.columns = columns;
+    this.rows = new Map();
+    byId("picked-title").textContent = String(id);
+    const limits = [columns.k ? `k ${columns.k}` : "", columns.alpha === undefined || columns.alpha === null ? "" : `alpha ${columns.alpha}`];
+    byId("picked-facts").replaceChildren(
+      element("span", { className: "badge kind" }, columns.kind), " ",
+      [keywordsOf(columns), placeInWords(columns), ...limits].filter(Boolean).join(" · "));
+    byId("results-title").textContent = this.hasResult ? "Result now" : "Latest matches";
+    show(byId("picked"));
+    this.onPick(columns);
+    await this.read();
+  }
+
+  // Read the result anew.
+  async read() {
+    const { id } = this;
+    if (id === null) return;
+    this.early = [];
+    const found = await call("GET", subscriptionPath(id, "/results"));
+    if (this.id !== id) return;
+    this.rows = new Map(found.results.map((row) => [row.seq, row]));
+    this.asOf = found.as_of;
+    const { early } = this;
+    this.early = null;
+    for (const update of early) this.apply(update);
+    this.changed = true;
+  }
+
+  take(update) {
+    if (update.subscription_id !== this.id) return;
+    if (this.early) this.early.push(update);
+    else this.apply(update);
+  }
+
+  apply(update) {
+    if (update.as_of <= this.asOf) return; // the result has it
+    if (update.change === "leave") this.rows.delete(update.seq);
+    else this.rows.set(update.seq, { ...update, words: [] });
+    this.changed = true;
+  }
+
+  close() {
+    this.columns = null;
+    show(byId("picked"), false);
+    this.onPick(null);
+  }
+
+  draw() {
+    if (!this.changed || !this.columns) return;
+    this.changed = false;
+    const rows = [...this.rows.values()];
+    const { kind } = this.columns;
+    if (!this.hasResult) rows.sort((one, other) => other.seq - one.seq);
+    else {
+      const sign = NEAREST_FIRST.includes(kind) ? 1 : -1;
+      rows.sort((one, other) => sign * (one.score - other.score) || other.seq - one.seq);
+      rows.forEach((row, at) => {
+        row.rank = at + 1;
+      });
+    }
+    byId("results").replaceChildren(...rows.slice(0, MOST_ROWS).map(resultRow));
+    show(byId("results-empty"), rows.length === 0);
+  }
+}

@@ -1,0 +1,64 @@
+// The line that says how the stream stands: connected, how far behind, how fast, and what to do after a gap.
+
+import { byId, show } from "/page/dom.js";
+
+const WORDS = { connecting: "Connecting", live: "Live", reconnecting: "Reconnecting" };
+
+export class Status {
+  // onAnew(): read results anew
+  constructor(stream, onAnew) {
+    this.stream = stream;
+    this.onAnew = onAnew;
+    this.before = { received: 0, at: performance.now() };
+    byId("gap-close").addEventListener("click", () => show(byId("gap"), false));
+    byId("gap-anew").addEventListener("click", () => {
+      show(byId("gap"), false);
+      this.onAnew();
+    });
+    setInterval(() => this.rate(), 1000);
+  }
+
+  draw() {
+    const { state } = this.stream;
+    byId("status").dataset.state = state;
+    if (byId("status-word").textContent !== WORDS[state]) byId("status-word").textContent = WORDS[state];
+  }
+
+  rate() {
+    const now = performance.now();
+    const { received } = this.stream;
+    const rate = ((received - this.before.received) * 1000) / (now - this.before.at);
+    this.before = { received, at: now };
+    byId("rate").textContent = `${Math.round(rate).toLocaleString("en")} updates/s`;
+    byId("received").textContent = received.toLocaleString("en");
+  }
+
+  figures(health) {
+    if (!health) return;
+    byId("active-count").textContent = health.subscriptions.toLocaleString("en");
+    const behind = Math.max(0, health.next_seq - 1 - health.complete_through);
+    byId("behind").textContent = `${behind.toLocaleString("en")} message${behind === 1 ? "" : "s"} behind`;
+  }
+
+  gap({ reason, detail, do: todo }) {
+    const lost = reason !== "slow"; // after `slow` the stream resumes where it was
+    byId("gap-title").textContent = lost ? "Updates are missing." : "This page reads too slowly.";
+    byId("gap-detail").textContent = detail ? `${detail}.` : "";
+    byId("gap-do").textContent = lost ? "To do: read the results anew." : "It connects again by itself, and nothing is lost.";
+    show(byId("gap-anew"), lost);
+    byId("gap").dataset.reason = reason;
+    show(byId("gap"));
+    if (!lost) setTimeout(() => show(byId("gap"), byId("gap").dataset.reason !== "slow"), 5000);
+    if (todo) byId("gap").title = todo;
+  }
+
+  // Something that went wrong outside of a form.
+  say(text) {
+    byId("gap-title").textContent = "That did not work.";
+    byId("gap-detail").textContent = text;
+    byId("gap-do").textContent = "";
+    byId("gap").dataset.reason = "";
+    show(byId("gap-anew"), false);
+    show(byId("gap"));
+  }
+}

@@ -1,0 +1,91 @@
+// The stream of updates: connects, connects again with the last id, drops what came before, and says how it stands.
+
+const AGAIN_MS = 1000;
+const SILENT_MS = 20000; // the server sends a heartbeat every 5 s
+
+// An id is `boundary-index`.
+export function placeOf(id) {
+  const at = id.lastIndexOf("-");
+  return [Number(id.slice(0, at)), Number(id.slice(at + 1))];
+}
+
+export function isAfter(place, other) {
+  return other === null || place[0] > other[0] || (place[0] === other[0] && place[1] > other[1]);
+}
+
+export class UpdateStream {
+  // onUpdate(update), onState(), onGap(gap)
+  constructor(path, { onUpdate, onState, onGap }) {
+    this.path = path;
+    this.onUpdate = onUpdate;
+    this.onState = onState;
+    this.onGap = onGap;
+    this.state = "connecting";
+    this.through = null; // all updates as of messages up to here were sent
+    this.received = 0;
+    this.repeated = 0;
+    this.lastId = null;
+    this.last = null;
+    this.heard = performance.now();
+    this.watch = setInterval(() => this.checkSilence(), 5000);
+    this.open();
+  }
+
+  open() {
+    clearTimeout(this.timer);
+    this.source?.close();
+    const since = this.lastId === null ? "" : `?since=${encodeURIComponent(this.lastId)}`;
+    const source = new EventSource(this.path + since);
+    this.source = source;
+    source.onopen = () => this.become("live");
+    source.onerror = () => {
+      this.become("reconnecting");
+      // a browser gives up after an answer that is no stream, such as 503 of a server that starts
+      if (source.readyState === EventSource.CLOSED) this.timer = setTimeout(() => this.open(), AGAIN_MS);
+    };
+    source.onmessage = (event) => this.take(event);
+    source.addEventListener("progress", (event) => {
+      this.hear(event);
+      this.through = JSON.parse(event.data).through;
+      this.become("live");
+    });
+    source.addEventListener("gap", (event) => {
+      const gap = JSON.parse(event.data);
+      // ids are of another stream now; the browser still gives the old one with this event
+      if (gap.reason === "unknown_position") this.last = this.lastId = null;
+      else this.hear(event);
+      this.onGap(gap);
+    });
+  }
+
+  take(event) {
+    const place = placeOf(event.lastEventId);
+    if (!isAfter(place, this.last)) {
+      this.repeated += 1;
+      return;
+    }
+    this.hear(event);
+    this.received += 1;
+    this.onUpdate(JSON.parse(event.data));
+  }
+
+  hear(event) {
+    this.heard = performance.now();
+    if (!event.lastEventId) return;
+    const place = placeOf(event.lastEventId);
+    if (!isAfter(place, this.last)) return;
+    this.last = place;
+    this.lastId = event.lastEventId;
+  }
+
+  become(state) {
+    this.state = state;
+    this.onState();
+  }
+
+  checkSilence() {
+    if (this.state !== "live" || performance.now() - this.heard < SILENT_MS) return;
+    this.become("reconnecting");
+    this.open();
+  }
+}

@@ -1,0 +1,113 @@
+// The form of a subscription: its fields as columns, preview, subscribe.
+
+import { call, subscriptionPath } from "/page/api.js";
+import { byId, element, numberIn, say, show, shortNumber } from "/page/dom.js";
+import { BadField } from "/page/place.js";
+import { addCondition, whereColumn } from "/page/where.js";
+
+const HELP = {
+  boolean: "Every message in the place that has all keywords.",
+  topk: "The k best of the window, by distance and words.",
+  decay: "The k best since you subscribed; scores fade with time.",
+  knn: "The k nearest messages that have a keyword.",
+  skyline: "Messages that no other one beats in both place and words.",
+};
+
+const words = (text) => (/^\d+$/.test(text) ? Number(text) : text);
+
+export class SubscribeForm {
+  // place: Place; onKind(kind); onSubscribed(id)
+  constructor(place, { onKind, onSubscribed }) {
+    this.place = place;
+    this.onSubscribed = onSubscribed;
+    const form = byId("subscribe");
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.subscribe();
+    });
+    for (const radio of form.elements.kind) {
+      radio.addEventListener("change", () => {
+        this.changeKind();
+        onKind(this.kind);
+      });
+    }
+    byId("alpha").addEventListener("input", () => {
+      byId("alpha-value").textContent = byId("alpha").value;
+    });
+    byId("add-where").addEventListener("click", addCondition);
+    byId("preview").addEventListener("click", () => this.preview());
+    this.changeKind();
+    onKind(this.kind);
+  }
+
+  get kind() {
+    return byId("subscribe").elements.kind.value;
+  }
+
+  changeKind() {
+    byId("kind-help").textContent = HELP[this.kind];
+    byId("match").placeholder = this.kind === "boolean" ? "all" : "any";
+    for (const part of document.querySelectorAll("[data-kinds]")) {
+      show(part, part.dataset.kinds.split(" ").includes(this.kind));
+    }
+    this.place.offer(this.kind);
+  }
+
+  // The columns of the form. Throws BadField.
+  columns() {
+    const keywords = byId("keywords").value.trim();
+    if (!keywords) throw new BadField("keywords", "Type at least one keyword");
+    const found = { kind: this.kind, keywords, ...this.place.columns() };
+    if (["topk", "decay", "knn"].includes(this.kind)) found.k = numberIn("k");
+    if (["topk", "decay"].includes(this.kind)) found.alpha = numberIn("alpha");
+    if (this.kind === "knn" && byId("within").value.trim()) found.radius_m = numberIn("within");
+    const optional = { match: words(byId("match").value.trim()), not_keywords: byId("not-keywords").value.trim(), where: whereColumn() };
+    for (const [name, value] of Object.entries(optional)) if (value !== "" && value !== undefined) found[name] = value;
+    return found;
+  }
+
+  // What `action` gives for the columns; what goes wrong is said below the form.
+  async with(action) {
+    const answer = byId("subscribe-answer");
+    for (const field of byId("subscribe").querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
+    say(answer, "");
+    try {
+      return await action(this.columns());
+    } catch (error) {
+      say(answer, error.message, true);
+      if (!(error instanceof BadField)) return null;
+      const field = byId(error.id);
+      field.setAttribute("aria-invalid", "true");
+      field.closest("details")?.setAttribute("open", "");
+      field.focus();
+      return null;
+    }
+  }
+
+  async subscribe() {
+    const name = byId("subscription-id").value.trim();
+    const outcome = await this.with((columns) => call("POST", "/v1/subscriptions", name ? { subscription_id: name, ...columns } : columns));
+    if (!outcome) return;
+    const done = outcome.status === "unchanged" ? "is active already" : "is active";
+    say(byId("subscribe-answer"), `${outcome.subscription_id} ${done}.`);
+    byId("subscription-id").value = "";
+    byId("preview-answer").replaceChildren();
+    this.onSubscribed(outcome.subscription_id);
+  }
+
+  async preview() {
+    const found = await this.with((columns) => call("POST", "/v1/preview", columns));
+    if (!found) return;
+    const [strictest] = found.conditions.filter((one) => one.without > 0);
+    const lines = [
+      `${shortNumber(found.messages)} of the last ${shortNumber(found.read)} messages satisfy it.`,
+      strictest ? `Without the condition "${strictest.name}" ${shortNumber(strictest.without)} more would.` : "",
+    ];
+    const texts = found.newest.map((one) => element("li", {}, one.text));
+    byId("preview-answer").replaceChildren(
+      ...lines.filter(Boolean).map((line) => element("p", {}, line)),
+      element("ul", {}, ...texts));
+  }
+}
+
+export const endSubscription = (id) => call("DELETE", subscriptionPath(id));

@@ -1,0 +1,297 @@
+"""The page of `skyray serve` as a stranger uses it, in a browser, with a server that runs."""
+
+import pytest
+
+from tests.support.browsing import VIEWS, chromium, visit
+from tests.support.serving import Served, free_port, kill, position
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+HOSTILE = [
+    "<img src=x onerror=alert(1)>",
+    "</li><script>alert(2)</script>",
+    '"><svg onload=alert(3)>',
+    "javascript:alert(4)",
+    "${alert(5)} {{7*7}} \u202e gnirts \U0001f600",
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    with Served(
+        tmp_path_factory.mktemp("page") / "out", "--window", "count:1000", "--attribute", "price:number"
+    ) as one:
+        yield one
+
+
+@pytest.fixture
+def seen(browser, served):
+    """A visit that ends without a complaint of the browser."""
+    with visit(browser, served.port) as one:
+        yield one.open()
+        assert one.complaints == []
+
+
+def subscribe(seen, name, keywords, kind="boolean"):
+    seen.page.fill("#keywords", keywords)
+    seen.page.check(f"#subscribe input[value={kind}]", force=True)
+    seen.page.fill("#subscription-id", name)
+
+
+def publish(served, *texts, lon, lat, **more):
+    rows = [{"text": text, "lon": lon, "lat": lat, **more} for text in texts]
+    answer = served.call("POST", "/v1/messages?wait=delivered", rows).json
+    assert answer["delivered"] and answer["refused"] == 0
+    return [one["seq"] for one in answer["outcomes"]]
+
+
+def lit(seen):
+    """Seqs of the points that the map shows."""
+    return seen.page.evaluate("globalThis.skyray.world.points.size") and seen.page.evaluate(
+        "[...globalThis.skyray.world.points.keys()]"
+    )
+
+
+@pytest.mark.parametrize("shape", ["rectangle", "circle", "polygon"])
+def test_page_a_place_is_drawn_and_a_message_of_another_client_lights_up(seen, served, shape):
+    name = f"drawn-{shape}"
+    subscribe(seen, name, "ramen")
+    seen.page.click(f"#draw-bar button[data-shape={shape}]")
+    for corner in {
+        "rectangle": [(0.4, 0.3), (0.7, 0.6)],
+        "circle": [(0.55, 0.45), (0.7, 0.6)],
+        "polygon": [(0.4, 0.3), (0.7, 0.3), (0.7, 0.6), (0.4, 0.6), (0.4, 0.3)],
+    }[shape]:
+        seen.click_map(*corner)
+    seen.until(lambda: seen.page.get_attribute(f"#draw-bar button[data-shape={shape}]", "aria-pressed") == "false")
+    seen.page.click("#subscribe button[type=submit]")
+    seen.until(lambda: f"{name} is active" in seen.text("#subscribe-answer"))
+    columns = served.call("GET", f"/v1/subscriptions/{name}").json
+    middle = seen.page.evaluate(
+        "([x, y]) => { const p = globalThis.skyray.world.map.unproject([x, y]); return [p.lng, p.lat]; }",
+        [0.55 * 600, 0.45 * 748],
+    )
+    assert {"rectangle": "region"}.get(shape, shape) in columns
+    inside, outside = publish(served, f"Ramen inside {name}", lon=middle[0], lat=middle[1])[0], None
+    outside = publish(served, f"Ramen outside {name}", lon=-150, lat=-60)[0]
+    seen.until(lambda: any(row["text"] == f"Ramen inside {name}" for row in seen.rows()))
+    shown = [row for row in seen.rows() if row.get("subscription") == name]
+    assert [row["text"] for row in shown] == [f"Ramen inside {name}"]
+    assert inside in lit(seen) and outside not in lit(seen)
+    assert [row["text"] for row in seen.rows("#results")] == [f"Ramen inside {name}"]
+
+
+def test_page_by_keyboard_alone_a_subscription_is_made_and_its_update_opened(seen, served):
+    keyboard = seen.page.keyboard
+    seen.page.focus("#keywords")
+    keyboard.type("tea")
+    keyboard.press("Tab")
+    keyboard.press("ArrowRight")
+    for field in ("lon", "lat"):
+        for _ in range(20):
+            keyboard.press("Tab")
+            if seen.page.evaluate("document.activeElement.id") == field:
+                break
+        keyboard.type("100.5") if field == "lon" else keyboard.type("13.75")
+    keyboard.press("Enter")
+    seen.until(lambda: "is active" in seen.text("#subscribe-answer"))
+    publish(served, "Tea by the river", lon=100.5, lat=13.7)
+    seen.until(lambda: any(row["text"] == "Tea by the river" for row in seen.rows()))
+    seen.page.focus("#updates button.row")
+    keyboard.press("Enter")
+    seen.until(lambda: seen.page.evaluate("document.querySelector('#message').open"))
+    assert seen.text("#message-text") == "Tea by the river"
+    keyboard.press("Escape")
+    seen.until(lambda: not seen.page.evaluate("document.querySelector('#message').open"))
+    assert seen.page.evaluate("document.activeElement.textContent").endswith("Tea by the river")
+
+
+def test_page_results_of_a_picked_subscription_are_as_the_server_has_them(seen, served):
+    served.call("PUT", "/v1/subscriptions/near", {"kind": "knn", "keywords": "cake", "lon": 0, "lat": 0, "k": 3})
+    for number in range(8):
+        publish(served, f"cake {number}", lon=8 - number, lat=0)
+    seen.page.click("#tab-active")
+    seen.page.fill("#prefix", "near")
+    seen.page.click("#active button[data-subscription=near]")
+    seen.until(lambda: [row["text"] for row in seen.rows("#results")] == ["cake 7", "cake 6", "cake 5"])
+    publish(served, "cake nearest", lon=0, lat=0)
+    seen.until(lambda: [row["text"] for row in seen.rows("#results")] == ["cake nearest", "cake 7", "cake 6"])
+    found = served.call("GET", "/v1/subscriptions/near/results").json["results"]
+    assert [row["text"] for row in found] == [row["text"] for row in seen.rows("#results")]
+    seen.page.click("#picked-end")
+    seen.until(lambda: served.call("GET", "/v1/subscriptions/near").status == 404)
+    assert not seen.page.is_visible("#picked")
+
+
+def test_page_a_message_is_published_by_a_click_and_says_why_it_is_not_in_a_result(seen, served):
+    served.call("PUT", "/v1/subscriptions/why", {"kind": "boolean", "keywords": "jazz", "region": [-180, -80, 180, 80]})
+    seen.page.click("#tab-publish")
+    seen.page.fill("#text", "Rock in the harbour")
+    seen.click_map(0.5, 0.5)
+    seen.until(lambda: seen.page.input_value("#message-lon") != "")
+    seen.page.click("#publish button[type=submit]")
+    seen.until(lambda: "On disk" in seen.text("#publish-answer"))
+    seen.page.click("#published button.row")
+    seen.page.fill("#asked", "why")
+    seen.page.click("#ask")
+    seen.until(lambda: "Not in the result" in seen.text("#why"))
+    assert "missing_keyword" in seen.text("#why") and "jazz" in seen.text("#asked-facts")
+    seen.page.click("#message-close")
+    seen.page.fill("#text", "Jazz in the harbour")
+    seen.page.click("#would-reach")
+    seen.until(lambda: "why (boolean)" in seen.text("#reach-answer"))
+    seen.page.click("#publish button[type=submit]")
+    seen.until(lambda: any(row["text"] == "Jazz in the harbour" for row in seen.rows()))
+    seen.page.click("#updates button.row")
+    assert seen.page.input_value("#asked") == "why"
+    seen.page.click("#ask")
+    seen.until(lambda: seen.text("#why").startswith("In the result"))
+
+
+def test_page_conditions_on_attributes_are_columns_and_preview_says_what_they_leave_out(seen, served):
+    publish(served, "flat cheap", lon=20, lat=20, price=100)
+    publish(served, "flat dear", lon=20, lat=20, price=900)
+    subscribe(seen, "flats", "flat")
+    for field, value in zip(("west", "south", "east", "north"), (19, 19, 21, 21), strict=True):
+        seen.page.fill(f"#{field}", str(value))
+    seen.page.click("details.filters summary")
+    seen.page.click("#add-where")
+    seen.page.fill(".where-name", "price")
+    seen.page.select_option(".where-how", "lte")
+    seen.page.fill(".where-value", "500")
+    seen.page.click("#preview")
+    seen.until(lambda: "1 of the last" in seen.text("#preview-answer"))
+    assert "flat cheap" in seen.text("#preview-answer") and "1 more would" in seen.text("#preview-answer")
+    seen.page.click("#subscribe button[type=submit]")
+    seen.until(lambda: "flats is active" in seen.text("#subscribe-answer"))
+    assert served.call("GET", "/v1/subscriptions/flats").json["where"] == {"price": {"lte": 500}}
+
+
+def test_page_what_is_wrong_with_a_form_is_said_beside_it(seen):
+    seen.page.click("#subscribe button[type=submit]")
+    assert "keyword" in seen.text("#subscribe-answer")
+    assert seen.page.evaluate("document.activeElement.id") == "keywords"
+    seen.page.fill("#keywords", "x")
+    seen.page.click("#subscribe button[type=submit]")
+    assert seen.page.get_attribute("#west", "aria-invalid") == "true"
+
+
+def test_page_texts_that_look_like_markup_are_shown_as_texts(seen, served):
+    for number, text in enumerate(HOSTILE):
+        name = f"x{number} {text}".replace("/", "")
+        columns = {"kind": "boolean", "keywords": [f"evil{number}", text], "match": "any", "region": [49, 49, 51, 51]}
+        answer = served.call("POST", "/v1/subscriptions", {"subscription_id": name, **columns})
+        assert answer.status == 201, answer
+        publish(served, f"evil{number} {text}", lon=50, lat=50)
+    wanted = {f"evil{number} {text}" for number, text in enumerate(HOSTILE)}
+    seen.until(lambda: {row["text"] for row in seen.rows()} >= wanted)
+    seen.page.click("#tab-active")
+    seen.page.fill("#prefix", "x0")
+    seen.until(lambda: len(seen.rows("#active")) == 1)
+    seen.page.click("#active button.row")
+    seen.until(lambda: seen.text("#picked-title").startswith("x0 <img"))
+    seen.until(lambda: len(seen.rows("#results")) >= 1)
+    seen.page.click("#updates button.row")
+    seen.page.click("#ask")
+    seen.until(lambda: "In the result" in seen.text("#why"))
+    made = seen.page.evaluate("document.querySelectorAll('main img, main script, main svg, dialog img').length")
+    assert made == 0
+
+
+@pytest.mark.parametrize(("width", "height", "scheme"), VIEWS)
+def test_page_has_no_serious_barrier_and_fits_its_window(browser, served, tmp_path, width, height, scheme):
+    served.call(
+        "PUT", "/v1/subscriptions/views", {"kind": "topk", "keywords": "soup", "lon": 5, "lat": 5, "k": 3, "alpha": 0.5}
+    )
+    with visit(browser, served.port, width, height, scheme) as seen:
+        seen.open()
+        publish(served, "soup of the day", "soup again", lon=5.1, lat=5, price=3)
+        seen.until(lambda: len(seen.rows()) >= 2)
+
+        def check(where):
+            seen.page.wait_for_timeout(1700)  # rows that came just now are still coloured
+            assert seen.barriers() == [], where
+            assert seen.overflow() <= 0, where
+
+        seen.page.click("details.filters summary")
+        seen.page.click("#add-where")
+        check("subscribe")
+        seen.page.click("#tab-active")
+        seen.page.fill("#prefix", "views")
+        seen.page.click("#active button[data-subscription=views]")
+        seen.until(lambda: len(seen.rows("#results")) >= 2)
+        check("active")
+        seen.page.click("#tab-publish")
+        check("publish")
+        seen.page.click("#results button.row")
+        seen.page.click("#ask")
+        seen.until(lambda: "In the result" in seen.text("#why"))
+        check("why")
+        seen.open("/topology")
+        seen.until(lambda: seen.page.locator("#components tr").count() > 3)
+        check("topology")
+        assert seen.complaints == []
+
+
+def test_page_five_hundred_updates_a_second_are_all_counted_in_a_bounded_list(seen, served):
+    """Each message has ten updates; every frame changes the list once, however many came."""
+    for number in range(10):
+        columns = {"kind": "boolean", "keywords": "flood", "region": [60, 60, 61, 61]}
+        served.call("PUT", f"/v1/subscriptions/flood-{number}", columns)
+    seen.page.evaluate(
+        """() => { globalThis.frames = 0; globalThis.changes = 0;
+        const tick = () => { globalThis.frames += 1; requestAnimationFrame(tick); }; requestAnimationFrame(tick);
+        const list = document.querySelector('#updates');
+        new MutationObserver(() => { globalThis.changes += 1; }).observe(list, {childList: true}); }"""
+    )
+    before = seen.page.evaluate("globalThis.skyray.stream.received")
+    for number in range(50):
+        publish(served, *(f"flood {number} {place}" for place in range(5)), lon=60.5, lat=60.5)
+    seen.until(lambda: seen.page.evaluate("globalThis.skyray.stream.received") - before >= 2_500)
+    seen.until(lambda: seen.rows()[0]["text"] == "flood 49 4")
+    assert seen.page.evaluate("globalThis.skyray.stream.received") - before == 2_500
+    assert seen.page.evaluate("globalThis.skyray.stream.repeated") == 0
+    assert len(seen.rows()) == 200
+    assert 0 < seen.page.evaluate("globalThis.changes") <= seen.page.evaluate("globalThis.frames")
+
+
+def test_page_the_server_is_killed_and_begun_again_and_the_stream_goes_on_without_gap_or_repeat(browser, tmp_path):
+    out, port = tmp_path / "out", free_port()
+    columns = {"kind": "boolean", "keywords": "bell", "region": [0, 0, 1, 1]}
+    with visit(browser, port) as seen:
+        with Served(out, port=port) as served:
+            served.call("PUT", "/v1/subscriptions/bell", columns)
+            seen.open()
+            for number in range(5):
+                publish(served, f"bell {number}", lon=0.5, lat=0.5)
+            seen.until(lambda: len(seen.rows()) == 5)
+            kill(served)
+            seen.until(lambda: seen.text("#status-word") == "Reconnecting")
+        for begin in (5, 10):
+            with Served(out, port=port) as served:
+                for number in range(begin, begin + 5):
+                    publish(served, f"bell {number}", lon=0.5, lat=0.5)
+                seen.until(lambda count=begin + 5: len(seen.rows()) == count)
+                assert seen.text("#status-word") == "Live"
+                kill(served)
+        rows = seen.rows()[::-1]
+        assert [row["text"] for row in rows] == [f"bell {number}" for number in range(15)]
+        places = [position(row["update"]) for row in rows]
+        assert places == sorted(set(places))
+        assert not seen.page.is_visible("#gap")
+        # another stream in its place has none of the ids: the page says so, and what to do
+        with Served(tmp_path / "other", port=port) as served:
+            seen.until(lambda: seen.page.is_visible("#gap"))
+            assert "Read results anew" in seen.text("#gap") and "missing" in seen.text("#gap")
+            served.call("PUT", "/v1/subscriptions/bell", columns)
+            publish(served, "bell of another stream", lon=0.5, lat=0.5)
+            seen.until(lambda: seen.rows()[0]["text"] == "bell of another stream")
+            seen.page.click("#gap-anew")
+            seen.until(lambda: not seen.page.is_visible("#gap"))
+        assert all("ERR_" in one for one in seen.complaints), seen.complaints
