@@ -10,6 +10,7 @@ from matching.model import (
     DECAY,
     KEYWORDS_BY_KIND,
     KNN,
+    NO_VECTORS,
     TOPK,
     MessageBatch,
     Removals,
@@ -68,6 +69,7 @@ def batch(messages: Sequence[Message]) -> tuple[MessageBatch, Extras]:
         term_offsets=offsets,
         terms=terms,
         weights=weights,
+        vector=np.array([row.vector for row in messages]) if messages and messages[0].vector else NO_VECTORS,
         **places,
     )
     counts = [row.counts[term] for row in messages for term in row.weights]

@@ -75,7 +75,7 @@ def without(row: dict, name: str) -> dict | None:
 
 def test_preview_counts_what_the_oracle_does(folder, tmp_path):
     rng = np.random.default_rng(1)
-    rows = [random_query(rng, number) for number in range(60)]
+    rows = [random_query(rng, number) for number in range(90)]
     found = list(preview_subscriptions([write_lines(tmp_path / "s.jsonl", *rows)], folder, "earth"))
     vocabulary = load_vocabulary(folder)
     messages = [
