@@ -126,7 +126,7 @@ def test_page_results_of_a_picked_subscription_are_as_the_server_has_them(seen, 
     assert [row["text"] for row in found] == [row["text"] for row in seen.rows("#results")]
     seen.page.click("#picked-end")
     seen.until(lambda: served.call("GET", "/v1/subscriptions/near").status == 404)
-    assert not seen.page.is_visible("#picked")
+    seen.until(lambda: not seen.page.is_visible("#picked"))
 
 
 def test_page_a_message_is_published_by_a_click_and_says_why_it_is_not_in_a_result(seen, served):

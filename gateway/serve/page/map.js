@@ -7,7 +7,10 @@ import { boundsOf, geometriesOf } from "/page/shapes.js";
 
 const LIT_MS = 2500;
 const MOST_POINTS = 1000;
-const DRAW_EVERY_MS = 100;
+const MOST_LIT = 60; // large circles, which a machine without a graphics card draws slowly
+// Milliseconds between two drawings of the points: the more, the slower frames come.
+const DRAW_MS = { least: 100, most: 500 };
+const SLOW_FRAME_MS = 40;
 
 const collection = (geometries) => ({
   type: "FeatureCollection",
@@ -21,7 +24,8 @@ export class WorldMap {
     this.onPoint = onPoint;
     this.points = new Map(); // seq -> { lon, lat, since }
     this.changed = false;
-    this.drawnAt = 0;
+    this.drawnAt = this.frameAt = 0;
+    this.everyMs = DRAW_MS.least;
     this.map = null;
     this.ready = this.start();
   }
@@ -88,12 +92,17 @@ export class WorldMap {
 
   // Once a frame at most: one new set of points.
   draw(now) {
-    if (!this.map || !this.changed || now - this.drawnAt < DRAW_EVERY_MS) return;
+    const wanted = this.everyMs * (now - this.frameAt > SLOW_FRAME_MS ? 1.5 : 0.95);
+    this.everyMs = Math.min(DRAW_MS.most, Math.max(DRAW_MS.least, wanted));
+    this.frameAt = now;
+    if (!this.map || !this.changed || now - this.drawnAt < this.everyMs) return;
     this.drawnAt = now;
     let lit = false;
     const features = [];
+    let newer = this.points.size;
     for (const [seq, { lon, lat, since }] of this.points) {
-      const age = Math.min(1, Math.max(0, (now - since) / LIT_MS));
+      newer -= 1;
+      const age = newer < MOST_LIT ? Math.min(1, Math.max(0, (now - since) / LIT_MS)) : 1;
       lit ||= age < 1;
       features.push({ type: "Feature", properties: { seq, age }, geometry: { type: "Point", coordinates: [lon, lat] } });
     }
