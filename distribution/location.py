@@ -289,6 +289,7 @@ def warmup() -> None:
         one,
         np.ones(1, np.float32),
     )
+    LocationRouter(1, Space(-180.0, -90.0, 180.0, 90.0, distance="sphere"), somewhere, somewhere)
     table = LocationRouter(1, Space(-180.0, -90.0, 180.0, 90.0), somewhere, somewhere).table()
     table.change(point, Removals(none, none.astype(np.int8), none))
     seq = np.zeros(1, np.int64)

@@ -21,7 +21,7 @@ from numba.core.event import install_recorder
 from matching.filter_programs import joined_programs, program_of
 from matching.filters import circle_instruction, filters_of, passing, polygon_instruction
 from matching.geo.polygons import Rings
-from matching.geo.sphere import ball_box
+from matching.geo.sphere import ball_box, unit_vectors
 from matching.half_life import DecayParameters
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
@@ -130,6 +130,7 @@ def _warm_named(name: str, all_of_them: bool) -> int:
 
 def warm_engine(kind: Kind, name: str) -> None:
     """One engine of a kind, through growth, refills, changes inside a batch, ends, expiry and a restore."""
+    unit_vectors(np.zeros(1), np.zeros(1))  # of messages, as spouts compute them
     for window in (Window("count", 12), Window("time", 12)):
         engine = LocalEngine([kind], _SPACE, window, engines={kind.name: name}, fading=_FADING, window_tasks=2)
         boundary, messages = Boundary(-1, 0, -1, -1), NO_MESSAGES

@@ -82,7 +82,8 @@ def unit_vectors(lon: Float64, lat: Float64) -> Float64:
     O(n), about 70 ns a place: a caller stores them and computes them once.
     """
     out = np.empty((len(lon), 3))
-    _write_unit_vectors(np.ascontiguousarray(lon, np.float64), np.ascontiguousarray(lat, np.float64), out)
+    # copied: the kernel would be compiled once more for arrays that are read-only
+    _write_unit_vectors(np.array(lon, np.float64), np.array(lat, np.float64), out)
     return out
 
 

@@ -33,6 +33,8 @@ _CLASSES = 31
 _END, _POSTINGS = 0, 1
 #: Places of the column that the plane does not need: with fewer, NumPy and so Numba would take a view for contiguous.
 _FLAT = 2
+#: Words of 4 bytes of a posting whose columns lie side by side.
+_PLANE_WORDS, _SPHERE_WORDS = 4, 5
 #: No list, no block, no place.
 NOWHERE = -1
 
@@ -109,7 +111,7 @@ class BallLists:
         if not self._together:
             x, y, limit = (np.zeros(size, np.float32) for _ in range(3))
             return np.zeros(size, np.int32), x, y, np.zeros(deep, np.float32), limit
-        rows = np.zeros((size, posting_words(self._on_sphere)), np.int32)
+        rows = np.zeros((size, _SPHERE_WORDS if self._on_sphere else _PLANE_WORDS), np.int32)
         columns = rows.view(np.float32)
         return rows[:, 0], columns[:, 1], columns[:, 2], columns[:deep, -1], columns[:, 3]
 
@@ -117,7 +119,7 @@ class BallLists:
 @njit(cache=True, nogil=True)
 def posting_words(on_sphere):
     """Words of 4 bytes of a posting whose columns lie side by side."""
-    return 5 if on_sphere else 4
+    return _SPHERE_WORDS if on_sphere else _PLANE_WORDS
 
 
 def make_headers(count: int) -> tuple[Int64, Int64, Int32, Int32]:
