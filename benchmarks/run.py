@@ -63,8 +63,6 @@ def bench(
     chosen = tuple(filter(None, engines.split(","))) if isinstance(engines, str) else tuple(engines or ())
     if workload is not None and row.message_place != "box":
         raise ConfigError(f"workload {workload!r}: only boolean has recipes yet; leave --workload out")
-    if distance != "plane" and not row.windowed:
-        raise ConfigError(f"distance {distance}: the case of {kind} is in the plane; leave --distance out")
     if figure is not None:
         if window_index is not None:
             raise ConfigError("figures ask the window index of a run: leave --window-index out")

@@ -122,6 +122,7 @@ def test_window_indexes_of_several_kinds_are_taken_and_the_run_is_exact(etl, tmp
     monkeypatch.chdir(tmp_path)
     files = [write(tmp_path / "rows.jsonl", [TOPK, SKYLINE])]
     more = ["--window-index", "topk=il_quadtree", "--window-index", "skyline=inverted", "--engine", "topk=l2_scan"]
+    more += ["--distance", "plane"]
     assert run(etl, files, tmp_path / "out", "hashing", "local", more) == 0
     settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
     assert settings["window_index"] == {"topk": "il_quadtree", "skyline": "inverted"}
@@ -167,7 +168,17 @@ def test_window_index_without_filters_serves_subscriptions_that_have_none(priced
     rows += [SKYLINE | {"match": 2}, TOPK | {"subscription_id": "u", "match": 2, "k": 0}]
     rows.append(TOPK | {"kind": ["topk"], "match": 2})
     files = [write(tmp_path / "rows.jsonl", rows)]
-    assert run(priced, files, tmp_path / "out", "hashing", "local", ["--window-index", "topk=il_quadtree"]) == 0
+    assert (
+        run(
+            priced,
+            files,
+            tmp_path / "out",
+            "hashing",
+            "local",
+            ["--window-index", "topk=il_quadtree", "--distance", "plane"],
+        )
+        == 0
+    )
     spout = json.loads(capsys.readouterr().out)["spouts"]["subscriptions"]
     assert (spout["accepted"], spout["rejected"]) == (3, 2)
     assert verify_run(tmp_path / "out").exact

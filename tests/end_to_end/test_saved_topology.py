@@ -76,6 +76,7 @@ def plan_of(inputs, case, tasks, out):
         messages=etl, subscriptions=tuple(chosen), out=out, window=window, batch=BATCH, executor="local",
         router=router, signatures=signatures, engine=engines, window_index=indexes, query_bolts=query,
         tuple_bolts=tuples, distribution_bolts=distribution, sink="parquet",
+        distance="plane" if set(engines.values()) | set(indexes.values()) else "sphere",
     )  # fmt: skip
     out.mkdir()
     return build_plan(config)

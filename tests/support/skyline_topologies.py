@@ -26,6 +26,7 @@ from matching.naive import Oracle
 from matching.naive_rows import Extras, tally
 from matching.window import Boundary
 from tests.support.skyline_worlds import SPACE, Recipe, make_world
+from tests.support.worlds import SPACE as EARTH
 from tests.support.worlds import Collector, WorldChanges
 from topology.core.api.component import Context, Spout, Tick
 from topology.core.api.plan import Plan
@@ -44,6 +45,8 @@ class Turn(NamedTuple):
 
 class SkylineWorld:
     """A stream of objects with its changes; `batches` as in `tests.support.worlds.World`."""
+
+    space = EARTH
 
     def __init__(self, recipe: Recipe, seed: int, kinds: tuple[int, ...] = (SKYLINE,)):
         self.window, turns = make_world(recipe, seed)

@@ -30,7 +30,9 @@ def test_write_places_default_gives_more_than_30000_clean_rows(tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "places.jsonl").read_text(encoding="utf-8").splitlines()]
     assert count == len(rows) > 30_000
     assert len({row["id"] for row in rows}) == count
-    assert all(row.keys() == {"id", "text", "lon", "lat", "time"} and row["text"] for row in rows)
+    assert all(
+        row.keys() == {"id", "text", "lon", "lat", "time", "population", "country"} and row["text"] for row in rows
+    )
     assert all(-180 <= row["lon"] <= 180 and -90 <= row["lat"] <= 90 for row in rows)
     assert [row["time"] for row in rows] == sorted({row["time"] for row in rows})
     tokyo = next(row for row in rows if row["text"].startswith("Tokyo, "))

@@ -92,7 +92,7 @@ def test_generate_command_has_the_shares_and_the_run_takes_them(etl, tmp_path, c
         ("boolean", {"circle_share": 1.5}, "circle share 1.5: must lie between 0 and 1"),
         ("boolean", {"not_share": -0.1}, "not share -0.1: must lie between 0 and 1"),
         ("boolean", {"circle_share": 0.6, "polygon_share": 0.6}, "circle share 0.6 and polygon share 0.6: a sub"),
-        ("skyline", {"circle_share": 0.1}, "circle share 0.1: only boolean and knn"),
+        ("skyline", {"circle_share": 0.1}, "circle share 0.1: only boolean, topk, decay and knn"),
         ("skyline", {"polygon_share": 0.1}, "polygon share 0.1: only boolean, topk, decay and knn"),
     ],
 )  # fmt: skip

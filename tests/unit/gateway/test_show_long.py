@@ -1,7 +1,6 @@
 """Long lists: rows are printed as they are read, in the same memory, as wide as the terminal."""
 
 import json
-import math
 import os
 import re
 import shlex
@@ -15,7 +14,7 @@ import pytest
 
 from gateway import cli
 from gateway.runs import showing
-from gateway.runs.distance import kilometres
+from gateway.runs.distance import distance_km, kilometres
 from gateway.runs.explaining import explain
 from gateway.runs.message_rows import MessageRows
 from gateway.runs.reader import Run
@@ -133,10 +132,10 @@ def scores(run, kind):
     return found
 
 
-def test_show_score_of_the_nearest_is_in_degrees(run):
+def test_show_score_of_the_nearest_is_in_kilometres(run):
     for one, row, said in scores(run, "knn"):
-        degrees = math.hypot(row["lon"] - one["lon"], row["lat"] - one["lat"])
-        assert said.endswith("°") and float(said[:-1]) == pytest.approx(degrees, rel=6e-3)
+        far = distance_km(one["lon"], one["lat"], row["lon"], row["lat"])
+        assert said.endswith(" km") and float(said.removesuffix(" km")) == pytest.approx(far, rel=6e-3)
 
 
 def test_show_score_that_fades_is_that_of_the_message_when_it_was_published(run):

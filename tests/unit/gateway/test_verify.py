@@ -121,7 +121,7 @@ def test_verify_sample_follows_the_seed(finished):
         {"window": "time:45"},
         {"sink": "jsonl"},
         {"limit": 111, "batch": 10},
-        {"world": "-100,-60,100,60", "projection": "equal-area"},
+        {"world": "-100,-60,100,60", "projection": "equal-area", "distance": "plane"},
         {"router": "location", "query_bolts": 3, "tuple_bolts": 2},
     ],
     ids=str,

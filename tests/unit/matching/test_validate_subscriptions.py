@@ -103,7 +103,7 @@ def test_subscription_row_each_kind_is_parsed(kind):
         ("boolean", {"region": None, "circle": {"lon": 1, "lat": 2, "radius_m": 0}}, "bad_radius"),
         ("boolean", {"region": None, "polygon": {"type": "Point", "coordinates": [1, 2]}}, "bad_polygon"),
         ("boolean", {"radius_m": 5}, "wrong_shape"),
-        ("topk", {"radius_m": 5}, "wrong_shape"),
+        ("topk", {"radius_m": 5}, "radius_in_plane"),
         ("topk", {"circle": {"lon": 1, "lat": 2, "radius_m": 5}}, "wrong_shape"),
         ("skyline", {"polygon": {}}, "wrong_shape"),
         ("knn", {"radius_m": -1}, "bad_radius"),
@@ -224,7 +224,7 @@ def test_build_table_mixed_kinds_fills_columns():
     dtypes = [column.dtype.name for column in table]
     assert dtypes == [
         "int64", "int8", "int64", "float64", "float64", "float64", "int8", "int32", "float64", "int64",
-        "int32", "float32", "int64", "int64",
+        "int32", "float32", "int64", "int64", "float64", "float64",
     ]  # fmt: skip
 
 
