@@ -61,6 +61,8 @@ docs: $(DOCUMENTING)
 INTERRUPTIBLE := import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 PLAIN := tests/unit tests/property tests/baselines $(addprefix tests/end_to_end/test_,routers.py etl.py etl_alone.py) \
 	$(addprefix tests/fault/test_,damaged_checkpoints.py going_on.py simulation.py)
+# A browser that draws maps without a graphics card wants both cores.
+ALONE := tests/browser
 EVERY_ROW := -m "not long and not cluster"
 TIER := $(if $(WIDE),$(EVERY_ROW))
 test: $(WARMED)
@@ -70,9 +72,11 @@ else
 	@echo "$(PLAIN) run beside the rest; their report follows at the end"
 	@scratch=$$(mktemp -d); $(BIN)/python -c '$(INTERRUPTIBLE)' -m pytest $(TIER) $(PLAIN) -o cache_dir=.pytest_cache/unit \
 		--left-out $$scratch/plain > $$scratch/log 2>&1 & unit=$$!; \
-	$(BIN)/python -m pytest tests $(addprefix --ignore ,$(PLAIN)) --left-out $$scratch/rest; rest=$$?; \
-	wait $$unit; status=$$?; cat $$scratch/log; $(BIN)/python -m tests.support.left_out $$scratch/plain $$scratch/rest; \
-	rm -rf $$scratch; exit $$((rest | status))
+	$(BIN)/python -m pytest tests $(addprefix --ignore ,$(PLAIN) $(ALONE)) --left-out $$scratch/rest; rest=$$?; \
+	wait $$unit; status=$$?; cat $$scratch/log; \
+	$(BIN)/python -m pytest $(ALONE) --left-out $$scratch/alone; alone=$$?; \
+	$(BIN)/python -m tests.support.left_out $$scratch/plain $$scratch/rest $$scratch/alone; \
+	rm -rf $$scratch; exit $$((rest | status | alone))
 endif
 
 # Then the kernels' tests again with bounds checked, and without the compiler.
