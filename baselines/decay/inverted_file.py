@@ -13,8 +13,9 @@ from numba import njit
 from baselines.postings import Postings
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
-from matching.decay.scores import background_of, key_of, length_of, lift, place_of, probability, relevance
+from matching.decay.scores import background_of, key_of, length_of, lift, probability, relevance
 from matching.filters import message_passes
+from matching.geo.sphere import point_of
 from matching.half_life import DecayParameters
 from matching.model import Int32, MessageBatch
 from matching.njit import njit_no_refcount
@@ -78,7 +79,7 @@ def _scan(c, best, filters, v, met, messages, batch, first_row, factor, fading, 
         terms = batch.terms[first:last]
         _enter(factor, terms, batch.counts[first:last], fading)
         lifted = lift(batch.event_time_us[row], fading)
-        x, y, z, on_sphere = place_of(batch, row)
+        place = point_of(batch, row)
         messages[0] += 1
         scanned = verified = matched = 0
         for i in range(terms.shape[0]):
@@ -99,7 +100,7 @@ def _scan(c, best, filters, v, met, messages, batch, first_row, factor, fading, 
                     text = 1.0
                     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
                         text *= factor[c.terms[at]]
-                    key = key_of(relevance(c, slot, x, y, z, on_sphere, text), lifted)
+                    key = key_of(relevance(c, slot, place, text), lifted)
                     # of equal keys the older stays; a threshold of -inf is that of fewer than k: any key enters
                     if key <= c.threshold[slot] and key != -np.inf:
                         continue

@@ -13,13 +13,14 @@ import numpy as np
 from numba import njit
 
 from baselines.topk.posted import PostedEngine
+from matching.geo.sphere import point_of
 from matching.index import Hits
 from matching.model import Int32, MessageBatch
 from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
-from matching.topk.scores import place_of, slot_score
+from matching.topk.scores import slot_score
 
 #: Postings of a block; the paper finds 128 to 1,024 best, by data set.
 BLOCK = 128
@@ -147,7 +148,7 @@ def _scan(c, v, block_start, bounds, given, batch, first_row, most_hits, slots, 
                 verified += b - a
                 for p in range(a, b):
                     slot = v.slot[p]
-                    score = _score(c, slot, term, given, place_of(batch, r))
+                    score = _score(c, slot, term, given, point_of(batch, r))
                     # written before it is known; False for NaN: not the first common term
                     slots[found], rows[found], scores[found] = slot, r, score
                     found += score >= c.threshold[slot]

@@ -15,10 +15,11 @@ from baselines.topk.ciq_history import remember
 from matching.ciq.cell_bounds import is_spatial
 from matching.ciq.cell_walk import candidates_of, make_cursors, make_terms, widest_of
 from matching.ciq.quadtree import path_to
+from matching.geo.sphere import point_of
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.storage.term_lists import bit_of
-from matching.topk.scores import exact_score, place_of, slot_score
+from matching.topk.scores import exact_score, slot_score
 
 #: A bound is above by this much and this fraction: candidates carry theirs in float32, `Celled` its norms.
 _WIDER, _SLACK = 1.0 + 1e-6, 1e-6
@@ -88,7 +89,7 @@ def scan(
         before = hits
         first, last = batch.term_offsets[row], batch.term_offsets[row + 1]
         terms, weights = batch.terms[first:last], batch.weights[first:last]
-        x, y, place = batch.x[row], batch.y[row], place_of(batch, row)
+        x, y, place = batch.x[row], batch.y[row], point_of(batch, row)
         _bound_terms(terms, weights, worth)
         path_to(x, y, depth, path)
         candidates = candidates_of(v, path, terms, worth, 1.0, buckets, cursors, in_bucket, found, scanned)

@@ -12,11 +12,12 @@ import numpy as np
 from numba import njit
 
 from baselines.topk.posted import PostedEngine
+from matching.geo.sphere import point_of
 from matching.njit import njit_no_refcount
 from matching.space import Space
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized
-from matching.topk.scores import SLACK, place_of, slot_score
+from matching.topk.scores import SLACK, slot_score
 
 #: Postings that are prefetched ahead. To deal products out to parts of the slots first, so that both columns
 #: are read from the nearest caches, took as long at a million subscriptions and half as long again at 200,000.
@@ -123,7 +124,7 @@ def _scan(c, v, row, batch, max_distance, first_row, most_hits, text, touched, o
     for r in range(first_row, batch.seq.shape[0]):
         if found >= most_hits:
             return found, r, scanned, verified
-        found_before, place = found, place_of(batch, r)
+        found_before, place = found, point_of(batch, r)
         touches = 0
         for i in range(batch.term_offsets[r], batch.term_offsets[r + 1]):
             term = batch.terms[i]

@@ -12,7 +12,8 @@ import numpy as np
 from numba import njit
 
 from baselines.topk.posted import PostedEngine
-from matching.topk.scores import exact_score, place_of
+from matching.geo.sphere import point_of
+from matching.topk.scores import exact_score
 
 _BLOCK = 1024
 
@@ -61,7 +62,7 @@ def _scan(c, v, batch, first_row, most_hits, out_slot, out_row, out_score):
             return found, r, scanned, verified
         first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
         terms, weights = batch.terms[first:last], batch.weights[first:last]
-        x, y, place = batch.x[r], batch.y[r], place_of(batch, r)
+        x, y, place = batch.x[r], batch.y[r], point_of(batch, r)
         # from the last term back, so that the norm of what follows is at hand
         square = 0.0
         for i in range(terms.shape[0] - 1, -1, -1):

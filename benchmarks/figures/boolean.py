@@ -56,7 +56,7 @@ _WORKLOADS = {
 #: Saved searches, and those of the largest portals.
 _SEARCHES, _SEARCH_ENGINES = (100_000, 300_000, 1_000_000, 4_600_000), (_DEFAULT, "lfilter", "inverted_list")
 _SHOWN = TIME | {"candidates a match": "candidates_per_match"} | BYTES
-#: Of saved searches; a candidate is what is left of keywords, box and marks, and a program decides.
+#: Of saved searches; a candidate has the keywords and meets the box, and its program decides.
 _SHOWN_OF_SEARCHES = TIME | {
     "candidates a match": "candidates_per_match",
     "bytes a search without ids and rings": "bytes_of_all_else",

@@ -12,7 +12,7 @@ import math
 
 from numba import njit
 
-from matching.geo.sphere import chord_squared, metres
+from matching.geo.sphere import distance_to
 from matching.njit import njit_no_refcount
 
 
@@ -55,26 +55,12 @@ def text_relevance(c, slot, terms, counts, length, fading):
 
 
 @njit(cache=True, nogil=True)
-def place_of(batch, row):
-    """Where a message is, as distances are measured: x, y, z as those of `Subscriptions`; whether on the sphere."""
-    if batch.vector.shape[0] > 0:
-        return batch.vector[row, 0], batch.vector[row, 1], batch.vector[row, 2], True
-    return batch.x[row], batch.y[row], 0.0, False
-
-
-@njit(cache=True, nogil=True)
-def relevance(c, slot, x, y, z, on_sphere, text):
-    """Place and text of a pair together, by its alpha; `x, y, z, on_sphere` as from `place_of`.
+def relevance(c, slot, place, text):
+    """Place and text of a pair together, by its alpha; `place` is the message's (`matching.geo.sphere.point_of`).
 
     Negative where the message is beyond the subscription's own radius.
     """
-    if on_sphere:
-        distance = metres(chord_squared(c.x[slot], c.y[slot], c.z[slot], x, y, z))
-    else:
-        dx = c.x[slot] - x
-        dy = c.y[slot] - y
-        distance = math.sqrt(dx * dx + dy * dy)
-    spatial = 1.0 - distance / c.max_distance[slot]
+    spatial = 1.0 - distance_to(place, c.x[slot], c.y[slot], c.z[slot]) / c.max_distance[slot]
     return c.alpha[slot] * spatial + (1.0 - c.alpha[slot]) * text
 
 

@@ -101,20 +101,6 @@ def metres(squared):
 
 
 @njit(cache=True, nogil=True)
-def distance(squared, on_sphere):
-    """Distance as a run measures it, from the square of a straight line: metres on the sphere, else its root."""
-    return metres(squared) if on_sphere else math.sqrt(squared)
-
-
-@njit(cache=True, nogil=True)
-def point_of(batch, row):
-    """Where a message is as distances are measured: its unit vector on the sphere, else x, y and 0."""
-    if batch.vector.shape[0]:
-        return batch.vector[row, 0], batch.vector[row, 1], batch.vector[row, 2]
-    return batch.x[row], batch.y[row], 0.0
-
-
-@njit(cache=True, nogil=True)
 def _write_distances(vectors, centre, out):
     x, y, z = centre[0], centre[1], centre[2]
     for i in range(len(vectors)):
@@ -126,6 +112,38 @@ def distances_m(vectors: Float64, centre: Float64) -> Float64:
     out = np.empty(len(vectors))
     _write_distances(vectors, centre, out)
     return out
+
+
+# -------------------------------------------------------------------------------------------------- distances of a run
+
+
+@njit(cache=True, nogil=True)
+def point_of(batch, row):
+    """Where a message of a `MessageBatch` is, as distances are measured: x, y, z, and whether on the sphere.
+
+    A unit vector on the sphere, else a point of the unit square and 0, as columns of `Subscriptions` have them.
+    """
+    if batch.vector.shape[0]:
+        return batch.vector[row, 0], batch.vector[row, 1], batch.vector[row, 2], True
+    return batch.x[row], batch.y[row], 0.0, False
+
+
+@njit(cache=True, nogil=True)
+def distance_to(place, x, y, z):
+    """Distance of a place (`point_of`) and a point (spec G10): metres on the sphere, else of the unit square."""
+    squared = chord_squared(x, y, z, place[0], place[1], place[2])
+    return metres(squared) if place[3] else math.sqrt(squared)
+
+
+@njit(cache=True, nogil=True)
+def least_angle_squared(squared):
+    """At most the square of the angle, in radians, of a squared chord; float32 or float64 as that is.
+
+    The first terms of a series whose terms are all positive (spec 1.8): no root, no arc sine, so that loops vectorise.
+    Within 0.2 % of the angle up to a quarter around the sphere, 0.85 of it at the antipode.
+    """
+    more = np.float32(1 / 90) + squared * np.float32(1 / 560)
+    return squared * (np.float32(1) + squared * (np.float32(1 / 12) + squared * more))
 
 
 # ------------------------------------------------------------------------------------------------------------- circles
@@ -165,6 +183,21 @@ def within(vectors: Float64, centre: Float64, limit: float):
 
 
 @njit(cache=True, nogil=True)
+def degrees_east(lat, angle):
+    """How many degrees of longitude a ball reaches to the east and to the west of its centre; infinite with a pole.
+
+    lat : degrees;  angle : of the ball, in radians, with all slack
+    """
+    degrees = angle * (180.0 / math.pi)
+    # The ball's meridians: tan = sin(angle) / sqrt(cos(lat + angle) * cos(lat - angle)), no meridian if that is no
+    # number. The arc sine that textbooks have loses half of its digits beside a pole.
+    cosines = _sine_and_cosine(lat + degrees)[1] * _sine_and_cosine(lat - degrees)[1]
+    if lat - degrees <= -90.0 or lat + degrees >= 90.0 or cosines <= 0.0:
+        return math.inf
+    return math.atan2(math.sin(angle), math.sqrt(cosines)) * (180.0 / math.pi)
+
+
+@njit(cache=True, nogil=True)
 def ball_box(lon, lat, radius_m):
     """A box in degrees that contains every place within a radius of a place.
 
@@ -188,12 +221,9 @@ def ball_box(lon, lat, radius_m):
         return -180.0, -90.0, 180.0, 90.0
     degrees = angle * (180.0 / math.pi)
     south, north = max(lat - degrees, -90.0), min(lat + degrees, 90.0)
-    # The ball's meridians: tan = sin(angle) / sqrt(cos(lat + angle) * cos(lat - angle)), no meridian if that is no
-    # number. The arc sine that textbooks have loses half of its digits beside a pole.
-    cosines = _sine_and_cosine(lat + degrees)[1] * _sine_and_cosine(lat - degrees)[1]
-    if south <= -90.0 or north >= 90.0 or cosines <= 0.0:
+    reach = degrees_east(lat, angle)
+    if reach == math.inf:
         return -180.0, south, 180.0, north
-    reach = math.atan2(math.sin(angle), math.sqrt(cosines)) * (180.0 / math.pi)
     west, east = lon - reach, lon + reach
     if west < -180.0:
         west += 360.0

@@ -171,6 +171,11 @@ class PointSubscriptions:
             return self._place[slots, 0], self._place[slots, 1]
         return self._columns.x[slots], self._columns.y[slots]
 
+    def vectors(self, slots: Int32) -> Float64:
+        """Unit vectors of slots: float64[n, 3]; float64[0, 3] in the plane. O(n)."""
+        c = self._columns
+        return np.stack([c.x[slots], c.y[slots], c.z[slots]], axis=1) if self._place.shape[0] else NO_VECTORS
+
     @property
     def unit_square(self) -> tuple[Float64, Float64]:
         """The columns that `places` reads: x, y of all slots."""
@@ -181,17 +186,13 @@ class PointSubscriptions:
     def rows(self, slots: Int32) -> SubscriptionTable:
         """What was inserted, but for `at`. O(n + terms)."""
         c = self._columns
-        vector, radius_m = NO_VECTORS, NO_RADII
-        if self._place.shape[0]:
-            vector = np.stack([c.x[slots], c.y[slots], c.z[slots]], axis=1)
-        if self._radius_m.shape[0]:
-            radius_m = self._radius_m[slots]
+        radius_m = self._radius_m[slots] if self._radius_m.shape[0] else NO_RADII
         offsets, picked = take_ragged_at(c.term_start[slots], c.term_count[slots])
         n = slots.shape[0]
         return SubscriptionTable(
             c.number[slots], self._kind[slots], np.zeros(n, np.int64), *self.places(slots),
             np.full((n, 4), np.nan), np.full(n, KEYWORDS_BY_KIND, np.int8), c.k[slots], c.alpha[slots], offsets,
-            c.terms[picked], c.weights[picked], *self.filters.columns(slots), vector, radius_m,
+            c.terms[picked], c.weights[picked], *self.filters.columns(slots), self.vectors(slots), radius_m,
         )  # fmt: skip
 
     def remove(self, slots: Int32) -> None:

@@ -19,7 +19,6 @@ from matching.errors import EngineError
 from matching.model import (
     ENTER,
     LEAVE,
-    NO_VECTORS,
     Int32,
     Int64,
     MessageBatch,
@@ -230,13 +229,10 @@ class TopkOperator(Replicated):
         c = self.engine.subscriptions.columns
         offsets, picked = take_ragged_at(c.term_start[slots], c.term_count[slots])
         filter_offsets, filter_words = self.engine.subscriptions.filters.columns(slots)
-        vector = NO_VECTORS
-        if self.context.space.on_sphere:
-            vector = np.stack([c.x[slots], c.y[slots], c.z[slots]], axis=1)
         return WindowQueries(
             c.number[slots], *self.engine.subscriptions.places(slots), c.alpha[slots], c.max_distance[slots],
             self.rule.ranks(c.k[slots]), offsets, c.terms[picked], c.weights[picked],
-            filter_offsets=filter_offsets, filter_words=filter_words, vector=vector,
+            filter_offsets=filter_offsets, filter_words=filter_words, vector=self.engine.subscriptions.vectors(slots),
         )  # fmt: skip
 
     def result_updates(self, boundary: Boundary, slots: Int32, before: ResultRows) -> UpdateBatch:

@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.geo.sphere import EARTH_RADIUS_M, chord_squared, metres
+from matching.geo.sphere import EARTH_RADIUS_M, distance_to, least_angle_squared
 
 #: Added to every bound: float32 rounding of its parts stays below 2e-6, and stored unit vectors may have norms up to
 #: 1 + 5e-8. Pruning must never be tighter than the exact score.
@@ -17,23 +17,8 @@ SLACK = np.float32(1e-5)
 
 
 @njit(cache=True, nogil=True)
-def place_of(batch, r):
-    """Where a message is, as distances are measured: x, y, z, and whether on the sphere; z is 0 in the plane."""
-    if batch.vector.shape[0]:
-        return batch.vector[r, 0], batch.vector[r, 1], batch.vector[r, 2], True
-    return batch.x[r], batch.y[r], 0.0, False
-
-
-@njit(cache=True, nogil=True)
-def distance_to(place, x, y, z):
-    """Distance of a place (`place_of`) and a point: metres on the sphere, else of the unit square."""
-    squared = chord_squared(x, y, z, place[0], place[1], place[2])
-    return metres(squared) if place[3] else math.sqrt(squared)
-
-
-@njit(cache=True, nogil=True)
 def exact_score(c, slot, term, place, terms, weights):
-    """Score of a pair if `term` is its first common term, else NaN. `place` is the message's (`place_of`).
+    """Score of a pair if `term` is its first common term, else NaN. `place` is the message's (`point_of`).
 
     Notes
     -----
@@ -73,17 +58,6 @@ def whole_score(distance, max_distance, alpha, text):
     # divided, not multiplied by 1 / MaxDist, which has other last bits
     spatial = 1.0 - distance / max_distance
     return alpha * spatial + (1.0 - alpha) * text
-
-
-@njit(cache=True, nogil=True)
-def least_angle_squared(squared):
-    """At most the square of the angle, in radians, of a squared chord; float32 or float64 as that is.
-
-    The first terms of a series whose terms are all positive (spec 1.8): no root, no arc sine, so that loops vectorise.
-    Within 0.2 % of the angle up to a quarter around the sphere, 0.85 of it at the antipode.
-    """
-    more = np.float32(1 / 90) + squared * np.float32(1 / 560)
-    return squared * (np.float32(1) + squared * (np.float32(1 / 12) + squared * more))
 
 
 @njit(cache=True, nogil=True)

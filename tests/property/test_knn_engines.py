@@ -34,6 +34,11 @@ class WideBalls(InfluenceGrid):
 
 
 ENGINES = (InfluenceGrid, OneGrid, ManyGrids, WideBalls, InvertedFile)
+#: Worlds of which a commit tests a few.
+seeded = pytest.mark.parametrize(
+    "seed",
+    [*tiered(range(0, 200, 10), one_in=5), *(pytest.param(n, marks=pytest.mark.long) for n in range(200) if n % 10)],
+)
 named = pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 
 
@@ -124,10 +129,7 @@ def assert_sound(engine) -> None:
 
 
 @named
-@pytest.mark.parametrize(
-    "seed",
-    [*tiered(range(0, 200, 10), one_in=5), *(pytest.param(n, marks=pytest.mark.long) for n in range(200) if n % 10)],
-)
+@seeded
 def test_knn_engines_over_random_worlds_equal_oracle_and_are_sound(engine, seed, monkeypatch):
     if seed % 2:
         monkeypatch.setattr(BallLists, "fewest", 1)  # pools are packed again and again

@@ -10,8 +10,16 @@ from matching.knn.engines.influence_grid import InfluenceGrid, SingleGrid
 from matching.model import KNN
 from matching.naive_shapes import EARTH_RADIUS_M
 from matching.space import Space
-from tests.property.test_knn_engines import ManyGrids, OneGrid, WideBalls, messages, recipe_of, subscriptions, take
-from tests.support.covering import tiered
+from tests.property.test_knn_engines import (
+    ManyGrids,
+    OneGrid,
+    WideBalls,
+    messages,
+    recipe_of,
+    seeded,
+    subscriptions,
+    take,
+)
 from tests.support.lasting import differences
 from tests.support.worlds import SPHERE, Recipe, make_world
 
@@ -64,10 +72,7 @@ def assert_covered(engine: InfluenceGrid) -> None:
 
 
 @named
-@pytest.mark.parametrize(
-    "seed",
-    [*tiered(range(0, 200, 10), one_in=5), *(pytest.param(n, marks=pytest.mark.long) for n in range(200) if n % 10)],
-)
+@seeded
 def test_knn_on_the_sphere_over_random_worlds_equals_oracle(engine, seed, monkeypatch):
     if seed % 2:
         monkeypatch.setattr(BallLists, "fewest", 1)  # pools are packed again and again

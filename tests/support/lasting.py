@@ -9,8 +9,9 @@ import numpy as np
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import POOL_FULL, offer
 from matching.decay.operator import DecayOperator
-from matching.decay.scores import key_of, length_of, lift, place_of, relevance, text_relevance
+from matching.decay.scores import key_of, length_of, lift, relevance, text_relevance
 from matching.filters import message_passes
+from matching.geo.sphere import distance_to, point_of
 from matching.half_life import DecayParameters
 from matching.knn.operator import KnnOperator
 from matching.naive_rows import tally
@@ -54,12 +55,12 @@ class EveryPair(CumulativeEngine):
         return len(batch)
 
     def _key(self, c, slot, batch, row, terms, cut):
-        x, y = batch.x[row], batch.y[row]
+        place = point_of(batch, row)
         if self.fading is None:
-            return -np.sqrt((c.x[slot] - x) * (c.x[slot] - x) + (c.y[slot] - y) * (c.y[slot] - y))
+            return -distance_to(place, c.x[slot], c.y[slot], c.z[slot])
         length = length_of(batch.counts, cut.start, cut.stop)
         text = text_relevance(c, slot, terms, batch.counts[cut], length, self.fading)
-        return key_of(relevance(c, slot, *place_of(batch, row), text), lift(batch.event_time_us[row], self.fading))
+        return key_of(relevance(c, slot, place, text), lift(batch.event_time_us[row], self.fading))
 
 
 def differences(

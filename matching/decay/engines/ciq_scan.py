@@ -18,6 +18,7 @@ from matching.decay.engines.ciq_bounds import bound_terms, factor_of, scaled_of
 from matching.decay.engines.ciq_history import remember
 from matching.decay.scores import key_of, length_of, lift, relevance, text_relevance
 from matching.filters import message_passes
+from matching.geo.sphere import point_of
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 
@@ -51,7 +52,7 @@ def scan(
         terms, counts = batch.terms[first:last], batch.counts[first:last]
         length = length_of(batch.counts, first, last)
         lifted = lift(batch.event_time_us[row], fading)
-        x, y = batch.x[row], batch.y[row]
+        x, y, place = batch.x[row], batch.y[row], point_of(batch, row)
         bound_terms(terms, counts, length, fading, most_common, worth)
         path_to(x, y, depth, path)
         factor = factor_of(reference, lifted)
@@ -62,7 +63,7 @@ def scan(
             if nth + _AHEAD < candidates:
                 prefetch(c.x, found.slot[nth + _AHEAD] * ROW_WORDS)
             slot = found.slot[nth]
-            most = relevance(c, slot, x, y, 0.0, False, np.float64(found.text[nth]) * _WIDER) + _SLACK
+            most = relevance(c, slot, place, np.float64(found.text[nth]) * _WIDER) + _SLACK
             # without a threshold even what is worth nothing is a result
             is_near = key_of(most, lifted) + _DIGITS * abs(lifted) > c.threshold[slot]
             if is_near or c.threshold[slot] == -math.inf:
@@ -73,7 +74,7 @@ def scan(
             slot = found.slot[nth]
             counters[1] += 1
             relevant = text_relevance(c, slot, terms, counts, length, fading)
-            key = key_of(relevance(c, slot, x, y, 0.0, False, relevant), lifted)
+            key = key_of(relevance(c, slot, place, relevant), lifted)
             if filters.start.shape[0] and not message_passes(filters, slot, batch, row):
                 continue
             said = offer(c, best, slot, batch.seq[row], key)

@@ -28,13 +28,12 @@ from matching.decay.scores import (
     key_of,
     length_of,
     lift,
-    place_of,
     probability,
     relevance,
     text_relevance,
 )
 from matching.filters import message_passes
-from matching.geo.sphere import EARTH_RADIUS_M
+from matching.geo.sphere import EARTH_RADIUS_M, point_of
 from matching.half_life import DecayParameters
 from matching.model import Int32, MessageBatch
 from matching.njit import njit_no_refcount
@@ -187,8 +186,8 @@ def _scan(
         lifted = lift(batch.event_time_us[r], fading)
         # a message before the reference meets thresholds that are higher than their levels say
         factor = np.float32(min(math.exp(min(reference - lifted, 690.0)), _LARGEST))
-        x, y, z, on_sphere = place_of(batch, r)
-        x32, y32, z32 = np.float32(x), np.float32(y), np.float32(z)
+        place = point_of(batch, r)
+        x, y, z = np.float32(place[0]), np.float32(place[1]), np.float32(place[2])
         # the two largest probabilities, so that the largest of all others is known for each term
         largest = second = smallest
         all_bits = np.uint32(0)
@@ -208,9 +207,7 @@ def _scan(
             # a second keyword may also be one that the message lacks: then it counts as the most common word at most
             others = max(second if worth == largest else largest, most_common)
             # bits are shared, so the term's own stays in: a hit only loosens the bound
-            candidates, scanned = candidates_of(
-                v, term, x32, y32, z32, far, factor, worth, others, all_bits, passed, found
-            )
+            candidates, scanned = candidates_of(v, term, x, y, z, far, factor, worth, others, all_bits, passed, found)
             counters[0] += scanned
             reached = 0
             # by stages, so that what the next one reads is on its way
@@ -222,7 +219,7 @@ def _scan(
             for nth in range(candidates):
                 slot = found[nth]
                 text = text_relevance(c, slot, terms, counts, length, fading)
-                key = key_of(relevance(c, slot, x, y, z, on_sphere, text), lifted)
+                key = key_of(relevance(c, slot, place, text), lifted)
                 # a key of minus infinity may still fill a result that is short of k; `offer` knows
                 if key > c.threshold[slot] or key == -math.inf:
                     prefetch(best.start, slot * RESULT_WORDS)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from matching.geo.sphere import EARTH_RADIUS_M
+from matching.geo.sphere import EARTH_RADIUS_M, degrees_east
 from matching.knn.engines.balls import NOWHERE, SLACK, BallLists, Balls, drop, limit_of, make_headers, push
 from matching.model import Int64
 from matching.njit import njit_no_refcount
@@ -51,9 +51,8 @@ class Earth(NamedTuple):
     @classmethod
     def of(cls, space: Space) -> "Earth":
         """That of a world."""
-        scale = 1.0 / max(space.east - space.west, space.north - space.south)
-        west, east = (-180.0 - space.west) * scale, (180.0 - space.west) * scale
-        return cls(space.on_sphere, scale, space.south, west, east)
+        west, east = space.project(np.array([-180.0, 180.0]), np.array([space.south, space.south]))[0].tolist()
+        return cls(space.on_sphere, (east - west) / 360.0, space.south, west, east)
 
 
 class CellLists(BallLists):
@@ -120,19 +119,11 @@ def overlaps(x, y, reach, column, row, side):
 def half_sides(earth, y, radius_m):
     """Half the width and height, in the unit square, of the box of a ball on the sphere; slack included.
 
-    The width is infinite if the ball has a pole. The formula is that of `matching.geo.sphere.ball_box`.
+    The width is infinite if the ball has a pole.
     """
     angle = radius_m / EARTH_RADIUS_M + _ANGLE_SLACK
-    degrees = angle * (180.0 / math.pi)
-    height = degrees * earth.scale
-    lat = earth.south + y / earth.scale
-    if lat + degrees >= 90.0 or lat - degrees <= -90.0:
-        return math.inf, height
-    latitude = lat * (math.pi / 180.0)
-    cosines = math.cos(latitude + angle) * math.cos(latitude - angle)
-    if cosines <= 0.0:
-        return math.inf, height
-    return math.atan2(math.sin(angle), math.sqrt(cosines)) * (180.0 / math.pi) * earth.scale, height
+    width = degrees_east(earth.south + y / earth.scale, angle)
+    return width * earth.scale, angle * (180.0 / math.pi) * earth.scale
 
 
 @njit(cache=True, nogil=True)
@@ -253,6 +244,16 @@ def _enter_all(old, v):
     return entered
 
 
+@njit(cache=True, nogil=True)
+def _covered(earth, x, y, reach, side):
+    """The box of cells around a ball: (first row, last row, first column, last column, and two as of `columns_of`)."""
+    half_width, half_height = (reach, reach) if not earth.on_sphere else half_sides(earth, y, reach)
+    rows = _column_of(y - half_height, side), _column_of(y + half_height, side)
+    if not earth.on_sphere:
+        return *rows, _column_of(x - half_width, side), _column_of(x + half_width, side), 0, -1
+    return *rows, *columns_of(earth, x, half_width, side)
+
+
 @njit_no_refcount
 def post_cells(c, earth, places, v, sides, counts, entered, slot, grid, reach):
     """Post a subscription in all cells of a grid that its ball overlaps; False if table or pool is full.
@@ -261,22 +262,14 @@ def post_cells(c, earth, places, v, sides, counts, entered, slot, grid, reach):
     """
     x, y, side = places[0][slot], places[1][slot], sides[grid]
     limit = limit_of(c.threshold[slot], earth.on_sphere)
-    if earth.on_sphere:
-        half_width, half_height = half_sides(earth, y, reach)
-        first, last, other_first, other_last = columns_of(earth, x, half_width, side)
-        for row in range(_column_of(y - half_height, side), _column_of(y + half_height, side) + 1):
-            for column in range(first, last + 1):
-                if not _post(c, v, counts, entered, slot, grid, side, row * side + column, limit):
-                    return False
-            for column in range(other_first, other_last + 1):
-                if not _post(c, v, counts, entered, slot, grid, side, row * side + column, limit):
-                    return False
-        return True
-    for row in range(_column_of(y - reach, side), _column_of(y + reach, side) + 1):
-        for column in range(_column_of(x - reach, side), _column_of(x + reach, side) + 1):
-            if overlaps(x, y, reach, column, row, side):
-                if not _post(c, v, counts, entered, slot, grid, side, row * side + column, limit):
-                    return False
+    south, north, first, last, other_first, other_last = _covered(earth, x, y, reach, side)
+    for row in range(south, north + 1):
+        for begin, end in ((first, last), (other_first, other_last)):
+            for column in range(begin, end + 1):
+                # of a box on the sphere all cells count
+                if earth.on_sphere or overlaps(x, y, reach, column, row, side):
+                    if not _post(c, v, counts, entered, slot, grid, side, row * side + column, limit):
+                        return False
     return True
 
 
@@ -284,19 +277,12 @@ def post_cells(c, earth, places, v, sides, counts, entered, slot, grid, reach):
 def unpost_cells(c, earth, places, v, sides, counts, slot, grid, reach):
     """Remove a subscription from all cells it was posted in with this reach; some it may have left before."""
     x, y, side = places[0][slot], places[1][slot], sides[grid]
-    if earth.on_sphere:
-        half_width, half_height = half_sides(earth, y, reach)
-        first, last, other_first, other_last = columns_of(earth, x, half_width, side)
-        for row in range(_column_of(y - half_height, side), _column_of(y + half_height, side) + 1):
-            for column in range(first, last + 1):
-                _unpost(c, v, counts, slot, grid, side, row * side + column)
-            for column in range(other_first, other_last + 1):
-                _unpost(c, v, counts, slot, grid, side, row * side + column)
-        return
-    for row in range(_column_of(y - reach, side), _column_of(y + reach, side) + 1):
-        for column in range(_column_of(x - reach, side), _column_of(x + reach, side) + 1):
-            if overlaps(x, y, reach, column, row, side):
-                _unpost(c, v, counts, slot, grid, side, row * side + column)
+    south, north, first, last, other_first, other_last = _covered(earth, x, y, reach, side)
+    for row in range(south, north + 1):
+        for begin, end in ((first, last), (other_first, other_last)):
+            for column in range(begin, end + 1):
+                if earth.on_sphere or overlaps(x, y, reach, column, row, side):
+                    _unpost(c, v, counts, slot, grid, side, row * side + column)
 
 
 @njit(cache=True, nogil=True)
@@ -305,8 +291,5 @@ def has_left(earth, x, y, threshold, inside_x, inside_y, side):
     column, row = _column_of(inside_x, side), _column_of(inside_y, side)
     if not earth.on_sphere:
         return not overlaps(x, y, SLACK - threshold, column, row, side)
-    half_width, half_height = half_sides(earth, y, -threshold)
-    if not _column_of(y - half_height, side) <= row <= _column_of(y + half_height, side):
-        return True
-    first, last, other_first, other_last = columns_of(earth, x, half_width, side)
-    return not (first <= column <= last or other_first <= column <= other_last)
+    south, north, first, last, other_first, other_last = _covered(earth, x, y, -threshold, side)
+    return not (south <= row <= north and (first <= column <= last or other_first <= column <= other_last))

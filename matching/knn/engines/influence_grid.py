@@ -16,7 +16,7 @@ from numba import njit
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.filters import message_passes
-from matching.geo.sphere import chord_squared, distance, point_of
+from matching.geo.sphere import distance_to, point_of
 from matching.knn.engines.balls import NOWHERE, SLACK, drop, is_on_sphere, limit_of, posting_words
 from matching.knn.engines.cells import (
     CellLists,
@@ -192,24 +192,9 @@ def _scan(c, earth, places, best, filters, lists, cells, sides, counts, batch, f
             found = np.empty((2 * largest, 4), np.int64)
         last = _gather(lists, cells, batch, r, last, lookups, there, row_scanned, found, row_end)
         done = _offer_all(
-            c,
-            earth,
-            places,
-            best,
-            filters,
-            lists,
-            cells,
-            sides,
-            counts,
-            batch,
-            r,
-            last,
-            lookups,
-            found,
-            row_end,
-            row_scanned,
-            counters,
-        )
+            c, earth, places, best, filters, lists, cells, sides, counts, batch, r, last, lookups, found, row_end,
+            row_scanned, counters,
+        )  # fmt: skip
         if done < last:
             return done
         r = last
@@ -280,79 +265,48 @@ def _gather(lists, cells, batch, first, last, lookups, there, scanned, found, ro
     for r in range(first, last):
         if hits + scanned[r - first] > found.shape[0]:
             return r
-        if batch.vector.shape[0]:
-            hits, a = _gather_on_sphere(lists, cells, batch, r, lookups, a, there, found, hits)
-            row_end[r - first] = hits
-            continue
-        x, y = np.float32(batch.x[r]), np.float32(batch.y[r])
+        x, y, z, _ = point_of(batch, r)
+        place = np.float32(x), np.float32(y), np.float32(z)
         while a < there and lookups[a, 0] == r:
             at = lookups[a, 3]
-            if lookups[a, 2] >= 0:
-                for place in range(cells.start[at], cells.start[at] + cells.count[at]):
-                    dx, dy = cells.x[place] - x, cells.y[place] - y
-                    if dx * dx + dy * dy <= cells.limit[place]:
-                        found[hits, 0], found[hits, 1], found[hits, 2] = cells.slot[place], place, a
-                        hits += 1
-            else:
-                for place in range(lists.start[at], lists.start[at] + lists.count[at]):
-                    dx, dy = lists.x[place] - x, lists.y[place] - y
-                    if dx * dx + dy * dy <= lists.limit[place]:
-                        found[hits, 0], found[hits, 1], found[hits, 2] = lists.slot[place], place, a
-                        hits += 1
+            hits = _gather_list(cells if lookups[a, 2] >= 0 else lists, at, place, a, found, hits)
             a += 1
         row_end[r - first] = hits
     return last
 
 
 @njit_no_refcount
-def _gather_on_sphere(lists, cells, batch, r, lookups, a, there, found, hits):
-    """The part of `_gather` of one row; returns how many are found, and the next of `lookups`."""
-    x, y, z = np.float32(batch.vector[r, 0]), np.float32(batch.vector[r, 1]), np.float32(batch.vector[r, 2])
-    while a < there and lookups[a, 0] == r:
-        at = lookups[a, 3]
-        if lookups[a, 2] >= 0:
-            for place in range(cells.start[at], cells.start[at] + cells.count[at]):
-                dx, dy, dz = cells.x[place] - x, cells.y[place] - y, cells.z[place] - z
-                if dx * dx + dy * dy + dz * dz <= cells.limit[place]:
-                    found[hits, 0], found[hits, 1], found[hits, 2] = cells.slot[place], place, a
-                    hits += 1
-        else:
-            for place in range(lists.start[at], lists.start[at] + lists.count[at]):
-                dx, dy, dz = lists.x[place] - x, lists.y[place] - y, lists.z[place] - z
-                if dx * dx + dy * dy + dz * dz <= lists.limit[place]:
-                    found[hits, 0], found[hits, 1], found[hits, 2] = lists.slot[place], place, a
-                    hits += 1
-        a += 1
-    return hits, a
+def _gather_list(v, at, place, a, found, hits):
+    """Append the postings of a list whose balls may contain a place; returns how many are found now."""
+    first, last = v.start[at], v.start[at] + v.count[at]
+    # two loops: the column that the plane does not have would slow it down
+    if is_on_sphere(v):
+        for p in range(first, last):
+            dx, dy, dz = v.x[p] - place[0], v.y[p] - place[1], v.z[p] - place[2]
+            if dx * dx + dy * dy + dz * dz <= v.limit[p]:
+                found[hits, 0], found[hits, 1], found[hits, 2] = v.slot[p], p, a
+                hits += 1
+    else:
+        for p in range(first, last):
+            dx, dy = v.x[p] - place[0], v.y[p] - place[1]
+            if dx * dx + dy * dy <= v.limit[p]:
+                found[hits, 0], found[hits, 1], found[hits, 2] = v.slot[p], p, a
+                hits += 1
+    return hits
 
 
 @njit_no_refcount
 def _offer_all(
-    c,
-    earth,
-    places,
-    best,
-    filters,
-    lists,
-    cells,
-    sides,
-    counts,
-    batch,
-    first,
-    last,
-    lookups,
-    found,
-    row_end,
-    scanned,
+    c, earth, places, best, filters, lists, cells, sides, counts, batch, first, last, lookups, found, row_end, scanned,
     counters,
-):
+):  # fmt: skip
     """Offer messages to the subscriptions found, row by row; returns the row that overflowed the results, or `last`."""
     terms, term_start, threshold = c.terms, c.term_start, c.threshold
     total, h = row_end[last - 1 - first], 0
     for ahead in range(min(3 * _AHEAD, total)):
         prefetch(c.x, found[ahead, 0] * ROW_WORDS)
     for r in range(first, last):
-        seq, (x, y, z) = batch.seq[r], point_of(batch, r)
+        seq, here = batch.seq[r], point_of(batch, r)
         begin = batch.term_offsets[r]
         verified = matched = 0
         while h < row_end[r - first]:
@@ -371,7 +325,7 @@ def _offer_all(
             # a pair is found in the lists of all common terms
             if is_first_common(terms, term_start[slot], batch.terms, begin, lookups[a, 1]):
                 verified += 1
-                key = -distance(chord_squared(c.x[slot], c.y[slot], c.z[slot], x, y, z), earth.on_sphere)
+                key = -distance_to(here, c.x[slot], c.y[slot], c.z[slot])
                 # strictly nearer: of equal distances the older stays
                 if key > threshold[slot] and not (
                     filters.start.shape[0] and not message_passes(filters, slot, batch, r)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numba import njit
 
-from matching.topk.scores import distance_to, least_angle_squared
+from matching.geo.sphere import distance_to, least_angle_squared
 
 #: What is counted, and the place of each count (`matching.topk.engines.skype.Skype.counters`).
 COUNTERS = (

@@ -12,6 +12,7 @@ import math
 import numpy as np
 from numba import njit
 
+from matching.geo.sphere import least_angle_squared, point_of
 from matching.storage.slots import longer
 from matching.topk.engines.skype_bounds import (
     CELLS,
@@ -30,7 +31,6 @@ from matching.topk.engines.skype_bounds import (
 )
 from matching.topk.engines.skype_lists import ANY_TERM, signature_byte
 from matching.topk.engines.skype_verify import in_order, scan_row, verify
-from matching.topk.scores import least_angle_squared, place_of
 
 _BLOCK = 1024
 #: Postings at the front of a run that are touched ahead of their use, and how many of them share a cache line.
@@ -106,7 +106,7 @@ def _rounded_places(batch, first_row, last_row):
     """Where messages are, as postings have it: float32[messages, 3]."""
     places = np.empty((last_row - first_row, 3), np.float32)
     for r in range(first_row, last_row):
-        x, y, z, _ = place_of(batch, r)
+        x, y, z, _ = point_of(batch, r)
         places[r - first_row, 0], places[r - first_row, 1], places[r - first_row, 2] = x, y, z
     return places
 

@@ -9,6 +9,7 @@ import math
 import numpy as np
 from numba import njit
 
+from matching.geo.sphere import distance_to, point_of
 from matching.topk.engines.skype_bounds import (
     FIRST_COMMON,
     HITS,
@@ -20,7 +21,7 @@ from matching.topk.engines.skype_bounds import (
     bound_l2_sphere,
     may_reach,
 )
-from matching.topk.scores import distance_to, exact_score, place_of, whole_score
+from matching.topk.scores import exact_score, whole_score
 
 _BLOCK = 1024
 #: Candidates are sorted by slot if they are at least one in this many slots.
@@ -119,7 +120,7 @@ def scan_row(c, v, batch, r, counters, found, slots, rows, scores):
     passed = np.zeros(_BLOCK, np.uint8)
     before, first, last = found, batch.term_offsets[r], batch.term_offsets[r + 1]
     terms, weights = batch.terms[first:last], batch.weights[first:last]
-    place = place_of(batch, r)
+    place = point_of(batch, r)
     x, y, z = np.float32(place[0]), np.float32(place[1]), np.float32(place[2])
     square = 0.0
     # from the last term back, so that the norm of what follows is at hand
@@ -201,7 +202,7 @@ def verify(
             place = _find_term(keys, terms[i])
             taken[i] = place
             keys[place], places[place], exact_weights[place] = terms[i], i, np.float64(weights[i])
-        here = place_of(batch, r)
+        here = point_of(batch, r)
         mine, mine_floats = ints[offsets[r - first_row] :], floats[offsets[r - first_row] :]
         for k in range(candidates):
             slot = mine[k, 0]

@@ -18,10 +18,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from matching.filters import Filters, passes
+from matching.geo.sphere import distance_to
 from matching.model import Float32, Float64, Int32, Int64, MessageBatch, centres
 from matching.njit import njit_no_refcount
 from matching.storage.slots import longer
-from matching.topk.scores import distance_to, whole_score
+from matching.topk.scores import whole_score
 
 #: Upper bound of the error of a bound from float32 coordinates, weights and norms. Compiled in as a literal.
 SLACK = 1e-5
@@ -136,7 +137,7 @@ def take_window_rows(rows: WindowRows, picked: NDArray[np.integer]) -> WindowRow
 
 @njit(cache=True, nogil=True)
 def row_place(queries, r):
-    """Where row r of a query is, as `matching.topk.scores.place_of` has it."""
+    """Where row r of a query is, as `matching.geo.sphere.point_of` has it."""
     return queries.x[r], queries.y[r], queries.z[r], queries.on_sphere
 
 

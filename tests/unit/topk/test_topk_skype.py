@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from matching.geo.sphere import point_of
 from matching.index import HitBuffer
 from matching.model import TOPK, MessageBatch, SubscriptionTable
 from matching.naive_rows import tally
@@ -14,7 +15,6 @@ from matching.space import Space
 from matching.topk.engines import skype_bounds, skype_lists, skype_scan, skype_verify
 from matching.topk.engines.skype import PAPER, Pruning, Skype
 from matching.topk.engines.skype_tree import FLOATS, INTS, SPHERE_FLOATS, Shape, build_tree, envelope_places
-from matching.topk.scores import place_of
 from tests.support.rooms import Tasks, kind_of
 from tests.support.topk_tables import brute_force, found_by, in_space, messages_of, table_of
 from tests.support.worlds import SPACE, SPHERE, Recipe, make_world
@@ -361,7 +361,7 @@ def test_skype_verification_needs_the_bound_of_unseen_terms(forgetful):
         peak = np.maximum.accumulate(weights[::-1])[::-1]
         suffix = np.stack([np.append(column, 0) for column in (norm, total, peak)]).astype(np.float32)
         rest, sums, peaks = suffix * np.float32(not forgetful)
-        lost += may_reach(c, slot, first, place_of(batch, row), terms, weights, rest, sums, peaks) != 1
+        lost += may_reach(c, slot, first, point_of(batch, row), terms, weights, rest, sums, peaks) != 1
     assert (lost > 0) == forgetful
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from matching.geo.sphere import EARTH_RADIUS_M, chord_squared, metres
+from matching.geo.sphere import EARTH_RADIUS_M, chord_squared, least_angle_squared, metres
 from matching.model import SubscriptionTable
 from matching.topk.engines import skype_lists
 from matching.topk.engines.skype import PAPER, Pruning, Skype
-from matching.topk.scores import least_angle_squared, least_distance
+from matching.topk.scores import least_distance
 from tests.support.topk_tables import (
     brute_force,
     found_by,
