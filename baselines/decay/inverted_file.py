@@ -106,7 +106,7 @@ def _scan(c, best, filters, v, met, messages, batch, first_row, factor, fading, 
                         continue
                     if filters.start.shape[0] and not message_passes(filters, slot, batch, row):
                         continue
-                    said = offer(c, best, slot, batch.seq[row], key)
+                    said = offer(c.threshold, c.k, best, slot, batch.seq[row], key)
                     if said == POOL_FULL:
                         _leave(factor, terms, fading)
                         return row

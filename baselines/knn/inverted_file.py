@@ -131,7 +131,7 @@ def _scan(c, best, filters, v, batch, first_row, counters):
                         continue
                     if filters.start.shape[0] and not message_passes(filters, slot, batch, r):
                         continue
-                    said = offer(c, best, slot, seq, key)
+                    said = offer(c.threshold, c.k, best, slot, seq, key)
                     if said == POOL_FULL:
                         return r
                     if said == A_RESULT:

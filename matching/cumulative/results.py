@@ -193,18 +193,20 @@ def _columns(rows: Int64, pool: Int64) -> tuple[np.ndarray, ...]:
 
 
 @njit_no_refcount
-def offer(c, v, slot, seq, key):
+def offer(threshold, k, v, slot, seq, key):
     """Offer a message to a result: `POOL_FULL`, `NO_RESULT` or `A_RESULT`.
 
     One that the filter of the slot excludes must not be offered (`matching.filters.message_passes`). Messages come in
     order of seq. The threshold of the slot becomes the k-th key once there are k. To offer a pair again changes
     nothing, so a message may be repeated after `POOL_FULL`. O(k).
+
+    threshold : float64[slots], k : int32[slots]    columns of `Subscriptions`, which is passed by value and has many
     """
     # strictly better: of equal keys the older stays. A threshold of minus infinity does not imply fewer than k entries
-    if (key <= c.threshold[slot] and key != -np.inf) or seq <= v.after[slot]:
+    if (key <= threshold[slot] and key != -np.inf) or seq <= v.after[slot]:
         return NO_RESULT
     start, count = v.start[slot], v.count[slot]
-    full = count == c.k[slot]
+    full = count == k[slot]
     if full and key <= v.key[start + count - 1]:
         return NO_RESULT
     at = count
@@ -240,8 +242,8 @@ def offer(c, v, slot, seq, key):
     for i in range(start + count - 1, start + at, -1):
         v.seq[i], v.key[i] = v.seq[i - 1], v.key[i - 1]
     v.seq[start + at], v.key[start + at] = seq, key
-    if count == c.k[slot]:
-        c.threshold[slot] = v.key[start + count - 1]
+    if count == k[slot]:
+        threshold[slot] = v.key[start + count - 1]
     return A_RESULT
 
 

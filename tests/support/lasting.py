@@ -50,7 +50,7 @@ class EveryPair(CumulativeEngine):
                 if np.isin(c.terms[start : start + c.term_count[slot]], terms).any():
                     key = self._key(c, slot, batch, row, terms, cut)
                     passes = message_passes(self.filters, slot, batch, row)
-                    if passes and offer(c, self.best.view, slot, batch.seq[row], key) == POOL_FULL:
+                    if passes and offer(c.threshold, c.k, self.best.view, slot, batch.seq[row], key) == POOL_FULL:
                         return row
         return len(batch)
 

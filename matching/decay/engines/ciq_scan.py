@@ -77,7 +77,7 @@ def scan(
             key = key_of(relevance(c, slot, place, relevant), lifted)
             if filters.start.shape[0] and not message_passes(filters, slot, batch, row):
                 continue
-            said = offer(c, best, slot, batch.seq[row], key)
+            said = offer(c.threshold, c.k, best, slot, batch.seq[row], key)
             if said == POOL_FULL:
                 return row
             if said == A_RESULT:

@@ -238,7 +238,7 @@ def _scan(
                 before = c.threshold[slot]
                 if filters.start.shape[0] and not message_passes(filters, slot, batch, r):
                     continue
-                outcome = offer(c, best, slot, batch.seq[r], keys[nth])
+                outcome = offer(c.threshold, c.k, best, slot, batch.seq[r], keys[nth])
                 # the whole message again after growing: messages offered before are not offered twice
                 if outcome == POOL_FULL:
                     return r

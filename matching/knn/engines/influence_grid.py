@@ -256,41 +256,50 @@ def _count(lists, cells, lookups, there, first, scanned):
 
 
 @njit_no_refcount
-def _gather(lists, cells, batch, first, last, lookups, there, scanned, found, row_end):
+def _gather(lists, cells, batch, first_row, last_row, lookups, there, scanned, found, row_end):
     """Write the postings whose balls may contain the messages to `found`: (slot, place, index of `lookups`, 0).
 
-    `row_end` gets the end of each row. Returns the row that may overflow `found`, or `last`; the first fits.
+    `row_end` gets the end of each row. Returns the row that may overflow `found`, or `last_row`; the first fits.
     """
     hits = a = 0
-    for r in range(first, last):
-        if hits + scanned[r - first] > found.shape[0]:
+    for r in range(first_row, last_row):
+        if hits + scanned[r - first_row] > found.shape[0]:
             return r
         x, y, z, _ = point_of(batch, r)
         place = np.float32(x), np.float32(y), np.float32(z)
         while a < there and lookups[a, 0] == r:
             at = lookups[a, 3]
-            hits = _gather_list(cells if lookups[a, 2] >= 0 else lists, at, place, a, found, hits)
+            # columns one by one: a view is passed by value, and has many
+            if lookups[a, 2] >= 0:
+                first, last = cells.start[at], cells.start[at] + cells.count[at]
+                hits = _gather_list(
+                    cells.slot, cells.x, cells.y, cells.z, cells.limit, first, last, place, a, found, hits
+                )
+            else:
+                first, last = lists.start[at], lists.start[at] + lists.count[at]
+                hits = _gather_list(
+                    lists.slot, lists.x, lists.y, lists.z, lists.limit, first, last, place, a, found, hits
+                )
             a += 1
-        row_end[r - first] = hits
-    return last
+        row_end[r - first_row] = hits
+    return last_row
 
 
 @njit_no_refcount
-def _gather_list(v, at, place, a, found, hits):
-    """Append the postings of a list whose balls may contain a place; returns how many are found now."""
-    first, last = v.start[at], v.start[at] + v.count[at]
+def _gather_list(slot, x, y, z, limit, first, last, place, a, found, hits):
+    """Append the postings from `first` to `last` whose balls may contain a place; returns how many are found now."""
     # two loops: the column that the plane does not have would slow it down
-    if is_on_sphere(v):
+    if z.shape[0] == x.shape[0]:
         for p in range(first, last):
-            dx, dy, dz = v.x[p] - place[0], v.y[p] - place[1], v.z[p] - place[2]
-            if dx * dx + dy * dy + dz * dz <= v.limit[p]:
-                found[hits, 0], found[hits, 1], found[hits, 2] = v.slot[p], p, a
+            dx, dy, dz = x[p] - place[0], y[p] - place[1], z[p] - place[2]
+            if dx * dx + dy * dy + dz * dz <= limit[p]:
+                found[hits, 0], found[hits, 1], found[hits, 2] = slot[p], p, a
                 hits += 1
     else:
         for p in range(first, last):
-            dx, dy = v.x[p] - place[0], v.y[p] - place[1]
-            if dx * dx + dy * dy <= v.limit[p]:
-                found[hits, 0], found[hits, 1], found[hits, 2] = v.slot[p], p, a
+            dx, dy = x[p] - place[0], y[p] - place[1]
+            if dx * dx + dy * dy <= limit[p]:
+                found[hits, 0], found[hits, 1], found[hits, 2] = slot[p], p, a
                 hits += 1
     return hits
 
@@ -330,7 +339,7 @@ def _offer_all(
                 if key > threshold[slot] and not (
                     filters.start.shape[0] and not message_passes(filters, slot, batch, r)
                 ):
-                    outcome = offer(c, best, slot, seq, key)
+                    outcome = offer(c.threshold, c.k, best, slot, seq, key)
                     if outcome == POOL_FULL:
                         return r
                     matched += outcome == A_RESULT

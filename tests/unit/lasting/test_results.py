@@ -22,7 +22,9 @@ def store(ks, since=0):
 
 def put(subscriptions, best, slot, seq, key):
     """Offer until there is room."""
-    while (said := offer(subscriptions.columns, best.view, slot, seq, key)) == POOL_FULL:
+    while (
+        said := offer(subscriptions.columns.threshold, subscriptions.columns.k, best.view, slot, seq, key)
+    ) == POOL_FULL:
         best.grow()
     return said
 
