@@ -434,11 +434,10 @@ def _parsed(
     if isinstance(program, Refusal):
         return program
     unknown = sum(vocabulary.id_of(word) is None and word not in vocabulary.stop_terms for word in excluded)
-    vector = _vector_of(obj, space) if kind.place != "region" and space.on_sphere else ()
     radius_m = shape.radius_m if shape is not None and "alpha" in kind.fields else math.nan
     return ParsedSubscription(
-        subscription_id, kind.code, *place, match, k, alpha, *found, at, until, program, needs, excluded, unknown,
-        vector, radius_m,
+        subscription_id, kind.code, *place[:3], match, k, alpha, *found, at, until, program, needs, excluded, unknown,
+        place[3], radius_m,
     )  # fmt: skip
 
 
@@ -460,13 +459,14 @@ def misspelt(name: str) -> str | None:
     return near[0] if near else None
 
 
-_Place = tuple[float, float, tuple[float, float, float, float]]
+#: x, y, region, and on the sphere the unit vector of a point.
+_Place = tuple[float, float, tuple[float, float, float, float], tuple[float, ...]]
 _Found = tuple[tuple[int, ...], tuple[float, ...], tuple[str, ...], int, int]
 _NO_REGION = (math.nan, math.nan, math.nan, math.nan)
 
 
 def _point_of(obj: Mapping[str, Any], space: Space) -> _Place | str:
-    """x, y, no region; or a reason code."""
+    """x, y, no region, and on the sphere a unit vector; or a reason code."""
     if obj.get("region") is not None:
         return "wrong_place"
     lon = coordinate(obj.get("lon"), 180.0)
@@ -478,13 +478,8 @@ def _point_of(obj: Mapping[str, Any], space: Space) -> _Place | str:
     if not space.contains(lon, lat):  # type: ignore[arg-type]
         return "outside_world"
     x, y = space.project(lon, lat)  # type: ignore[arg-type]
-    return float(x), float(y), _NO_REGION
-
-
-def _vector_of(obj: Mapping[str, Any], space: Space) -> tuple[float, ...]:
-    """The point of a subscription, which is checked, as a unit vector."""
-    lon, lat = coordinate(obj["lon"], 180.0), coordinate(obj["lat"], 90.0)
-    return tuple(space.vectors(np.array([lon], np.float64), np.array([lat], np.float64))[0].tolist())
+    vectors = space.vectors(np.array([lon], np.float64), np.array([lat], np.float64))
+    return float(x), float(y), _NO_REGION, tuple(vectors.ravel().tolist())
 
 
 def _region_of(obj: Mapping[str, Any], kind: Kind, around: tuple[float, float, float, float] | None) -> _Place | str:
@@ -493,7 +488,7 @@ def _region_of(obj: Mapping[str, Any], kind: Kind, around: tuple[float, float, f
     if obj.get("lon") is not None or obj.get("lat") is not None or (around is not None and sides is not None):
         return "wrong_place"
     if around is not None:
-        return math.nan, math.nan, around
+        return math.nan, math.nan, around, ()
     if not isinstance(sides, list | tuple) or len(sides) != 4:
         return "bad_region"
     degrees = []
@@ -507,7 +502,7 @@ def _region_of(obj: Mapping[str, Any], kind: Kind, around: tuple[float, float, f
         return "crosses_antimeridian"
     if south > north or (kind.needs_extent and west == east and south == north):
         return "bad_region"
-    return math.nan, math.nan, (west, south, east, north)
+    return math.nan, math.nan, (west, south, east, north), ()
 
 
 def _keywords_of(keywords: Any, needs_all: bool, vocabulary: Vocabulary) -> _Found | str:

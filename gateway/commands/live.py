@@ -5,56 +5,34 @@
 `gateway/live/update_listener.py`.
 """
 
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from inspect import Parameter
 from pathlib import Path
-from time import monotonic
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
-from gateway.commands.run import GROUPS
-from gateway.shell.options import Command, Late, example, of_model, of_signature
+from gateway.commands.stream_options import (
+    AttributeNames,
+    BatchRows,
+    ExecutorName,
+    LingerMs,
+    StartingSubscriptions,
+    StartingVocabulary,
+    StemLanguage,
+    column_options,
+    live_settings,
+    named_columns,
+    say,
+    subscribe_all,
+)
+from gateway.shell.options import Command, Late, example
 from gateway.shell.terminal import Terminal, as_json, cell, shown, writing_to
 from matching.errors import EngineError
 from topology.folder import FINISHED, INTERRUPTED
 
 app = typer.Typer()
-
-#: How fields of `EtlOptions` end that name columns.
-_COLUMN = "_column"
-
-
-def live_settings() -> Iterator[Parameter]:
-    """The options of a live stream that are settings of its topology."""
-    from topology.settings import NOT_LIVE, LiveConfig
-
-    more = of_model(
-        LiveConfig,
-        {**GROUPS, "Input": (*GROUPS["Input"], "most_terms")},
-        engine=". {engines}",
-        window_index=". {windows}",
-    )
-    return (parameter for parameter in more if parameter.name not in NOT_LIVE)
-
-
-def column_options() -> Iterator[Parameter]:
-    """The options that name columns of messages."""
-    from gateway.live.mapping import ROLES
-    from spark_etl.options import EtlOptions
-
-    groups = {"Input": tuple(f"{role}{_COLUMN}" for role in ROLES)}
-    options = of_signature(EtlOptions, lambda name: name.removesuffix(_COLUMN), groups)
-    return (option for option in options if option.name.endswith(_COLUMN) and option.name[: -len(_COLUMN)] in ROLES)
-
-
-def named_columns(options: dict[str, Any]) -> dict[str, str]:
-    """The columns that these options name, by role."""
-    return {name.removesuffix(_COLUMN): column for name, column in options.items()}
 
 
 @app.command(
@@ -64,56 +42,13 @@ def named_columns(options: dict[str, Any]) -> dict[str, str]:
 def live(
     settings: Annotated[dict[str, Any], Late(live_settings)],
     columns: Annotated[dict[str, Any], Late(column_options)],
-    vocabulary: Annotated[
-        Path | None,
-        typer.Option(
-            help="Output folder of `skyray etl`, whose words, weights and world the stream starts with; by default it "
-            "starts without words, and its world is the earth.",
-            rich_help_panel="Input",
-        ),
-    ] = None,
-    attribute: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="<name:type>",
-            help="Attribute that messages have, for `where` of subscriptions: NAME:TYPE or NAME=PATH:TYPE; the type is "
-            "number, category or time. With --vocabulary they are those of its folder.",
-            rich_help_panel="Input",
-        ),
-    ] = None,
-    stem: Annotated[
-        str,
-        typer.Option(
-            metavar="<language>",
-            help="Language for stemming, such as english, in messages as in subscriptions; none by default. With "
-            "--vocabulary it is that of its folder.",
-            rich_help_panel="Input",
-        ),
-    ] = "",
-    subscriptions: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="<path>", help="Files of subscriptions that are active from the start.", rich_help_panel="Input"
-        ),
-    ] = None,
-    batch: Annotated[
-        int,
-        typer.Option(min=1, max=1_000_000, help="Lines of a batch at most.", rich_help_panel="Window and batches"),
-    ] = 5_000,
-    linger_ms: Annotated[
-        float,
-        typer.Option(
-            min=0.0, max=60_000.0, help="How long a line waits for others.", rich_help_panel="Window and batches"
-        ),
-    ] = 50.0,
-    executor: Annotated[
-        str,
-        typer.Option(
-            metavar="<local|ray>",
-            help="Where tasks run: in this process, or on ray, on this machine.",
-            rich_help_panel="Topology",
-        ),
-    ] = "local",
+    vocabulary: StartingVocabulary = None,
+    attribute: AttributeNames = None,
+    stem: StemLanguage = "",
+    subscriptions: StartingSubscriptions = None,
+    batch: BatchRows = 5_000,
+    linger_ms: LingerMs = 50.0,
+    executor: ExecutorName = "local",
     rejects: Annotated[
         Path | None,
         typer.Option(help="File for refused lines; standard error otherwise.", rich_help_panel="Output"),
@@ -237,27 +172,6 @@ def _durable(write: Callable[[bytes], None]) -> Callable[[int], None]:
     return lambda line: write(b'{"durable": {"line": %d}}\n' % line)
 
 
-def subscribe_all(pipe: Any, files: list[Path]) -> dict[str, int]:
-    """Register the subscriptions of files; returns the numbers accepted and refused. Raises InputError."""
-    from gateway.live.pipe import Line
-    from spouts.lines import read_rows
-
-    counts = {"subscriptions": 0, "rejected": 0}
-    for path in files:
-        for number, row in read_rows(path):
-            if isinstance(row, str):
-                reason, what = row, row
-            else:
-                columns = {name: value for name, value in row.items() if name not in ("at", "until")}
-                refused = pipe.put(Line(0, msgspec.json.encode({"subscribe": columns}), monotonic()))
-                reason, what = refused or (None, "")
-            counts["subscriptions" if reason is None else "rejected"] += 1
-            if reason is not None:
-                say(f"{cell(path)}, line {number} refused, {reason}: {cell(what)}")
-    pipe.close_batch()
-    return counts
-
-
 @contextmanager
 def _refusing(path: Path | None) -> Iterator[Any]:
     """The function that reports refused lines."""
@@ -272,12 +186,6 @@ def _refusing(path: Path | None) -> Iterator[Any]:
                 file.flush()
 
         yield refuse
-
-
-def say(line: str) -> None:
-    """Write a line to standard error."""
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
 
 
 def _figures(

@@ -11,8 +11,20 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.live import column_options, live_settings, named_columns, subscribe_all
-from gateway.commands.live import say as write_line
+from gateway.commands.stream_options import (
+    AttributeNames,
+    BatchRows,
+    ExecutorName,
+    LingerMs,
+    StartingSubscriptions,
+    StartingVocabulary,
+    StemLanguage,
+    column_options,
+    live_settings,
+    named_columns,
+    say,
+    subscribe_all,
+)
 from gateway.shell.options import Command, Late, example
 from gateway.shell.terminal import Terminal, as_json, cell
 from matching.errors import ConfigError, DeliveryError, EngineError
@@ -37,56 +49,13 @@ def serve(
     host: Annotated[
         str, typer.Option(help="Address to listen on: of this machine only.", rich_help_panel="Server")
     ] = "127.0.0.1",
-    vocabulary: Annotated[
-        Path | None,
-        typer.Option(
-            help="Output folder of `skyray etl`, whose words, weights and world the stream starts with; by default it "
-            "starts without words, and its world is the earth.",
-            rich_help_panel="Input",
-        ),
-    ] = None,
-    attribute: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="<name:type>",
-            help="Attribute that messages have, for `where` of subscriptions: NAME:TYPE or NAME=PATH:TYPE; the type is "
-            "number, category or time. With --vocabulary they are those of its folder.",
-            rich_help_panel="Input",
-        ),
-    ] = None,
-    stem: Annotated[
-        str,
-        typer.Option(
-            metavar="<language>",
-            help="Language for stemming, such as english, in messages as in subscriptions; none by default. With "
-            "--vocabulary it is that of its folder.",
-            rich_help_panel="Input",
-        ),
-    ] = "",
-    subscriptions: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="<path>", help="Files of subscriptions that are active from the start.", rich_help_panel="Input"
-        ),
-    ] = None,
-    batch: Annotated[
-        int,
-        typer.Option(min=1, max=1_000_000, help="Rows of a batch at most.", rich_help_panel="Window and batches"),
-    ] = 5_000,
-    linger_ms: Annotated[
-        float,
-        typer.Option(
-            min=0.0, max=60_000.0, help="How long a row waits for others.", rich_help_panel="Window and batches"
-        ),
-    ] = 5.0,
-    executor: Annotated[
-        str,
-        typer.Option(
-            metavar="<local|ray>",
-            help="Where tasks run: in this process, or on ray, on this machine.",
-            rich_help_panel="Topology",
-        ),
-    ] = "local",
+    vocabulary: StartingVocabulary = None,
+    attribute: AttributeNames = None,
+    stem: StemLanguage = "",
+    subscriptions: StartingSubscriptions = None,
+    batch: BatchRows = 5_000,
+    linger_ms: LingerMs = 5.0,
+    executor: ExecutorName = "local",
     json: Annotated[bool, typer.Option("--json", help="Figures at the end as JSON on standard error.")] = False,
 ) -> int:
     """Serve a live stream over HTTP: publish messages, subscribe, and follow updates.
@@ -151,14 +120,14 @@ def serve(
         starting.close()
         name, number = listening.getsockname()[:2]
         if earlier:
-            write_line(f"serve: resumes after {wal.next_seq - len(wal.marks):,} messages in {cell(out)}")
-        write_line(f"serve: {len(registry.active):,} subscriptions; listens on http://{_in_url(name)}:{number}")
+            say(f"serve: resumes after {wal.next_seq - len(wal.marks):,} messages in {cell(out)}")
+        say(f"serve: {len(registry.active):,} subscriptions; listens on http://{_in_url(name)}:{number}")
 
         def over() -> bool:
             """Whether the stream ends and all its updates are out; the first call says that the topology matches."""
             if not door.ready:
                 door.ready = True
-                write_line("serve: ready")
+                say("serve: ready")
             for part in (writer, releaser):
                 if part.failure is not None:
                     raise part.failure if isinstance(part.failure, EngineError) else DeliveryError(str(part.failure))
@@ -187,7 +156,7 @@ def serve(
             raise
         figures = door.figures() | {"updates": releaser.updates, "digest": report["digest"], "out": str(out)}
         ended = ", ".join(f"{figures[name]:,} {name}" for name in ("messages", "updates", "subscriptions", "refused"))
-        write_line(
+        say(
             as_json(figures)
             if json
             else f"serve: ended after {ended}; digest {report['digest']}; everything is in {cell(out)}"

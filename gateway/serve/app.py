@@ -4,6 +4,7 @@ Used by `gateway.commands.serve`; read on in the routes, or in `gateway.serve.do
 """
 
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -18,18 +19,20 @@ from gateway.serve.problems import MEDIA_TYPE, Problem, answer, install
 
 _DESCRIPTION = "Subscribe to a stream of geo-tagged text over the network. Guide: docs/serve.md."
 _REF = {"schema": {"$ref": "#/components/schemas/Problem"}}
-_ERRORS = {"default": {"description": "An error, with its reason code", "content": {MEDIA_TYPE: _REF}}}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "default": {"description": "An error, with its reason code", "content": {MEDIA_TYPE: _REF}}
+}
 
 
 def make_app(door: Door, asking: Asking, hosts: frozenset[str]) -> FastAPI:
     """The app of a stream; `hosts` are the names by which it may be called."""
-    app = FastAPI(
+    app = _Api(
         title="Skyray",
         version=version("skyray"),
         description=_DESCRIPTION,
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
-        responses=_ERRORS,  # type: ignore[arg-type]
+        responses=_ERRORS,
     )
     install(app)
     for part in (message_routes, subscription_routes, update_routes, operation_routes):
@@ -37,8 +40,20 @@ def make_app(door: Door, asking: Asking, hosts: frozenset[str]) -> FastAPI:
     app.include_router(asking_routes.routes(door, asking))
     install_page(app)
     app.add_middleware(_Hosts, hosts=hosts)
-    _describe(app)
     return app
+
+
+class _Api(FastAPI):
+    """Describes the models of bodies that routes read and write themselves, too."""
+
+    def openapi(self) -> dict[str, Any]:
+        made = self.openapi_schema is not None
+        description = super().openapi()
+        if not made:
+            schemas = description.setdefault("components", {}).setdefault("schemas", {})
+            for model in (Message, Subscription, UpdateRow, ProblemModel):
+                schemas.setdefault(model.__name__, model.model_json_schema())
+        return description
 
 
 class _Hosts:
@@ -58,18 +73,3 @@ class _Hosts:
                 await answer(problem)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
-
-
-def _describe(app: FastAPI) -> None:
-    """Add the models of bodies that routes read and write themselves to the description."""
-    make = app.openapi
-
-    def openapi() -> dict:
-        if app.openapi_schema is None:
-            schemas = make().setdefault("components", {}).setdefault("schemas", {})
-            for model in (Message, Subscription, UpdateRow, ProblemModel):
-                schemas.setdefault(model.__name__, model.model_json_schema())
-        assert app.openapi_schema is not None, "it was made"
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]

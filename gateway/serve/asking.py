@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from gateway.live.admission import Refused
 from gateway.live.mapping import ColumnMapping
 from gateway.live.oracle_rows import decay_model, message_row, oracle_message
@@ -20,18 +18,16 @@ from gateway.runs.match_rules import Scene, judge
 from gateway.runs.message_rows import Row
 from gateway.runs.reader import subscriber
 from gateway.serve.registry import Registered, Registry
-from gateway.subscriptions.past import US_PER_DAY, Past
+from gateway.subscriptions.past import Past
 from gateway.subscriptions.preview import preview_of
 from matching.errors import InputError
 from matching.fields import Refusal
 from matching.kinds import KINDS
-from matching.model import MessageBatch, empty
 from matching.naive_rows import Message, Subscription, subscriptions_of
 from matching.reasons import explain as meaning_of
 from matching.text import LATE_DOCUMENT_FREQUENCY, TermVector, Vocabulary, inverse_document_frequency
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, decode_object, subscription_row
 from matching.window import NO_FLOOR
-from spark_etl.span import span_us
 from spouts.parsed import counts_of, message_batch, messages_of, parse_message, vector_of
 from topology.settings import LiveConfig
 from topology.wiring import fading_of
@@ -199,7 +195,9 @@ class Asking:
         parsed = subscription_row(named, words, self._registry.space, KINDS)
         if isinstance(parsed, Refusal):
             raise InputError(parsed.reason, meaning_of(parsed.reason, KINDS, parsed.detail))
-        past = self._past(reads, [words.unit_vector(text) for text in texts], words)
+        vectors, parsed_messages = [words.unit_vector(text) for text in texts], [read.parsed for read in reads]
+        batch = message_batch(parsed_messages, vectors, 0, self._registry.space, self._registry.window)
+        past = Past.of(batch, batch.event_time_us, len(words))
         return preview_of(parsed, KINDS, words, past, _Texts(self, reads), shown) | {"read": len(reads)}
 
     def words_of(self, one: Registered, text: str) -> list[str]:
@@ -282,23 +280,6 @@ class Asking:
     def _terms(self, keywords: Any) -> list[str]:
         texts = [keywords] if isinstance(keywords, str) else keywords
         return self._vocabulary.keyword_terms([one for one in texts or () if isinstance(one, str)])
-
-    def _past(self, reads: list[_Read], vectors: list[TermVector], words: Vocabulary) -> Past:
-        """Messages of the log as `gateway.subscriptions.past` reads those of a folder; a row is a place in `reads`."""
-        parsed = [read.parsed for read in reads]
-        batch = message_batch(parsed, vectors, 0, self._registry.space, self._registry.window)
-        order = np.argsort(batch.terms, kind="stable")
-        rows = np.repeat(np.arange(len(parsed)), np.diff(batch.term_offsets))[order]
-        offsets = np.searchsorted(batch.terms[order], np.arange(len(words) + 1))
-        points = [(one.lon, one.lat, one.lon, one.lat) for one in parsed]
-        sides = [(one.west, one.south, one.east, one.north) for one in parsed]
-        boxes = [point if None in side else side for point, side in zip(points, sides, strict=True)]
-        box = dict(zip(("west", "south", "east", "north"), np.array(boxes, np.float64).reshape(-1, 4).T, strict=True))
-        columns: Any = empty(MessageBatch)._asdict() | box | {"seq": batch.seq, "terms": batch.terms}
-        columns |= {"term_offsets": batch.term_offsets, "keys": batch.keys}
-        times_us = batch.event_time_us
-        span = span_us(times_us[times_us != NO_FLOOR])
-        return Past(offsets, rows, MessageBatch(**columns), times_us, span / US_PER_DAY if span else None)
 
     def _row(self, read: _Read) -> Row:
         return message_row(read.parsed, read.vector, self._vocabulary)

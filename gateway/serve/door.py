@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.hub import Hub
-from gateway.serve.problems import Problem, overloaded
+from gateway.serve.problems import Problem, later, overloaded
 from gateway.serve.registry import Registry
 from gateway.serve.releasing import Releaser
 from gateway.serve.writer import Outcome, Row, Writer
@@ -99,13 +99,7 @@ class Door:
     def refuse_if_closing(self) -> None:
         """Raises Problem if the server ends."""
         if self.closing:
-            raise Problem(
-                503,
-                "shutting_down",
-                "the server is shutting down",
-                do=f"send it again after {RETRY_S} s: what was answered is durable",
-                headers={"Retry-After": str(RETRY_S)},
-            )
+            raise later(503, "shutting_down", "the server is shutting down", RETRY_S, "what was answered is durable")
 
     def updates(self) -> int:
         """How many updates were released since the start."""

@@ -3,15 +3,16 @@
 All of this runs in the event loop; `Hub.deliver` is called from other threads. A client first reads what it has missed
 from `gateway.serve.history`, at its own pace, and is then joined to the live stream. One that does not read fast enough
 gets a `gap` event, and its stream ends: it reads the rest when it connects again. Neither the topology nor other
-clients wait for it. Used by `gateway.serve.updates`.
+clients wait for it. Used by `gateway.serve.update_routes`.
 """
 
 import asyncio
 import heapq
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
@@ -36,17 +37,18 @@ class Interest(NamedTuple):
     kinds: frozenset[str] | None = None
 
 
-class Form:
+class Form(ABC):
     """How events are written: Server-Sent Events, or lines of JSON."""
 
-    media_type = ""
+    media_type: ClassVar[str]
 
+    @abstractmethod
     def update(self, update: Update) -> bytes:
-        raise NotImplementedError
+        """An update."""
 
+    @abstractmethod
     def named(self, name: str, data: Mapping[str, object], position: Position | None) -> bytes:
         """A `progress` or `gap` event; with a position a client resumes from there."""
-        raise NotImplementedError
 
     def hint(self) -> bytes:
         """When a client should connect again."""

@@ -25,7 +25,8 @@ STATUS_OF = {
     "not_durable": 503,
     "not_json": 400,
 }
-_TODO = {
+#: What to do about a reason, where its detail does not say.
+_REMEDIES = {
     "unknown_subscription": "check the id; GET /v1/subscriptions lists the active ones",
     "unknown_message": "check the id; seq:N names a message by its number",
     "subscription_exists": "PUT /v1/subscriptions/ID to replace it, or choose another id",
@@ -68,7 +69,7 @@ class Problem(Exception):
 
 def body_of(status: int, reason: str, detail: str, where: str = "", do: str = "") -> dict[str, Any]:
     """The fields of a problem."""
-    do = do or _TODO.get(reason, "change what the detail names, and send it again")
+    do = do or _REMEDIES.get(reason, "change what the detail names, and send it again")
     body = {"type": f"urn:skyray:problem:{reason}", "title": HTTPStatus(status).phrase, "status": status}
     return {**body, "detail": detail, "reason": reason, **({"where": where} if where else {}), "do": do}
 
@@ -79,15 +80,15 @@ def refusal(outcome: dict[str, Any], where: str = "body") -> Problem:
     return Problem(STATUS_OF.get(reason, 422), reason, outcome["detail"], where)
 
 
+def later(status: int, reason: str, detail: str, retry_s: int, more: str = "") -> Problem:
+    """A problem that is over after some seconds, with `Retry-After`; `more` goes after what to do."""
+    do = f"send it again after {retry_s} s" + (f": {more}" if more else "")
+    return Problem(status, reason, detail, do=do, headers={"Retry-After": str(retry_s)})
+
+
 def overloaded(retry_s: int = 1) -> Problem:
     """429: more waits than may."""
-    return Problem(
-        429,
-        "overloaded",
-        "more rows wait to be logged than fit",
-        do=f"send it again after {retry_s} s",
-        headers={"Retry-After": str(retry_s)},
-    )
+    return later(429, "overloaded", "more rows wait to be logged than fit", retry_s)
 
 
 def answer(problem: Problem) -> Response:

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +41,18 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
+class _Uvicorn(uvicorn.Server):
+    """Sets `begun` once it listens."""
+
+    def __init__(self, config: uvicorn.Config):
+        super().__init__(config)
+        self.begun = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.begun.set()
+
+
 class Server:
     """Serves an app while the block lasts.
 
@@ -64,7 +75,7 @@ class Server:
             timeout_graceful_shutdown=GRACE_S,
             server_header=False,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Uvicorn(config)
         self._socket = listening
         self._on_start = on_start
         self._failure: BaseException | None = None
@@ -73,11 +84,9 @@ class Server:
 
     def __enter__(self) -> "Server":
         self._thread.start()
-        deadline_s = time.monotonic() + _START_S
-        while not self._server.started:
-            if self._failure is not None or not self._thread.is_alive() or time.monotonic() > deadline_s:
-                raise TopologyError(f"the HTTP server has not started ({self._failure}); start it again")
-            time.sleep(0.005)
+        self._server.begun.wait(_START_S)
+        if not self._server.started:
+            raise TopologyError(f"the HTTP server has not started ({self._failure}); start it again")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -97,6 +106,8 @@ class Server:
             asyncio.run(self._serve())
         except BaseException as error:
             self._failure = error
+        finally:
+            self._server.begun.set()  # of one that failed before
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()

@@ -2,8 +2,8 @@
 
 A thread takes requests in the order in which they come, checks each row as `skyray live` checks a line, and closes a
 batch when it is full, or when its first row has waited for the linger time and the topology has room. Outcomes are
-reported once the batch is durable. Used by the routes (`gateway.serve.messages`, `gateway.serve.subscriptions`); a
-`Pipe` (`gateway.live.pipe`) whose lines are requests.
+reported once the batch is durable. Used by the routes of messages and of subscriptions; a `Pipe`
+(`gateway.live.pipe`) whose lines are requests.
 """
 
 import threading

@@ -50,6 +50,15 @@ class Past(NamedTuple):
     times_us: Int64
     days: float | None
 
+    @classmethod
+    def of(cls, messages: MessageBatch, times_us: Int64, terms: int) -> "Past":
+        """Index messages over this many terms. O(terms of messages, sorted)."""
+        order = np.argsort(messages.terms, kind="stable")
+        rows = np.repeat(np.arange(len(messages)), np.diff(messages.term_offsets))[order]
+        offsets = np.searchsorted(messages.terms[order], np.arange(terms + 1))
+        span = span_us(times_us[times_us != NO_FLOOR])
+        return cls(offsets, rows, messages, times_us, span / US_PER_DAY if span else None)
+
 
 class Tested(NamedTuple):
     """A subscription over the past.
@@ -85,16 +94,11 @@ def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
             keys.append(np.stack([attribute_keys(batch.column(name)) for name in names], axis=1))
     terms = np.concatenate([np.zeros(0, np.int32), *flat])
     term_offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]))])
-    order = np.argsort(terms, kind="stable")
-    rows = np.repeat(np.arange(term_offsets.shape[0] - 1), np.diff(term_offsets))[order]
-    offsets = np.searchsorted(terms[order], np.arange(len(vocabulary) + 1))
     box = dict(zip(sides, np.concatenate([np.zeros((4, 0)), *boxes], axis=1), strict=True))
     columns: Any = empty(MessageBatch)._asdict() | box | {"term_offsets": term_offsets, "terms": terms}
     columns["seq"] = np.arange(box["west"].shape[0])
     columns |= {"keys": np.concatenate(keys)} if keys else {}
-    times_us = np.concatenate([np.zeros(0, np.int64), *times])
-    span = span_us(times_us[times_us != NO_FLOOR])
-    return Past(offsets, rows, MessageBatch(**columns), times_us, span / US_PER_DAY if span else None)
+    return Past.of(MessageBatch(**columns), np.concatenate([np.zeros(0, np.int64), *times]), len(vocabulary))
 
 
 def tested(parsed: ParsedSubscription, kind: Kind, vocabulary: Vocabulary, past: Past) -> Tested:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -214,7 +215,7 @@ def test_history_drops_from_memory_only_what_the_parts_have():
     found = []
     releaser = Releaser(texts, InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.extend(boundaries))
     releaser.take(published(rows, 0, 999))
-    history = History(Parts(None, ENDS, texts), most=100)  # type: ignore[arg-type]
+    history = History(Parts(Path("nowhere"), ENDS, texts), most=100)
     history.append(found, 999)
     assert history.full
     history.trim(-1)
