@@ -24,12 +24,12 @@ from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import MessageBatch, concatenate
-from matching.naive_rows import Message, Subscription, messages_of, subscriptions_of
 from matching.naive_filters import Instruction
+from matching.naive_rows import Message, Subscription, messages_of, subscriptions_of
 from matching.text import Vocabulary
 from matching.window import NO_FLOOR, stream_time
-from spouts.quarantine import without_terms
 from spouts.parquet import is_live, read_columns, read_messages
+from spouts.quarantine import without_terms
 from spouts.subscriptions import NEVER
 
 #: Rivals (`gateway.runs.match_rules.Rival`) that an answer lists at most.
@@ -112,7 +112,11 @@ def answer_of(
         "reason": verdict.reason,
         "as_of": scene.last_seq,
         "subscription": {**owner._asdict(), "words": list(owner.words)},
-        "message": {**row._asdict(), "seq": seq, "event_time": None if row.event_time is None else row.event_time.isoformat()},
+        "message": {
+            **row._asdict(),
+            "seq": seq,
+            "event_time": None if row.event_time is None else row.event_time.isoformat(),
+        },
         "words": found,
         "missing": missing,
         "unknown": unknown,
@@ -301,9 +305,7 @@ def _in_words(
         more = f"the window begins after {scene.floor:,} as of message {scene.last_seq:,}"
     elif reason == "rivals":
         far = "farther than" if kind.nearest else "below"
-        more = (
-            f"it is number {rank:,} and {k:,} fit; its score {verdict.score:.6g} is {far} {verdict.threshold:.6g}"
-        )
+        more = f"it is number {rank:,} and {k:,} fit; its score {verdict.score:.6g} is {far} {verdict.threshold:.6g}"
         if verdict.score == verdict.threshold:
             more = f"it is number {rank:,} and {k:,} fit; its score is that of the last of them, which wins the tie"
     elif reason == "dominated":

@@ -12,9 +12,21 @@ from typing import NamedTuple
 
 from matching.errors import ConfigError
 from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KNN, SKYLINE, TOPK
-from matching.naive import boxes, boxes_meet, common_terms, decay_key, distance, dominates, first_failed, passes, proximity, skyline_scores, topk_score
-from matching.naive_rows import DecayModel, Message, Subscription
+from matching.naive import (
+    boxes,
+    boxes_meet,
+    common_terms,
+    decay_key,
+    distance,
+    dominates,
+    first_failed,
+    passes,
+    proximity,
+    skyline_scores,
+    topk_score,
+)
 from matching.naive_filters import Instruction
+from matching.naive_rows import DecayModel, Message, Subscription
 from matching.window import NO_FLOOR
 
 
@@ -191,7 +203,9 @@ def _decay(scene: Scene, subscription: Subscription, message: Message, verdict: 
     if not timed:
         return "no_time"
     timed_scene = scene._replace(messages=[each for each in scene.messages if each.event_time_us != NO_FLOOR])
-    return _since_registration(timed_scene, subscription, message, verdict, score, best=lambda value, seq: (-value, seq))
+    return _since_registration(
+        timed_scene, subscription, message, verdict, score, best=lambda value, seq: (-value, seq)
+    )
 
 
 def _knn(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
@@ -251,7 +265,10 @@ _JUDGES: dict[int, Callable[[Scene, Subscription, Message, Verdict], str]] = {
 
 def _spatial(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> None:
     far = distance(subscription, message)
-    verdict.parts |= {_distance_name(subscription): far, "spatial": proximity(subscription, message, scene.max_distance)}
+    verdict.parts |= {
+        _distance_name(subscription): far,
+        "spatial": proximity(subscription, message, scene.max_distance),
+    }
 
 
 def _distance_name(subscription: Subscription) -> str:

@@ -26,8 +26,8 @@ KEPT_BYTES = 128 * 2**20
 class Row(NamedTuple):
     """A message as the ETL wrote it; degrees, `terms` by id, `event_time` a datetime or None.
 
-    `ahead`: a live stream has set it aside, as it was dated too far ahead. `attributes` has those with a value, by name;
-    times in microseconds since 1970.
+    `ahead`: a live stream has set it aside, as it was dated too far ahead. `attributes` has those with a value, by
+    name; times in microseconds since 1970.
     """
 
     message_id: str

@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from gateway.runs.oracles import BulkRun, PlainRun
 from gateway.runs.reader import Run
+from matching.bulk_oracle import NEVER
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind
 from matching.model import Int64, MessageBatch, ResultBatch, UpdateBatch, concatenate, empty
 from matching.naive_rows import Extras
-from matching.bulk_oracle import NEVER
 from matching.window import NO_FLOOR, Boundary, stream_time
-from spouts.quarantine import without_terms
 from spouts.columns import AHEAD
 from spouts.cuts import read_ends
 from spouts.parquet import read_columns, read_messages
+from spouts.quarantine import without_terms
 from spouts.subscriptions import Changes
 from topology.folder import REPORT
 
@@ -67,7 +67,7 @@ class Truth(NamedTuple):
 
 
 def boundary_ends(run: Run, messages: int) -> Int64:
-    """Last seq of each boundary of a stream of so many messages: by size, by stream time, or as the run has logged them.
+    """Last seq of each boundary of a stream of so many messages: by size, by stream time, or as the run logged them.
 
     Raises InputError if `run.json` does not say.
     """
@@ -187,9 +187,7 @@ def _alive_to(extras: "MessageExtras", messages: int) -> Int64 | None:
     return alive_to
 
 
-def _boundaries(
-    run: Run, names: list[pa.Array], columns: Collection[str]
-) -> Iterator[tuple[Boundary, MessageBatch]]:
+def _boundaries(run: Run, names: list[pa.Array], columns: Collection[str]) -> Iterator[tuple[Boundary, MessageBatch]]:
     """The batches of the run, cut here; appends message ids to `names`."""
     ends = boundary_ends(run, run.message_count())
     number, first, clock = 0, 0, NO_FLOOR

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from matching.bulk_oracle import BulkOracle
 from matching.model import (
     Int64,
     MessageBatch,
@@ -22,7 +23,6 @@ from matching.model import (
 )
 from matching.naive import Oracle
 from matching.naive_rows import DecayModel, Extras
-from matching.bulk_oracle import BulkOracle
 from matching.window import Boundary, Window
 
 #: Messages that the bulk oracle takes at a time, at least; and boundaries, at most.

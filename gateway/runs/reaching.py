@@ -23,8 +23,8 @@ from matching.space import DISTANCE, Space
 from matching.text import Vocabulary
 from matching.validate import RawMessage, message_row
 from matching.window import NO_FLOOR, Window
-from spouts.parsed import message_batch
 from spouts.parquet import world_of
+from spouts.parsed import message_batch
 from spouts.subscriptions import load_changes, load_vocabulary, meaning_of
 
 

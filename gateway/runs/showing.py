@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute
 
 from gateway.runs.distance import kilometres
-from gateway.shell.listing import cells, fitted, listing
 from gateway.runs.reader import Run, Subscriber
+from gateway.shell.listing import cells, fitted, listing
 from gateway.shell.terminal import cell, flushed, plain, shown
 from matching.model import Int64
 from matching.validate import CONDITION_COLUMNS
@@ -113,7 +113,11 @@ def _holders(run: Run, chosen: Sequence[str], counts: pa.Table, limit: int) -> I
         joined = (row for row, _ in _joined(run, results.take(pa.array(np.concatenate(first))), known))
         for name, standing, picked in zip(group, of_each, first, strict=True):
             rows = islice(joined, len(picked))
-            yield _described(known[name][-1]) | {"updates": change_counts.get(name, {}), "held": len(standing), "results": rows}
+            yield _described(known[name][-1]) | {
+                "updates": change_counts.get(name, {}),
+                "held": len(standing),
+                "results": rows,
+            }
             deque(rows, maxlen=0)  # skip rows that the caller has not read
 
 

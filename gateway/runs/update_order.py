@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.runs.oracle_replay import AS_OF, CHANGE, SEQ, ID_ROW
+from gateway.runs.oracle_replay import AS_OF, CHANGE, ID_ROW, SEQ
 from matching.model import ENTER, LEAVE, Int64
 
 
@@ -66,7 +66,9 @@ def _mixed(delivered: Int64, order: Int64, boundary: Int64) -> tuple[Int64, str]
     change = delivered[order, CHANGE]
     of_results = np.flatnonzero((change == ENTER) | (change == LEAVE))
     id_row, change, boundary = delivered[order[of_results], ID_ROW], change[of_results], boundary[of_results]
-    late = (id_row[1:] == id_row[:-1]) & (boundary[1:] == boundary[:-1]) & (change[1:] == LEAVE) & (change[:-1] == ENTER)
+    late = (
+        (id_row[1:] == id_row[:-1]) & (boundary[1:] == boundary[:-1]) & (change[1:] == LEAVE) & (change[:-1] == ENTER)
+    )
     return order[of_results[1:][late]], "updates leave after others have entered under the same id at that boundary"
 
 

@@ -20,17 +20,17 @@ import pyarrow as pa
 import pyarrow.compute
 from rich.text import Text
 
-from gateway.runs.reader import Run, read_results, read_updates
-from gateway.runs.update_order import follow, owners
 from gateway.runs.oracle_replay import (
     Progress,
     Sample,
     Truth,
-    replay_oracle,
     boundary_ends,
     choose,
+    replay_oracle,
     score_bits,
 )
+from gateway.runs.reader import Run, read_results, read_updates
+from gateway.runs.update_order import follow, owners
 from gateway.shell.terminal import shown
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kinds
@@ -197,7 +197,9 @@ def _compare_updates(run: Run, chosen: Sample, truth: Truth, report: VerifyRepor
     surplus, difference = _difference(delivered, truth.events)
     lost = difference < 0
     ends, table = boundary_ends(run, truth.messages), run.changes.table.take(chosen.numbers)
-    of_delivered, of_surplus = (table.kind[owners(rows, ends, chosen.id_row, table.at)] for rows in (delivered, surplus))
+    of_delivered, of_surplus = (
+        table.kind[owners(rows, ends, chosen.id_row, table.at)] for rows in (delivered, surplus)
+    )
     for code, kind in enumerate(run.changes.kinds.names):
         if kind in report.subscriptions:
             of_kind = of_surplus == code
@@ -224,8 +226,8 @@ def _compare_replay(run: Run, chosen: Sample, truth: Truth, delivered: Int64) ->
     rows, difference = _difference(standing, followed.standing)
     if rows.shape[0]:
         faults.append(
-            f"applying the updates gives other results than results.parquet: {int((difference < 0).sum()):,} messages only "
-            f"by the updates, {int((difference > 0).sum()):,} only in the file"
+            f"applying the updates gives other results than results.parquet: {int((difference < 0).sum()):,} messages "
+            f"only by the updates, {int((difference > 0).sum()):,} only in the file"
         )
     return faults
 
