@@ -56,6 +56,7 @@ def compare(this: list[Rows], other: list[Rows]) -> Rows:
         report[name] = {
             "exact": all(row["exact"] for row in ours + theirs),
             "compared": min(row["compared"] for row in ours + theirs),
+            "compared_subscriptions": min(row["compared_subscriptions"] for row in ours + theirs),
             "told_same": all(_told_same(ours[0], row) for row in ours + theirs),
             "us_per_message": {"this": here, "other": there},
             "ratio": {"median": median(ratios), "pairs": ratios},
@@ -76,7 +77,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="This checkout timed against another one.", allow_abbrev=False)
     parser.add_argument("other", type=Path, help="checkout of another commit; then what follows `skyray bench`")
     parser.add_argument("--pairs", type=int, default=3, choices=range(2, 100), metavar="N", help="2 or more")
-    parser.add_argument("--here", type=shlex.split, default=[], metavar="OPTIONS", help="what this checkout runs besides")
+    parser.add_argument("--here", type=shlex.split, default=[], metavar="OPTIONS", help="of this checkout alone")
     given, words = parser.parse_known_args()
     checkouts, runs = (ROOT, given.other.resolve()), ([], [])
     for pair in range(given.pairs):

@@ -76,15 +76,18 @@ def _stream(messages: Path, options: list[str], out: Path) -> float:
     """Seconds from the first update of `skyray live` over these messages to its end. Raises TopologyError."""
     words = [sys.executable, "-m", "gateway.cli", "live", "--world", "earth", "--out", str(out), *options]
     log = out.with_suffix(".log")
-    with open(messages, "rb") as lines, open(log, "wb") as said:
-        with subprocess.Popen(words, stdin=lines, stdout=subprocess.PIPE, stderr=said, cwd=ROOT) as live:
-            assert live.stdout is not None, "it is a pipe"
-            while not live.stdout.readline().startswith((b'{"change"', b"")):
-                pass
-            begun = perf_counter()
-            while live.stdout.read(1 << 20):
-                pass
-            seconds = perf_counter() - begun
+    with (
+        open(messages, "rb") as lines,
+        open(log, "wb") as said,
+        subprocess.Popen(words, stdin=lines, stdout=subprocess.PIPE, stderr=said, cwd=ROOT) as live,
+    ):
+        assert live.stdout is not None, "it is a pipe"
+        while (line := live.stdout.readline()) and b'"change"' not in line:
+            pass
+        begun = perf_counter()
+        while live.stdout.read(1 << 20):
+            pass
+        seconds = perf_counter() - begun
     if live.returncode:
         raise TopologyError(f"`skyray live` ended with {live.returncode}: {log.read_text()[-2000:]}")
     return seconds

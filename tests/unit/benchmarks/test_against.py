@@ -90,6 +90,7 @@ ROW = {
     "us_per_message": 4.0,
     "exact": True,
     "compared": 3000,
+    "compared_subscriptions": 600,
     "updates_per_message": 2.5,
     "matched_per_message": 2.0,
     "messages_timed": 100,
