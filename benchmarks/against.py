@@ -58,6 +58,7 @@ def compare(this: list[Rows], other: list[Rows]) -> Rows:
             "compared": min(row["compared"] for row in ours + theirs),
             "compared_subscriptions": min(row["compared_subscriptions"] for row in ours + theirs),
             "told_same": all(_told_same(ours[0], row) for row in ours + theirs),
+            "matched_per_message": {"this": ours[0]["matched_per_message"], "other": theirs[0]["matched_per_message"]},
             "us_per_message": {"this": here, "other": there},
             "ratio": {"median": median(ratios), "pairs": ratios},
             "scatter": [later / before for before, later in pairwise(there)],
