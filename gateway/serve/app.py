@@ -3,13 +3,16 @@
 Used by `gateway.commands.serve`; read on in the routes, or in `gateway.serve.door`, which they share.
 """
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.serve import asking_routes, message_routes, operation_routes, subscription_routes, update_routes
+from gateway.serve.access import AccessGate
 from gateway.serve.asking import Asking
 from gateway.serve.door import Door
 from gateway.serve.models import Message, Subscription, UpdateRow
@@ -18,14 +21,25 @@ from gateway.serve.page_routes import install as install_page
 from gateway.serve.problems import MEDIA_TYPE, Problem, answer, install
 
 _DESCRIPTION = "Subscribe to a stream of geo-tagged text over the network. Guide: docs/serve.md."
+_KEYS = "Made by `skyray keys create`; needed as soon as there is one."
 _REF = {"schema": {"$ref": "#/components/schemas/Problem"}}
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "default": {"description": "An error, with its reason code", "content": {MEDIA_TYPE: _REF}}
 }
 
 
-def make_app(door: Door, asking: Asking, hosts: frozenset[str]) -> FastAPI:
-    """The app of a stream; `hosts` are the names by which it may be called."""
+def make_app(door: Door, asking: Asking, hosts: frozenset[str], origins: Sequence[str] = ()) -> FastAPI:
+    """The app of a stream.
+
+    Parameters
+    ----------
+    door : Door
+    asking : Asking
+    hosts : frozenset of str
+        Names by which it may be called.
+    origins : sequence of str
+        Of pages elsewhere whose scripts may call it.
+    """
     app = _Api(
         title="Skyray",
         version=version("skyray"),
@@ -39,6 +53,15 @@ def make_app(door: Door, asking: Asking, hosts: frozenset[str]) -> FastAPI:
         app.include_router(part.routes(door))
     app.include_router(asking_routes.routes(door, asking))
     install_page(app)
+    app.add_middleware(AccessGate, access=door.access)  # the last one that is added comes first
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "If-Match", "If-None-Match", "Last-Event-ID"],
+            expose_headers=["ETag", "Location", "Retry-After"],
+        )
     app.add_middleware(_Hosts, hosts=hosts)
     return app
 
@@ -50,7 +73,10 @@ class _Api(FastAPI):
         made = self.openapi_schema is not None
         description = super().openapi()
         if not made:
-            schemas = description.setdefault("components", {}).setdefault("schemas", {})
+            parts = description.setdefault("components", {})
+            parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": _KEYS}}
+            description["security"] = [{}, {"key": []}]
+            schemas = parts.setdefault("schemas", {})
             for model in (Message, Subscription, UpdateRow, ProblemModel):
                 schemas.setdefault(model.__name__, model.model_json_schema())
         return description

@@ -202,6 +202,13 @@ class Preview(BaseModel):
     conditions: list[dict[str, Any]]
 
 
+class Ticket(BaseModel):
+    """What opens one stream of updates."""
+
+    ticket: str
+    expires_in_s: int
+
+
 class Topology(BaseModel):
     """What each component does now."""
 

@@ -1,16 +1,17 @@
-"""`/health`, `/ready`, `/metrics` and `/v1/topology`.
+"""`/health`, `/ready`, `/metrics`, `/v1/topology` and `/v1/tickets`.
 
 Used by `gateway.serve.app`.
 """
 
 from importlib.metadata import version
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
+from gateway.serve.access import TICKET_S, caller_of
 from gateway.serve.bodies import encoded
 from gateway.serve.door import RETRY_S, Door
 from gateway.serve.metrics import CONTENT_TYPE, exposition
-from gateway.serve.models import Health, Topology
+from gateway.serve.models import Health, Ticket, Topology
 from gateway.serve.problems import Problem
 
 
@@ -55,5 +56,10 @@ def routes(door: Door) -> APIRouter:
                 "topology": None if snapshot is None else snapshot.as_dict(),
             }
         )
+
+    @router.post("/v1/tickets", summary="Get a ticket for a stream", response_model=Ticket)
+    async def ticket(request: Request) -> Response:
+        """A ticket opens one stream of `/v1/updates` in the place of a key, where headers cannot be sent."""
+        return encoded({"ticket": door.access.ticket(caller_of(request)), "expires_in_s": TICKET_S})
 
     return router
