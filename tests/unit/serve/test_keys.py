@@ -10,7 +10,11 @@ import time
 import pytest
 
 from gateway.live.write_ahead_log import KEYS
+from gateway.serve.access import Access
+from gateway.serve.access import Caller as AccessCaller
 from gateway.serve.keys import KeyRing, Refused, create_key, read_keys, revoke_key
+from gateway.serve.limits import Limits
+from gateway.serve.problems import Problem
 from matching.errors import ConfigError, InputError
 from tests.support.processes import Command
 from tests.support.serving import Served, call, free_port, kill, lines_of
@@ -259,6 +263,16 @@ def test_owners_survive_a_kill_and_limits_are_kept(tmp_path):
         refused(one.call("GET", "/v1/subscriptions"), 401, "no_key")
         assert [shop("GET", "/v1/subscriptions").status for _ in range(25)] == [401] * 20 + [429] * 5
         one.end()
+
+
+def test_requests_of_a_caller_are_bounded_and_those_of_others_are_not(tmp_path):
+    access = Access(KeyRing(tmp_path / KEYS), Limits(most_requests_per_s=2))
+    one, other = AccessCaller("one", frozenset()), AccessCaller("other", frozenset())
+    with pytest.raises(Problem, match="2 requests a second"):
+        for _ in range(1_000):
+            access.count_request(one)
+    access.count_request(other)
+    Access(KeyRing(tmp_path / KEYS), Limits()).count_request(one)
 
 
 def test_serve_for_other_machines_wants_a_key(tmp_path):
