@@ -197,6 +197,7 @@ def indexing(request, monkeypatch):
     monkeypatch.setattr(window_generations, "_LEAST_MERGED", 70)
 
 
+_FEW_TERMS = {"terms": 2, "longest": 1}
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "ties": {"grid": True},
@@ -208,7 +209,15 @@ CASES: dict[str, dict[str, Any]] = {
     "restored": {"restore": True, "late": 9},
     "many_rows": {"rows": 45, "batches": 4},
     "one_message_batches": {"size": 1, "window": 6, "batches": 30},
-    "lists_of_many_blocks": {"size": 1500, "window": 10_000, "batches": 2, "terms": 2, "longest": 1, "rows": 12, "grid": True},
+    "lists_of_many_blocks": {
+        "size": 1500,
+        "window": 10_000,
+        "batches": 2,
+        "terms": 2,
+        "longest": 1,
+        "rows": 12,
+        "grid": True,
+    },
 }
 
 
