@@ -1,4 +1,4 @@
-"""`/health`, `/ready`, `/metrics`, `/v1/topology` and `/v1/tickets`.
+"""`/health`, `/ready`, `/metrics`, `/v1/stream`, `/v1/topology` and `/v1/tickets`.
 
 Used by `gateway.serve.app`.
 """
@@ -11,8 +11,9 @@ from gateway.serve.access import TICKET_S, caller_of
 from gateway.serve.bodies import encoded
 from gateway.serve.door import RETRY_S, Door
 from gateway.serve.metrics import CONTENT_TYPE, exposition
-from gateway.serve.models import Health, Ticket, Topology
+from gateway.serve.models import Health, Stream, Ticket, Topology
 from gateway.serve.problems import Problem
+from matching.attributes import TYPES
 
 
 def routes(door: Door) -> APIRouter:
@@ -42,6 +43,25 @@ def routes(door: Door) -> APIRouter:
     async def metrics() -> Response:
         """Counters and gauges in Prometheus' text format."""
         return Response(exposition(door), media_type=CONTENT_TYPE)
+
+    @router.get("/v1/stream", summary="What the stream is, and how far it has come", response_model=Stream)
+    async def stream() -> Response:
+        """What a client needs to know to subscribe and to publish: attributes, kinds, world, window."""
+        registry, space = door.registry, door.registry.space
+        words = registry.vocabulary
+        return encoded(
+            {
+                "attributes": [{"name": one.name, "type": TYPES[one.type]} for one in words.attributes.attributes],
+                "kinds": registry.kinds.names,
+                "distance": space.distance,
+                "projection": space.projection,
+                "world": [space.west, space.south, space.east, space.north],
+                "window": door.wal.settings["window"],
+                "stem": words.stem_language,
+                "next_seq": door.wal.next_seq,
+                "complete_through": door.hub.history.head.boundary,
+            }
+        )
 
     @router.get("/v1/topology", summary="The components and what they do now", response_model=Topology)
     async def topology() -> Response:
