@@ -40,11 +40,17 @@ def serve(
     settings: Annotated[dict[str, Any], Late(live_settings)],
     columns: Annotated[dict[str, Any], Late(column_options)],
     out: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             help="Folder with the write-ahead log; a stream that it has is resumed.", rich_help_panel="Output"
         ),
-    ],
+    ] = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--run", help="Folder of a run to look at in its place; nothing is written.", rich_help_panel="Input"
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free.", rich_help_panel="Server")] = 8080,
     host: Annotated[
         str, typer.Option(help="Address to listen on: of this machine only.", rich_help_panel="Server")
@@ -85,6 +91,13 @@ def serve(
             f"--host {host}: other machines could publish and read without a key, and keys are not there yet; leave it "
             "out, and put a proxy that authenticates requests before it"
         )
+    if (out is None) == (run_dir is None):
+        raise ConfigError("name either --out, the folder of a stream to serve, or --run, a run to look at")
+    if run_dir is not None:
+        from gateway.serve.replay_server import serve_run
+
+        return serve_run(run_dir, host, port, _names(host), say)
+    assert out is not None, "one of the two is named"
     if settings.get("checkpoint_every") == 0:
         raise ConfigError("--checkpoint-every 0: clients that connect again read from checkpoints; leave it out")
     terminal = Terminal()

@@ -3,10 +3,11 @@
 Used by `gateway.commands.serve`; read on in the routes, or in `gateway.serve.door`, which they share.
 """
 
+from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.serve import asking_routes, message_routes, operation_routes, subscription_routes, update_routes
@@ -26,6 +27,12 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 
 def make_app(door: Door, asking: Asking, hosts: frozenset[str]) -> FastAPI:
     """The app of a stream; `hosts` are the names by which it may be called."""
+    parts = (message_routes, subscription_routes, update_routes, operation_routes)
+    return assembled([*(part.routes(door) for part in parts), asking_routes.routes(door, asking)], hosts)
+
+
+def assembled(routers: Iterable[APIRouter], hosts: frozenset[str]) -> FastAPI:
+    """An app of these routes, with the page."""
     app = _Api(
         title="Skyray",
         version=version("skyray"),
@@ -35,9 +42,8 @@ def make_app(door: Door, asking: Asking, hosts: frozenset[str]) -> FastAPI:
         responses=_ERRORS,
     )
     install(app)
-    for part in (message_routes, subscription_routes, update_routes, operation_routes):
-        app.include_router(part.routes(door))
-    app.include_router(asking_routes.routes(door, asking))
+    for router in routers:
+        app.include_router(router)
     install_page(app)
     app.add_middleware(_Hosts, hosts=hosts)
     return app
