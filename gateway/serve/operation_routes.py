@@ -4,6 +4,7 @@ Used by `gateway.serve.app`.
 """
 
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import APIRouter, Response
 
@@ -12,6 +13,10 @@ from gateway.serve.door import RETRY_S, Door
 from gateway.serve.metrics import CONTENT_TYPE, exposition
 from gateway.serve.models import Health, Topology
 from gateway.serve.problems import Problem
+from matching.attributes import TYPES
+from matching.kinds import KINDS
+from matching.space import Space
+from matching.text import Vocabulary
 
 
 def routes(door: Door) -> APIRouter:
@@ -56,4 +61,15 @@ def routes(door: Door) -> APIRouter:
             }
         )
 
+    @router.get("/v1/stream", summary="What the stream is")
+    async def stream() -> Response:
+        """`attributes` of messages with their types, `kinds` of subscriptions, and how distances are measured."""
+        return encoded(stream_facts(door.registry.vocabulary, door.registry.space))
+
     return router
+
+
+def stream_facts(vocabulary: Vocabulary, space: Space) -> dict[str, Any]:
+    """What clients need to know of a stream."""
+    attributes = [{"name": one.name, "type": TYPES[one.type]} for one in vocabulary.attributes.attributes]
+    return {"attributes": attributes, "kinds": list(KINDS.names), "distance": space.distance}

@@ -21,8 +21,8 @@ from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import Run, Subscriber, active_at
 from gateway.serve.asking_routes import in_result
 from gateway.serve.history import END, Position, in_order, updates_of
+from gateway.serve.operation_routes import stream_facts
 from gateway.serve.releasing import Update
-from matching.attributes import TYPES
 from matching.errors import InputError
 from matching.kinds import KINDS
 
@@ -80,9 +80,7 @@ class Replay:
         """What the stream is, and how far it goes."""
         run = self.run
         return {
-            "attributes": [{"name": one.name, "type": TYPES[one.type]} for one in run.vocabulary.attributes.attributes],
-            "kinds": list(KINDS.names),
-            "distance": run.space.distance,
+            **stream_facts(run.vocabulary, run.space),
             "run": {
                 "folder": run.folder.resolve().name,
                 "state": run.state,

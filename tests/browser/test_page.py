@@ -84,7 +84,7 @@ def test_page_a_place_is_drawn_and_a_message_of_another_client_lights_up(seen, s
     shown = [row for row in seen.rows() if row.get("subscription") == name]
     assert [row["text"] for row in shown] == [f"Ramen inside {name}"]
     assert inside in lit(seen) and outside not in lit(seen)
-    assert [row["text"] for row in seen.rows("#results")] == [f"Ramen inside {name}"]
+    seen.until(lambda: [row["text"] for row in seen.rows("#results")] == [f"Ramen inside {name}"])
 
 
 def test_page_by_keyboard_alone_a_subscription_is_made_and_its_update_opened(seen, served):
@@ -167,7 +167,7 @@ def test_page_conditions_on_attributes_are_columns_and_preview_says_what_they_le
         seen.page.fill(f"#{field}", str(value))
     seen.page.click("details.filters summary")
     seen.page.click("#add-where")
-    seen.page.fill(".where-name", "price")
+    seen.page.select_option(".where-name", "price")
     seen.page.select_option(".where-how", "lte")
     seen.page.fill(".where-value", "500")
     seen.page.click("#preview")
