@@ -202,6 +202,36 @@ class Preview(BaseModel):
     conditions: list[dict[str, Any]]
 
 
+class Attribute(BaseModel):
+    """An attribute of messages, which `where` of a subscription can name."""
+
+    name: str
+    type: Literal["number", "category", "time"]
+
+
+class Stream(BaseModel):
+    """What a client needs to know of the stream."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"attributes": [{"name": "price", "type": "number"}], "kinds": ["boolean", "topk"],
+                 "distance": "sphere", "projection": "plate-carree", "world": [-180, -90, 180, 90],
+                 "window": "count:100000", "stem": "", "next_seq": 18, "complete_through": 17}
+            ]
+        }
+    )  # fmt: skip
+    attributes: list[Attribute]
+    kinds: list[str]
+    distance: Literal["sphere", "plane"]
+    projection: str
+    world: list[float] = Field(description="west, south, east, north in degrees")
+    window: str
+    stem: str = Field(description="language in which words are stemmed; empty for none")
+    next_seq: int
+    complete_through: int = Field(description="all updates as of messages up to this one are out; -1 for none")
+
+
 class Topology(BaseModel):
     """What each component does now."""
 

@@ -1,4 +1,4 @@
-"""`/health`, `/ready`, `/metrics` and `/v1/topology`.
+"""`/health`, `/ready`, `/metrics`, `/v1/stream` and `/v1/topology`.
 
 Used by `gateway.serve.app`.
 """
@@ -11,10 +11,10 @@ from fastapi import APIRouter, Response
 from gateway.serve.bodies import encoded
 from gateway.serve.door import RETRY_S, Door
 from gateway.serve.metrics import CONTENT_TYPE, exposition
-from gateway.serve.models import Health, Topology
+from gateway.serve.models import Health, Stream, Topology
 from gateway.serve.problems import Problem
 from matching.attributes import TYPES
-from matching.kinds import KINDS
+from matching.kind_table import Kinds
 from matching.space import Space
 from matching.text import Vocabulary
 
@@ -47,6 +47,14 @@ def routes(door: Door) -> APIRouter:
         """Counters and gauges in Prometheus' text format."""
         return Response(exposition(door), media_type=CONTENT_TYPE)
 
+    @router.get("/v1/stream", summary="What the stream is, and how far it has come", response_model=Stream)
+    async def stream() -> Response:
+        """What a client needs to know to subscribe and to publish: attributes, kinds, world, window."""
+        registry = door.registry
+        facts = stream_facts(registry.vocabulary, registry.space, registry.kinds)
+        through = {"next_seq": door.wal.next_seq, "complete_through": door.hub.history.head.boundary}
+        return encoded({**facts, "window": door.wal.settings["window"], **through})
+
     @router.get("/v1/topology", summary="The components and what they do now", response_model=Topology)
     async def topology() -> Response:
         """Of each component its tasks, payloads received and emitted, queue, and share of time spent working."""
@@ -61,15 +69,16 @@ def routes(door: Door) -> APIRouter:
             }
         )
 
-    @router.get("/v1/stream", summary="What the stream is")
-    async def stream() -> Response:
-        """`attributes` of messages with their types, `kinds` of subscriptions, and how distances are measured."""
-        return encoded(stream_facts(door.registry.vocabulary, door.registry.space))
-
     return router
 
 
-def stream_facts(vocabulary: Vocabulary, space: Space) -> dict[str, Any]:
-    """What clients need to know of a stream."""
-    attributes = [{"name": one.name, "type": TYPES[one.type]} for one in vocabulary.attributes.attributes]
-    return {"attributes": attributes, "kinds": list(KINDS.names), "distance": space.distance}
+def stream_facts(vocabulary: Vocabulary, space: Space, kinds: Kinds) -> dict[str, Any]:
+    """What does not change while a stream runs, but for its window."""
+    return {
+        "attributes": [{"name": one.name, "type": TYPES[one.type]} for one in vocabulary.attributes.attributes],
+        "kinds": kinds.names,
+        "distance": space.distance,
+        "projection": space.projection,
+        "world": [space.west, space.south, space.east, space.north],
+        "stem": vocabulary.stem_language,
+    }

@@ -80,7 +80,10 @@ class Replay:
         """What the stream is, and how far it goes."""
         run = self.run
         return {
-            **stream_facts(run.vocabulary, run.space),
+            **stream_facts(run.vocabulary, run.space, run.kinds),
+            "window": run.report["window"],
+            "next_seq": self.last + 1,
+            "complete_through": self.last,
             "run": {
                 "folder": run.folder.resolve().name,
                 "state": run.state,

@@ -41,7 +41,7 @@ def routes(replay: Replay) -> APIRouter:
 
     @router.get("/v1/stream", summary="What the stream is, and how far the run goes")
     async def stream() -> Response:
-        """`attributes`, `kinds`, `distance`, and `run`: folder, state, last message, boundaries, updates."""
+        """As of a live server, and `run`: folder, state, last message, boundaries, updates."""
         return encoded(replay.facts())
 
     @router.get("/v1/updates", summary="Read updates", response_class=Response)

@@ -16,7 +16,8 @@ PROBLEM = {"type", "title", "status", "detail", "reason", "do"}
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    with Served(tmp_path_factory.mktemp("api") / "out", "--window", "count:1000") as one:
+    options = ("--window", "count:1000", "--attribute", "price:number", "--attribute", "type=house.type:category")
+    with Served(tmp_path_factory.mktemp("api") / "out", *options, "--stem", "english") as one:
         yield one
 
 
@@ -234,6 +235,21 @@ def test_updates_behind_a_place_that_the_stream_has_not_reached_say_so(served):
     for wrong in ("x", "1-2-3", "-5", "1-x"):
         problem(served.call("GET", f"/v1/updates?since={wrong}"), 422, "bad_position")
     problem(served.call("GET", "/v1/updates?kind=none"), 422, "unknown_kind")
+
+
+def test_stream_says_what_clients_need_to_know(served):
+    seq = served.call("POST", "/v1/messages?wait=delivered", message("newest", "tea")).json["seq"]
+    assert served.call("GET", "/v1/stream").json == {
+        "attributes": [{"name": "price", "type": "number"}, {"name": "type", "type": "category"}],
+        "kinds": ["boolean", "topk", "decay", "knn", "skyline"],
+        "distance": "sphere",
+        "projection": "plate-carree",
+        "world": [-180, -90, 180, 90],
+        "window": "count:1000",
+        "stem": "english",
+        "next_seq": seq + 1,
+        "complete_through": seq,
+    }
 
 
 def test_errors_are_problems_whatever_is_wrong(served):
