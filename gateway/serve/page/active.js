@@ -27,7 +27,7 @@ export class Active {
   async turn(cursors) {
     this.cursors = cursors;
     await this.load();
-    byId("active").scrollIntoView({ block: "nearest" });
+    byId("prefix").scrollIntoView({ block: "center" });
   }
 
   // Read this page anew.

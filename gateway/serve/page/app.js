@@ -63,7 +63,7 @@ const picked = new Picked((columns) => {
   world.showPicked(columns);
   show(byId("only-label"), columns !== null);
   byId("only").checked = columns !== null && picked.hasResult;
-  updates.narrow(byId("only").checked ? columns.subscription_id : null);
+  narrow();
 });
 const form = new SubscribeForm(placeFields, {
   onKind: () => drawing.offer([...byId("shape").options].map((option) => option.value)),
@@ -78,6 +78,13 @@ const publish = new PublishForm((message) => {
   remember(message);
   world.points.light(message.seq, message.lon, message.lat);
 });
+
+// The list has updates of the picked subscription alone, or of all.
+function narrow() {
+  const only = byId("only").checked ? picked.id : null;
+  updates.narrow(only);
+  stream.narrow?.(only);
+}
 
 async function pick(id) {
   try {
@@ -105,6 +112,7 @@ function follow() {
 function replay(run) {
   for (const id of ["tab-subscribe", "tab-publish", "draw-bar", "picked-end", "topology-link"]) show(byId(id), false);
   tabs.select("tab-active");
+  byId("updates-empty").textContent = "No updates up to here.";
   return new Replay(run, {
     onStep: (came, changed, anew) => {
       if (anew) world.points.clear();
@@ -140,7 +148,7 @@ byId("active").addEventListener("click", (event) => {
   const row = event.target.closest("button.row");
   if (row) pick(row.dataset.subscription);
 });
-byId("only").addEventListener("change", () => updates.narrow(byId("only").checked ? picked.id : null));
+byId("only").addEventListener("change", narrow);
 byId("picked-show").addEventListener("click", () => world.fit(picked.columns, [...picked.rows.values()]));
 byId("picked-ask").addEventListener("click", () => ask(null, picked.id));
 byId("picked-end").addEventListener("click", async () => {

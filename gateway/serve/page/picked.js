@@ -17,6 +17,7 @@ export class Picked {
     this.rows = new Map(); // seq -> row
     this.asOf = -1;
     this.early = null; // updates while the result is read
+    this.reading = 0;
     this.changed = false;
     this.drawnAt = 0;
     byId("picked-close").addEventListener("click", () => this.close());
@@ -50,9 +51,11 @@ export class Picked {
   async read() {
     const { id } = this;
     if (id === null) return;
+    this.reading += 1;
+    const { reading } = this;
     this.early = [];
     const found = await call("GET", pathNow(subscriptionPath(id, "/results")));
-    if (this.id !== id) return;
+    if (reading !== this.reading || this.id !== id) return; // another one is read
     this.rows = new Map(found.results.map((row) => [row.seq, row]));
     this.asOf = found.as_of;
     const { early } = this;

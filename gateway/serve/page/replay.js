@@ -17,6 +17,7 @@ export class Replay {
     this.onError = onError;
     this.state = "replay";
     this.position = null; // the message as of which the page is
+    this.only = null; // a subscription whose updates are read alone
     this.wanted = null; // where the slider stands
     this.moving = null;
     this.playing = false;
@@ -43,13 +44,21 @@ export class Replay {
     return this.moving;
   }
 
+  // Updates of one subscription, or of all: null.
+  narrow(only) {
+    this.only = only;
+    const seq = this.wanted;
+    this.position = null;
+    this.go(seq);
+  }
+
   async move() {
     while (this.wanted !== this.position) {
       const [before, seq] = [this.position, this.wanted];
       const anew = !this.playing || before === null || seq < before;
       const after = anew ? null : before;
       const [lines, { messages }] = await Promise.all([
-        callLines(withQuery("/v1/updates", { since: after, through: seq, newest: true, limit: MOST_UPDATES })),
+        callLines(withQuery("/v1/updates", { since: after, through: seq, subscription: this.only, newest: true, limit: MOST_UPDATES })),
         call("GET", withQuery("/v1/messages", { after, through: seq, limit: MOST_MESSAGES })),
       ]);
       const updates = lines.filter((line) => line.change);

@@ -109,6 +109,6 @@ function answerParts(found) {
     const rows = found.rivals.map((rival) => element("li", {}, element("span", { className: "number" }, shortNumber(rival.score)), ` ${rival.text}`));
     parts.push(element("h3", { className: "small" }, "What is better"), element("ol", { className: "rivals" }, ...rows));
   }
-  if (found.as_of !== undefined) parts.push(element("p", { className: "help" }, `As of message ${found.as_of}.`));
+  if (found.as_of !== undefined) parts.push(element("p", { className: "help" }, `As of message ${found.as_of.toLocaleString("en")}.`));
   return parts;
 }
