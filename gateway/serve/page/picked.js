@@ -7,6 +7,7 @@ import { keywordsOf, placeInWords, resultRow } from "/page/rows.js";
 const MOST_ROWS = 100;
 const DRAW_MS = 250;
 const NEAREST_FIRST = ["knn"];
+const OLDER_FIRST = ["decay", "knn"]; // of equal scores
 const WITHOUT_RESULT = ["boolean"];
 
 export class Picked {
@@ -93,7 +94,8 @@ export class Picked {
     if (!this.hasResult) rows.sort((one, other) => other.seq - one.seq);
     else {
       const sign = NEAREST_FIRST.includes(kind) ? 1 : -1;
-      rows.sort((one, other) => sign * (one.score - other.score) || other.seq - one.seq);
+      const age = OLDER_FIRST.includes(kind) ? 1 : -1;
+      rows.sort((one, other) => sign * (one.score - other.score) || age * (one.seq - other.seq));
       rows.forEach((row, at) => {
         row.rank = at + 1;
       });

@@ -79,7 +79,7 @@ export class Replay {
   say(message) {
     const time = message?.time ? ` · ${message.time.slice(0, 19).replace("T", " ")}` : "";
     const text = `message ${this.position.toLocaleString("en")} of ${this.run.last.toLocaleString("en")}${time}`;
-    this.slider.value = this.position;
+    if (this.position === this.wanted) this.slider.value = this.position; // else it is being moved
     this.slider.setAttribute("aria-valuetext", text);
     byId("position-value").textContent = text;
   }

@@ -1,14 +1,12 @@
 """`skyray serve --run`: what a finished run answers as of any of its messages, and that it takes nothing."""
 
-import re
-
 import pytest
 
 from gateway.runs.reader import Run
 from matching.kinds import KINDS
 from spouts.subscriptions import NEVER
 from tests.support.processes import Command
-from tests.support.serving import call, position
+from tests.support.serving import Replayed, position
 from tests.support.small_runs import MESSAGES, small_run
 
 pytestmark = pytest.mark.timeout(180)
@@ -23,10 +21,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def get(folder):
-    with Command(["serve", "--run", folder, "--port", 0]) as server:
-        server.await_(lambda: "serve: ready" in server.read()[1])
-        port = int(re.findall(r"http://127\.0\.0\.1:(\d+)", server.read()[1])[0])
-        yield lambda path, method="GET", body=None: call(port, method, path, body)
+    with Replayed(folder) as server:
+        yield lambda path, method="GET", body=None: server.call(method, path, body)
         server.process.terminate()
         code, _, said = server.finish(20)
         assert code == 143, said
