@@ -52,11 +52,17 @@ def serve(
     columns: Annotated[dict[str, Any], Late(column_options)],
     limits: Annotated[dict[str, Any], Late(limit_options)],
     out: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             help="Folder with the write-ahead log; a stream that it has is resumed.", rich_help_panel="Output"
         ),
-    ],
+    ] = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--run", help="Folder of a run to look at in its place; nothing is written.", rich_help_panel="Input"
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free.", rich_help_panel="Server")] = 8080,
     host: Annotated[
         str,
@@ -93,16 +99,22 @@ def serve(
     What is answered with 200 is on disk, and survives a crash; the same command resumes the stream, and clients that
     connect again get every update once. GET /openapi.json describes the API.
     """
+    require("serve", "skyray serve", "pipe lines through `skyray live`")
     from gateway.live.in_flight import InFlight
     from gateway.live.opening import open_stream
     from gateway.live.recording import record
+    from gateway.live.write_ahead_log import KEYS
+    from gateway.serve.access import Access
     from gateway.serve.app import make_app
     from gateway.serve.asking import Asking
     from gateway.serve.door import Door
     from gateway.serve.history import History, Parts
     from gateway.serve.hub import Hub
+    from gateway.serve.keys import KeyRing
+    from gateway.serve.limits import Limits
     from gateway.serve.registry import Registry
     from gateway.serve.releasing import Releaser
+    from gateway.serve.replay_server import serve_run
     from gateway.serve.server import Server, bind
     from gateway.serve.writer import Writer
     from gateway.shell.interrupts import draining
@@ -110,12 +122,13 @@ def serve(
     from topology.live import LiveRun
     from topology.settings import LIVE_CREDITS
 
-    require("serve", "skyray serve", "pipe lines through `skyray live`")
-    from gateway.live.write_ahead_log import KEYS
-    from gateway.serve.access import Access
-    from gateway.serve.keys import KeyRing
-    from gateway.serve.limits import Limits
-
+    if (out is None) == (run_dir is None):
+        raise ConfigError("name either --out, the folder of a stream to serve, or --run, a run to look at")
+    if run_dir is not None:
+        if host not in LOOPBACK:
+            raise ConfigError(f"--host {host}: a run is shown on this machine alone; leave it out")
+        return serve_run(run_dir, host, port, _names(host), say)
+    assert out is not None, "one of the two is named"
     bounds, ring = Limits(**limits), KeyRing(out / KEYS)
     if host not in LOOPBACK and not ring.current():
         raise ConfigError(

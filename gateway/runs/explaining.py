@@ -18,7 +18,7 @@ from gateway.runs.distance import distance_km, kilometres
 from gateway.runs.match_rules import REASONS, Scene, Verdict, judge
 from gateway.runs.message_rows import Row
 from gateway.runs.oracle_replay import CHUNK, MessageExtras, boundary_ends, relevant_rows
-from gateway.runs.reader import Run, Subscriber
+from gateway.runs.reader import Run, Subscriber, active_at
 from matching.attributes import TIME
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
@@ -53,7 +53,7 @@ def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = 
     ----------
     folder : Path
     subscription_id : str
-        If several replaced each other under this id, the last one.
+        If several replaced each other under this id, the last one that has begun.
     message_id : str
         The id of a message, of several with this id the last; or `seq:N`, the seq of a message.
 
@@ -78,10 +78,14 @@ def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = 
     Reads the stream once: a second for a million messages, and 10 us for each message that shares a keyword.
     """
     run = Run(folder, kinds)
-    owner = run.known([subscription_id])[subscription_id][-1]
-    last_seq = _last_seq(run)
+    return explain_in(run, subscription_id, message_id, last_boundary(run))
+
+
+def explain_in(run: Run, subscription_id: str, message_id: str, last_seq: int) -> dict[str, Any]:
+    """As `explain`, of a run that is open and as of any of its boundaries: its last seq."""
+    owner = active_at(run.known([subscription_id])[subscription_id], last_seq)
     seq = find_message(run.etl, message_id)
-    number = _last_number(run, subscription_id)
+    number = number_as_of(run, subscription_id, last_seq)
     scene, subscription, message = _scene(run, number, seq, last_seq)
     verdict = judge(scene, subscription, message)
     quarantine = _quarantine_reason(run, number, seq, run.messages([seq])[seq])
@@ -168,7 +172,7 @@ def find_message(etl: Path, message_id: str) -> int:
     )
 
 
-def _last_seq(run: Run) -> int:
+def last_boundary(run: Run) -> int:
     """The last boundary whose updates are all published."""
     ends = boundary_ends(run, run.message_count())
     if "digest" in run.report or run.checkpoint:
@@ -179,11 +183,13 @@ def _last_seq(run: Run) -> int:
     return int(before[-1])
 
 
-def _last_number(run: Run, subscription_id: str) -> int:
+def number_as_of(run: Run, subscription_id: str, last_seq: int) -> int:
+    """The number of the last subscription of an id that had begun as of a seq; of the first one if none had."""
     numbers = [number for number, name in enumerate(run.changes.names.strings()) if name == subscription_id]
     if not numbers:
         raise ConfigError(f"subscription {subscription_id}: was replaced or ended before it took effect")
-    return numbers[-1]
+    begun = [number for number in numbers if run.changes.table.at[number] <= last_seq]
+    return begun[-1] if begun else numbers[0]
 
 
 def _scene(run: Run, number: int, seq: int, last_seq: int) -> tuple[Scene, Subscription, Message]:

@@ -324,7 +324,7 @@ class Run:
         found: dict[str, list[Subscriber]] = {}
         refused: dict[str, str] = {}
         wanted = set(ids)
-        for row in self._rows():
+        for row in self.subscription_rows():
             name = str(row.get("subscription_id"))
             if name not in wanted:
                 continue
@@ -339,7 +339,7 @@ class Run:
                 continue
             if name in refused:
                 raise ConfigError(f"subscription {name}: the run has rejected it ({refused[name]}); see rejected.jsonl")
-            all_ids = filter(None, (identifier(row.get("subscription_id")) for row in self._rows()))
+            all_ids = filter(None, (identifier(row.get("subscription_id")) for row in self.subscription_rows()))
             near = difflib.get_close_matches(name, list(all_ids), n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(f"subscription {name}: is in none of the files of {self.folder}{hint}")
@@ -348,13 +348,14 @@ class Run:
     def free_columns(self, ids: Collection[str] | None = None) -> list[str]:
         """Free columns in the rows of these subscriptions, or of all. O(rows of the files)."""
         found: dict[str, None] = {}
-        for row in self._rows():
+        for row in self.subscription_rows():
             name = row.get("subscription_id")
             if name is not None and (ids is None or str(name) in ids):
                 found |= {column: None for column, value in row.items() if value is not None}
         return [column for column in found if column not in SUBSCRIPTION_COLUMNS]
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
+    def subscription_rows(self) -> Iterator[dict[str, Any]]:
+        """Rows of the files of subscriptions, also of those that the run has rejected. O(rows of the files)."""
         return (row for path in self.files for _, row in read_rows(path) if isinstance(row, dict))
 
     # ------------------------------------------------------------------------------------------------------- messages
@@ -378,7 +379,7 @@ class Run:
         messages = self.messages({row["seq"] for row in rows})
         joined = []
         for row in rows:
-            subscription = _active_at(known[row["subscription_id"]], row.get("as_of"))
+            subscription = active_at(known[row["subscription_id"]], row.get("as_of"))
             message = messages.get(row["seq"])
             more: dict[str, Any] = {"kind": subscription.kind, "subscription": subscription}
             if message is not None:
@@ -405,7 +406,7 @@ class Run:
         return DecayModel(*rates, counts, self.vocabulary.total_tokens, self.fading.epoch_us)
 
 
-def _active_at(several: Sequence[Subscriber], as_of: int | None) -> Subscriber:
+def active_at(several: Sequence[Subscriber], as_of: int | None) -> Subscriber:
     """Of the subscriptions under one id, the one that was active as of a message."""
     begun = [one for one in several if as_of is None or one.at <= as_of]
     return begun[-1] if begun else several[0]

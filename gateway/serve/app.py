@@ -3,11 +3,11 @@
 Used by `gateway.commands.serve`; read on in the routes, or in `gateway.serve.door`, which they share.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -40,19 +40,8 @@ def make_app(door: Door, asking: Asking, hosts: frozenset[str], origins: Sequenc
     origins : sequence of str
         Of pages elsewhere whose scripts may call it.
     """
-    app = _Api(
-        title="Skyray",
-        version=version("skyray"),
-        description=_DESCRIPTION,
-        docs_url=None,  # its page loads scripts from elsewhere
-        redoc_url=None,
-        responses=_ERRORS,
-    )
-    install(app)
-    for part in (message_routes, subscription_routes, update_routes, operation_routes):
-        app.include_router(part.routes(door))
-    app.include_router(asking_routes.routes(door, asking))
-    install_page(app)
+    parts = (message_routes, subscription_routes, update_routes, operation_routes)
+    app = assembled([*(part.routes(door) for part in parts), asking_routes.routes(door, asking)])
     app.add_middleware(AccessGate, access=door.access)  # the last one that is added comes first
     if origins:
         app.add_middleware(
@@ -62,7 +51,24 @@ def make_app(door: Door, asking: Asking, hosts: frozenset[str], origins: Sequenc
             allow_headers=["Authorization", "Content-Type", "If-Match", "If-None-Match", "Last-Event-ID"],
             expose_headers=["ETag", "Location", "Retry-After"],
         )
-    app.add_middleware(_Hosts, hosts=hosts)
+    app.add_middleware(Hosts, names=hosts)
+    return app
+
+
+def assembled(routers: Iterable[APIRouter]) -> FastAPI:
+    """An app of these routes, with the page."""
+    app = _Api(
+        title="Skyray",
+        version=version("skyray"),
+        description=_DESCRIPTION,
+        docs_url=None,  # its page loads scripts from elsewhere
+        redoc_url=None,
+        responses=_ERRORS,
+    )
+    install(app)
+    for router in routers:
+        app.include_router(router)
+    install_page(app)
     return app
 
 
@@ -82,19 +88,19 @@ class _Api(FastAPI):
         return description
 
 
-class _Hosts:
+class Hosts:
     """Refuses requests for another host: a web site could point its own name here (DNS rebinding)."""
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str]):
+    def __init__(self, app: ASGIApp, names: frozenset[str]):
         self._app = app
-        self._hosts = hosts
+        self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
             name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-            if name.lower() not in self._hosts:
-                do = f"call it by {' or '.join(sorted(self._hosts))}"
+            if name.lower() not in self._names:
+                do = f"call it by {' or '.join(sorted(self._names))}"
                 problem = Problem(421, "wrong_host", f"this server is not {host[:200]!r}", "header Host", do)
                 await answer(problem)(scope, receive, send)
                 return

@@ -29,7 +29,7 @@ IN_MEMORY = 100_000
 #: Updates that are read from a part at a time, and parts that stay decoded.
 PIECE, DECODED = 5_000, 2
 #: Behind all updates of a boundary.
-_END = 2**62
+END = 2**62
 
 
 class Position(NamedTuple):
@@ -124,8 +124,8 @@ class Parts:
                     table.column("subscription_id").slice(first, last - first), pa.array(sorted(only), pa.string())
                 )
                 rows = rows[wanted.to_numpy()]
-            return self._updates(table.take(rows), boundary[rows], place[rows]), end
-        return [], Position(until, _END)
+            return updates_of(table.take(rows), boundary[rows], place[rows], self._look_up), end
+        return [], Position(until, END)
 
     def count_of(self, boundary: int) -> int:
         """How many updates of this boundary the parts have."""
@@ -150,24 +150,10 @@ class Parts:
             if name in self._decoded:
                 self._decoded.move_to_end(name)
                 return self._decoded[name]
-            table = pq.read_table(self._folder / name)
-            as_of, ends = table.column("as_of").to_numpy(), np.array(self.ends, np.int64)
-            boundary = ends[np.searchsorted(ends, as_of)]
-            ranks = pc.index_in(table.column("change"), pa.array(sorted(RANKS, key=RANKS.__getitem__)))
-            table = table.append_column("boundary", pa.array(boundary)).append_column("order", ranks)
-            keys = ("boundary", "subscription_id", "order", "seq")
-            table = table.sort_by([(name, "ascending") for name in keys]).combine_chunks()
-            boundary = table.column("boundary").to_numpy()
-            place = np.arange(boundary.shape[0]) - np.searchsorted(boundary, boundary)
-            self._decoded[name] = table, boundary, place
+            self._decoded[name] = in_order(pq.read_table(self._folder / name), np.array(self.ends, np.int64))
             if len(self._decoded) > DECODED:
                 self._decoded.popitem(last=False)
             return self._decoded[name]
-
-    def _updates(self, table: pa.Table, boundary: np.ndarray, place: np.ndarray) -> list[Update]:
-        columns = (table.column(name).to_pylist() for name in ("subscription_id", "order", "seq", "as_of", "score"))
-        raw = [RawUpdate(*row) for row in zip(*columns, strict=True)]
-        return encoded(zip(boundary.tolist(), place.tolist(), raw, strict=True), self._look_up)
 
 
 class History:
@@ -228,7 +214,7 @@ class History:
 
     def has_after(self, position: Position) -> bool:
         """Whether all updates after a position are in memory."""
-        return position >= Position(self.floor, _END) or self.floor < 0
+        return position >= Position(self.floor, END) or self.floor < 0
 
     def through(self, position: Position) -> int:
         """The last seq up to which all updates are before a position that is not beyond the head."""
@@ -276,6 +262,37 @@ class PartsMissing(LookupError):
     def __init__(self, boundary: int):
         super().__init__(boundary)
         self.boundary = boundary
+
+
+def in_order(table: pa.Table, ends: np.ndarray) -> tuple[pa.Table, np.ndarray, np.ndarray]:
+    """Updates in the order of the stream.
+
+    Parameters
+    ----------
+    table : pa.Table
+        Of `bolts.sinks.UPDATE_SCHEMA`: whole boundaries.
+    ends : int64[n]
+        The last seq of each boundary.
+
+    Returns
+    -------
+    pa.Table, int64[updates], int64[updates]
+        The table with the column `order`, a rank of `RANKS`; the boundary of each update, and its place there.
+    """
+    boundary = ends[np.searchsorted(ends, table.column("as_of").to_numpy())]
+    ranks = pc.index_in(table.column("change"), pa.array(sorted(RANKS, key=RANKS.__getitem__)))
+    table = table.append_column("boundary", pa.array(boundary)).append_column("order", ranks)
+    keys = ("boundary", "subscription_id", "order", "seq")
+    table = table.sort_by([(name, "ascending") for name in keys]).combine_chunks()
+    boundary = table.column("boundary").to_numpy()
+    return table, boundary, np.arange(boundary.shape[0]) - np.searchsorted(boundary, boundary)
+
+
+def updates_of(table: pa.Table, boundary: np.ndarray, place: np.ndarray, look_up: LookUp) -> list[Update]:
+    """Rows of `in_order` as clients get them."""
+    columns = (table.column(name).to_pylist() for name in ("subscription_id", "order", "seq", "as_of", "score"))
+    raw = [RawUpdate(*row) for row in zip(*columns, strict=True)]
+    return encoded(zip(boundary.tolist(), place.tolist(), raw, strict=True), look_up)
 
 
 def saved_updates(state: Mapping[str, Any], after: int, ends: Sequence[int], look_up: LookUp) -> list[Released]:

@@ -4,6 +4,7 @@ Used by `gateway.serve.app`.
 """
 
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -14,6 +15,9 @@ from gateway.serve.metrics import CONTENT_TYPE, exposition
 from gateway.serve.models import Health, Stream, Ticket, Topology
 from gateway.serve.problems import Problem
 from matching.attributes import TYPES
+from matching.kind_table import Kinds
+from matching.space import Space
+from matching.text import Vocabulary
 
 
 def routes(door: Door) -> APIRouter:
@@ -47,21 +51,10 @@ def routes(door: Door) -> APIRouter:
     @router.get("/v1/stream", summary="What the stream is, and how far it has come", response_model=Stream)
     async def stream() -> Response:
         """What a client needs to know to subscribe and to publish: attributes, kinds, world, window."""
-        registry, space = door.registry, door.registry.space
-        words = registry.vocabulary
-        return encoded(
-            {
-                "attributes": [{"name": one.name, "type": TYPES[one.type]} for one in words.attributes.attributes],
-                "kinds": registry.kinds.names,
-                "distance": space.distance,
-                "projection": space.projection,
-                "world": [space.west, space.south, space.east, space.north],
-                "window": door.wal.settings["window"],
-                "stem": words.stem_language,
-                "next_seq": door.wal.next_seq,
-                "complete_through": door.hub.history.head.boundary,
-            }
-        )
+        registry = door.registry
+        facts = stream_facts(registry.vocabulary, registry.space, registry.kinds)
+        through = {"next_seq": door.wal.next_seq, "complete_through": door.hub.history.head.boundary}
+        return encoded({**facts, "window": door.wal.settings["window"], **through})
 
     @router.get("/v1/topology", summary="The components and what they do now", response_model=Topology)
     async def topology() -> Response:
@@ -83,3 +76,15 @@ def routes(door: Door) -> APIRouter:
         return encoded({"ticket": door.access.ticket(caller_of(request)), "expires_in_s": TICKET_S})
 
     return router
+
+
+def stream_facts(vocabulary: Vocabulary, space: Space, kinds: Kinds) -> dict[str, Any]:
+    """What does not change while a stream runs, but for its window."""
+    return {
+        "attributes": [{"name": one.name, "type": TYPES[one.type]} for one in vocabulary.attributes.attributes],
+        "kinds": kinds.names,
+        "distance": space.distance,
+        "projection": space.projection,
+        "world": [space.west, space.south, space.east, space.north],
+        "stem": vocabulary.stem_language,
+    }

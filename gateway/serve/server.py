@@ -17,6 +17,8 @@ from matching.errors import ConfigError, TopologyError
 
 #: Seconds that requests may take to end when the server does.
 GRACE_S = 4
+#: Connections at a time, beyond which a server answers with 503.
+MOST_CONNECTIONS = 10_000
 #: Seconds within which the headers of a request have to come.
 HEADERS_S = 10.0
 #: Seconds that the server may take to start.
@@ -99,7 +101,7 @@ class Server:
         app: Any,
         listening: socket.socket,
         on_start: Callable[[asyncio.AbstractEventLoop], None],
-        most_connections: int,
+        most_connections: int = MOST_CONNECTIONS,
     ):
         config = uvicorn.Config(
             app,

@@ -13,16 +13,14 @@ from starlette.responses import StreamingResponse
 from gateway.serve.access import Caller, caller_of
 from gateway.serve.bodies import NDJSON
 from gateway.serve.door import Door
-from gateway.serve.history import BEGINNING, Position
+from gateway.serve.history import BEGINNING, END, Position
 from gateway.serve.hub import EVENTS, LINES, Form, Interest
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.problems import Problem
 from matching.kinds import KINDS
 
 _POSITION = re.compile(r"(-1|\d{1,18})(?:-(\d{1,18}))?")
-#: Behind all updates of a boundary.
-_END = 2**62
-_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 def routes(door: Door) -> APIRouter:
@@ -94,19 +92,19 @@ def routes(door: Door) -> APIRouter:
             None if kind is None else frozenset(kind),
             caller.owner if owner is None else owner,
         )
-        after = _position(last_event_id, "header Last-Event-ID") or _position(since, "query since")
+        after = position_of(last_event_id, "header Last-Event-ID") or position_of(since, "query since")
         events = "text/event-stream" in request.headers.get("accept", "")
         form = EVENTS if events else LINES
         if poll:
             start = door.hub.history.head if after is None else after
             data = await door.hub.poll(form, interest, start, wait_s, limit)
-            return Response(data, headers=_HEADERS, media_type=form.media_type)
-        return StreamingResponse(counted(form, interest, after, caller), headers=_HEADERS, media_type=form.media_type)
+            return Response(data, headers=HEADERS, media_type=form.media_type)
+        return StreamingResponse(counted(form, interest, after, caller), headers=HEADERS, media_type=form.media_type)
 
     return router
 
 
-def _position(text: str | None, where: str) -> Position | None:
+def position_of(text: str | None, where: str) -> Position | None:
     """The position that a client names. Raises Problem."""
     if text is None or not text.strip():
         return None
@@ -117,4 +115,4 @@ def _position(text: str | None, where: str) -> Position | None:
         raise Problem(
             422, "bad_position", f"{text[:60]!r} is no id of an event", where, "send the id of an event, or begin"
         )
-    return Position(int(match[1]), _END if match[2] is None else int(match[2]))
+    return Position(int(match[1]), END if match[2] is None else int(match[2]))

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Dialog, Page, sync_playwright
+from playwright.sync_api import Browser, CDPSession, Dialog, Page, sync_playwright
 
 #: WebGL without a graphics card; tests run as root in containers, where Chromium's sandbox does not start.
 _OPTIONS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
@@ -39,6 +39,7 @@ class Visit:
         self.page = page
         self.port = port
         self.complaints: list[str] = []
+        self._session: CDPSession | None = None
         page.on("console", lambda one: self._hear(one.type, one.text))
         page.on("pageerror", lambda error: self._hear("error", str(error)))
         page.on("dialog", self._dismiss)
@@ -52,11 +53,11 @@ class Visit:
         self._hear("error", f"dialog {dialog.message}")
         dialog.dismiss()
 
-    def open(self, path: str = "/") -> "Visit":
+    def open(self, path: str = "/", status: str = "Live") -> "Visit":
         self.page.goto(f"http://127.0.0.1:{self.port}{path}")
         if path == "/":
             self.page.wait_for_selector("html[data-ready]")
-        self.until(lambda: self.text("#status-word") == "Live")
+        self.until(lambda: self.text("#status-word") == status)
         return self
 
     def text(self, selector: str) -> str:
@@ -88,6 +89,14 @@ class Visit:
         x, y = self.on_map(across, down)
         self.page.mouse.move(x, y)
         self.page.mouse.click(x, y)
+
+    def metrics(self) -> dict[str, float]:
+        """Figures of the page's main thread: seconds of scripts and layout since the first call, elements now."""
+        if self._session is None:
+            self._session = self.page.context.new_cdp_session(self.page)
+            self._session.send("Performance.enable")
+        found = self._session.send("Performance.getMetrics")["metrics"]
+        return {one["name"]: one["value"] for one in found}
 
     def barriers(self) -> list[str]:
         """Serious findings of axe."""

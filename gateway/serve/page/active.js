@@ -1,6 +1,6 @@
-// The active subscriptions: a list by pages, and their outlines on the map.
+// The active subscriptions: a page of them as a list, and its outlines on the map.
 
-import { call } from "/page/api.js";
+import { call, pathNow } from "/page/api.js";
 import { byId, show } from "/page/dom.js";
 import { subscriptionRow } from "/page/rows.js";
 
@@ -12,31 +12,47 @@ export class Active {
   constructor(onChange) {
     this.onChange = onChange;
     this.rows = [];
-    this.cursor = null;
+    this.cursors = [null]; // of each page up to this one
+    this.after = null; // of the next page
+    this.shown = "";
     this.asked = 0;
-    byId("active-more").addEventListener("click", () => this.load(this.cursor));
+    byId("active-next").addEventListener("click", () => this.turn([...this.cursors, this.after]));
+    byId("active-before").addEventListener("click", () => this.turn(this.cursors.slice(0, -1)));
     byId("prefix").addEventListener("input", () => {
       clearTimeout(this.timer);
-      this.timer = setTimeout(() => this.load(), TYPED_MS);
+      this.timer = setTimeout(() => this.turn([null]), TYPED_MS);
     });
   }
 
-  async load(after = null) {
+  async turn(cursors) {
+    this.cursors = cursors;
+    await this.load();
+    byId("prefix").scrollIntoView({ block: "center" });
+  }
+
+  // Read this page anew.
+  async load() {
     this.asked += 1;
     const { asked } = this;
-    const query = new URLSearchParams({ limit: PAGE, prefix: byId("prefix").value.trim() });
-    if (after !== null) query.set("after", after);
-    const found = await call("GET", `/v1/subscriptions?${query}`).catch(() => null);
+    const query = { limit: PAGE, prefix: byId("prefix").value.trim(), after: this.cursors.at(-1) };
+    const found = await call("GET", pathNow("/v1/subscriptions", query)).catch(() => null);
     if (found === null || asked !== this.asked) return;
-    this.rows = after === null ? found.subscriptions : [...this.rows, ...found.subscriptions];
-    this.cursor = found.after;
+    this.rows = found.subscriptions;
+    this.after = found.after;
+    const shown = JSON.stringify([this.rows, this.after, this.cursors]);
+    if (shown === this.shown) return; // rows that stay as they are keep the focus
+    this.shown = shown;
     this.draw();
   }
 
   draw() {
+    const first = (this.cursors.length - 1) * PAGE;
     byId("active").replaceChildren(...this.rows.map(subscriptionRow));
     show(byId("active-empty"), this.rows.length === 0);
-    show(byId("active-more"), this.cursor !== null);
+    show(byId("active-pages"), this.after !== null || first > 0);
+    byId("active-place").textContent = `${(first + 1).toLocaleString("en")} to ${(first + this.rows.length).toLocaleString("en")}`;
+    byId("active-before").disabled = first === 0;
+    byId("active-next").disabled = this.after === null;
     this.onChange(this.rows);
   }
 }

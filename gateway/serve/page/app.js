@@ -4,15 +4,18 @@ import { Active } from "/page/active.js";
 import { call, pathsOf } from "/page/api.js";
 import { byId, show } from "/page/dom.js";
 import { Drawing } from "/page/drawing.js";
+import { onKey } from "/page/keys.js";
 import { WorldMap } from "/page/map.js";
 import { Picked } from "/page/picked.js";
 import { Place } from "/page/place.js";
 import { PublishForm } from "/page/publish.js";
+import { Replay } from "/page/replay.js";
 import { Status } from "/page/status.js";
 import { UpdateStream } from "/page/stream.js";
 import { SubscribeForm, endSubscription } from "/page/subscribe.js";
 import { startTabs } from "/page/tabs.js";
 import { Updates } from "/page/updates.js";
+import { useAttributes } from "/page/where.js";
 import { Why } from "/page/why.js";
 
 const MOST_MESSAGES = 3000;
@@ -33,6 +36,10 @@ function open(seq, subscription = picked.id) {
   const message = messages.get(seq) ?? picked.rows.get(seq);
   if (!message) return;
   world.centre(message.lon, message.lat);
+  ask(message, subscription);
+}
+
+function ask(message, subscription) {
   why.open(message, subscription, active.rows.map((columns) => columns.subscription_id));
 }
 
@@ -56,7 +63,7 @@ const picked = new Picked((columns) => {
   world.showPicked(columns);
   show(byId("only-label"), columns !== null);
   byId("only").checked = columns !== null && picked.hasResult;
-  updates.narrow(byId("only").checked ? columns.subscription_id : null);
+  narrow();
 });
 const form = new SubscribeForm(placeFields, {
   onKind: () => drawing.offer([...byId("shape").options].map((option) => option.value)),
@@ -69,32 +76,66 @@ const form = new SubscribeForm(placeFields, {
 });
 const publish = new PublishForm((message) => {
   remember(message);
-  world.light(message.seq, message.lon, message.lat);
+  world.points.light(message.seq, message.lon, message.lat);
 });
+
+// The list has updates of the picked subscription alone, or of all.
+function narrow() {
+  const only = byId("only").checked ? picked.id : null;
+  updates.narrow(only);
+  stream.narrow?.(only);
+}
 
 async function pick(id) {
   try {
     await picked.pick(id);
-    for (const { seq, lon, lat } of picked.rows.values()) world.place(seq, lon, lat);
+    for (const { seq, lon, lat } of picked.rows.values()) world.points.place(seq, lon, lat);
   } catch (error) {
     status.say(error.message);
   }
 }
 
-const stream = new UpdateStream("/v1/updates", {
-  onUpdate: (update) => {
-    updates.add(update);
-    picked.take(update);
-    remember(update);
-    if (update.change !== "leave") world.light(update.seq, update.lon, update.lat);
-  },
-  onState: () => status.draw(),
-  onGap: (gap) => status.gap(gap),
-});
-const status = new Status(stream, () => {
-  active.load();
-  picked.read().catch((error) => status.say(error.message));
-});
+function follow() {
+  return new UpdateStream("/v1/updates", {
+    onUpdate: (update) => {
+      updates.add(update);
+      picked.take(update);
+      remember(update);
+      if (update.change !== "leave") world.points.light(update.seq, update.lon, update.lat);
+    },
+    onState: () => status?.draw(),
+    onGap: (gap) => status.gap(gap),
+    onRefused: (error) => status.say(error.message),
+  });
+}
+
+function replay(run) {
+  for (const id of ["tab-subscribe", "tab-publish", "draw-bar", "picked-end", "topology-link"]) show(byId(id), false);
+  tabs.select("tab-active");
+  byId("updates-empty").textContent = "No updates up to here.";
+  return new Replay(run, {
+    onStep: (came, changed, anew) => {
+      if (anew) world.points.clear();
+      for (const message of came) {
+        remember(message);
+        world.points.place(message.seq, message.lon, message.lat, true);
+      }
+      for (const update of changed) {
+        remember(update);
+        if (update.change === "leave") continue;
+        if (anew) world.points.place(update.seq, update.lon, update.lat);
+        else world.points.light(update.seq, update.lon, update.lat);
+      }
+      if (anew) updates.replace(changed);
+      else for (const update of changed) updates.add(update);
+    },
+    onMove: async () => {
+      await Promise.all([picked.read(), active.load()]);
+      for (const { seq, lon, lat } of picked.rows.values()) world.points.place(seq, lon, lat);
+    },
+    onError: (error) => status.say(error.message),
+  });
+}
 
 // What happens in a list: a row opens its message, or its subscription.
 for (const id of ["updates", "results", "published"]) {
@@ -107,8 +148,9 @@ byId("active").addEventListener("click", (event) => {
   const row = event.target.closest("button.row");
   if (row) pick(row.dataset.subscription);
 });
-byId("only").addEventListener("change", () => updates.narrow(byId("only").checked ? picked.id : null));
+byId("only").addEventListener("change", narrow);
 byId("picked-show").addEventListener("click", () => world.fit(picked.columns, [...picked.rows.values()]));
+byId("picked-ask").addEventListener("click", () => ask(null, picked.id));
 byId("picked-end").addEventListener("click", async () => {
   const { id } = picked;
   try {
@@ -122,14 +164,13 @@ byId("picked-end").addEventListener("click", async () => {
 
 function frame(now) {
   updates.draw(now);
-  picked.draw();
-  world.draw(now);
+  picked.draw(now);
+  world.points.draw(now);
   requestAnimationFrame(frame);
 }
 requestAnimationFrame(frame);
 
-async function start() {
-  active.load();
+async function offer() {
   const paths = await pathsOf().catch(() => new Set());
   show(byId("preview"), paths.has("/v1/preview"));
   show(byId("would-reach"), paths.has("/v1/match"));
@@ -142,14 +183,26 @@ async function start() {
   document.documentElement.dataset.ready = "true";
 }
 
-setInterval(async () => {
-  const health = stream.state === "live" ? await call("GET", "/health").catch(() => null) : null;
+async function look() {
+  const health = stream.state === "live" ? await call("GET", "/health", undefined, { quiet: true }).catch(() => null) : null;
   if (!health) return;
   status.figures(health);
   if (health.subscriptions !== subscriptions) active.load(); // others subscribe too
   subscriptions = health.subscriptions;
-}, 2000);
-start();
+}
+
+let status = null;
+const facts = await call("GET", "/v1/stream").catch(() => ({}));
+useAttributes(facts.attributes);
+const stream = facts.run ? replay(facts.run) : follow();
+status = new Status(stream, () => {
+  active.load();
+  picked.read().catch((error) => status.say(error.message));
+});
+active.load();
+onKey(() => active.load());
+setInterval(look, 2000);
+offer();
 
 // For tests, and for a look from the console.
 globalThis.skyray = { stream, world };

@@ -46,8 +46,6 @@ export async function basemapData() {
 }
 
 const EMPTY = { type: "FeatureCollection", features: [] };
-const AGE = ["get", "age"]; // 0: new, 1: no longer lit
-const fade = (from, to) => ["interpolate", ["linear"], AGE, 0, from, 1, to];
 
 export function styleOf({ land, borders, cities }) {
   const paint = colours();
@@ -57,11 +55,10 @@ export function styleOf({ land, borders, cities }) {
     sources: {
       land: geojson(land),
       borders: geojson(borders),
-      cities: geojson(cities),
+      cities: geojson(cities, { attribution: "Natural Earth, GeoNames" }),
       subscriptions: geojson(EMPTY),
       picked: geojson(EMPTY),
       drawn: geojson(EMPTY),
-      points: geojson(EMPTY, { attribution: "Natural Earth, GeoNames" }),
     },
     layers: [
       { id: "water", type: "background", paint: { "background-color": paint.water } },
@@ -84,29 +81,6 @@ export function styleOf({ land, borders, cities }) {
         },
         filter: [">=", ["get", "inhabitants"], ["step", ["zoom"], 8e6, 2, 4e6, 3, 2e6, 4, 1e6, 5, 0]],
         paint: { "text-color": paint.place, "text-halo-color": paint.halo, "text-halo-width": 1.2 },
-      },
-      {
-        id: "halo",
-        type: "circle",
-        source: "points",
-        filter: ["<", AGE, 1],
-        paint: {
-          "circle-color": paint.hot,
-          "circle-radius": fade(9, 26),
-          "circle-opacity": fade(0.55, 0),
-          "circle-pitch-alignment": "map",
-        },
-      },
-      {
-        id: "points",
-        type: "circle",
-        source: "points",
-        paint: {
-          "circle-color": ["case", ["<", AGE, 1], paint.hot, paint.accent],
-          "circle-radius": fade(7, 4.5),
-          "circle-stroke-color": paint.halo,
-          "circle-stroke-width": 1.5,
-        },
       },
     ],
   };

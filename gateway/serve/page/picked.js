@@ -1,11 +1,13 @@
 // The subscription that is picked: its columns, and its result, which updates change.
 
-import { call, subscriptionPath } from "/page/api.js";
+import { call, pathNow, subscriptionPath } from "/page/api.js";
 import { byId, element, show } from "/page/dom.js";
 import { keywordsOf, placeInWords, resultRow } from "/page/rows.js";
 
 const MOST_ROWS = 100;
+const DRAW_MS = 250;
 const NEAREST_FIRST = ["knn"];
+const OLDER_FIRST = ["decay", "knn"]; // of equal scores
 const WITHOUT_RESULT = ["boolean"];
 
 export class Picked {
@@ -16,7 +18,9 @@ export class Picked {
     this.rows = new Map(); // seq -> row
     this.asOf = -1;
     this.early = null; // updates while the result is read
+    this.reading = 0;
     this.changed = false;
+    this.drawnAt = 0;
     byId("picked-close").addEventListener("click", () => this.close());
   }
 
@@ -30,7 +34,7 @@ export class Picked {
   }
 
   async pick(id) {
-    const columns = await call("GET", subscriptionPath(id));
+    const columns = await call("GET", pathNow(subscriptionPath(id)));
     this.columns = columns;
     this.rows = new Map();
     byId("picked-title").textContent = String(id);
@@ -48,9 +52,11 @@ export class Picked {
   async read() {
     const { id } = this;
     if (id === null) return;
+    this.reading += 1;
+    const { reading } = this;
     this.early = [];
-    const found = await call("GET", subscriptionPath(id, "/results"));
-    if (this.id !== id) return;
+    const found = await call("GET", pathNow(subscriptionPath(id, "/results")));
+    if (reading !== this.reading || this.id !== id) return; // another one is read
     this.rows = new Map(found.results.map((row) => [row.seq, row]));
     this.asOf = found.as_of;
     const { early } = this;
@@ -69,6 +75,7 @@ export class Picked {
     if (update.as_of <= this.asOf) return; // the result has it
     if (update.change === "leave") this.rows.delete(update.seq);
     else this.rows.set(update.seq, { ...update, words: [] });
+    if (!this.hasResult && this.rows.size > MOST_ROWS) this.rows.delete(Math.min(...this.rows.keys()));
     this.changed = true;
   }
 
@@ -78,20 +85,25 @@ export class Picked {
     this.onPick(null);
   }
 
-  draw() {
-    if (!this.changed || !this.columns) return;
+  draw(now) {
+    if (!this.changed || !this.columns || now - this.drawnAt < DRAW_MS) return;
     this.changed = false;
+    this.drawnAt = now;
     const rows = [...this.rows.values()];
     const { kind } = this.columns;
     if (!this.hasResult) rows.sort((one, other) => other.seq - one.seq);
     else {
       const sign = NEAREST_FIRST.includes(kind) ? 1 : -1;
-      rows.sort((one, other) => sign * (one.score - other.score) || other.seq - one.seq);
+      const age = OLDER_FIRST.includes(kind) ? 1 : -1;
+      rows.sort((one, other) => sign * (one.score - other.score) || age * (one.seq - other.seq));
       rows.forEach((row, at) => {
         row.rank = at + 1;
       });
     }
-    byId("results").replaceChildren(...rows.slice(0, MOST_ROWS).map(resultRow));
+    const list = byId("results");
+    const focused = list.contains(document.activeElement) ? document.activeElement.dataset.seq : null;
+    list.replaceChildren(...rows.slice(0, MOST_ROWS).map(resultRow));
+    if (focused) list.querySelector(`[data-seq="${focused}"]`)?.focus();
     show(byId("results-empty"), rows.length === 0);
   }
 }

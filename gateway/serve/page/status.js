@@ -2,7 +2,7 @@
 
 import { byId, show } from "/page/dom.js";
 
-const WORDS = { connecting: "Connecting", live: "Live", reconnecting: "Reconnecting" };
+const WORDS = { connecting: "Connecting", live: "Live", reconnecting: "Reconnecting", locked: "No access", replay: "Replay" };
 
 export class Status {
   // onAnew(): read results anew
@@ -15,7 +15,8 @@ export class Status {
       show(byId("gap"), false);
       this.onAnew();
     });
-    setInterval(() => this.rate(), 1000);
+    if (stream.state !== "replay") setInterval(() => this.rate(), 1000);
+    this.draw();
   }
 
   draw() {

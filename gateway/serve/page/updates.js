@@ -1,11 +1,13 @@
-// The list of updates: the newest first, a bounded number of rows, changed once a frame.
+// The list of updates: the newest first, a bounded number of rows, changed a few times a second at most.
 
 import { byId, element, show } from "/page/dom.js";
 import { updateRow } from "/page/rows.js";
 
 const MOST_ROWS = 200;
 const MOST_KEPT = 1000;
-const SPEAK_EVERY_MS = 4000;
+const DRAW_MS = 250;
+const MOST_FRESH = 10; // rows of one change that are coloured: more cannot be followed, and cost a repaint each
+const SPEAK_MS = 4000;
 
 export class Updates {
   constructor() {
@@ -13,6 +15,7 @@ export class Updates {
     this.kept = []; // the newest last
     this.waiting = [];
     this.only = null; // a subscription id
+    this.drawnAt = 0;
     this.unspoken = 0;
     this.spokenAt = 0;
   }
@@ -21,6 +24,13 @@ export class Updates {
     this.waiting.push(update);
     if (this.waiting.length > 2 * MOST_KEPT) this.waiting.splice(0, MOST_KEPT); // a page in the background draws nothing
     this.unspoken += 1;
+  }
+
+  // Show these, and none before.
+  replace(updates) {
+    this.kept = updates.slice(-MOST_KEPT);
+    this.waiting = [];
+    this.narrow(this.only);
   }
 
   isShown(update) {
@@ -35,18 +45,19 @@ export class Updates {
   }
 
   draw(now) {
-    if (this.waiting.length) {
+    if (this.waiting.length && now - this.drawnAt >= DRAW_MS) {
+      this.drawnAt = now;
       const came = this.waiting;
       this.waiting = [];
       this.kept = [...this.kept, ...came].slice(-MOST_KEPT);
       const rows = came.filter((one) => this.isShown(one)).slice(-MOST_ROWS).reverse().map(updateRow);
-      for (const row of rows) row.classList.add("fresh");
+      if (rows.length <= MOST_FRESH) for (const row of rows) row.classList.add("fresh");
       this.list.prepend(...rows);
       while (this.list.children.length > MOST_ROWS) this.list.lastElementChild.remove();
       show(byId("updates-empty"), this.list.children.length === 0);
     }
     // a screen reader hears how many came, not each of them
-    if (this.unspoken && now - this.spokenAt > SPEAK_EVERY_MS) {
+    if (this.unspoken && now - this.spokenAt > SPEAK_MS) {
       byId("spoken").replaceChildren(element("span", {}, `${this.unspoken} new update${this.unspoken === 1 ? "" : "s"}`));
       this.unspoken = 0;
       this.spokenAt = now;

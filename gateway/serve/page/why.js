@@ -1,35 +1,50 @@
 // A message and a subscription side by side, and why one is in the result of the other, or not.
 
-import { call, subscriptionPath } from "/page/api.js";
+import { call, pathNow, subscriptionPath } from "/page/api.js";
 import { byId, degrees, element, facts, show, shortNumber } from "/page/dom.js";
 import { keywordsOf, placeInWords } from "/page/rows.js";
 
 export class Why {
   constructor() {
     this.dialog = byId("message");
-    this.message = null;
+    this.message = null; // null: one that is named by its id
+    this.asked = 0;
     byId("message-close").addEventListener("click", () => this.dialog.close());
     byId("ask").addEventListener("click", () => this.ask());
     byId("asked").addEventListener("change", () => this.look());
-    byId("asked").addEventListener("keydown", (event) => {
-      if (event.key === "Enter") this.ask();
-    });
+    byId("message-id").addEventListener("input", () => this.name());
+    for (const id of ["asked", "message-id"]) {
+      byId(id).addEventListener("keydown", (event) => {
+        if (event.key === "Enter") this.ask();
+      });
+    }
   }
 
   // names: of subscriptions to choose from
   open(message, subscription, names) {
-    this.message = message;
-    byId("message-text").textContent = message.text || "(no text)";
-    byId("message-facts").replaceChildren(...facts([
-      ["id", message.message_id],
-      ["number", message.seq],
-      ["place", `${degrees(message.lon)}, ${degrees(message.lat)}`],
-    ]));
+    byId("message-id").value = message ? message.message_id : "";
+    this.show(message);
     byId("asked-names").replaceChildren(...names.map((value) => element("option", { value })));
     byId("asked").value = subscription ?? "";
     byId("why").replaceChildren();
     this.look();
     if (!this.dialog.open) this.dialog.showModal();
+    if (message && subscription && !byId("ask").hidden) this.ask();
+    else (message ? byId("asked") : byId("message-id")).focus();
+  }
+
+  // Another message is typed.
+  name() {
+    byId("why").replaceChildren();
+    this.show(null);
+  }
+
+  show(message) {
+    this.message = message;
+    byId("message-text").textContent = message ? message.text || "(no text)" : "";
+    byId("message-facts").replaceChildren(...(message
+      ? facts([["number", message.seq], ["place", `${degrees(message.lon)}, ${degrees(message.lat)}`], ["time", message.event_time ?? message.time]])
+      : []));
   }
 
   async look() {
@@ -37,28 +52,43 @@ export class Why {
     byId("asked-facts").replaceChildren();
     const id = byId("asked").value.trim();
     if (!id) return;
-    const columns = await call("GET", subscriptionPath(id)).catch(() => null);
+    const columns = await call("GET", pathNow(subscriptionPath(id))).catch(() => null);
     if (byId("asked").value.trim() !== id) return;
     byId("asked-facts").replaceChildren(...(columns
-      ? facts([["kind", columns.kind], ["keywords", keywordsOf(columns)], ["place", placeInWords(columns)], ["k", columns.k], ["alpha", columns.alpha]])
+      ? facts([
+        ["kind", columns.kind],
+        ["keywords", keywordsOf(columns)],
+        ["place", placeInWords(columns)],
+        ["k", columns.k],
+        ["alpha", columns.alpha],
+        ["match", columns.match],
+        ["not with", [columns.not_keywords ?? []].flat().join(" ")],
+        ["where", columns.where && JSON.stringify(columns.where)],
+      ])
       : facts([["", "is not active"]])));
   }
 
   async ask() {
-    const id = byId("asked").value.trim();
+    const [id, message] = [byId("asked").value.trim(), byId("message-id").value.trim()];
     const box = byId("why");
-    if (!id) {
-      byId("asked").focus();
-      box.replaceChildren(element("p", { className: "failed" }, "Name a subscription"));
+    for (const [value, field, what] of [[message, "message-id", "Name a message: its id, or seq: and its number"], [id, "asked", "Name a subscription"]]) {
+      if (value) continue;
+      byId(field).focus();
+      box.replaceChildren(element("p", { className: "failed" }, what));
       return;
     }
+    this.asked += 1;
+    const { asked } = this;
     box.replaceChildren(element("p", {}, "Asking …"));
-    try {
-      const query = new URLSearchParams({ subscription: id, message: `seq:${this.message.seq}` });
-      box.replaceChildren(...answerParts(await call("GET", `/v1/explain?${query}`)));
-    } catch (error) {
-      box.replaceChildren(element("p", { className: "failed" }, error.message));
-    }
+    const named = this.message ? `seq:${this.message.seq}` : message;
+    const parts = await call("GET", pathNow("/v1/explain", { subscription: id, message: named })).then(
+      (found) => {
+        if (asked === this.asked && found.message) this.show(found.message);
+        return answerParts(found);
+      },
+      (error) => [element("p", { className: "failed" }, error.message)],
+    );
+    if (asked === this.asked) box.replaceChildren(...parts);
   }
 }
 
@@ -79,6 +109,6 @@ function answerParts(found) {
     const rows = found.rivals.map((rival) => element("li", {}, element("span", { className: "number" }, shortNumber(rival.score)), ` ${rival.text}`));
     parts.push(element("h3", { className: "small" }, "What is better"), element("ol", { className: "rivals" }, ...rows));
   }
-  if (found.as_of !== undefined) parts.push(element("p", { className: "help" }, `As of message ${found.as_of}.`));
+  if (found.as_of !== undefined) parts.push(element("p", { className: "help" }, `As of message ${found.as_of.toLocaleString("en")}.`));
   return parts;
 }

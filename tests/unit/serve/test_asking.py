@@ -8,9 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from gateway.runs.explaining import explain
+from gateway.serve.history import BEGINNING
+from gateway.serve.replay import Replay, Wanted
 from gateway.subscriptions.preview import preview_subscriptions
 from tests.support.beside import BOX, LATE, WORDS, random_message, random_subscription
-from tests.support.serving import NDJSON, Served, call, lines_of
+from tests.support.serving import NDJSON, Served, call, lines_of, position
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -60,6 +62,8 @@ def ended(request, tmp_path_factory):
                 query = f"/v1/explain?subscription={name}&message=seq:{seq}"
                 answers["explain"][name, seq] = served.call("GET", query).json
             answers["preview"][name] = served.call("POST", "/v1/preview", row).json
+        answers["updates"] = served.call("GET", "/v1/updates?since=begin&poll=1&limit=100000").lines
+        answers["active"] = served.call("GET", "/v1/subscriptions").json["subscriptions"]
         served.end()
     return out, answers
 
@@ -94,6 +98,26 @@ def test_results_of_a_stream_that_runs_are_those_that_it_leaves(ended):
     rows = [row for rows in answers["results"].values() for row in rows]
     assert all(row["words"] and row["text"] for row in rows)
     assert {row["distance_km"] is None for row in rows} == {True, False}
+
+
+def test_replay_of_the_folder_answers_as_the_stream_did(ended):
+    """With the ids that the updates had, which a client may still have."""
+    out, answers = ended
+    replay = Replay(out)
+    updates, behind, _ = replay.updates(Wanted(BEGINNING, replay.last), 100_000, newest=False)
+    *sent, progress = answers["updates"]
+    assert [json.loads(one.data) for one in updates] == sent and len(sent) > 200
+    assert behind.text == sent[-1]["id"] and position(behind.text) <= position(progress["progress"]["id"])
+    for name, rows in answers["results"].items():
+        assert replay.results(name, replay.last)["results"] == rows
+    for (name, seq), found in answers["explain"].items():
+        again = replay.explain(name, f"seq:{seq}", found["as_of"])
+        assert {key: found[key] for key in (*SAME, "updates")} == json.loads(
+            json.dumps({key: again[key] for key in (*SAME, "updates")})
+        )
+    columns = [{key: value for key, value in row.items() if key != "at"} for row in answers["active"]]
+    listed = replay.subscriptions(replay.last, -1, 1_000, None, "")[0]
+    assert [{key: value for key, value in row.items() if key != "at"} for row in listed] == columns
 
 
 def test_preview_of_a_stream_that_runs_is_that_of_its_folder(ended, tmp_path):

@@ -1,0 +1,244 @@
+"""A run as of any of its messages: its updates, subscriptions, results and reasons, for `skyray serve --run`.
+
+Updates are read once, at the start, into the order and with the ids that a live server gives them
+(`gateway.serve.history`); everything else is read from the folder by `gateway.runs`. Used by
+`gateway.serve.replay_routes`.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from bolts.sinks import UPDATE_SCHEMA
+from gateway.live.update_listener import MessageText
+from gateway.runs.explaining import explain_in, last_boundary, number_as_of
+from gateway.runs.oracle_replay import boundary_ends
+from gateway.runs.reader import Run, Subscriber, active_at
+from gateway.serve.asking_routes import in_result
+from gateway.serve.history import END, Position, in_order, updates_of
+from gateway.serve.operation_routes import stream_facts
+from gateway.serve.releasing import Update
+from matching.errors import InputError
+from matching.kinds import KINDS
+
+pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
+
+_COLUMNS = [name for name in UPDATE_SCHEMA.names if name != "message_id"]
+
+
+class Wanted(NamedTuple):
+    """Which updates are read.
+
+    after : Position                 those behind it; with the index `END`: those as of later messages
+    through : int                    those as of messages up to this seq
+    subscriptions, kinds : collection of str or None    of these only
+    """
+
+    after: Position
+    through: int
+    subscriptions: Collection[str] | None = None
+    kinds: Collection[str] | None = None
+
+
+class Replay:
+    """A run folder; for one thread at a time.
+
+    Parameters
+    ----------
+    folder : Path
+
+    Attributes
+    ----------
+    run : Run
+    last : int
+        Seq of the last message; of a run that has not ended, of the last boundary whose updates are there.
+
+    Raises
+    ------
+    InputError
+        If the folder is no run's, damaged, or has no updates yet.
+    """
+
+    def __init__(self, folder: Path):
+        self.run = Run(folder)
+        self.last = last_boundary(self.run)
+        self._ends = boundary_ends(self.run, self.run.message_count())
+        pieces = [piece.select(_COLUMNS) for piece in self.run.pieces()]
+        table = pa.concat_tables([UPDATE_SCHEMA.empty_table().select(_COLUMNS), *pieces])
+        self._table, self._boundary, self._place = in_order(table, self._ends)
+        self._as_of = self._table["as_of"].to_numpy()
+        changes = self.run.changes
+        self._names, self._at = changes.names.strings(), changes.table.at
+        self._kind_of = {name: KINDS[kind].name for name, kind in zip(self._names, changes.table.kind, strict=True)}
+
+    def facts(self) -> dict[str, Any]:
+        """What the stream is, and how far it goes."""
+        run = self.run
+        return {
+            **stream_facts(run.vocabulary, run.space, run.kinds),
+            "window": run.report["window"],
+            "next_seq": self.last + 1,
+            "complete_through": self.last,
+            "run": {
+                "folder": run.folder.resolve().name,
+                "state": run.state,
+                "last": self.last,
+                "boundaries": int(np.searchsorted(self._ends, self.last, "right")),
+                "updates": len(self._table),
+            },
+        }
+
+    def figures(self) -> dict[str, Any]:
+        """Counts, as of `GET /health` of a live server."""
+        counts = {"messages": self.last + 1, "next_seq": self.last + 1, "complete_through": self.last}
+        nothing = dict.fromkeys(("refused", "duplicates", "clients", "waiting"), 0)
+        return {**counts, "subscriptions": len(self._active(self.last)), **nothing}
+
+    def boundary_before(self, seq: int) -> int:
+        """The last boundary up to a seq; -1 before the first."""
+        place = bisect_right(self._ends, seq)
+        return int(self._ends[place - 1]) if place else -1
+
+    def updates(self, wanted: Wanted, limit: int, newest: bool) -> tuple[list[Update], Position, int]:
+        """Some updates in the order of the stream.
+
+        Parameters
+        ----------
+        wanted : Wanted
+        limit : int
+            Updates at most: the first, or, with `newest`, the last of them.
+        newest : bool
+
+        Returns
+        -------
+        list of Update, Position, int
+            The position behind them, and up to which message all wanted updates are before it.
+        """
+        rows = self._rows(wanted)
+        rest = rows.size > limit and not newest
+        rows = rows[-limit:] if newest else rows[:limit]
+        through = wanted.through
+        if rows.size:
+            behind = Position(int(self._boundary[rows[-1]]), int(self._place[rows[-1]]))
+        else:
+            behind = max(wanted.after, Position(self.boundary_before(wanted.through), END))
+        if rest:
+            place = bisect_left(self._ends, behind.boundary)
+            through = int(self._ends[place - 1]) if place else -1
+        updates = updates_of(self._table.take(rows), self._boundary[rows], self._place[rows], self._texts)
+        return updates, behind, through
+
+    def subscriptions(
+        self, as_of: int, after: int, limit: int, kinds: Collection[str] | None, prefix: str
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """Columns of the subscriptions that are active as of a message, a page of them, and the cursor of the next."""
+        numbers = (number for number in self._active(as_of) if number > after)
+        wanted: list[int] = []
+        for number in numbers:
+            name = self._names[number]
+            if name.startswith(prefix) and (not kinds or self._kind_of[name] in kinds):
+                wanted.append(number)
+                if len(wanted) > limit:
+                    break
+        page = wanted[:limit]
+        columns = self._columns(page)
+        found = [columns[self._names[number]] for number in page if self._names[number] in columns]
+        return found, page[-1] if len(wanted) > limit else None
+
+    def subscription(self, subscription_id: str, as_of: int) -> dict[str, Any]:
+        """Columns of a subscription; of several of an id those of the one that is active as of a message.
+
+        Raises ConfigError for one that the run does not have.
+        """
+        self.run.known([subscription_id])
+        return self._columns([number_as_of(self.run, subscription_id, as_of)])[subscription_id]
+
+    def results(self, subscription_id: str, as_of: int) -> dict[str, Any]:
+        """The result of a subscription as of a message, as `GET /v1/subscriptions/ID/results` has it."""
+        owner = self._owner(subscription_id, as_of)
+        rows = self._table.take(self._rows(Wanted(Position(-1, 0), as_of, [subscription_id]))).to_pylist()
+        kind = KINDS.named(owner.kind)
+        inside = in_result(kind, rows, owner.at)
+        shown = ("seq", "score", "text", "lon", "lat", "words", "distance_km")
+        texts = self._texts([row["seq"] for row in inside])
+        joined = self.run.join([{**row, "as_of": as_of} for row in inside], {subscription_id: [owner]})
+        results = [
+            {"rank": rank if kind.standing else None, "message_id": texts[row["seq"]].message_id}
+            | {name: row.get(name) for name in shown}
+            for rank, row in enumerate(joined, start=1)
+        ]
+        return {"subscription_id": subscription_id, "kind": owner.kind, "as_of": as_of, "results": results}
+
+    def explain(self, subscription_id: str, message: str, as_of: int) -> dict[str, Any]:
+        """Why a message is in a result as of another, or is not, as `GET /v1/explain` has it.
+
+        A kind whose result changes at boundaries is judged as of the last one. Raises as
+        `gateway.runs.explaining.explain`.
+        """
+        owner = self._owner(subscription_id, as_of)
+        last_seq = self.boundary_before(as_of) if KINDS.named(owner.kind).standing else as_of
+        if last_seq < 0:
+            raise InputError(
+                "no_boundary", f"no boundary is complete as of message {as_of:,}: the first is {self._ends[0]:,}"
+            )
+        found = explain_in(self.run, subscription_id, message, last_seq)
+        del found["told"]
+        rows = self._rows(Wanted(Position(-1, 0), as_of, [subscription_id]))
+        rows = rows[self._table["seq"].to_numpy()[rows] == found["message"]["seq"]]
+        updates = self._table.take(rows).select(["change", "as_of", "score"]).to_pylist()
+        places = zip(self._boundary[rows].tolist(), self._place[rows].tolist(), updates, strict=True)
+        return found | {"updates": [{"id": Position(*place).text, **row} for *place, row in places]}
+
+    def messages(self, after: int, through: int, limit: int) -> list[dict[str, Any]]:
+        """The last so many messages between two, the oldest first; deletions and clock marks have no text."""
+        rows = self.run.messages(range(max(after + 1, through + 1 - limit), through + 1))
+        return [
+            {"seq": seq, "message_id": row.message_id, "text": row.text, "lon": row.lon, "lat": row.lat}
+            | {"time": None if row.event_time is None else row.event_time.isoformat()}
+            for seq, row in sorted(rows.items())
+            if row.text
+        ]
+
+    def _rows(self, wanted: Wanted) -> np.ndarray:
+        """Row numbers of updates."""
+        after = wanted.after
+        if after.index == END:
+            inside = (self._as_of > after.boundary) & (self._as_of <= wanted.through)
+        else:
+            behind = (self._boundary == after.boundary) & (self._place > after.index)
+            inside = (behind | (self._boundary > after.boundary)) & (self._as_of <= wanted.through)
+        names = wanted.subscriptions
+        if wanted.kinds is not None:
+            of_kinds = (name for name, kind in self._kind_of.items() if kind in wanted.kinds)
+            names = [name for name in of_kinds if names is None or name in names]
+        rows = np.flatnonzero(inside)
+        if names is None:
+            return rows
+        ids = self._table["subscription_id"].take(pa.array(rows))
+        return rows[pc.is_in(ids, pa.array(sorted(names), pa.string())).to_numpy()]
+
+    def _active(self, as_of: int) -> list[int]:
+        """Numbers of the subscriptions that are active as of a message."""
+        return np.flatnonzero((self._at <= as_of) & (self.run.changes.end > as_of)).tolist()
+
+    def _owner(self, subscription_id: str, as_of: int) -> Subscriber:
+        return active_at(self.run.known([subscription_id])[subscription_id], as_of)
+
+    def _columns(self, numbers: Iterable[int]) -> dict[str, dict[str, Any]]:
+        """Columns of subscriptions by id. O(rows of the files)."""
+        at = {self._names[number]: int(self._at[number]) for number in numbers}
+        found: dict[str, dict[str, Any]] = {}
+        for row in self.run.subscription_rows() if at else ():
+            name = str(row.get("subscription_id"))
+            if name in at and (int(row.get("at") or 0) == at[name] or name not in found):
+                found[name] = {column: value for column, value in row.items() if value is not None}
+        return found
+
+    def _texts(self, seqs: Sequence[int]) -> Mapping[int, MessageText]:
+        rows = self.run.messages(seqs)
+        return {seq: MessageText(row.message_id, row.text, row.lon, row.lat) for seq, row in rows.items()}
