@@ -104,11 +104,11 @@ def serve(
         run = LiveRun(config, wal.run, str(wal.log), releaser.address, {"live": wal.settings}, earlier)
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
-        releaser.released = hub.history.resume(run.saved_delivery(), wal.look_up)
+        releaser.resume(hub.history.resume(run.saved_delivery(), wal.look_up))
         writer = Writer(registry, wal, in_flight, batch, linger_ms / 1000.0, mapping)
         if not earlier:
             subscribe_all(writer, subscriptions or [])
-        writer.settle = releaser.settle
+        wal.settle = releaser.settle
         door = Door(registry, wal, writer, hub, releaser)
         asking = Asking(config, registry, wal, mapping)
         server = Server(make_app(door, asking, _names(host)), listening, hub.start)
