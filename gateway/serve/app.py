@@ -35,8 +35,9 @@ def make_app(door: Door, asking: Asking, hosts: frozenset[str]) -> FastAPI:
         responses=_ERRORS,
     )
     install(app)
-    for part in (message_routes, subscription_routes, update_routes, operation_routes):
+    for part in (message_routes, subscription_routes, operation_routes):
         app.include_router(part.routes(door))
+    app.include_router(update_routes.routes(door, asking))
     app.include_router(asking_routes.routes(door, asking))
     install_page(app)
     app.add_middleware(_Hosts, hosts=hosts)

@@ -43,6 +43,12 @@ class Position(NamedTuple):
         return f"{self.boundary}-{self.index}"
 
 
+def position_of(text: str) -> Position:
+    """The position of an update, by its id."""
+    boundary, _, index = text.partition("-")
+    return Position(int(boundary), int(index))
+
+
 #: Before all updates.
 BEGINNING = Position(-1, 0)
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import suppress
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -31,10 +31,26 @@ _TRIM_S = 2.0
 
 
 class Interest(NamedTuple):
-    """Which updates a client gets; None: all. With both it gets those of both."""
+    """Which updates a client gets: those that satisfy each that is not None.
+
+    subscriptions, kinds : frozenset of str
+    region : tuple    west, south, east, north of the messages' places, closed; west above east crosses 180 degrees
+    """
 
     subscriptions: frozenset[str] | None = None
     kinds: frozenset[str] | None = None
+    region: tuple[float, float, float, float] | None = None
+
+    def has_place(self, lon: float, lat: float) -> bool:
+        """Whether the region, if any, has this place."""
+        if self.region is None:
+            return True
+        west, south, east, north = self.region
+        inside = west <= lon <= east if west <= east else lon >= west or lon <= east
+        return inside and south <= lat <= north
+
+
+Snapshot = Callable[[Position], AsyncIterator[dict[str, Any]]]
 
 
 class Form(ABC):
@@ -48,7 +64,7 @@ class Form(ABC):
 
     @abstractmethod
     def named(self, name: str, data: Mapping[str, object], position: Position | None) -> bytes:
-        """A `progress` or `gap` event; with a position a client resumes from there."""
+        """A `progress`, `gap` or `snapshot` event; with a position a client resumes from there."""
 
     def hint(self) -> bytes:
         """When a client should connect again."""
@@ -179,13 +195,22 @@ class Hub:
             heapq.heappush(self._awaited, (seq, self._number, future))
             await future
 
-    async def follow(self, form: Form, interest: Interest, after: Position | None) -> AsyncIterator[bytes]:
-        """Events after a position (None: from now on), for ever."""
+    async def follow(
+        self, form: Form, interest: Interest, after: Position | None, snapshot: Snapshot | None = None
+    ) -> AsyncIterator[bytes]:
+        """Events after a position (None: from now on), for ever; before them those of a snapshot as of the position."""
         queue = _Queue(form, interest)
         self._queues.add(queue)
         try:
             yield form.hint()
             position = self.history.head if after is None else after
+            if snapshot is not None:
+                async for one in snapshot(position):
+                    if self._closing:
+                        break
+                    yield form.named("snapshot", one, None)
+                else:
+                    yield form.named("progress", {"through": position.boundary}, position)
             while not self._closing and (piece := await self._next(form, interest, position)) is not None:
                 data, position = piece
                 if data:
@@ -207,10 +232,12 @@ class Hub:
             self._queues.discard(queue)
             self._leave(queue)
 
-    async def past(self, form: Form, interest: Interest, after: Position) -> AsyncIterator[bytes]:
-        """Events after a position up to the head."""
+    async def past(
+        self, form: Form, interest: Interest, after: Position, until: Position | None = None
+    ) -> AsyncIterator[bytes]:
+        """Events after a position up to the head; none more are read once `until` is reached."""
         position = after
-        while (piece := await self._next(form, interest, position)) is not None:
+        while (until is None or position < until) and (piece := await self._next(form, interest, position)) is not None:
             data, position = piece
             yield data
 
@@ -317,13 +344,24 @@ class Hub:
         name = update.subscription_id
         if interest.subscriptions is not None and name not in interest.subscriptions:
             return False
-        return interest.kinds is None or self._registry.last_kind.get(name) in interest.kinds
+        if interest.kinds is not None and self._registry.last_kind.get(name) not in interest.kinds:
+            return False
+        return interest.has_place(update.lon, update.lat)
+
+    def names_of(self, interest: Interest) -> list[str]:
+        """Ids of the subscriptions that a client follows, of all that there ever were."""
+        return [
+            name
+            for name, kind in list(self._registry.last_kind.items())
+            if (interest.subscriptions is None or name in interest.subscriptions)
+            and (interest.kinds is None or kind in interest.kinds)
+        ]
 
     def _only(self, interest: Interest) -> Collection[str] | None:
-        """Ids of the subscriptions that a client follows; None: all."""
+        """Ids of the subscriptions whose updates a client may get; None: all."""
         if interest.subscriptions is not None or interest.kinds is None:
             return interest.subscriptions
-        return [name for name, kind in list(self._registry.last_kind.items()) if kind in interest.kinds]
+        return self.names_of(interest)
 
 
 _SLOW = {

@@ -37,11 +37,13 @@ class RawUpdate(NamedTuple):
 
 
 class Update(NamedTuple):
-    """An update as clients get it: `data` is its JSON, with its id."""
+    """An update as clients get it: `data` is its JSON, with its id; the place of its message, in degrees."""
 
     subscription_id: str
     position: str
     data: bytes
+    lon: float
+    lat: float
 
 
 class Released(NamedTuple):
@@ -171,4 +173,4 @@ def _encoded(position: str, one: RawUpdate, message: MessageText) -> Update:
         "lon": message.lon,
         "lat": message.lat,
     }
-    return Update(one.subscription_id, position, msgspec.json.encode(row))
+    return Update(one.subscription_id, position, msgspec.json.encode(row), message.lon, message.lat)

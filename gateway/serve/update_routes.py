@@ -1,19 +1,22 @@
 """`GET /v1/updates`: updates as they come, as Server-Sent Events or lines of JSON, and by long poll.
 
-Read on in `gateway.serve.hub`.
+Read on in `gateway.serve.hub`, and for what a result has now in `gateway.serve.standing`.
 """
 
 import re
-from typing import Annotated
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
 
+from gateway.serve.asking import Asking
 from gateway.serve.bodies import NDJSON
 from gateway.serve.door import Door
 from gateway.serve.history import BEGINNING, Position
-from gateway.serve.hub import EVENTS, LINES, Interest
+from gateway.serve.hub import EVENTS, LINES, Interest, Snapshot
 from gateway.serve.problems import Problem
+from gateway.serve.standing import results_at
 from matching.kinds import KINDS
 
 _POSITION = re.compile(r"(-1|\d{1,18})(?:-(\d{1,18}))?")
@@ -22,8 +25,18 @@ _END = 2**62
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-def routes(door: Door) -> APIRouter:
+def routes(door: Door, asking: Asking) -> APIRouter:
     router = APIRouter(tags=["updates"])
+
+    def snapshot_of(interest: Interest) -> Snapshot:
+        """What is in the results of followed subscriptions, those with messages of the region."""
+
+        async def snapshot(until: Position) -> AsyncIterator[dict[str, Any]]:
+            names = door.hub.names_of(interest)
+            async for one in results_at(door.hub, door.registry, asking, names, until):
+                yield one | {"results": [row for row in one["results"] if interest.has_place(row["lon"], row["lat"])]}
+
+        return snapshot
 
     @router.get(
         "/v1/updates",
@@ -31,7 +44,7 @@ def routes(door: Door) -> APIRouter:
         response_class=Response,
         responses={
             200: {
-                "description": "Events: updates, `progress` and `gap`",
+                "description": "Events: updates, `snapshot`, `progress` and `gap`",
                 "content": {
                     "text/event-stream": {
                         "schema": {"type": "string"},
@@ -51,6 +64,12 @@ def routes(door: Door) -> APIRouter:
         ] = None,
         subscription: Annotated[list[str] | None, Query(description="only of these subscriptions")] = None,
         kind: Annotated[list[str] | None, Query(description="only of these kinds")] = None,
+        region: Annotated[
+            str | None, Query(description="only of messages within west,south,east,north in degrees")
+        ] = None,
+        snapshot: Annotated[
+            bool, Query(description="first what the results have now, unless the client has a last id")
+        ] = False,
         poll: Annotated[bool, Query(description="answer once there are updates, and end")] = False,
         limit: Annotated[int, Query(description="of a poll, about", ge=1, le=100_000)] = 1_000,
         wait_s: Annotated[float, Query(description="of a poll without updates", ge=0, le=60)] = 10.0,
@@ -59,27 +78,53 @@ def routes(door: Door) -> APIRouter:
         """Updates of all subscriptions, or of some: SSE with `Accept: text/event-stream`, else lines of JSON.
 
         Each event has the id of its place in the stream, which never changes; a client that connects again with its
-        last id gets every later update once. A `progress` event says up to which message all updates were sent. A `gap`
-        event says what was not sent, and what to do.
+        last id gets every later update once. With `snapshot` a `snapshot` event comes first for each subscription, as
+        /v1/subscriptions/ID/results answers, as of the `progress` behind them. A `progress` event says up to which
+        message all updates were sent. A `gap` event says what was not sent, and what to do.
         """
         door.refuse_if_closing()
         unknown = [name for name in kind or () if name not in KINDS.names]
         if unknown:
             raise Problem(422, "unknown_kind", f"{unknown[0]!r} is no kind", "query kind", f"one of {KINDS.names}")
         interest = Interest(
-            None if subscription is None else frozenset(subscription), None if kind is None else frozenset(kind)
+            None if subscription is None else frozenset(subscription),
+            None if kind is None else frozenset(kind),
+            None if region is None else box_of(region),
         )
         after = _position(last_event_id, "header Last-Event-ID") or _position(since, "query since")
         events = "text/event-stream" in request.headers.get("accept", "")
         form = EVENTS if events else LINES
+        first = snapshot_of(interest) if snapshot and after is None else None
+        if poll and first is not None:
+            raise Problem(
+                422, "bad_parameter", "a poll has no snapshot", "query snapshot", "leave poll out, or read the results"
+            )
         if poll:
             start = door.hub.history.head if after is None else after
             data = await door.hub.poll(form, interest, start, wait_s, limit)
             return Response(data, headers=_HEADERS, media_type=form.media_type)
-        stream = door.hub.follow(form, interest, after)
+        stream = door.hub.follow(form, interest, after, first)
         return StreamingResponse(stream, headers=_HEADERS, media_type=form.media_type)
 
     return router
+
+
+def box_of(text: str) -> tuple[float, float, float, float]:
+    """West, south, east, north in degrees; west above east crosses 180 degrees. Raises Problem."""
+    try:
+        west, south, east, north = map(float, text.split(","))
+        whole = abs(west) <= 180 and abs(east) <= 180 and -90 <= south <= north <= 90
+    except ValueError:
+        whole, (west, south, east, north) = False, (0.0,) * 4
+    if not whole:
+        raise Problem(
+            422,
+            "bad_region",
+            f"{text[:60]!r} is no box",
+            "query region",
+            "send west,south,east,north in degrees, south not above north; west above east crosses 180 degrees",
+        )
+    return west, south, east, north
 
 
 def _position(text: str | None, where: str) -> Position | None:
