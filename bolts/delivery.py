@@ -289,6 +289,8 @@ class DeliveryBolt(Bolt):
         self.replacements.held_back = int(state["held_back"])
         # all its updates are out: only its floor is still needed
         self.open = deque(_Published(Boundary(*row), self.context.now()) for row in state["boundary"].tolist())
+        if self.publisher is not None and self.open:
+            self.publisher.since = self.open[-1].boundary.last_seq
         self.subscriptions.restore(_part(state, "subscriptions"))
         self.messages.restore(_part(state, "messages"))
         self.retained.restore(_part(state, "held"), self.subscriptions.end)

@@ -25,6 +25,7 @@ class PublishedUpdates(NamedTuple):
     as_of, seq, change, score    as in `matching.model.UpdateBatch`
     who : int32[n]    position of the subscription's id in `names`
     names : Names
+    since : int    the incarnation publishes updates of later seqs: the last one of the checkpoint that it began from
     """
 
     incarnation: int
@@ -35,10 +36,11 @@ class PublishedUpdates(NamedTuple):
     score: Float64
     who: Int32
     names: Names
+    since: int = -1
 
 
 def encode(published: PublishedUpdates) -> bytes:
-    header = {"incarnation": published.incarnation, "through": published.through}
+    header = {name: getattr(published, name) for name in ("incarnation", "through", "since")}
     arrays = {name: getattr(published, name) for name in ("as_of", "seq", "change", "score", "who")}
     return frames.encode(header, {**arrays, "offsets": published.names.offsets, "data": published.names.data})
 
@@ -47,7 +49,8 @@ def decode(frame: bytes) -> PublishedUpdates:
     """Raises CheckpointError if the frame is damaged."""
     header, arrays = frames.decode(frame, "published updates")
     names = Names(arrays.pop("offsets"), arrays.pop("data"))
-    return PublishedUpdates(header["incarnation"], header["through"], **arrays, names=names)
+    incarnation, through, since = (int(header[name]) for name in ("incarnation", "through", "since"))
+    return PublishedUpdates(incarnation, through, **arrays, names=names, since=since)
 
 
 class UpdatePublisher:
@@ -59,6 +62,11 @@ class UpdatePublisher:
         Path of the socket.
     incarnation : int
 
+    Attributes
+    ----------
+    since : int
+        As in `PublishedUpdates`.
+
     Raises
     ------
     DeliveryError
@@ -68,6 +76,7 @@ class UpdatePublisher:
     def __init__(self, address: str, incarnation: int):
         self._address = address
         self._incarnation = incarnation
+        self.since = -1
         self._through = -2
         self._waiting: list[UpdateBatch] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -103,6 +112,7 @@ class UpdatePublisher:
             whole.score,
             who.astype(np.int32),
             names,
+            self.since,
         )
         try:
             self._socket.sendall(encode(published))

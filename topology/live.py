@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from matching.window import Boundary
 from spouts.quarantine import Quarantine
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.store import CheckpointStore, Manifest
@@ -20,6 +21,12 @@ from topology.recovering import RecoveringRun, next_incarnation, restore_folder
 from topology.settings import LiveConfig, RunConfig
 from topology.summary import began_with, summarise
 from topology.wiring import build_live_plan
+
+
+def last_seq_of(saved: Mapping[str, np.ndarray]) -> int:
+    """The last seq that a checkpoint of the delivery bolt covers; -1 if it was made before the first message."""
+    boundaries = saved["boundary"]
+    return int(Boundary(*boundaries[-1].tolist()).last_seq) if boundaries.shape[0] else -1
 
 
 class LiveRun(RecoveringRun):
@@ -112,6 +119,11 @@ class LiveRun(RecoveringRun):
         """What the delivery bolt saved in the checkpoint to resume from; None without one."""
         saved = self._load(self.manifest)
         return None if saved is None else saved.single("delivery")
+
+    def resumes_after(self) -> int:
+        """The last seq that the checkpoint to resume from covers; -1 without one."""
+        saved = self.saved_delivery()
+        return -1 if saved is None else last_seq_of(saved)
 
     def _build(self, config: RunConfig, quarantine: Quarantine, replay: bool = False) -> Plan:
         assert isinstance(config, LiveConfig), "it is a copy of this stream's"

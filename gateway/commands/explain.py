@@ -33,7 +33,7 @@ def explain(
     terminal = Terminal(json)
     with terminal.steps("explain"):
         answer = explain_run(run_dir, subscription, message)
-    say_checkpoint(answer["checkpoint"])
+    say_checkpoint(answer.get("checkpoint"))
     terminal.answer(answer, lambda out: print_explanation(out, answer))
     return 0
 

@@ -106,8 +106,10 @@ def live(
         given = folder, settings, named_columns(columns), vocabulary, attribute, stem, durable, Admission
         config, admission, mapping, wal, earlier = open_stream(stack, *given, **passing)
         in_flight = InFlight(config.credits or LIVE_CREDITS)
-        listener = stack.enter_context(Listener(write, wal.look_up, in_flight))
+        listener = stack.enter_context(Listener(write, wal.look_up, in_flight, lambda: wal.durable_through))
+        wal.settle = listener.settle
         run = LiveRun(config, wal.run, str(wal.log), listener.address, {"live": wal.settings}, earlier)
+        listener.resume(run.resumes_after())
         pipe = Pipe(admission, wal, refuse, in_flight, batch, linger_ms / 1000.0, mapping)
         loaded = {"subscriptions": 0, "rejected": 0}
         if earlier:

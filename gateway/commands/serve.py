@@ -154,13 +154,13 @@ def serve(
         run = LiveRun(config, wal.run, str(wal.log), releaser.address, {"live": wal.settings}, earlier)
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
-        releaser.released = hub.history.resume(run.saved_delivery(), wal.look_up)
+        releaser.resume(hub.history.resume(run.saved_delivery(), wal.look_up))
         writer = Writer(
             registry, wal, in_flight, batch, linger_ms / 1000.0, mapping, most_owned=bounds.most_subscriptions
         )
         if not earlier:
             subscribe_all(writer, subscriptions or [])
-        writer.settle = releaser.settle
+        wal.settle = releaser.settle
         door = Door(registry, wal, writer, hub, releaser, Access(ring, bounds, require_key or host not in LOOPBACK))
         asking = Asking(config, registry, wal, mapping)
         web = make_app(door, asking, _names(host, *(allowed_host or ())), allow_origin or ())

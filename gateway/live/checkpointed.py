@@ -24,10 +24,11 @@ from gateway.live.write_ahead_log import EMPTY_START, LOG, WriteAheadLog
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, InputError
 from matching.model import CHANGES, Names
-from matching.window import Boundary, Window
+from matching.window import Window
 from spouts.subscriptions import load_vocabulary
 from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.folder import CHECKPOINTS, FINISHED, REPORT, RunFolder
+from topology.live import last_seq_of
 from topology.settings import live_config
 from topology.summary import began_with
 from topology.wiring import space_of
@@ -162,8 +163,7 @@ def _copy_of(folder: Path, manifest: Manifest, state: Mapping[str, np.ndarray], 
 
     Raises FileNotFoundError if a file was removed or renamed.
     """
-    boundaries = state["boundary"]
-    last_seq = int(Boundary(*boundaries[-1].tolist()).last_seq) if boundaries.shape[0] else -1
+    last_seq = last_seq_of(state)
     for path in out.iterdir():
         path.unlink()  # of another try
     published = {path.name: path for path in (folder / "updates").glob("part-*")}

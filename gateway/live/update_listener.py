@@ -1,7 +1,10 @@
 """The driver's end of the socket on which a topology publishes updates: adds text and place, and writes them.
 
-One thread for each connection; every incarnation of the delivery bolt opens one. Updates of older incarnations are
-dropped, and so are updates up to the watermark that an incarnation repeats. Used by `gateway.commands.live`; the other
+One thread for each connection; every incarnation of the delivery bolt opens one. An incarnation begins from a
+checkpoint, and publishes what is later. What is earlier was sent before the checkpoint was made, but may not be read
+yet: so the first frame of an incarnation waits until the frames up to that checkpoint are read. After it updates of
+older incarnations are dropped, and so are updates up to the watermark that an incarnation repeats. Updates are written
+once the messages that they account for are on disk. Used by `gateway.commands.live`; the other
 end is `bolts.publishing`, and `gateway.live.write_ahead_log` looks the texts up.
 """
 
@@ -47,6 +50,8 @@ class Listener:
         Seqs -> texts of these messages.
     in_flight : InFlight
         Advanced to each watermark.
+    durable : callable
+        Seq of the last message that is on disk; `settle` is called when it has grown.
 
     Attributes
     ----------
@@ -63,14 +68,17 @@ class Listener:
         write: Callable[[bytes], None],
         look_up: Callable[[Sequence[int]], Mapping[int, MessageText]],
         in_flight: InFlight,
+        durable: Callable[[], int],
     ):
         self.updates = 0
         self.failure: BaseException | None = None
         self._write = write
         self._look_up = look_up
         self.in_flight = in_flight
+        self._durable = durable
         self._incarnation, self._through = -1, -2
-        self._lock = threading.Lock()
+        self._collected = -1  # frames up to this watermark are read
+        self._changed = threading.Condition()
         self._folder = Path(tempfile.mkdtemp(prefix="skyray-live-"))
         self.address = str(self._folder / "updates")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -87,12 +95,15 @@ class Listener:
         self._socket.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def resume(self, through: int) -> None:
+        """Start behind a checkpoint: the updates up to this seq were published by an earlier process."""
+        self._collected = through
+
     def take(self, published: PublishedUpdates) -> None:
-        """Write the updates of a frame, unless it is of an older incarnation."""
-        with self._lock:
-            if published.incarnation < self._incarnation:
+        """Write the updates of a frame once its messages are on disk, unless it is of an older incarnation."""
+        with self._changed:
+            if not self._await_turn(published, max(published.through, int(published.as_of.max(initial=-1)))):
                 return
-            self._incarnation = published.incarnation
             new = np.flatnonzero(published.as_of > self.in_flight.through)
             if new.shape[0] and self.failure is None:
                 try:
@@ -100,13 +111,39 @@ class Listener:
                     self.updates += new.shape[0]
                 except BaseException as error:
                     self.failure = error  # the driver raises it
-            self._through = published.through
-            self.in_flight.advance(published.through)
+            self._note(published)
+
+    def settle(self) -> None:
+        """Write what waits for messages that have become durable; for any thread."""
+        with self._changed:
+            self._changed.notify_all()
 
     def reached(self, incarnation: int) -> int:
         """The watermark that this incarnation, or a later one, has reached; -2 before its first frame."""
-        with self._lock:
+        with self._changed:
             return self._through if self._incarnation >= incarnation else -2
+
+    def _await_turn(self, published: PublishedUpdates, last_seq: int) -> bool:
+        """Wait until the frames before this one are read and a message is on disk; False for an older incarnation."""
+
+        def is_older() -> bool:
+            return published.incarnation < self._incarnation
+
+        self._changed.wait_for(
+            lambda: is_older() or (published.since <= self._collected and last_seq <= self._durable())
+        )
+        if is_older():
+            return False
+        if published.incarnation > self._incarnation:
+            self._incarnation, self._collected = published.incarnation, published.since
+        return True
+
+    def _note(self, published: PublishedUpdates) -> None:
+        """Note that a frame is taken."""
+        self._through = published.through
+        self._collected = max(self._collected, published.through)
+        self.in_flight.advance(published.through)
+        self._changed.notify_all()
 
     def _rows(self, published: PublishedUpdates, rows: np.ndarray) -> list[dict[str, Any]]:
         names = published.names.strings()

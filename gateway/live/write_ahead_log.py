@@ -73,6 +73,8 @@ class WriteAheadLog:
         Seq of each clock mark -> its stream time in us.
     size_bytes : int
         Of the log, as far as it was replayed and appended to.
+    settle : callable
+        Called when `durable_through` has grown.
 
     Notes
     -----
@@ -94,6 +96,7 @@ class WriteAheadLog:
         self.ends = array("q")
         self.durable_through = -1
         self.marks: dict[int, int] = {}
+        self.settle: Callable[[], None] = lambda: None
         self._clock = StreamClock(window or Window("count", 1))
         self._durable = durable
         self._file: Any = None
@@ -248,6 +251,7 @@ class WriteAheadLog:
         self.durable_through = self.next_seq - 1
         if self.line and self._durable is not None:
             self._durable(self.line)
+        self.settle()
 
     def look_up(self, seqs: Sequence[int]) -> Mapping[int, MessageText]:
         """Texts of messages by seq, for any thread. One read of the log for each batch of older ones."""

@@ -94,7 +94,8 @@ def explain_in(run: Run, subscription_id: str, message_id: str, last_seq: int) -
     messages_by_seq = run.messages([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
     kind = run.changes.kinds[subscription.kind]
     answer = answer_of(verdict, scene, kind, run.vocabulary, owner, seq, messages_by_seq)
-    return answer | {"told": _updates_of_pair(run, subscription_id, seq), "checkpoint": run.checkpoint or None}
+    answer["told"] = _updates_of_pair(run, subscription_id, seq)
+    return answer | ({"checkpoint": run.checkpoint} if run.checkpoint else {})
 
 
 def answer_of(

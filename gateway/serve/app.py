@@ -40,8 +40,9 @@ def make_app(door: Door, asking: Asking, hosts: frozenset[str], origins: Sequenc
     origins : sequence of str
         Of pages elsewhere whose scripts may call it.
     """
-    parts = (message_routes, subscription_routes, update_routes, operation_routes)
-    app = assembled([*(part.routes(door) for part in parts), asking_routes.routes(door, asking)])
+    alone = (part.routes(door) for part in (message_routes, subscription_routes, operation_routes))
+    asked = (part.routes(door, asking) for part in (update_routes, asking_routes))
+    app = assembled([*alone, *asked])
     app.add_middleware(AccessGate, access=door.access)  # the last one that is added comes first
     if origins:
         app.add_middleware(

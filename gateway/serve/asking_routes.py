@@ -4,7 +4,7 @@ Read on in `gateway.serve.asking`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -19,18 +19,15 @@ from gateway.serve.hub import LINES, Interest
 from gateway.serve.message_routes import MESSAGE
 from gateway.serve.models import Explanation, Match, Preview, Results
 from gateway.serve.problems import Problem, refusal
-from gateway.serve.registry import Registered
-from gateway.serve.subscription_routes import SUBSCRIPTION_BODY, Id, known
+from gateway.serve.standing import results_at
+from gateway.serve.subscription_routes import SUBSCRIPTION_BODY, Id, known, not_active
 from gateway.serve.writer import refused
-from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.reasons import explain as meaning_of
 from matching.validate import decode_object
 
 #: Questions that are answered at a time: each takes a share of the processor from the stream.
 _AT_ONCE = 2
-#: Matches that are listed for a subscription of a kind without results.
-_LAST_MATCHES = 100
 
 _T = TypeVar("_T")
 
@@ -54,11 +51,12 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         As of the message `as_of`. Each row has `rank`, `message_id`, `seq`, `score`, `text`, `lon`, `lat`, `words`
         found, and `distance_km` (null where the subscription has a region).
         """
-        one = known(door, subscription_id, caller_of(request))
-        as_of = door.hub.history.head.boundary
-        updates = await _updates_of(door, subscription_id)
-        rows = await answer(_results, asking, one, updates)
-        return encoded({"subscription_id": subscription_id, "kind": one.kind, "as_of": as_of, "results": rows})
+        known(door, subscription_id, caller_of(request))
+        async with turns:
+            found = results_at(door.hub, door.registry, asking, [subscription_id], door.hub.history.head)
+            async for one in found:
+                return encoded(one)
+        raise not_active(subscription_id)  # it has ended meanwhile
 
     @router.get("/v1/explain", summary="Why a message is in a result, or not", response_model=Explanation)
     async def explain(
@@ -116,39 +114,6 @@ async def _updates_of(door: Door, subscription_id: str) -> list[dict[str, Any]]:
     found = [data async for data in door.hub.past(LINES, interest, BEGINNING)]
     rows = (msgspec.json.decode(line) for line in b"".join(found).splitlines())
     return [row for row in rows if "change" in row]
-
-
-def _results(asking: Asking, one: Registered, updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    kind = KINDS.named(one.kind)
-    inside = in_result(kind, updates, one.at)
-    shown = ("message_id", "seq", "score", "text", "lon", "lat")
-    return [
-        {
-            "rank": rank if kind.standing else None,
-            **{name: row[name] for name in shown},
-            "words": asking.words_of(one, row["text"]),
-            "distance_km": asking.kilometres(one, row["lon"], row["lat"]),
-        }
-        for rank, row in enumerate(inside, start=1)
-    ]
-
-
-def in_result(kind: Kind, updates: Iterable[dict[str, Any]], at: int) -> list[dict[str, Any]]:
-    """The updates of a subscription whose messages are in its result, best first; of a kind without results its last
-    matches, newest first. `at`: the seq before which it takes effect."""
-    if not kind.standing:
-        matches = [row for row in updates if row["change"] == "match" and row["as_of"] >= at]
-        return matches[: -_LAST_MATCHES - 1 : -1]
-    standing: dict[int, dict[str, Any]] = {}
-    for row in updates:
-        if row["change"] == "enter":
-            standing[row["seq"]] = row
-        elif row["change"] == "leave":
-            standing.pop(row["seq"], None)
-    # of equal scores the newer goes first where the window decides, the older otherwise
-    sign = 1 if kind.nearest else -1
-    age = -1 if kind.windowed else 1
-    return sorted(standing.values(), key=lambda row: (sign * row["score"], age * row["seq"]))
 
 
 def _seq_of(door: Door, message: str) -> int:

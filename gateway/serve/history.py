@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from gateway.serve.releasing import RANKS, LookUp, RawUpdate, Released, Update, boundary_of, encoded, release
 from matching.model import CHANGES, Names
-from matching.window import Boundary
+from topology.live import last_seq_of
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
@@ -41,6 +41,12 @@ class Position(NamedTuple):
     @property
     def text(self) -> str:
         return f"{self.boundary}-{self.index}"
+
+
+def position_of(text: str) -> Position:
+    """The position of an update, by its id."""
+    boundary, _, index = text.partition("-")
+    return Position(int(boundary), int(index))
 
 
 #: Before all updates.
@@ -196,9 +202,7 @@ class History:
             return -1
         self.floor = self.parts.last_boundary()
         self.head = Position(self.floor, self.parts.count_of(self.floor) if self.floor >= 0 else 0)
-        boundaries = saved["boundary"]
-        last_seq = int(Boundary(*boundaries[-1].tolist()).last_seq) if boundaries.shape[0] else -1
-        through = max(self.floor, last_seq)
+        through = max(self.floor, last_seq_of(saved))
         self.append(saved_updates(saved, self.floor, self.parts.ends, look_up), through)
         return through
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import suppress
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -31,11 +31,28 @@ _TRIM_S = 2.0
 
 
 class Interest(NamedTuple):
-    """Which updates a client gets; None: all. With several it gets those that fit all."""
+    """Which updates a client gets: those that satisfy each that is not None.
+
+    subscriptions, kinds : frozenset of str
+    owner : str    of the subscriptions
+    region : tuple    west, south, east, north of the messages' places, closed; west above east crosses 180 degrees
+    """
 
     subscriptions: frozenset[str] | None = None
     kinds: frozenset[str] | None = None
     owner: str | None = None
+    region: tuple[float, float, float, float] | None = None
+
+    def has_place(self, lon: float, lat: float) -> bool:
+        """Whether the region, if any, has this place."""
+        if self.region is None:
+            return True
+        west, south, east, north = self.region
+        inside = west <= lon <= east if west <= east else lon >= west or lon <= east
+        return inside and south <= lat <= north
+
+
+Snapshot = Callable[[Position], AsyncIterator[dict[str, Any]]]
 
 
 class Form(ABC):
@@ -49,7 +66,7 @@ class Form(ABC):
 
     @abstractmethod
     def named(self, name: str, data: Mapping[str, object], position: Position | None) -> bytes:
-        """A `progress` or `gap` event; with a position a client resumes from there."""
+        """A `progress`, `gap` or `snapshot` event; with a position a client resumes from there."""
 
     def hint(self) -> bytes:
         """When a client should connect again."""
@@ -182,14 +199,28 @@ class Hub:
             await future
 
     async def follow(
-        self, form: Form, interest: Interest, after: Position | None, lasts: Callable[[], bool] = lambda: True
+        self,
+        form: Form,
+        interest: Interest,
+        after: Position | None,
+        lasts: Callable[[], bool] = lambda: True,
+        snapshot: Snapshot | None = None,
     ) -> AsyncIterator[bytes]:
-        """Events after a position (None: from now on), as long as the client may have them."""
+        """Events after a position (None: from now on), as long as the client may have them; before them those of a
+        snapshot as of the position.
+        """
         queue = _Queue(form, interest)
         self._queues.add(queue)
         try:
             yield form.hint()
             position = self.history.head if after is None else after
+            if snapshot is not None:
+                async for one in snapshot(position):
+                    if not self._goes_on(lasts):
+                        break
+                    yield form.named("snapshot", one, None)
+                else:
+                    yield form.named("progress", {"through": position.boundary}, position)
             while self._goes_on(lasts) and (piece := await self._next(form, interest, position)) is not None:
                 data, position = piece
                 if data:
@@ -212,10 +243,12 @@ class Hub:
             self._queues.discard(queue)
             self._leave(queue)
 
-    async def past(self, form: Form, interest: Interest, after: Position) -> AsyncIterator[bytes]:
-        """Events after a position up to the head."""
+    async def past(
+        self, form: Form, interest: Interest, after: Position, until: Position | None = None
+    ) -> AsyncIterator[bytes]:
+        """Events after a position up to the head; none more are read once `until` is reached."""
         position = after
-        while (piece := await self._next(form, interest, position)) is not None:
+        while (until is None or position < until) and (piece := await self._next(form, interest, position)) is not None:
             data, position = piece
             yield data
 
@@ -333,19 +366,27 @@ class Hub:
         name = update.subscription_id
         if interest.subscriptions is not None and name not in interest.subscriptions:
             return False
+        if not self._is_of(name, interest):
+            return False
+        return interest.has_place(update.lon, update.lat)
+
+    def _is_of(self, name: str, interest: Interest) -> bool:
+        """Whether a client follows a subscription that is none of another id."""
         if interest.owner is not None and self._registry.owners.get(name, "") != interest.owner:
             return False
         return interest.kinds is None or self._registry.last_kind.get(name) in interest.kinds
 
+    def names_of(self, interest: Interest) -> list[str]:
+        """Ids of the subscriptions that a client follows, of all that there ever were."""
+        wanted = interest.subscriptions
+        names = list(self._registry.last_kind)
+        return [name for name in names if (wanted is None or name in wanted) and self._is_of(name, interest)]
+
     def _only(self, interest: Interest) -> Collection[str] | None:
-        """Ids of the subscriptions that a client follows; None: all."""
-        if interest.subscriptions is not None:
+        """Ids of the subscriptions whose updates a client may get; None: all."""
+        if interest.subscriptions is not None or (interest.kinds is None and interest.owner is None):
             return interest.subscriptions
-        if interest.owner is not None:
-            return [name for name, owner in list(self._registry.owners.items()) if owner == interest.owner]
-        if interest.kinds is None:
-            return None
-        return [name for name, kind in list(self._registry.last_kind.items()) if kind in interest.kinds]
+        return self.names_of(interest)
 
 
 _SLOW = {

@@ -37,11 +37,13 @@ class RawUpdate(NamedTuple):
 
 
 class Update(NamedTuple):
-    """An update as clients get it: `data` is its JSON, with its id."""
+    """An update as clients get it: `data` is its JSON, with its id; the place of its message, in degrees."""
 
     subscription_id: str
     position: str
     data: bytes
+    lon: float
+    lat: float
 
 
 class Released(NamedTuple):
@@ -61,7 +63,7 @@ class Releaser(Listener):
     ends : sequence of int
         The last seq of each boundary; grows.
     durable : callable
-        Seq of the last message that is on disk; boundaries behind it are held.
+        As `Listener` takes it; boundaries behind it are held.
     deliver : callable
         Takes released boundaries with updates, and the seq up to which all boundaries are released; called by the
         thread that reads the socket.
@@ -80,21 +82,25 @@ class Releaser(Listener):
         durable: Callable[[], int],
         deliver: Callable[[list[Released], int], None],
     ):
-        super().__init__(lambda data: None, look_up, in_flight)
+        super().__init__(lambda data: None, look_up, in_flight, durable)
         self.released = -1
         self._ends = ends
-        self._durable = durable
         self._deliver = deliver
         self._pending: dict[int, list[RawUpdate]] = {}
 
+    def resume(self, through: int) -> None:
+        """See `Listener`; the updates up to there are released."""
+        super().resume(through)
+        self.released = through
+
     def take(self, published: PublishedUpdates) -> None:
         """Take the updates of a frame, unless it is of an older incarnation, and release what is complete."""
-        with self._lock:
-            if published.incarnation < self._incarnation:
+        with self._changed:
+            before = self._incarnation
+            if not self._await_turn(published, -1):
                 return
-            if published.incarnation > self._incarnation:
-                self._incarnation = published.incarnation
-                self._pending.clear()  # published again, from the checkpoint on
+            if self._incarnation > before:  # what is behind its checkpoint is published again, and nothing else
+                self._pending = {at: updates for at, updates in self._pending.items() if at <= published.since}
             self._through = published.through
             if self.failure is None:
                 try:
@@ -102,11 +108,11 @@ class Releaser(Listener):
                     self._release()
                 except BaseException as error:
                     self.failure = error  # the driver raises it
-            self.in_flight.advance(published.through)
+            self._note(published)
 
     def settle(self) -> None:
         """Release what is complete and has become durable; for any thread."""
-        with self._lock:
+        with self._changed:
             if self.failure is None:
                 self._release()
 
@@ -167,4 +173,4 @@ def _encoded(position: str, one: RawUpdate, message: MessageText) -> Update:
         "lon": message.lon,
         "lat": message.lat,
     }
-    return Update(one.subscription_id, position, msgspec.json.encode(row))
+    return Update(one.subscription_id, position, msgspec.json.encode(row), message.lon, message.lat)

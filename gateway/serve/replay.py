@@ -19,10 +19,10 @@ from gateway.live.update_listener import MessageText
 from gateway.runs.explaining import explain_in, last_boundary, number_as_of
 from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import Run, Subscriber, active_at
-from gateway.serve.asking_routes import in_result
 from gateway.serve.history import END, Position, in_order, updates_of
 from gateway.serve.operation_routes import stream_facts
 from gateway.serve.releasing import Update
+from gateway.serve.standing import Standing
 from matching.errors import InputError
 from matching.kinds import KINDS
 
@@ -163,14 +163,16 @@ class Replay:
         owner = self._owner(subscription_id, as_of)
         rows = self._table.take(self._rows(Wanted(Position(-1, 0), as_of, [subscription_id]))).to_pylist()
         kind = KINDS.named(owner.kind)
-        inside = in_result(kind, rows, owner.at)
+        standing = Standing()
+        for row in rows:
+            standing.take(row)
+        ranked = standing.ranked(kind, owner.at)
         shown = ("seq", "score", "text", "lon", "lat", "words", "distance_km")
-        texts = self._texts([row["seq"] for row in inside])
-        joined = self.run.join([{**row, "as_of": as_of} for row in inside], {subscription_id: [owner]})
+        texts = self._texts([row["seq"] for _, row in ranked])
+        joined = self.run.join([{**row, "as_of": as_of} for _, row in ranked], {subscription_id: [owner]})
         results = [
-            {"rank": rank if kind.standing else None, "message_id": texts[row["seq"]].message_id}
-            | {name: row.get(name) for name in shown}
-            for rank, row in enumerate(joined, start=1)
+            {"rank": rank, "message_id": texts[row["seq"]].message_id} | {name: row.get(name) for name in shown}
+            for (rank, _), row in zip(ranked, joined, strict=True)
         ]
         return {"subscription_id": subscription_id, "kind": owner.kind, "as_of": as_of, "results": results}
 

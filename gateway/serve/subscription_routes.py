@@ -16,7 +16,7 @@ from gateway.serve.bodies import NDJSON, LineOutcomes, encoded, log_rows, media_
 from gateway.serve.door import Door
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.models import Subscription, SubscriptionOutcome, SubscriptionsPage
-from gateway.serve.problems import refusal
+from gateway.serve.problems import Problem, refusal
 from gateway.serve.registry import EXPIRES, Registered, expiry_us
 from gateway.serve.writer import Outcome, Row, Subscribe, Unsubscribe, refused
 from matching.fields import identifier
@@ -157,8 +157,12 @@ def known(door: Door, subscription_id: str, caller: Caller) -> Registered:
     """An active subscription that the caller may see. Raises Problem."""
     one = door.registry.active.get(subscription_id)
     if one is None or not caller.sees(one.owner):
-        raise refusal(refused("unknown_subscription", f"subscription {subscription_id!r}: is not active"), "path")
+        raise not_active(subscription_id)
     return one
+
+
+def not_active(subscription_id: str) -> Problem:
+    return refusal(refused("unknown_subscription", f"subscription {subscription_id!r}: is not active"), "path")
 
 
 def _row_of(data: bytes, replace: bool, caller: Caller, subscription_id: str | None = None) -> Row | Outcome:

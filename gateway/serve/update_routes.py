@@ -1,31 +1,43 @@
 """`GET /v1/updates`: updates as they come, as Server-Sent Events or lines of JSON, and by long poll.
 
-Read on in `gateway.serve.hub`.
+Read on in `gateway.serve.hub`, and for what a result has now in `gateway.serve.standing`.
 """
 
 import re
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.serve.access import Access, Caller, caller_of
+from gateway.serve.asking import Asking
 from gateway.serve.bodies import NDJSON
 from gateway.serve.door import Door
 from gateway.serve.history import BEGINNING, END, Position
-from gateway.serve.hub import EVENTS, LINES, Form, Interest
+from gateway.serve.hub import EVENTS, LINES, Form, Interest, Snapshot
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.problems import Problem
+from gateway.serve.standing import results_at
 from matching.kinds import KINDS
 
 _POSITION = re.compile(r"(-1|\d{1,18})(?:-(\d{1,18}))?")
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-def routes(door: Door) -> APIRouter:
+def routes(door: Door, asking: Asking) -> APIRouter:
     router = APIRouter(tags=["updates"])
+
+    def snapshot_of(interest: Interest) -> Snapshot:
+        """What is in the results of followed subscriptions, those with messages of the region."""
+
+        async def snapshot(until: Position) -> AsyncIterator[dict[str, Any]]:
+            names = door.hub.names_of(interest)
+            async for one in results_at(door.hub, door.registry, asking, names, until):
+                yield one | {"results": [row for row in one["results"] if interest.has_place(row["lon"], row["lat"])]}
+
+        return snapshot
 
     @router.get(
         "/v1/updates",
@@ -33,7 +45,7 @@ def routes(door: Door) -> APIRouter:
         response_class=Response,
         responses={
             200: {
-                "description": "Events: updates, `progress` and `gap`",
+                "description": "Events: updates, `snapshot`, `progress` and `gap`",
                 "content": {
                     "text/event-stream": {
                         "schema": {"type": "string"},
@@ -57,6 +69,12 @@ def routes(door: Door) -> APIRouter:
             str | None, Query(description="only of this owner's subscriptions", max_length=MOST_OWNER)
         ] = None,
         ticket: Annotated[str | None, Query(description="of /v1/tickets, in the place of a key")] = None,
+        region: Annotated[
+            str | None, Query(description="only of messages within west,south,east,north in degrees")
+        ] = None,
+        snapshot: Annotated[
+            bool, Query(description="first what the results have now, unless the client has a last id")
+        ] = False,
         poll: Annotated[bool, Query(description="answer once there are updates, and end")] = False,
         limit: Annotated[int, Query(description="of a poll, about", ge=1, le=100_000)] = 1_000,
         wait_s: Annotated[float, Query(description="of a poll without updates", ge=0, le=60)] = 10.0,
@@ -65,8 +83,9 @@ def routes(door: Door) -> APIRouter:
         """Updates of all subscriptions, or of some: SSE with `Accept: text/event-stream`, else lines of JSON.
 
         Each event has the id of its place in the stream, which never changes; a client that connects again with its
-        last id gets every later update once. A `progress` event says up to which message all updates were sent. A `gap`
-        event says what was not sent, and what to do.
+        last id gets every later update once. With `snapshot` a `snapshot` event comes first for each subscription, as
+        /v1/subscriptions/ID/results answers, as of the `progress` behind them. A `progress` event says up to which
+        message all updates were sent. A `gap` event says what was not sent, and what to do.
         """
         door.refuse_if_closing()
         unknown = [name for name in kind or () if name not in KINDS.names]
@@ -79,17 +98,23 @@ def routes(door: Door) -> APIRouter:
             None if subscription is None else frozenset(subscription),
             None if kind is None else frozenset(kind),
             caller.owner if owner is None else owner,
+            None if region is None else box_of(region),
         )
         after = position_of(last_event_id, "header Last-Event-ID") or position_of(since, "query since")
         events = "text/event-stream" in request.headers.get("accept", "")
         form = EVENTS if events else LINES
+        first = snapshot_of(interest) if snapshot and after is None else None
+        if poll and first is not None:
+            raise Problem(
+                422, "bad_parameter", "a poll has no snapshot", "query snapshot", "leave poll out, or read the results"
+            )
         if poll:
             start = door.hub.history.head if after is None else after
             with door.access.stream(caller):
                 data = await door.hub.poll(form, interest, start, wait_s, limit)
             door.access.refuse_if_ended(caller)
             return Response(data, headers=HEADERS, media_type=form.media_type)
-        events_of = door.hub.follow(form, interest, after, door.access.lasts(caller))
+        events_of = door.hub.follow(form, interest, after, door.access.lasts(caller), first)
         return _Stream(events_of, form, door.access, caller)
 
     return router
@@ -106,6 +131,24 @@ class _Stream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._access.stream(self._caller):
             await super().__call__(scope, receive, send)
+
+
+def box_of(text: str) -> tuple[float, float, float, float]:
+    """West, south, east, north in degrees; west above east crosses 180 degrees. Raises Problem."""
+    try:
+        west, south, east, north = map(float, text.split(","))
+        whole = abs(west) <= 180 and abs(east) <= 180 and -90 <= south <= north <= 90
+    except ValueError:
+        whole, (west, south, east, north) = False, (0.0,) * 4
+    if not whole:
+        raise Problem(
+            422,
+            "bad_region",
+            f"{text[:60]!r} is no box",
+            "query region",
+            "send west,south,east,north in degrees, south not above north; west above east crosses 180 degrees",
+        )
+    return west, south, east, north
 
 
 def position_of(text: str | None, where: str) -> Position | None:

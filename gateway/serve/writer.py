@@ -98,8 +98,6 @@ class Writer(Pipe):
         Messages that had been sent before.
     expired : int
         Subscriptions that were ended because their time was over.
-    settle : callable
-        Called when more is durable.
     stopped : callable
         Whether the topology has ended, so that no room for a batch will come.
     """
@@ -118,7 +116,6 @@ class Writer(Pipe):
     ):
         super().__init__(registry, wal, lambda row: None, in_flight, batch, linger_s, mapping)
         self.duplicates = self.expired = 0
-        self.settle: Callable[[], None] = lambda: None
         self.stopped: Callable[[], bool] = lambda: False
         self._registry = registry
         self._wal = wal
@@ -205,7 +202,6 @@ class Writer(Pipe):
             return
         if not self._open and not self._requests:
             self.pass_time(time.monotonic())
-            self.settle()
         with self._came:
             if not self._requests and not self._closing:
                 self._came.wait(min(max(0.0, left_s), _LOOK_S))
@@ -241,7 +237,6 @@ class Writer(Pipe):
                 raise DeliveryError("the topology has ended before what was sent was logged; start the server again")
             return
         self.close_batch()
-        self.settle()
         self._open_messages.clear()
         processed, self._processed = self._processed, []
         for request, outcomes in processed:

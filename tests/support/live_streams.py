@@ -81,7 +81,8 @@ class Stream:
 
     def match(self, stop=None) -> dict:
         """Match what was logged, or end behind the message that `stop` names; what there is to tell of it."""
-        with Listener(self._written.append, self.journal.look_up, self.in_flight) as listener:
+        disk = lambda: self.journal.durable_through  # noqa: E731
+        with Listener(self._written.append, self.journal.look_up, self.in_flight, disk) as listener:
             run = LiveRun(
                 self.config,
                 self.journal.run,
@@ -90,6 +91,8 @@ class Stream:
                 {"live": self.journal.settings},
                 self.before,
             )
+            listener.resume(run.resumes_after())
+            self.journal.settle = listener.settle
             self.from_checkpoint = run.from_checkpoint
 
             def over() -> bool:

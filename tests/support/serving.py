@@ -110,11 +110,13 @@ class Follower:
     book : list of (str, dict)    ids and data of the updates, in the order in which they came
     through : int                 of the last progress
     gaps : list of dict
+    snapshots : dict of str to dict    by subscription_id
     """
 
     def __init__(self, port: int, query: str = "since=begin"):
         self.book: list[tuple[str, dict]] = []
         self.gaps: list[dict] = []
+        self.snapshots: dict[str, dict] = {}
         self.through = -1
         self.connections = 0
         self._port = port
@@ -172,6 +174,8 @@ class Follower:
     def _take(self, event: Event) -> None:
         if event.event == "gap":
             self.gaps.append(event.data)
+        elif event.event == "snapshot":
+            self.snapshots[event.data["subscription_id"]] = event.data
         elif event.event == "progress":
             self.through = max(self.through, event.data["through"])
         else:

@@ -38,8 +38,8 @@ def said(seqs):
 
 class Heard(Listener):
     def __init__(self):
-        self.written = []
-        super().__init__(self.written.append, said, InFlight(3))
+        self.written, self.durable = [], 999
+        super().__init__(self.written.append, said, InFlight(3), lambda: self.durable)
 
     def await_through(self, through):
         deadline = time.monotonic() + 20
@@ -85,11 +85,41 @@ def test_listener_writes_nothing_of_an_older_incarnation_nor_what_was_told_to_it
     assert heard.in_flight.through == heard.reached(5) == 10
 
 
+def test_listener_writes_what_a_checkpoint_covers_though_it_is_read_after_the_next_incarnation():
+    with Heard() as heard:
+        first, second = (UpdatePublisher(heard.address, incarnation) for incarnation in (4, 5))
+        second.since = 7  # of the checkpoint, which was made when the first had sent that much
+        for publisher, seqs, last in ((second, (8, 9), 9), (first, (5, 6, 7, 8), 7)):
+            publisher.add(updates(*((seq, 0, seq, MATCH, np.nan) for seq in seqs)))
+            publisher.publish(last, ids("a"))
+        heard.await_through(9)
+        first.close()
+        second.close()
+    assert [row["seq"] for row in heard.rows()] == [5, 6, 7, 8, 8, 9], "what is behind the watermark may come again"
+
+
+def test_listener_writes_once_messages_are_on_disk():
+    with Heard() as heard:
+        heard.durable = 3
+        publisher = UpdatePublisher(heard.address, 0)
+        for last in (3, 4):
+            publisher.add(updates((last, 0, last, MATCH, np.nan)))
+            publisher.publish(last, ids("a"))
+        heard.await_through(3)
+        heard.settle()
+        assert [row["seq"] for row in heard.rows()] == [3] and heard.reached(0) == 3
+        heard.durable = 4
+        heard.settle()
+        heard.await_through(4)
+        publisher.close()
+    assert [row["seq"] for row in heard.rows()] == [3, 4]
+
+
 def test_listener_that_cannot_write_keeps_why_and_listens_on():
     def refuse(data):
         raise BrokenPipeError
 
-    with Listener(refuse, said, InFlight(1)) as listener:
+    with Listener(refuse, said, InFlight(1), lambda: 999) as listener:
         publisher = UpdatePublisher(listener.address, 0)
         for last in range(300):
             publisher.add(updates(*((last, 0, last, MATCH, np.nan) for _ in range(100))))

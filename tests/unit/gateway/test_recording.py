@@ -1,7 +1,12 @@
 """What a live stream leaves at its end is a folder that says what is in it."""
 
 import json
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
+from gateway.live.update_listener import Listener
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream, digest_of_run
 
@@ -22,3 +27,40 @@ def test_messages_recorded_with_the_words_of_a_folder_with_attributes_have_none(
     recorded = json.loads((out / "etl" / "manifest.json").read_text())
     assert recorded["format_version"] == 1 and "attributes" not in recorded
     assert digest_of_run(out, tmp_path / "again") == digest
+
+
+def test_live_updates_wait_until_their_messages_are_on_disk(tmp_path, monkeypatch):
+    """The log is matched before its fsync ends; what comes of it is written after."""
+    stream = Stream(write_etl(tmp_path / "words", random_rows(50)), tmp_path / "out", window="count:9")
+    disk, held, waiting = threading.Event(), threading.Event(), []
+    force, await_turn = os.fsync, Listener._await_turn
+
+    def fsync(descriptor):
+        if descriptor == stream.journal._file.fileno() and stream.journal.next_seq > 1:
+            held.set()
+            assert disk.wait(60)
+        force(descriptor)
+
+    def turn(self, published, last_seq):
+        waiting.append(last_seq)
+        return await_turn(self, published, last_seq)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Listener, "_await_turn", turn)
+    with ThreadPoolExecutor(2) as threads:
+        stream.take({"subscribe": SUBSCRIPTION})
+        for place in range(2):
+            stream.take({"text": "w1", "lon": float(place), "lat": 1.0})
+            closing = threads.submit(stream.pipe.close_batch)
+            if not place:
+                closing.result()
+                matching = threads.submit(stream.match, lambda: 1)
+        assert held.wait(60)
+        deadline = time.monotonic() + 60
+        while 1 not in waiting:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        written, durable = [json.loads(line)["as_of"] for line in stream._written], stream.journal.durable_through
+        disk.set()
+        matching.result(60)
+    assert (written, durable) == ([0], 0) and [row["as_of"] for row in stream.told] == [0, 1]

@@ -196,10 +196,27 @@ def test_updates_ids_are_the_same_whatever_is_filtered(served):
         ("&subscription=pear&subscription=near", {"pear", "near"}),
         ("&kind=knn", {"near"}),
         ("&kind=boolean&subscription=near", set()),
+        ("&region=139.5,35.5,139.5,35.5", {"apple", "pear", "near"}),
+        ("&region=139,35,139.4,36", set()),
+        ("&region=100,30,150,40&subscription=pear", {"pear"}),
     ):
         assert polled(served, since, query + "&wait_s=0") == [one for one in every if one["subscription_id"] in wanted]
     assert polled(served, every[2]["id"]) == every[3:], "behind an id"
     assert polled(served, since, "&limit=1")[0] == every[0]
+
+
+def test_updates_of_a_region_that_crosses_180_degrees_and_of_no_region(served):
+    row = {"subscription_id": "date line", "kind": "boolean", "keywords": "line", "region": [-180, -90, 180, 90]}
+    served.call("POST", "/v1/subscriptions", row)
+    since = here(served)
+    places = [(-180, -10), (-179, 0), (-170, 10), (-169.9, 0), (0, 0), (169.9, 0), (170, 0), (180, 10.1), (180, 10)]
+    rows = [{"text": "line", "lon": lon, "lat": lat} for lon, lat in places]
+    served.call("POST", "/v1/messages?wait=delivered", rows)
+    found = [(one["lon"], one["lat"]) for one in polled(served, since, "&region=170,-10,-170,10")]
+    assert found == [(-180, -10), (-179, 0), (-170, 10), (170, 0), (180, 10)]
+    for wrong in ("", "1,2,3", "1,2,3,x", "0,5,1,4", "0,0,181,1", "nan,0,1,1", "0,-91,1,1", "0,0,1,1,1"):
+        problem(served.call("GET", f"/v1/updates?region={wrong}"), 422, "bad_region")
+    problem(served.call("GET", "/v1/updates?poll=1&snapshot=1"), 422, "bad_parameter")
 
 
 def test_match_knows_words_that_no_message_has_had(served):

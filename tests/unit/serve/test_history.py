@@ -3,6 +3,8 @@
 import asyncio
 import json
 import random
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bolts.publishing import PublishedUpdates
+from bolts.names import IdColumn
+from bolts.publishing import PublishedUpdates, UpdatePublisher
 from bolts.sinks import UPDATE_SCHEMA
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import MessageText
 from gateway.serve.history import BEGINNING, History, Parts, PartsMissing, Position, saved_updates
 from gateway.serve.hub import LINES, Hub, Interest
 from gateway.serve.releasing import Releaser
-from matching.model import CHANGES, Names
+from matching.model import CHANGES, Names, UpdateBatch
 
 ENDS = list(range(9, 1_000, 10))
 
@@ -50,7 +53,7 @@ def write_part(folder, number, rows):
     pq.write_table(table, folder / f"part-{number:05d}.parquet")
 
 
-def published(rows, incarnation, through):
+def published(rows, incarnation, through, since=-1):
     names = sorted({row[1] for row in rows})
     as_of, who, seq, change, score = (np.array(column) for column in zip(*rows, strict=True)) if rows else [[]] * 5
     return PublishedUpdates(
@@ -62,7 +65,16 @@ def published(rows, incarnation, through):
         np.array([np.nan if each is None else each for each in score], np.float64),
         np.array([names.index(each) for each in who], np.int32),
         Names.of(names),
+        since,
     )
+
+
+def batch_of(rows):
+    """Updates as delivery has them."""
+    frame = published(rows, 0, -1)
+    every = sorted({row[1] for row in rows_of(200)})
+    number = np.array([every.index(name) for name in np.array(frame.names.strings())[frame.who]], np.int64)
+    return UpdateBatch(frame.as_of, number, frame.seq, frame.change, frame.score)
 
 
 def released(frames):
@@ -128,6 +140,50 @@ def test_releaser_holds_a_boundary_until_its_messages_are_on_disk():
     durable[0] = 49
     releaser.settle()
     assert found[-1] == ([], 29) and releaser.reached(0) == 29
+
+
+@pytest.mark.parametrize("durable", [999, 9])
+def test_releaser_waits_for_frames_of_an_older_incarnation_that_a_checkpoint_covers(durable):
+    """They were sent before the checkpoint, and read after the first frame of the incarnation that begins from it."""
+    rows, found, disk = rows_of(400), [], [durable]
+    releaser = Releaser(texts, InFlight(3), ENDS, lambda: disk[0], lambda boundaries, through: found.extend(boundaries))
+    parts = [[row for row in rows if first <= row[0] < first + 100] for first in range(0, 1_000, 100)]
+    extra = parts[3][:5]  # of boundaries behind the checkpoint, and dropped
+    releaser.take(published(parts[0], 4, 99))
+    second = [published(part, 5, 100 * place + 99, 299) for place, part in enumerate(parts[3:], start=3)]
+    taking = threading.Thread(target=lambda: [releaser.take(frame) for frame in second])
+    taking.start()
+    releaser.take(published(parts[1], 4, 199))
+    releaser.take(published(parts[2] + extra, 4, 299))
+    taking.join(20)
+    releaser.take(published(parts[9], 4, 999))
+    assert not taking.is_alive() and releaser.failure is None and releaser.reached(5) == 999
+    disk[0] = 999
+    releaser.settle()
+    assert [update for one in found for update in one.updates] == released([published(rows, 0, 999)])
+
+
+def test_releaser_of_an_incarnation_that_ends_at_once_waits_for_the_one_before(tmp_path):
+    """Nothing of the first incarnation is read when the second begins, from a checkpoint that the first has made."""
+    rows, found = rows_of(200), []
+    with Releaser(texts, InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.extend(boundaries)) as one:
+        one.resume(199)
+        first, second = (UpdatePublisher(one.address, incarnation) for incarnation in (0, 1))
+        first.since, second.since = 199, 499
+        ids = IdColumn("subscription")
+        ids.append(Names.of(sorted({row[1] for row in rows})))
+        for publisher, low, high in ((second, 500, 999), (first, 200, 499)):
+            publisher.add(batch_of([row for row in rows if low <= row[0] <= high]))
+            publisher.publish(high, ids)
+        deadline = time.monotonic() + 20
+        while one.released < 999:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        first.close()
+        second.close()
+    assert [update for one in found for update in one.updates] == released(
+        [published([row for row in rows if row[0] >= 200], 0, 999)]
+    )
 
 
 def read(parts, until, only=None, most=70):

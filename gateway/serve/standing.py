@@ -1,0 +1,103 @@
+"""Results of subscriptions as of a place in the stream of updates: what has entered and not left.
+
+All updates of the subscriptions up to there are read (`gateway.serve.history`), for a group of subscriptions at a time.
+Used by `gateway.serve.asking_routes` and `gateway.serve.update_routes`; `gateway.serve.replay` has updates of its own.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+
+from gateway.serve.asking import Asking
+from gateway.serve.history import BEGINNING, Position, position_of
+from gateway.serve.hub import LINES, Hub, Interest
+from gateway.serve.registry import Registered, Registry
+from matching.kind_table import Kind
+from matching.kinds import KINDS
+from spouts.subscriptions import NEVER
+
+#: Matches that are listed for a subscription of a kind without results.
+LAST_MATCHES = 100
+#: Subscriptions whose results are in memory at a time.
+GROUP = 1_000
+
+Row = dict[str, Any]
+
+
+class Standing:
+    """The rows of one subscription id, update by update: in its result by seq, and the last matches."""
+
+    def __init__(self) -> None:
+        self.inside: dict[int, Row] = {}
+        self._matches: deque[Row] = deque(maxlen=LAST_MATCHES)
+
+    def take(self, row: Row) -> None:
+        if row["change"] == "enter":
+            self.inside[row["seq"]] = row
+        elif row["change"] == "leave":
+            self.inside.pop(row["seq"], None)
+        else:
+            self._matches.append(row)
+
+    def ranked(self, kind: Kind, at: int) -> list[tuple[int | None, Row]]:
+        """Rows with their ranks, best first; matches from the message `at` on have none, the newest first."""
+        # of equal scores the newer goes first where the window decides, the older otherwise
+        sign = 1 if kind.nearest else -1
+        age = -1 if kind.windowed else 1
+        inside = sorted(self.inside.values(), key=lambda row: (sign * row["score"], age * row["seq"]))
+        matches = [(None, row) for row in reversed(self._matches) if row["as_of"] >= at]
+        return [*enumerate(inside, start=1), *matches]
+
+
+async def results_at(
+    hub: Hub, registry: Registry, asking: Asking, names: Sequence[str], until: Position
+) -> AsyncIterator[dict[str, Any]]:
+    """Results of subscriptions as of a position that is not beyond the head, one after the other.
+
+    Parameters
+    ----------
+    hub : Hub
+    registry : Registry
+    asking : Asking
+    names : sequence of str
+        Ids; those that are not active and have nothing in their result are left out.
+    until : Position
+
+    Yields
+    ------
+    dict
+        As of `gateway.serve.models.Results`.
+    """
+    for first in range(0, len(names), GROUP):
+        group = names[first : first + GROUP]
+        standing = {name: Standing() for name in group}
+        async for lines in hub.past(LINES, Interest(frozenset(group)), BEGINNING, until):
+            await asyncio.to_thread(_take, standing, lines, until)
+        for name in group:
+            one = registry.active.get(name)
+            if one is None and not standing[name].inside:
+                continue
+            kind = KINDS.named(registry.last_kind[name] if one is None else one.kind)
+            ranked = standing[name].ranked(kind, NEVER if one is None else one.at)
+            rows = [_result_row(asking, one, rank, row) for rank, row in ranked]
+            yield {"subscription_id": name, "kind": kind.name, "as_of": until.boundary, "results": rows}
+        await asyncio.sleep(0)
+
+
+def _take(standing: dict[str, Standing], lines: bytes, until: Position) -> None:
+    for line in lines.splitlines():
+        row = msgspec.json.decode(line)
+        if "change" in row and position_of(row["id"]) <= until:
+            standing[row["subscription_id"]].take(row)
+
+
+def _result_row(asking: Asking, one: Registered | None, rank: int | None, row: Row) -> Row:
+    return {
+        "rank": rank,
+        **{name: row[name] for name in ("message_id", "seq", "score", "text", "lon", "lat")},
+        "words": [] if one is None else asking.words_of(one, row["text"]),
+        "distance_km": None if one is None else asking.kilometres(one, row["lon"], row["lat"]),
+    }

@@ -1,0 +1,95 @@
+"""A client that begins with a snapshot: what it has, and the changes after, are the results at every later boundary."""
+
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from gateway.runs.verify import verify_run
+from tests.support.beside import BOX, random_message, random_subscription
+from tests.support.serving import NDJSON, Follower, Served, call, free_port, kill, lines_of
+
+pytestmark = pytest.mark.timeout(180)
+
+
+QUERIES = ["", "", "&kind=topk&kind=knn", "&subscription=s1&subscription=s2&subscription=s3", "&region=-5,-10,20,5"]
+
+
+def standing_at(start, book, boundary):
+    """What a client has that begins with these and applies updates up to a boundary: (id, seq); matches stay."""
+    inside = set(start)
+    for _, row in book:
+        if int(row["id"].partition("-")[0]) > boundary:
+            break
+        place = row["subscription_id"], row["seq"]
+        if row["change"] == "leave":
+            inside.remove(place)
+        else:
+            assert place not in inside, row
+            inside.add(place)
+    return inside
+
+
+def test_snapshot_and_changes_are_the_results_at_every_later_boundary_also_after_a_kill(tmp_path):
+    rng, out, port = np.random.default_rng(9), tmp_path / "out", free_port()
+    options = ["--world", BOX, "--window", "count:60", "--checkpoint-every", 0.5]
+    subscriptions = [random_subscription(rng, place) | {"subscription_id": f"s{place}"} for place in range(40)]
+    kind_of = {row["subscription_id"]: row["kind"] for row in subscriptions}
+    messages = []
+
+    def publish(served):
+        rows = [random_message(rng, len(messages) + place) for place in range(15)]
+        assert served.call("POST", "/v1/messages", rows).json["accepted"] == len(rows)
+        messages.extend(rows)
+        row = random_subscription(rng, 0)
+        same = [name for name, kind in kind_of.items() if kind == row["kind"] != "boolean"]
+        if same:  # it takes another place and other words
+            row["subscription_id"] = same[int(rng.integers(len(same)))]
+            served.call("PUT", f"/v1/subscriptions/{row['subscription_id']}", row)
+
+    with ExitStack() as stack:
+        whole, followers = stack.enter_context(Follower(port)), []
+        with Served(out, *options, port=port) as served:
+            call(port, "POST", "/v1/subscriptions", lines_of(subscriptions), **NDJSON)
+            for query in QUERIES:
+                for _ in range(4):
+                    publish(served)
+                followers.append(stack.enter_context(Follower(port, f"snapshot=1{query}")))
+            served.await_(lambda: all(one.through >= 0 for one in followers))
+            publish(served)
+            kill(served)
+        with Served(out, *options, port=port) as served:
+            for _ in range(10):
+                publish(served)
+            last = served.call("GET", "/v1/stream").json["next_seq"] - 1
+            for follower in (whole, *followers):
+                follower.await_through(last)
+            results = {
+                (name, row["seq"])
+                for name in kind_of
+                for row in served.call("GET", f"/v1/subscriptions/{name}/results").json["results"]
+            }
+            served.end()
+    assert verify_run(out).exact
+    boundaries = sorted({int(name.partition("-")[0]) for name, _ in whole.book})
+    place_of = {row["seq"]: (row["lon"], row["lat"]) for _, row in whole.book}
+    follows = [
+        lambda name, seq: True,
+        lambda name, seq: True,
+        lambda name, seq: kind_of[name] in ("topk", "knn"),
+        lambda name, seq: name in ("s1", "s2", "s3"),
+        lambda name, seq: -5 <= place_of[seq][0] <= 20 and -10 <= place_of[seq][1] <= 5,
+    ]
+    compared = 0
+    for follower, wanted in zip(followers, follows, strict=True):
+        assert follower.connections >= 2 and not follower.gaps
+        (began,) = {one["as_of"] for one in follower.snapshots.values()}
+        start = {(name, row["seq"]) for name, one in follower.snapshots.items() for row in one["results"]}
+        later = [at for at in boundaries if at >= began]
+        for at in later:
+            truth = {one for one in standing_at((), whole.book, at) if wanted(*one)}
+            assert standing_at(start, follower.book, at) == truth
+            compared += len(truth)
+        assert began >= 0 and len(later) > 10
+        assert truth == {one for one in results if wanted(*one)}
+    assert compared > 2_000
