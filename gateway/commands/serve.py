@@ -76,6 +76,10 @@ def serve(
             rich_help_panel="Server",
         ),
     ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="File of the keys; by default keys.json of the folder.", rich_help_panel="Server"),
+    ] = None,
     require_key: Annotated[
         bool, typer.Option("--require-key", help="Ask for a key even if there is none.", rich_help_panel="Server")
     ] = False,
@@ -93,14 +97,19 @@ def serve(
     What is answered with 200 is on disk, and survives a crash; the same command resumes the stream, and clients that
     connect again get every update once. GET /openapi.json describes the API.
     """
+    require("serve", "skyray serve", "pipe lines through `skyray live`")
     from gateway.live.in_flight import InFlight
     from gateway.live.opening import open_stream
     from gateway.live.recording import record
+    from gateway.live.write_ahead_log import KEYS
+    from gateway.serve.access import Access
     from gateway.serve.app import make_app
     from gateway.serve.asking import Asking
     from gateway.serve.door import Door
     from gateway.serve.history import History, Parts
     from gateway.serve.hub import Hub
+    from gateway.serve.keys import KeyRing
+    from gateway.serve.limits import Limits
     from gateway.serve.registry import Registry
     from gateway.serve.releasing import Releaser
     from gateway.serve.server import Server, bind
@@ -110,17 +119,11 @@ def serve(
     from topology.live import LiveRun
     from topology.settings import LIVE_CREDITS
 
-    require("serve", "skyray serve", "pipe lines through `skyray live`")
-    from gateway.live.write_ahead_log import KEYS
-    from gateway.serve.access import Access
-    from gateway.serve.keys import KeyRing
-    from gateway.serve.limits import Limits
-
-    bounds, ring = Limits(**limits), KeyRing(out / KEYS)
+    bounds, ring = Limits(**limits), KeyRing(keys or out / KEYS)
     if host not in LOOPBACK and not ring.current():
         raise ConfigError(
             f"--host {host}: other machines could publish and read without a key; make one first: "
-            f"skyray keys create --out {out} --scope admin"
+            f"skyray keys create {f'--keys {keys}' if keys else f'--out {out}'} --scope admin"
         )
     if settings.get("checkpoint_every") == 0:
         raise ConfigError("--checkpoint-every 0: clients that connect again read from checkpoints; leave it out")
