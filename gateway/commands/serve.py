@@ -82,6 +82,10 @@ def serve(
             rich_help_panel="Server",
         ),
     ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="File of the keys; by default keys.json of the folder.", rich_help_panel="Server"),
+    ] = None,
     require_key: Annotated[
         bool, typer.Option("--require-key", help="Ask for a key even if there is none.", rich_help_panel="Server")
     ] = False,
@@ -129,11 +133,11 @@ def serve(
             raise ConfigError(f"--host {host}: a run is shown on this machine alone; leave it out")
         return serve_run(run_dir, host, port, _names(host), say)
     assert out is not None, "one of the two is named"
-    bounds, ring = Limits(**limits), KeyRing(out / KEYS)
+    bounds, ring = Limits(**limits), KeyRing(keys or out / KEYS)
     if host not in LOOPBACK and not ring.current():
         raise ConfigError(
             f"--host {host}: other machines could publish and read without a key; make one first: "
-            f"skyray keys create --out {out} --scope admin"
+            f"skyray keys create {f'--keys {keys}' if keys else f'--out {out}'} --scope admin"
         )
     if settings.get("checkpoint_every") == 0:
         raise ConfigError("--checkpoint-every 0: clients that connect again read from checkpoints; leave it out")

@@ -4,7 +4,7 @@ Used by `gateway.serve.message_routes` and `gateway.serve.subscription_routes`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -26,7 +26,11 @@ BODY_S = 60.0
 GROUP_ROWS, MOST_OUTCOME_BYTES = 1_000, 64 * 2**20
 
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
+#: Seconds after which a stream of lines that brings none looks whether it may go on.
+_LOOK_S = 0.5
+
 RowOf = Callable[[bytes], Row | Outcome]
+_Group = list[tuple[int, bytes]]
 
 
 def media_type(request: Request) -> str:
@@ -139,7 +143,8 @@ class LineOutcomes(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, sending, every = Request(scope, receive), None, []
         try:
-            async for data in _groups(request):
+            groups = _groups(request)
+            while (data := await self._next(groups)) is not None:
                 if self._paced:
                     await self._door.access.pace_messages(self._caller, len(data))
                 self._door.access.refuse_if_ended(self._caller)
@@ -165,6 +170,17 @@ class LineOutcomes(Response):
         self._changed.set()
         await (sending or self._send(send))
 
+    async def _next(self, groups: AsyncGenerator[_Group]) -> _Group | None:
+        """The next lines; None at the end. Raises Problem if the server or the caller's key ends before they come."""
+        coming = asyncio.ensure_future(anext(groups, None))
+        try:
+            while not (await asyncio.wait((coming,), timeout=_LOOK_S))[0]:
+                self._door.refuse_if_closing()
+                self._door.access.refuse_if_ended(self._caller)
+            return coming.result()
+        finally:
+            coming.cancel()
+
     async def _put(self, data: bytes) -> None:
         self._waiting.append(data)
         self._waiting_bytes += len(data)
@@ -185,7 +201,7 @@ class LineOutcomes(Response):
                 return
 
 
-async def _groups(request: Request) -> AsyncIterator[list[tuple[int, bytes]]]:
+async def _groups(request: Request) -> AsyncGenerator[_Group]:
     """Lines of a body with their numbers from 1, as they come, some at a time. Blank ones are left out."""
     rest, number = b"", 0
     async for chunk in request.stream():

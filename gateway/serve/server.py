@@ -5,6 +5,7 @@ Used by `gateway.commands.serve`.
 
 import asyncio
 import contextlib
+import resource
 import socket
 import threading
 from collections.abc import Callable
@@ -23,6 +24,8 @@ MOST_CONNECTIONS = 10_000
 HEADERS_S = 10.0
 #: Bytes of the headers of a request at most.
 MOST_HEADERS_BYTES = 64 * 2**10
+#: Descriptors for what is no connection.
+_OTHER_FILES = 1_000
 #: Seconds that the server may take to start.
 _START_S = 30.0
 
@@ -136,6 +139,7 @@ class Server:
             server_header=False,
         )
         self._server = _Uvicorn(config)
+        self._most_connections = most_connections
         self._socket = listening
         self._on_start = on_start
         self._failure: BaseException | None = None
@@ -143,6 +147,11 @@ class Server:
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> "Server":
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = self._most_connections + _OTHER_FILES  # often 1,024 are allowed, and more only if they are asked for
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
         self._thread.start()
         self._server.begun.wait(_START_S)
         if not self._server.started:

@@ -228,14 +228,15 @@ def test_key_that_is_revoked_ends_lines_that_are_sent_and_polls_that_wait(tmp_pa
         poll.start()
         await_(lambda: door.hub.clients == 1)
         revoke_key(out / KEYS, key.key_id)
-        for connection, answer, row in sending:
-            send(connection, {**row, "id": "b", "subscription_id": "b"})
+        for connection, answer, row in sending:  # one sends on, the other waits
+            if "id" in row:
+                send(connection, {**row, "id": "b"})
             last = json.loads(answer.readline())
             assert last["status"] == "failed" and last["problem"]["reason"] == "wrong_key"
             connection.close()
         poll.join(20)
         assert polled[0].status == 401 and b"progress" not in polled[0].body
-        assert stream.wal.next_seq == 1 and "b" not in stream.registry.active
+        assert stream.wal.next_seq == 1
 
 
 def send(connection, row):

@@ -310,16 +310,46 @@ def test_description_is_openapi_3_1_and_whole(served):
 
 
 def test_server_that_is_stopped_ends_streams_with_a_hint_and_leaves_a_run(tmp_path):
+    """Also while 50 clients follow, one sends lines, and another's body is only half there."""
     with Served(tmp_path / "out") as served:
         served.call("POST", "/v1/subscriptions", ramen("tea"))
         served.call("POST", "/v1/messages", message("m", "tea"))
-        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
-        connection.request("GET", "/v1/updates?since=begin", headers={"Accept": "text/event-stream"})
-        answer = connection.getresponse()
-        lines = [answer.readline() for _ in range(6)]
-        assert b"retry: 1000\n" in lines
+        following = [follow(served) for _ in range(50)]
+        lines, answer = lines_in_flight(served)
+        half = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+        half.putrequest("POST", "/v1/messages")
+        half.putheader("Content-Type", "application/json")
+        half.putheader("Content-Length", "100")
+        half.endheaders(b"{")
         said = served.end(10)
-        assert answer.read().endswith(b"retry: 1000\n\n")
-        connection.close()
-    assert "serve: ended after 1 messages, 1 updates, 1 subscriptions" in said
+        for connection, stream in following:
+            assert stream.read().endswith(b"retry: 1000\n\n")
+            connection.close()
+        assert json.loads(answer.readline())["problem"]["reason"] == "shutting_down" and answer.read() == b""
+        for connection in (lines, half):
+            connection.close()
+    assert "serve: ended after 2 messages, 2 updates, 1 subscriptions" in said
     assert json.loads((tmp_path / "out" / "run.json").read_text())["state"] == "interrupted"
+
+
+def follow(served):
+    """A client whose stream has begun."""
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    connection.request("GET", "/v1/updates?since=begin", headers={"Accept": "text/event-stream"})
+    answer = connection.getresponse()
+    assert b"retry: 1000\n" in [answer.readline() for _ in range(6)]
+    return connection, answer
+
+
+def lines_in_flight(served):
+    """A producer whose first line is answered, and whose request goes on."""
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    connection.putrequest("POST", "/v1/messages")
+    for name, value in {**NDJSON, "Transfer-Encoding": "chunked"}.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    line = json.dumps(message("flight", "tea")).encode() + b"\n"
+    connection.send(b"%x\r\n%s\r\n" % (len(line), line))
+    answer = connection.getresponse()
+    assert json.loads(answer.readline())["status"] == "accepted"
+    return connection, answer

@@ -305,6 +305,10 @@ def test_keys_command_makes_lists_and_revokes(tmp_path):
     assert not ring.is_checked(text.strip()), "what was checked once is forgotten"
     code, _, error = run("revoke", "none", "--out", out)
     assert code == 2 and "skyray keys list" in error
+    code, text, _ = run("list", "--keys", out / KEYS)
+    assert code == 0 and "nobody is let in" in text
+    code, _, error = run("list")
+    assert code == 2 and "--out or --keys" in error
     code, _, error = run("create", "--out", out, "--scope", "everything")
     assert code == 2 and "choose one of subscribe, publish, admin" in error
     with pytest.raises(ConfigError, match="--owner"):

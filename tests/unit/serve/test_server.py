@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 import socket
 import threading
 
@@ -102,6 +103,16 @@ def test_server_reads_headers_of_64_kib_at_most_and_bodies_of_any_length():
                 answer = b""
                 while not answer.endswith(b"\r\n\r\n%d" % size):
                     answer += client.recv(1000)
+
+
+def test_server_asks_for_a_descriptor_of_each_connection():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        with bind("127.0.0.1", 0) as listening, Server(None, listening, lambda loop: None, 600):
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(1_600, before[1]), before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_server_answers_a_connection_too_many():
