@@ -32,6 +32,7 @@ class Registered(NamedTuple):
     at : int                the seq before which it takes effect
     etag : str
     expires_us : int or None    microseconds since 1970
+    box : tuple of float    around its shape: west, south, east, north in degrees; east may be above 180
     """
 
     number: int
@@ -42,6 +43,7 @@ class Registered(NamedTuple):
     at: int
     etag: str
     expires_us: int | None
+    box: tuple[float, float, float, float]
 
 
 class Registry(Admission):
@@ -70,7 +72,9 @@ class Registry(Admission):
         self._forget_words(name)
         self.active.pop(name, None)  # the new one goes last
         etag, words = etag_of(row), tuple(map(sys.intern, parsed.words))
-        self.active[name] = Registered(self._number, name, kind, dict(row), words, self.next_seq, etag, expires_us)
+        lon_lat = (float(row["lon"]), float(row["lat"])) if self.kinds[parsed.kind].place == "point" else None
+        box = parsed.region if lon_lat is None else (*lon_lat, *lon_lat)
+        self.active[name] = Registered(self._number, name, kind, dict(row), words, self.next_seq, etag, expires_us, box)
         for word in words:
             self._by_word.setdefault(word, set()).add(name)
         self.last_kind[name] = kind

@@ -16,6 +16,7 @@ from gateway.serve.door import Door
 from gateway.serve.history import BEGINNING, Position
 from gateway.serve.hub import EVENTS, LINES, Interest, Snapshot
 from gateway.serve.problems import Problem
+from gateway.serve.regions import box_of
 from gateway.serve.standing import results_at
 from matching.kinds import KINDS
 
@@ -107,24 +108,6 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         return StreamingResponse(stream, headers=_HEADERS, media_type=form.media_type)
 
     return router
-
-
-def box_of(text: str) -> tuple[float, float, float, float]:
-    """West, south, east, north in degrees; west above east crosses 180 degrees. Raises Problem."""
-    try:
-        west, south, east, north = map(float, text.split(","))
-        whole = abs(west) <= 180 and abs(east) <= 180 and -90 <= south <= north <= 90
-    except ValueError:
-        whole, (west, south, east, north) = False, (0.0,) * 4
-    if not whole:
-        raise Problem(
-            422,
-            "bad_region",
-            f"{text[:60]!r} is no box",
-            "query region",
-            "send west,south,east,north in degrees, south not above north; west above east crosses 180 degrees",
-        )
-    return west, south, east, north
 
 
 def _position(text: str | None, where: str) -> Position | None:
