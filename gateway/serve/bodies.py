@@ -33,10 +33,10 @@ RowOf = Callable[[bytes], Row | Outcome]
 _Group = list[tuple[int, bytes]]
 
 
-def media_type(request: Request) -> str:
-    """The media type of a body, without parameters. Raises Problem unless it is JSON or lines of JSON."""
+def media_type(request: Request, *others: str) -> str:
+    """The media type of a body, without parameters. Raises Problem unless it is JSON, lines of it, or another named."""
     found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if found not in ("application/json", NDJSON):
+    if found not in ("application/json", NDJSON, *others):
         raise Problem(
             415,
             "wrong_media_type",
@@ -217,6 +217,8 @@ async def _groups(request: Request) -> AsyncGenerator[_Group]:
         yield [(number + 1, rest)]
 
 
-def encoded(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def encoded(
+    content: Any, status: int = 200, headers: dict[str, str] | None = None, media: str = "application/json"
+) -> Response:
     """An answer of JSON."""
-    return Response(msgspec.json.encode(content), status, headers=headers, media_type="application/json")
+    return Response(msgspec.json.encode(content), status, headers=headers, media_type=media)

@@ -34,6 +34,7 @@ class Registered(NamedTuple):
     etag : str
     expires_us : int or None    microseconds since 1970
     owner : str             "" for nobody's
+    box : tuple of float    around its shape: west, south, east, north in degrees; east may be above 180
     """
 
     number: int
@@ -45,6 +46,7 @@ class Registered(NamedTuple):
     etag: str
     expires_us: int | None
     owner: str
+    box: tuple[float, float, float, float]
 
 
 class Registry(Admission):
@@ -79,8 +81,10 @@ class Registry(Admission):
         self._drop(name)  # the new one goes last
         etag, words = etag_of(row), tuple(map(sys.intern, parsed.words))
         owner = owner_of(row) or self.owners.get(name, "")
+        lon_lat = (float(row["lon"]), float(row["lat"])) if self.kinds[parsed.kind].place == "point" else None
+        box = parsed.region if lon_lat is None else (*lon_lat, *lon_lat)
         self.active[name] = Registered(
-            self._number, name, kind, dict(row), words, self.next_seq, etag, expires_us, owner
+            self._number, name, kind, dict(row), words, self.next_seq, etag, expires_us, owner, box
         )
         if owner:
             self.owners[name] = sys.intern(owner)

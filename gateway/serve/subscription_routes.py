@@ -6,7 +6,7 @@ Read on in `gateway.serve.registry` and `gateway.serve.writer`.
 import time
 import uuid
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
@@ -14,9 +14,11 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from gateway.serve.access import Caller, caller_of
 from gateway.serve.bodies import NDJSON, LineOutcomes, encoded, log_rows, media_type, read_body, rows_of
 from gateway.serve.door import Door
+from gateway.serve.geojson import GEOJSON, collection_of, columns_of, features_of
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.models import Subscription, SubscriptionOutcome, SubscriptionsPage
 from gateway.serve.problems import Problem, refusal
+from gateway.serve.regions import box_of, meet
 from gateway.serve.registry import EXPIRES, Registered, expiry_us
 from gateway.serve.writer import Outcome, Row, Subscribe, Unsubscribe, refused
 from matching.fields import identifier
@@ -36,6 +38,17 @@ _LINES = {
     "example": '{"subscription_id": "s1", "kind": "boolean", "keywords": "ramen", "region": [139, 35, 140, 36]}\n'
     '{"unsubscribe": "s0"}\n',
 }
+_FEATURES = {
+    "type": "FeatureCollection",
+    "features": [
+        {
+            "type": "Feature",
+            "id": "s1",
+            "geometry": {"type": "Point", "coordinates": [139.7, 35.7]},
+            "properties": {"kind": "knn", "keywords": "ramen", "k": 3},
+        }
+    ],
+}
 #: A body with one subscription.
 SUBSCRIPTION_BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/json": {"schema": _SUBSCRIPTION}}}
@@ -46,6 +59,7 @@ _ANY = {
         "content": {
             "application/json": {"schema": {"anyOf": [_SUBSCRIPTION, {"type": "array", "items": _SUBSCRIPTION}]}},
             NDJSON: _LINES,
+            GEOJSON: {"schema": {"type": "object"}, "example": _FEATURES},
         },
     }
 }
@@ -76,6 +90,7 @@ def routes(door: Door) -> APIRouter:
     ) -> Response:
         """Create a subscription, an array of them, or lines (with an outcome a line; `{"unsubscribe": "ID"}` ends one).
 
+        A FeatureCollection of GeoJSON has an outcome a feature; its geometries are shapes, its properties columns.
         What is answered is on disk, and counts before the next message. A subscription that is sent again is answered
         `unchanged`.
         """
@@ -83,17 +98,30 @@ def routes(door: Door) -> APIRouter:
         def row_of(data: bytes) -> Row | Outcome:
             return _row_of(data, replace, caller)
 
-        caller = caller_of(request)
-        if media_type(request) == NDJSON:
+        def row_of_feature(data: bytes) -> Row | Outcome:
+            columns, outcome = columns_of(data)
+            return outcome or _subscribe_of(columns, replace, caller)
+
+        caller, media = caller_of(request), media_type(request, GEOJSON)
+        if media == NDJSON:
             return LineOutcomes(door, caller, row_of)
         body = await read_body(request)
-        rows = rows_of(body)
-        outcomes = await log_rows(door, [body] if rows is None else rows, row_of)
+        if media == GEOJSON:
+            rows = features_of(body)
+            outcomes = await log_rows(door, rows, row_of_feature)
+        else:
+            rows = rows_of(body)
+            outcomes = await log_rows(door, [body] if rows is None else rows, row_of)
         if rows is None:
             return _answer(outcomes[0])
         return encoded([{"line": line, **one} for line, one in enumerate(outcomes, start=1)])
 
-    @router.get("/v1/subscriptions", summary="List active subscriptions", response_model=SubscriptionsPage)
+    @router.get(
+        "/v1/subscriptions",
+        summary="List active subscriptions",
+        response_model=SubscriptionsPage,
+        responses={200: {"content": {GEOJSON: {"schema": {"type": "object"}}}}},
+    )
     async def list_active(
         request: Request,
         after: Annotated[int, Query(description="cursor: `after` of the page before", ge=-1)] = -1,
@@ -101,19 +129,34 @@ def routes(door: Door) -> APIRouter:
         kind: Annotated[list[str] | None, Query(description="only these kinds")] = None,
         prefix: Annotated[str, Query(description="only ids that begin so", max_length=512)] = "",
         owner: Annotated[str | None, Query(description="only those of this owner", max_length=MOST_OWNER)] = None,
+        region: Annotated[
+            str | None, Query(description="only shapes whose box meets west,south,east,north in degrees")
+        ] = None,
+        form: Annotated[
+            Literal["json", "geojson"] | None, Query(alias="format", description="as the header Accept, before it")
+        ] = None,
     ) -> Response:
-        """Active subscriptions in the order of registration; with the key of an owner those of that owner."""
-        caller = caller_of(request)
+        """Active subscriptions in the order of registration; with the key of an owner those of that owner.
+
+        With `Accept: application/geo+json` a FeatureCollection that can be posted again.
+        """
+        caller, box = caller_of(request), None if region is None else box_of(region)
+
+        def is_wanted(one: Registered) -> bool:
+            wanted = one.number > after and (not kind or one.kind in kind) and one.subscription_id.startswith(prefix)
+            wanted = wanted and caller.sees(one.owner) and owner in (None, one.owner)
+            return wanted and (box is None or meet(one.box, box))
+
         found: list[Registered] = []
         for one in list(door.registry.active.values()):
-            wanted = caller.sees(one.owner) and owner in (None, one.owner)
-            wanted = wanted and (not kind or one.kind in kind) and one.subscription_id.startswith(prefix)
-            if wanted and one.number > after:
+            if is_wanted(one):
                 found.append(one)
                 if len(found) > limit:
                     break
         page = found[:limit]
         cursor = page[-1].number if len(found) > limit else None
+        if form == "geojson" or (form is None and GEOJSON in request.headers.get("accept", "")):
+            return encoded(collection_of([one.columns for one in page], cursor), media=GEOJSON)
         return encoded({"subscriptions": [one.columns for one in page], "after": cursor})
 
     @router.get("/v1/subscriptions/{subscription_id}", summary="Read a subscription", response_model=Subscription)
@@ -180,9 +223,14 @@ def _row_of(data: bytes, replace: bool, caller: Caller, subscription_id: str | N
         if name not in ("", subscription_id):
             return refused("bad_id", f"subscription_id is {name!r}, and {subscription_id!r} in the path")
         found["subscription_id"] = subscription_id
-    elif found.get("subscription_id") is None:
-        found["subscription_id"] = uuid.uuid4().hex
-    return _with_expiry(found) or Subscribe(found, replace, owner=caller.owner)
+    return _subscribe_of(found, replace, caller)
+
+
+def _subscribe_of(columns: dict[str, Any], replace: bool, caller: Caller) -> Row | Outcome:
+    """A subscription as the writer takes it, with an id if it has none."""
+    if columns.get("subscription_id") is None:
+        columns["subscription_id"] = uuid.uuid4().hex
+    return _with_expiry(columns) or Subscribe(columns, replace, owner=caller.owner)
 
 
 def _with_expiry(columns: dict[str, Any]) -> Outcome | None:

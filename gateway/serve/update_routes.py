@@ -19,6 +19,7 @@ from gateway.serve.history import BEGINNING, END, Position
 from gateway.serve.hub import EVENTS, LINES, Form, Interest, Snapshot
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.problems import Problem
+from gateway.serve.regions import box_of
 from gateway.serve.standing import results_at
 from matching.kinds import KINDS
 
@@ -131,24 +132,6 @@ class _Stream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._access.stream(self._caller):
             await super().__call__(scope, receive, send)
-
-
-def box_of(text: str) -> tuple[float, float, float, float]:
-    """West, south, east, north in degrees; west above east crosses 180 degrees. Raises Problem."""
-    try:
-        west, south, east, north = map(float, text.split(","))
-        whole = abs(west) <= 180 and abs(east) <= 180 and -90 <= south <= north <= 90
-    except ValueError:
-        whole, (west, south, east, north) = False, (0.0,) * 4
-    if not whole:
-        raise Problem(
-            422,
-            "bad_region",
-            f"{text[:60]!r} is no box",
-            "query region",
-            "send west,south,east,north in degrees, south not above north; west above east crosses 180 degrees",
-        )
-    return west, south, east, north
 
 
 def position_of(text: str | None, where: str) -> Position | None:

@@ -11,6 +11,19 @@ from tests.support.serving import NDJSON, Follower, Served, call, events_of, lin
 
 pytestmark = pytest.mark.timeout(180)
 
+GEOJSON = "application/geo+json"
+SQUARE = {"type": "Polygon", "coordinates": [[[4, 52], [5, 52], [5, 53], [4, 53], [4, 52]]]}
+BOTH = {"type": "MultiPolygon", "coordinates": [SQUARE["coordinates"], [[[7, 52], [8, 52], [8, 53], [7, 52]]]]}
+AS_GEOJSON = [
+    {"kind": "boolean", "keywords": "a", "region": [139, 35, 140, 36], "note": {"free": [1]}},
+    {"kind": "boolean", "keywords": "a", "circle": {"lon": 4.9, "lat": 52.37, "radius_m": 5000}},
+    {"kind": "boolean", "keywords": ["a", "b"], "polygon": SQUARE, "match": "any"},
+    {"kind": "boolean", "keywords": "a", "polygon": BOTH, "not_keywords": "c"},
+    {"kind": "topk", "keywords": "a", "lon": 4.5, "lat": 52, "k": 3, "alpha": 0.5, "radius_m": 9000},
+    {"kind": "knn", "keywords": "a", "lon": 4.5, "lat": 52, "k": 3, "polygon": BOTH},
+    {"kind": "decay", "keywords": "a", "lon": 4.5, "lat": 52, "k": 1, "alpha": 0, "expires_at": "2100-01-01"},
+    {"kind": "skyline", "keywords": "a", "region": [170, -10, 180, 10]},
+]
 PROBLEM = {"type", "title", "status", "detail", "reason", "do"}
 
 
@@ -162,6 +175,54 @@ def test_subscriptions_as_lines_have_an_outcome_each_and_are_listed_page_by_page
         after = page["after"]
     assert found == [f"page {number}" for number in (0, 1, 2, 4, 5, 6)]
     assert served.call("GET", "/v1/subscriptions?prefix=page&kind=knn").json["subscriptions"] == []
+
+
+def test_subscriptions_go_out_as_geojson_and_come_in_again_as_they_were(served):
+    rows = [row | {"subscription_id": f"geo-{place}"} for place, row in enumerate(AS_GEOJSON)]
+    made = served.call("POST", "/v1/subscriptions", rows).json
+    assert [one["status"] for one in made] == ["created"] * len(rows), made
+    answer = served.call("GET", "/v1/subscriptions?prefix=geo-", Accept=GEOJSON)
+    assert answer.headers["content-type"] == GEOJSON
+    out = answer.json
+    found = served.call("GET", "/v1/subscriptions?prefix=geo-&format=geojson&limit=3").json
+    assert found["after"] is not None and found == {
+        "type": "FeatureCollection", "features": out["features"][:3], "after": found["after"]
+    }  # fmt: skip
+    shapes = [one["geometry"] and one["geometry"]["type"] for one in out["features"]]
+    assert shapes == ["Polygon", "Point", "Polygon", "MultiPolygon", "Point", "Point", "Point", "Polygon"]
+    again = call(served.port, "POST", "/v1/subscriptions", answer.body, Content_Type=GEOJSON).json
+    assert [one["status"] for one in again] == ["unchanged"] * len(rows)
+    assert [one["etag"] for one in again] == [one["etag"] for one in made]
+    for row in rows:
+        served.call("DELETE", f"/v1/subscriptions/{row['subscription_id']}")
+    again = call(served.port, "POST", "/v1/subscriptions", answer.body, Content_Type=GEOJSON).json
+    assert [(one["line"], one["status"]) for one in again] == [(line, "created") for line in range(1, 9)]
+    assert served.call("GET", "/v1/subscriptions?prefix=geo-").json["subscriptions"] == rows
+
+    bad = [
+        {"type": "Feature", "geometry": None, "properties": {"kind": "boolean", "keywords": "a"}},
+        {"type": "Feature", "geometry": {"type": "LineString", "coordinates": []}, "properties": {}},
+        {"type": "Feature", "id": "x", "geometry": None, "properties": {"subscription_id": "y"}},
+        {"type": "Feature", "geometry": None},
+        {"type": "Feature", "id": 7, "geometry": {"type": "Point", "coordinates": [1, 2, 3]},
+         "properties": {"kind": "knn", "keywords": "a", "k": 1}},
+    ]  # fmt: skip
+    body = json.dumps({"type": "FeatureCollection", "features": bad}).encode()
+    outcomes = call(served.port, "POST", "/v1/subscriptions", body, Content_Type=GEOJSON).json
+    reasons = [one.get("reason") for one in outcomes]
+    assert reasons == ["bad_region", "bad_geojson", "bad_id", "bad_geojson", None]
+    for wrong in (b"[]", b"{", b'{"type": "Feature"}', b'{"type": "FeatureCollection", "features": 1}'):
+        answer = call(served.port, "POST", "/v1/subscriptions", wrong, Content_Type=GEOJSON)
+        assert (answer.status, answer.json["reason"]) == (422, "bad_geojson")
+
+    def met(region):
+        found = served.call("GET", f"/v1/subscriptions?prefix=geo-&region={region}").json["subscriptions"]
+        return [one["subscription_id"] for one in found]
+
+    assert met("139.5,35.5,139.6,35.6") == ["geo-0"] and met("179,-90,-179,90") == ["geo-7"]
+    assert met("6,52,7.5,52.5") == ["geo-3"] and met("4.9,52.37,4.9,52.37") == ["geo-1", "geo-2", "geo-3"]
+    answer = served.call("GET", "/v1/subscriptions?region=1")
+    assert (answer.status, answer.json["reason"]) == (422, "bad_region")
 
 
 def test_subscription_ends_by_itself_when_its_time_is_over(served):

@@ -1,0 +1,109 @@
+"""Subscriptions as GeoJSON: a FeatureCollection in, one out, and the same subscriptions again.
+
+The id of a feature is the subscription's, its geometry the shape, its properties all other columns. A Polygon or
+MultiPolygon is `polygon`, a Point is `lon` and `lat`, or for kinds with a region, with the property `radius_m`, a
+`circle`. Where properties have a shape of their own (`region`, `circle`, `lon`) the geometry is for maps only.
+Used by `gateway.serve.subscription_routes`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from gateway.serve.bodies import one_line
+from gateway.serve.problems import Problem
+from gateway.serve.writer import Outcome, refused
+from matching.kinds import KINDS
+from matching.reasons import explain
+from matching.validate import decode_object
+
+GEOJSON = "application/geo+json"
+_POLYGONS = ("Polygon", "MultiPolygon")
+#: Properties that say where a subscription is; with one of them the geometry says nothing.
+_SHAPES = ("region", "circle", "lon", "lat")
+
+
+class _Collection(msgspec.Struct):
+    type: Literal["FeatureCollection"]
+    features: list[msgspec.Raw]
+
+
+def features_of(body: bytes) -> list[bytes]:
+    """The features of a FeatureCollection, each as a line. Raises Problem."""
+    try:
+        return [one_line(bytes(one)) for one in msgspec.json.decode(body, type=_Collection).features]
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Problem(
+            422, "bad_geojson", f"the body is no FeatureCollection ({error})", "body", "send one, of GeoJSON"
+        ) from None
+
+
+def columns_of(data: bytes) -> tuple[dict[str, Any], Outcome | None]:
+    """The columns of a feature, or the outcome of its refusal."""
+    found = decode_object(data)
+    return ({}, refused(found, explain(found, KINDS))) if isinstance(found, str) else _columns_of(found)
+
+
+def _columns_of(found: Mapping[str, Any]) -> tuple[dict[str, Any], Outcome | None]:
+    properties, geometry = found.get("properties"), found.get("geometry")
+    if found.get("type") != "Feature" or not isinstance(properties, dict) or not isinstance(geometry, dict | None):
+        return {}, refused("bad_geojson", "a feature has type Feature, properties, and a geometry, which may be null")
+    columns, name = dict(properties), found.get("id")
+    if name is not None and columns.setdefault("subscription_id", name) != name:
+        return {}, refused("bad_id", f"the id of the feature is {name!r}, and subscription_id something else")
+    if geometry is None or any(columns.get(shape) is not None for shape in _SHAPES):
+        return columns, None
+    if geometry.get("type") in _POLYGONS:
+        columns.setdefault("polygon", geometry)
+        return columns, None
+    place = geometry.get("coordinates")
+    if geometry.get("type") != "Point" or not isinstance(place, list) or len(place) < 2:
+        return {}, refused("bad_geojson", "the geometry must be a Polygon, a MultiPolygon or a Point")
+    point: dict[str, Any] = {"lon": place[0], "lat": place[1]}
+    if _has_region(columns) and columns.get("radius_m") is not None:
+        point = {"circle": point | {"radius_m": columns.pop("radius_m")}}
+    return columns | point, None
+
+
+def feature_of(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """A subscription as a feature, of which `columns_of` makes the same columns."""
+    others = dict(columns)
+    name, geometry = others.pop("subscription_id"), None
+    left = dict(others)
+    circle, region, polygon = (left.get(shape) for shape in ("circle", "region", "polygon"))
+    point = left.get("lon"), left.get("lat")
+    if not _has_region(left):
+        if _are_numbers(point):
+            geometry = {"type": "Point", "coordinates": [left.pop("lon"), left.pop("lat")]}
+    elif isinstance(polygon, dict) and polygon.get("type") in _POLYGONS and region is None and circle is None:
+        geometry = left.pop("polygon")
+    elif isinstance(circle, dict) and circle.keys() == {"lon", "lat", "radius_m"} and region is None:
+        if _are_numbers((circle["lon"], circle["lat"])) and "radius_m" not in left:
+            del left["circle"]
+            geometry = {"type": "Point", "coordinates": [circle["lon"], circle["lat"]]}
+            left["radius_m"] = circle["radius_m"]
+    elif isinstance(region, list) and len(region) == 4 and _are_numbers(region):
+        west, south, east, north = region
+        ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
+        geometry = {"type": "Polygon", "coordinates": [ring]}
+    feature = {"type": "Feature", "id": name, "geometry": geometry, "properties": left}
+    if _columns_of(feature)[0] == columns:
+        return feature
+    # its shape has a form of its own, or free columns have names of shapes
+    return feature | {"geometry": None, "properties": others}
+
+
+def collection_of(rows: Sequence[Mapping[str, Any]], after: int | None) -> dict[str, Any]:
+    """A page of subscriptions as a FeatureCollection; `after` is the cursor of the next page."""
+    return {"type": "FeatureCollection", "features": [feature_of(row) for row in rows], "after": after}
+
+
+def _has_region(columns: Mapping[str, Any]) -> bool:
+    """Whether the kind of a subscription has a region, not a point."""
+    name = columns.get("kind")
+    return isinstance(name, str) and name in KINDS and KINDS.named(name).place == "region"
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
