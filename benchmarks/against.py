@@ -6,13 +6,15 @@ COMMAND is what follows `skyray bench`, as `topk --subscriptions 1000000 --windo
 with this interpreter in turns A B B A, so that a slow minute of the machine hits both. `ratio` is how long a message
 takes here over how long it takes there, pair by pair; `scatter` is the same of the other's runs over those before them:
 what this checkout does to the speed shows only beyond it. `compared` is how many expected updates the run that compared
-fewest did. All runs must be exact and must have told the same, or the exit code is 1. Read on in `benchmarks.run`,
+fewest did. All runs must be exact and must have told the same, or the exit code is 1. `--here '--distance sphere'` has
+this checkout run something else, so that both, which may be one, need not tell the same. Read on in `benchmarks.run`,
 which is what runs.
 """
 
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 from itertools import pairwise
@@ -54,7 +56,9 @@ def compare(this: list[Rows], other: list[Rows]) -> Rows:
         report[name] = {
             "exact": all(row["exact"] for row in ours + theirs),
             "compared": min(row["compared"] for row in ours + theirs),
+            "compared_subscriptions": min(row["compared_subscriptions"] for row in ours + theirs),
             "told_same": all(_told_same(ours[0], row) for row in ours + theirs),
+            "matched_per_message": {"this": ours[0]["matched_per_message"], "other": theirs[0]["matched_per_message"]},
             "us_per_message": {"this": here, "other": there},
             "ratio": {"median": median(ratios), "pairs": ratios},
             "scatter": [later / before for before, later in pairwise(there)],
@@ -74,14 +78,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="This checkout timed against another one.", allow_abbrev=False)
     parser.add_argument("other", type=Path, help="checkout of another commit; then what follows `skyray bench`")
     parser.add_argument("--pairs", type=int, default=3, choices=range(2, 100), metavar="N", help="2 or more")
+    parser.add_argument("--here", type=shlex.split, default=[], metavar="OPTIONS", help="of this checkout alone")
     given, words = parser.parse_known_args()
     checkouts, runs = (ROOT, given.other.resolve()), ([], [])
     for pair in range(given.pairs):
         for side in (0, 1) if pair % 2 == 0 else (1, 0):
             say(f"pair {pair + 1} of {given.pairs}: {checkouts[side]}")
-            runs[side].append(run(checkouts[side], words))
+            runs[side].append(run(checkouts[side], words if side else words + given.here))
     engines, (this, other) = compare(*runs), map(commit_of, checkouts)
-    exact = bool(engines) and all(each["exact"] and each["told_same"] for each in engines.values())
+    exact = bool(engines) and all(each["exact"] and (each["told_same"] or given.here) for each in engines.values())
     report = {"made_by": provenance(), "this": this, "other": other, "exact": exact, "engines": engines}
     print(json.dumps(report, indent=1))
     return 0 if exact else 1

@@ -364,7 +364,7 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
 
 
 def world_of(
-    directory: str | os.PathLike[str], world: str, projection: str = "plate-carree", distance: str = "plane"
+    directory: str | os.PathLike[str], world: str, projection: str = "plate-carree", *, distance: str
 ) -> Space:
     """The box of a run (`Space.parse`) over an ETL directory, whose extent its manifest has. Raises ConfigError."""
     extent = (read_manifest(directory) or {}).get("extent")

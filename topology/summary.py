@@ -57,7 +57,7 @@ def _of_each_kind(tasks: list[dict[str, Any]], figure: str) -> dict[str, int]:
 
 def began_with(config: RunConfig) -> dict[str, Any]:
     """The values of `run.json` that are known before the run, JSON-ready."""
-    space = world_of(config.messages, config.world, config.projection, config.distance)
+    space = world_of(config.messages, config.world, config.projection, distance=config.distance)
     return {
         "messages": str(config.messages.resolve()),
         "subscriptions": [str(path.resolve()) for path in config.subscriptions],

@@ -203,7 +203,7 @@ def space_of(config: RunConfig) -> Space:
         raise InputError(
             "no_manifest", f"{config.messages} has no manifest.json: give an output folder of `skyray etl`"
         )
-    return world_of(config.messages, config.world, config.projection, config.distance)
+    return world_of(config.messages, config.world, config.projection, distance=config.distance)
 
 
 def router_of(

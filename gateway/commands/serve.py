@@ -5,7 +5,10 @@
 `gateway/serve/releasing.py` -> `gateway/serve/hub.py` (clients).
 """
 
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import fields
+from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,9 +28,10 @@ from gateway.commands.stream_options import (
     say,
     subscribe_all,
 )
-from gateway.shell.options import Command, Late, example
+from gateway.shell.options import Command, Late, example, of_signature
 from gateway.shell.terminal import Terminal, as_json, cell
 from matching.errors import ConfigError, DeliveryError, EngineError
+from matching.extras import require
 
 app = typer.Typer()
 
@@ -35,10 +39,18 @@ app = typer.Typer()
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
+def limit_options() -> Iterator[Parameter]:
+    """The options that bound what callers do."""
+    from gateway.serve.limits import Limits
+
+    return of_signature(Limits, groups={"Limits": tuple(field.name for field in fields(Limits))})
+
+
 @app.command(cls=Command, epilog=example("skyray serve --out runs/serve --port 8080"))
 def serve(
     settings: Annotated[dict[str, Any], Late(live_settings)],
     columns: Annotated[dict[str, Any], Late(column_options)],
+    limits: Annotated[dict[str, Any], Late(limit_options)],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -53,8 +65,26 @@ def serve(
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free.", rich_help_panel="Server")] = 8080,
     host: Annotated[
-        str, typer.Option(help="Address to listen on: of this machine only.", rich_help_panel="Server")
+        str,
+        typer.Option(
+            help="Address to listen on; for one of other machines there must be keys.", rich_help_panel="Server"
+        ),
     ] = "127.0.0.1",
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Name by which the server may be called; may be repeated.", rich_help_panel="Server"),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Origin of a page elsewhere whose scripts may call it; may be repeated.",
+            rich_help_panel="Server",
+        ),
+    ] = None,
+    require_key: Annotated[
+        bool, typer.Option("--require-key", help="Ask for a key even if there is none.", rich_help_panel="Server")
+    ] = False,
     vocabulary: StartingVocabulary = None,
     attribute: AttributeNames = None,
     stem: StemLanguage = "",
@@ -86,18 +116,27 @@ def serve(
     from topology.live import LiveRun
     from topology.settings import LIVE_CREDITS
 
-    if host not in LOOPBACK:
-        raise ConfigError(
-            f"--host {host}: other machines could publish and read without a key, and keys are not there yet; leave it "
-            "out, and put a proxy that authenticates requests before it"
-        )
+    require("serve", "skyray serve", "pipe lines through `skyray live`")
     if (out is None) == (run_dir is None):
         raise ConfigError("name either --out, the folder of a stream to serve, or --run, a run to look at")
     if run_dir is not None:
+        if host not in LOOPBACK:
+            raise ConfigError(f"--host {host}: a run is shown on this machine only, without keys; leave it out")
         from gateway.serve.replay_server import serve_run
 
         return serve_run(run_dir, host, port, _names(host), say)
     assert out is not None, "one of the two is named"
+    from gateway.live.write_ahead_log import KEYS
+    from gateway.serve.access import Access
+    from gateway.serve.keys import KeyRing
+    from gateway.serve.limits import Limits
+
+    bounds, ring = Limits(**limits), KeyRing(out / KEYS)
+    if host not in LOOPBACK and not ring.current():
+        raise ConfigError(
+            f"--host {host}: other machines could publish and read without a key; make one first: "
+            f"skyray keys create --out {out} --scope admin"
+        )
     if settings.get("checkpoint_every") == 0:
         raise ConfigError("--checkpoint-every 0: clients that connect again read from checkpoints; leave it out")
     terminal = Terminal()
@@ -118,13 +157,16 @@ def serve(
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
         releaser.released = hub.history.resume(run.saved_delivery(), wal.look_up)
-        writer = Writer(registry, wal, in_flight, batch, linger_ms / 1000.0, mapping)
+        writer = Writer(
+            registry, wal, in_flight, batch, linger_ms / 1000.0, mapping, most_owned=bounds.most_subscriptions
+        )
         if not earlier:
             subscribe_all(writer, subscriptions or [])
         writer.settle = releaser.settle
-        door = Door(registry, wal, writer, hub, releaser)
+        door = Door(registry, wal, writer, hub, releaser, Access(ring, bounds, require_key))
         asking = Asking(config, registry, wal, mapping)
-        server = Server(make_app(door, asking, _names(host)), listening, hub.start)
+        web = make_app(door, asking, _names(host, *(allowed_host or ())), allow_origin or ())
+        server = Server(web, listening, hub.start, bounds.most_connections)
         step("starting Ray" if executor == "ray" else "loading kernels")
         stopping = stack.enter_context(draining())
         stack.enter_context(server)
@@ -177,9 +219,9 @@ def serve(
     return 0
 
 
-def _names(host: str) -> frozenset[str]:
-    """Names by which a server on this host is called."""
-    return frozenset((*LOOPBACK, "[::1]", host))
+def _names(*hosts: str) -> frozenset[str]:
+    """Names by which the server is called."""
+    return frozenset((*LOOPBACK, "[::1]", *(host.lower() for host in hosts)))
 
 
 def _in_url(host: str) -> str:

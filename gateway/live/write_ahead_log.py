@@ -38,6 +38,8 @@ from topology.settings import LiveConfig
 
 #: Where the log is in the folder.
 LOG = Path("journal", "log")
+#: Keys of a server (`gateway.serve.keys`), which may be there before the stream.
+KEYS = "keys.json"
 #: Where the words of a stream are that starts without any.
 EMPTY_START = Path("journal", "start")
 #: Messages whose texts are kept in memory; older ones are read from the log.
@@ -292,7 +294,7 @@ def has_begun(folder: Path) -> bool:
     if log.exists():
         return log.stat().st_size > 0
     left = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".")} if folder.exists() else set()
-    if left - {LOG.parts[0]}:
+    if left - {LOG.parts[0], KEYS}:
         raise ConfigError(f"{folder}: holds something that is no folder of skyray live; name another one")
     return False
 

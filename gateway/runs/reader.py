@@ -154,7 +154,7 @@ class Run:
         try:
             facts = msgspec.convert(self.report, _Facts)
             self.etl = Path(facts.messages)
-            self.space = world_of(self.etl, facts.world, facts.projection, facts.distance)
+            self.space = world_of(self.etl, facts.world, facts.projection, distance=facts.distance)
             self.window = Window.parse(facts.window)
         except (msgspec.ValidationError, ConfigError, TypeError, ValueError) as error:
             raise InputError(

@@ -340,7 +340,7 @@ def _columns(run: Run, updates: bool = False, ranked: bool = False, far: bool = 
     if updates or far:
         columns.append(_Column("km", lambda row: kilometres(row.get("distance_km")), 7, figure=True))
     if updates or ranked:
-        columns.append(_Column("score", lambda row: _score(row, run), 8, figure=True))
+        columns.append(_Column("score", lambda row: score_shown(row, run), 8, figure=True))
     columns.append(_Column("place", _place, 3))
     columns.append(_Column("words found", lambda row: " ".join(row.get("words", ())), 2))
     columns.append(_Column("text", lambda row: " ".join(row.get("text", "").split()), 1))
@@ -374,7 +374,7 @@ def _place(row: Mapping[str, Any]) -> str:
     return f"{row['lon']:.{PLACE_DECIMALS}f} {row['lat']:.{PLACE_DECIMALS}f}"
 
 
-def _score(row: Mapping[str, Any], run: Run) -> str:
+def score_shown(row: Mapping[str, Any], run: Run) -> str:
     """The score of a joined row in the unit that `legend` names."""
     score, kind, fading = row["score"], run.kinds.named(row["kind"]), run.fading
     if score is None or math.isnan(score) or not kind.standing:

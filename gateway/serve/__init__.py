@@ -7,6 +7,7 @@
     asking.py       results, explain, match, preview, answered from the log
     app.py          the API, with its routes in `message_routes.py`, `subscription_routes.py`, ...; `door.py` is what
                     they share, `models.py` describes what they take and answer, `problems.py` their errors
+    access.py       who may do what: `keys.py` has the keys, `limits.py` what callers may at most
     server.py       uvicorn in a thread
 
 Read first: `gateway/commands/serve.py`, then `writer.py`.

@@ -3,14 +3,16 @@
 Used by `gateway.commands.serve`; read on in the routes, or in `gateway.serve.door`, which they share.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.serve import asking_routes, message_routes, operation_routes, subscription_routes, update_routes
+from gateway.serve.access import Access, AccessGate
 from gateway.serve.asking import Asking
 from gateway.serve.door import Door
 from gateway.serve.models import Message, Subscription, UpdateRow
@@ -19,20 +21,34 @@ from gateway.serve.page_routes import install as install_page
 from gateway.serve.problems import MEDIA_TYPE, Problem, answer, install
 
 _DESCRIPTION = "Subscribe to a stream of geo-tagged text over the network. Guide: docs/serve.md."
+_KEYS = "Made by `skyray keys create`; needed as soon as there is one."
 _REF = {"schema": {"$ref": "#/components/schemas/Problem"}}
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "default": {"description": "An error, with its reason code", "content": {MEDIA_TYPE: _REF}}
 }
 
 
-def make_app(door: Door, asking: Asking, hosts: frozenset[str]) -> FastAPI:
-    """The app of a stream; `hosts` are the names by which it may be called."""
+def make_app(door: Door, asking: Asking, hosts: frozenset[str], origins: Sequence[str] = ()) -> FastAPI:
+    """The app of a stream.
+
+    Parameters
+    ----------
+    door : Door
+    asking : Asking
+    hosts : frozenset of str
+        Names by which it may be called.
+    origins : sequence of str
+        Of pages elsewhere whose scripts may call it.
+    """
     parts = (message_routes, subscription_routes, update_routes, operation_routes)
-    return assembled([*(part.routes(door) for part in parts), asking_routes.routes(door, asking)], hosts)
+    routers = [*(part.routes(door) for part in parts), asking_routes.routes(door, asking)]
+    return assembled(routers, hosts, door.access, origins)
 
 
-def assembled(routers: Iterable[APIRouter], hosts: frozenset[str]) -> FastAPI:
-    """An app of these routes, with the page."""
+def assembled(
+    routers: Iterable[APIRouter], hosts: frozenset[str], access: Access | None = None, origins: Sequence[str] = ()
+) -> FastAPI:
+    """An app of these routes, with the page; without `access` nobody needs a key."""
     app = _Api(
         title="Skyray",
         version=version("skyray"),
@@ -45,6 +61,16 @@ def assembled(routers: Iterable[APIRouter], hosts: frozenset[str]) -> FastAPI:
     for router in routers:
         app.include_router(router)
     install_page(app)
+    if access is not None:
+        app.add_middleware(AccessGate, access=access)  # the last one that is added comes first
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "If-Match", "If-None-Match", "Last-Event-ID"],
+            expose_headers=["ETag", "Location", "Retry-After"],
+        )
     app.add_middleware(_Hosts, hosts=hosts)
     return app
 
@@ -56,7 +82,10 @@ class _Api(FastAPI):
         made = self.openapi_schema is not None
         description = super().openapi()
         if not made:
-            schemas = description.setdefault("components", {}).setdefault("schemas", {})
+            parts = description.setdefault("components", {})
+            parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": _KEYS}}
+            description["security"] = [{}, {"key": []}]
+            schemas = parts.setdefault("schemas", {})
             for model in (Message, Subscription, UpdateRow, ProblemModel):
                 schemas.setdefault(model.__name__, model.model_json_schema())
         return description

@@ -122,7 +122,7 @@ class Asking:
         owner = subscriber(one.columns, parsed, KINDS)._replace(at=one.at)
         return answer_of(verdict, scene, kind, self._vocabulary, owner, seq, texts)
 
-    def match(self, data: bytes, most: int) -> dict[str, Any]:
+    def match(self, data: bytes, most: int, owner: str | None = None) -> dict[str, Any]:
         """Which active subscriptions a message would reach if it came now.
 
         Parameters
@@ -131,6 +131,8 @@ class Asking:
             A row of messages.
         most : int
             Subscriptions that are listed.
+        owner : str, optional
+            Whose subscriptions are asked about; by default all are.
 
         Returns
         -------
@@ -146,7 +148,8 @@ class Asking:
         """
         parsed = self._message_of(data)
         counts = counts_of(parsed, self._vocabulary)
-        candidates = self._registry.with_words(counts)
+        candidates = [one for one in self._registry.with_words(counts) if owner in (None, one.owner)]
+        active = len(self._registry.active) if owner is None else self._registry.owned[owner]
         judged = candidates[:MOST_JUDGED]
         words = self._words([*counts, *(word for one in judged for word in one.words)])
         space, window = self._registry.space, self._registry.window
@@ -162,11 +165,11 @@ class Asking:
                 reached.append({**kind, "words": found, "score": verdict.score})
             else:
                 reasons[verdict.reason] += 1
-        if others := len(self._registry.active) - len(candidates):
+        if others := active - len(candidates):
             reasons["no_common_word"] += max(0, others)
         return {
             "words": list(counts),
-            "subscriptions": len(self._registry.active),
+            "subscriptions": active,
             "candidates": len(candidates),
             "reached": reached[:most],
             "reached_in_all": len(reached),

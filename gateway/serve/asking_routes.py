@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
+from gateway.serve.access import caller_of
 from gateway.serve.asking import Asking
 from gateway.serve.bodies import encoded, media_type, one_line, read_body
 from gateway.serve.door import Door
@@ -47,13 +48,13 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         summary="Read the result of a subscription",
         response_model=Results,
     )
-    async def results(subscription_id: Id) -> Response:
+    async def results(request: Request, subscription_id: Id) -> Response:
         """What is in the result now, best first; of a kind without results its last matches, newest first.
 
         As of the message `as_of`. Each row has `rank`, `message_id`, `seq`, `score`, `text`, `lon`, `lat`, `words`
         found, and `distance_km` (null where the subscription has a region).
         """
-        one = known(door, subscription_id)
+        one = known(door, subscription_id, caller_of(request))
         as_of = door.hub.history.head.boundary
         updates = await _updates_of(door, subscription_id)
         rows = await answer(_results, asking, one, updates)
@@ -61,6 +62,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
 
     @router.get("/v1/explain", summary="Why a message is in a result, or not", response_model=Explanation)
     async def explain(
+        request: Request,
         subscription: Annotated[str, Query(description="its subscription_id", max_length=512)],
         message: Annotated[str, Query(description="its id, or seq:N", max_length=512)],
     ) -> Response:
@@ -68,7 +70,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
 
         As of the message `as_of`. `updates` are those of this message for this subscription.
         """
-        one, seq = known(door, subscription), _seq_of(door, message)
+        one, seq = known(door, subscription, caller_of(request)), _seq_of(door, message)
         found = await answer(asking.explain, one, seq, door.hub.history.head.boundary)
         updates = [row for row in await _updates_of(door, subscription) if row["seq"] == seq]
         shown = ("id", "change", "as_of", "score")
@@ -86,7 +88,8 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         A kind that keeps the best messages would have it unless better ones are there.
         """
         media_type(request)
-        return encoded(await answer(asking.match, one_line(await read_body(request)), limit))
+        owner = caller_of(request).owner
+        return encoded(await answer(asking.match, one_line(await read_body(request)), limit, owner))
 
     @router.post(
         "/v1/preview",

@@ -4,7 +4,7 @@ Used by `gateway.serve.message_routes` and `gateway.serve.subscription_routes`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -100,6 +100,8 @@ class LineOutcomes(Response):
         A line -> a row, or its refusal.
     delivered : bool
         Whether to wait for the updates of the messages at the end, and say so in a last line.
+    pace : callable, optional
+        Waits until so many rows may be taken.
 
     Notes
     -----
@@ -108,8 +110,15 @@ class LineOutcomes(Response):
 
     media_type = NDJSON
 
-    def __init__(self, door: Door, row_of: RowOf, delivered: bool = False):
+    def __init__(
+        self,
+        door: Door,
+        row_of: RowOf,
+        delivered: bool = False,
+        pace: Callable[[int], Awaitable[None]] | None = None,
+    ):
         super().__init__()
+        self._pace = pace
         self._door = door
         self._row_of = row_of
         self._delivered = delivered
@@ -122,6 +131,8 @@ class LineOutcomes(Response):
         request, sending, every = Request(scope, receive), None, []
         try:
             async for data in _groups(request):
+                if self._pace is not None:
+                    await self._pace(len(data))
                 outcomes = await log_rows(self._door, [line for _, line in data], self._row_of, patient=True)
                 numbered = [{"line": number, **one} for (number, _), one in zip(data, outcomes, strict=True)]
                 if self._delivered:

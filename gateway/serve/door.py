@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.live.write_ahead_log import WriteAheadLog
+from gateway.serve.access import Access
 from gateway.serve.hub import Hub
 from gateway.serve.problems import Problem, later, overloaded
 from gateway.serve.registry import Registry
@@ -28,6 +29,8 @@ class Door:
 
     Attributes
     ----------
+    access : Access
+        Who may do what.
     ready : bool
         Whether the topology matches.
     closing : bool
@@ -38,7 +41,10 @@ class Door:
         From a row's arrival to the release of its updates.
     """
 
-    def __init__(self, registry: Registry, wal: WriteAheadLog, writer: Writer, hub: Hub, releaser: Releaser):
+    def __init__(
+        self, registry: Registry, wal: WriteAheadLog, writer: Writer, hub: Hub, releaser: Releaser, access: Access
+    ):
+        self.access = access
         self.registry = registry
         self.wal = wal
         self.writer = writer

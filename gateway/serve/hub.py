@@ -31,10 +31,11 @@ _TRIM_S = 2.0
 
 
 class Interest(NamedTuple):
-    """Which updates a client gets; None: all. With both it gets those of both."""
+    """Which updates a client gets; None: all. With several it gets those that fit all."""
 
     subscriptions: frozenset[str] | None = None
     kinds: frozenset[str] | None = None
+    owner: str | None = None
 
 
 class Form(ABC):
@@ -143,6 +144,7 @@ class Hub:
         self._registry = registry
         self._everything: set[_Queue] = set()  # without a filter by subscription
         self._by_subscription: dict[str, set[_Queue]] = {}
+        self._by_owner: dict[str, set[_Queue]] = {}
         self._queues: set[_Queue] = set()
         self._polls: set[asyncio.Event] = set()
         self._awaited: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -179,29 +181,32 @@ class Hub:
             heapq.heappush(self._awaited, (seq, self._number, future))
             await future
 
-    async def follow(self, form: Form, interest: Interest, after: Position | None) -> AsyncIterator[bytes]:
-        """Events after a position (None: from now on), for ever."""
+    async def follow(
+        self, form: Form, interest: Interest, after: Position | None, lasts: Callable[[], bool] = lambda: True
+    ) -> AsyncIterator[bytes]:
+        """Events after a position (None: from now on), as long as the client may have them."""
         queue = _Queue(form, interest)
         self._queues.add(queue)
         try:
             yield form.hint()
             position = self.history.head if after is None else after
-            while not self._closing and (piece := await self._next(form, interest, position)) is not None:
+            while self._goes_on(lasts) and (piece := await self._next(form, interest, position)) is not None:
                 data, position = piece
                 if data:
                     yield data
-            if not self._closing:
+            if self._goes_on(lasts):
                 queue.after = position
                 self._join(queue)
                 yield self._progress(queue)
-            while not self._closing:
+            while self._goes_on(lasts):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(queue.came.wait(), HEARTBEAT_S)
                 if queue.overflown:
                     self.gaps += 1
                     yield form.named("gap", _SLOW, None)
                     return
-                yield queue.take() or self._progress(queue)
+                if self._goes_on(lasts):
+                    yield queue.take() or self._progress(queue)
             yield form.hint()
         finally:
             self._queues.discard(queue)
@@ -258,6 +263,9 @@ class Hub:
         self.sent += len(wanted)
         return b"".join(wanted), behind
 
+    def _goes_on(self, lasts: Callable[[], bool]) -> bool:
+        return not self._closing and lasts()
+
     def _progress(self, queue: _Queue) -> bytes:
         """A `progress` event; its id is not before that of an update that the client has."""
         head = self.history.head
@@ -294,35 +302,49 @@ class Hub:
         await asyncio.sleep(_TRIM_S)
 
     def _join(self, queue: _Queue) -> None:
-        if queue.interest.subscriptions is None:
+        for queues, name in self._places(queue.interest):
+            queues.setdefault(name, set()).add(queue)
+        if not self._places(queue.interest):
             self._everything.add(queue)
-        else:
-            for name in queue.interest.subscriptions:
-                self._by_subscription.setdefault(name, set()).add(queue)
 
     def _leave(self, queue: _Queue) -> None:
         self._everything.discard(queue)
-        for name in queue.interest.subscriptions or ():
-            queues = self._by_subscription.get(name)
-            if queues is not None:
-                queues.discard(queue)
-                if not queues:
-                    del self._by_subscription[name]
+        for queues, name in self._places(queue.interest):
+            mine = queues.get(name)
+            if mine is not None:
+                mine.discard(queue)
+                if not mine:
+                    del queues[name]
+
+    def _places(self, interest: Interest) -> list[tuple[dict[str, set[_Queue]], str]]:
+        """Under which names a client is found when there are updates; none: it may want any."""
+        if interest.subscriptions is not None:
+            return [(self._by_subscription, name) for name in interest.subscriptions]
+        return [] if interest.owner is None else [(self._by_owner, interest.owner)]
 
     def _interested(self, update: Update) -> list[_Queue]:
-        queues = [*self._everything, *self._by_subscription.get(update.subscription_id, ())]
+        name = update.subscription_id
+        queues = [*self._everything, *self._by_subscription.get(name, ())]
+        if self._by_owner:
+            queues += self._by_owner.get(self._registry.owners.get(name, ""), ())
         return [queue for queue in queues if self._is_wanted(update, queue.interest)]
 
     def _is_wanted(self, update: Update, interest: Interest) -> bool:
         name = update.subscription_id
         if interest.subscriptions is not None and name not in interest.subscriptions:
             return False
+        if interest.owner is not None and self._registry.owners.get(name, "") != interest.owner:
+            return False
         return interest.kinds is None or self._registry.last_kind.get(name) in interest.kinds
 
     def _only(self, interest: Interest) -> Collection[str] | None:
         """Ids of the subscriptions that a client follows; None: all."""
-        if interest.subscriptions is not None or interest.kinds is None:
+        if interest.subscriptions is not None:
             return interest.subscriptions
+        if interest.owner is not None:
+            return [name for name, owner in list(self._registry.owners.items()) if owner == interest.owner]
+        if interest.kinds is None:
+            return None
         return [name for name, kind in list(self._registry.last_kind.items()) if kind in interest.kinds]
 
 

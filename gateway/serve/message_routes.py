@@ -3,10 +3,12 @@
 Read on in `gateway.serve.bodies` and `gateway.serve.writer`.
 """
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
+from gateway.serve.access import caller_of
 from gateway.serve.bodies import NDJSON, LineOutcomes, encoded, log_rows, media_type, one_line, read_body, rows_of
 from gateway.serve.door import Door
 from gateway.serve.models import MessageOutcome, MessagesAnswer
@@ -49,11 +51,12 @@ def routes(door: Door) -> APIRouter:
         What is answered with 200 is on disk. Bad rows of several get their reason code; the others are taken. A message
         with an `id` that was sent before is answered as before, and taken once.
         """
-        delivered = wait is not None
+        delivered, caller = wait is not None, caller_of(request)
         if media_type(request) == NDJSON:
-            return LineOutcomes(door, Message, delivered)
+            return LineOutcomes(door, Message, delivered, partial(door.access.pace_messages, caller))
         body = await read_body(request)
         rows = rows_of(body)
+        door.access.count_messages(caller, 1 if rows is None else len(rows))
         outcomes = await log_rows(door, [one_line(body)] if rows is None else rows, Message)
         if rows is None and outcomes[0]["status"] == "refused":
             raise refusal(outcomes[0])

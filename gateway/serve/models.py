@@ -232,6 +232,13 @@ class Stream(BaseModel):
     complete_through: int = Field(description="all updates as of messages up to this one are out; -1 for none")
 
 
+class Ticket(BaseModel):
+    """What opens one stream of updates."""
+
+    ticket: str
+    expires_in_s: int
+
+
 class Topology(BaseModel):
     """What each component does now."""
 

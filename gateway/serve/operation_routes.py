@@ -1,4 +1,4 @@
-"""`/health`, `/ready`, `/metrics`, `/v1/stream` and `/v1/topology`.
+"""`/health`, `/ready`, `/metrics`, `/v1/stream`, `/v1/topology` and `/v1/tickets`.
 
 Used by `gateway.serve.app`.
 """
@@ -6,12 +6,13 @@ Used by `gateway.serve.app`.
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
+from gateway.serve.access import TICKET_S, caller_of
 from gateway.serve.bodies import encoded
 from gateway.serve.door import RETRY_S, Door
 from gateway.serve.metrics import CONTENT_TYPE, exposition
-from gateway.serve.models import Health, Stream, Topology
+from gateway.serve.models import Health, Stream, Ticket, Topology
 from gateway.serve.problems import Problem
 from matching.attributes import TYPES
 from matching.kind_table import Kinds
@@ -68,6 +69,11 @@ def routes(door: Door) -> APIRouter:
                 "topology": None if snapshot is None else snapshot.as_dict(),
             }
         )
+
+    @router.post("/v1/tickets", summary="Get a ticket for a stream", response_model=Ticket)
+    async def ticket(request: Request) -> Response:
+        """A ticket opens one stream of `/v1/updates` in the place of a key, where headers cannot be sent."""
+        return encoded({"ticket": door.access.ticket(caller_of(request)), "expires_in_s": TICKET_S})
 
     return router
 

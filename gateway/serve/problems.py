@@ -17,6 +17,7 @@ MEDIA_TYPE = "application/problem+json"
 #: Statuses of reason codes; every other refusal is 422.
 STATUS_OF = {
     "subscription_exists": 409,
+    "too_many_subscriptions": 403,
     "duplicate_id": 409,
     "precondition_failed": 412,
     "line_too_long": 413,
@@ -31,6 +32,7 @@ _REMEDIES = {
     "unknown_message": "check the id; seq:N names a message by its number",
     "subscription_exists": "PUT /v1/subscriptions/ID to replace it, or choose another id",
     "duplicate_id": "give the message an id of its own",
+    "too_many_subscriptions": "end some first",
     "precondition_failed": "GET the subscription, and send its ETag in If-Match",
     "not_durable": "send it again once the server runs again: it is taken once",
 }

@@ -8,6 +8,7 @@ read it from another thread.
 import heapq
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,8 +18,8 @@ from gateway.live.admission import Admission
 from matching.fields import event_time_us
 from matching.validate import ParsedSubscription
 
-#: The free column of a subscription that says until when it is active.
-EXPIRES = "expires_at"
+#: The free columns of a subscription that say until when it is active, and whose it is.
+EXPIRES, OWNER = "expires_at", "owner"
 
 
 class Registered(NamedTuple):
@@ -32,6 +33,7 @@ class Registered(NamedTuple):
     at : int                the seq before which it takes effect
     etag : str
     expires_us : int or None    microseconds since 1970
+    owner : str             "" for nobody's
     """
 
     number: int
@@ -42,6 +44,7 @@ class Registered(NamedTuple):
     at: int
     etag: str
     expires_us: int | None
+    owner: str
 
 
 class Registry(Admission):
@@ -52,12 +55,18 @@ class Registry(Admission):
     active : dict of str to Registered
     last_kind : dict of str to str
         Kind of every subscription id that there ever was: the last one.
+    owners : dict of str to str
+        Of every subscription id that somebody owned; it stays theirs, since its updates do.
+    owned : Counter
+        How many active subscriptions an owner has.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
         self.active: dict[str, Registered] = {}
         self.last_kind: dict[str, str] = {}
+        self.owners: dict[str, str] = {}
+        self.owned = Counter[str]()
         self._number = 0
         self._by_word: dict[str, set[str]] = {}
         self._expiries: list[tuple[int, int, str]] = []  # heap of (time, number, id)
@@ -67,10 +76,14 @@ class Registry(Admission):
         parsed = super().subscribe(row)
         name, kind = parsed.subscription_id, self.kinds[parsed.kind].name
         expires_us = expiry_us(row.get(EXPIRES))
-        self._forget_words(name)
-        self.active.pop(name, None)  # the new one goes last
-        etag, words = etag_of(row), tuple(map(sys.intern, parsed.words))
-        self.active[name] = Registered(self._number, name, kind, dict(row), words, self.next_seq, etag, expires_us)
+        self._drop(name)  # the new one goes last
+        etag, words, owner = etag_of(row), tuple(map(sys.intern, parsed.words)), owner_of(row)
+        self.active[name] = Registered(
+            self._number, name, kind, dict(row), words, self.next_seq, etag, expires_us, owner
+        )
+        if owner:
+            self.owners[name] = sys.intern(owner)
+            self.owned[owner] += 1
         for word in words:
             self._by_word.setdefault(word, set()).add(name)
         self.last_kind[name] = kind
@@ -82,8 +95,7 @@ class Registry(Admission):
     def unsubscribe(self, subscription_id: str) -> None:
         """See `Admission.unsubscribe`."""
         super().unsubscribe(subscription_id)
-        self._forget_words(subscription_id)
-        del self.active[subscription_id]
+        self._drop(subscription_id)
 
     def with_words(self, words: Iterable[str]) -> list[Registered]:
         """Active subscriptions that have one of these terms among their keywords, in the order of registration."""
@@ -103,13 +115,18 @@ class Registry(Admission):
                 found.append(name)
         return found
 
-    def _forget_words(self, name: str) -> None:
-        one = self.active.get(name)
-        for word in () if one is None else one.words:
+    def _drop(self, name: str) -> None:
+        """Take an active subscription, if there is one, out of all lists."""
+        one = self.active.pop(name, None)
+        if one is None:
+            return
+        for word in one.words:
             names = self._by_word[word]
             names.discard(name)
             if not names:
                 del self._by_word[word]
+        if one.owner:
+            self.owned[one.owner] -= 1
 
 
 def expiry_us(value: Any) -> int | None:
@@ -118,6 +135,12 @@ def expiry_us(value: Any) -> int | None:
         return event_time_us(value)
     except (ValueError, ArithmeticError):
         return None
+
+
+def owner_of(columns: Mapping[str, Any]) -> str:
+    """The owner that columns name; "" for nobody."""
+    owner = columns.get(OWNER)
+    return owner if isinstance(owner, str) else ""
 
 
 def etag_of(columns: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from gateway.serve.app import assembled
+from gateway.serve.limits import Limits
 from gateway.serve.replay import Replay
 from gateway.serve.replay_routes import routes
 from gateway.serve.server import Server, bind
@@ -43,7 +44,8 @@ def serve_run(folder: Path, host: str, port: int, hosts: frozenset[str], say: Ca
             step(f"reading {folder}")
             replay = Replay(folder)
         stopping = stack.enter_context(draining())
-        stack.enter_context(Server(assembled([routes(replay)], hosts), listening, lambda loop: None))
+        app = assembled([routes(replay)], hosts)
+        stack.enter_context(Server(app, listening, lambda loop: None, Limits().most_connections))
         figures = replay.figures()
         counts = f"{figures['messages']:,} messages, {replay.facts()['run']['updates']:,} updates"
         name = f"[{host}]" if ":" in host else host

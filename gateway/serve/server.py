@@ -11,11 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from matching.errors import ConfigError, TopologyError
 
 #: Seconds that requests may take to end when the server does.
 GRACE_S = 4
+#: Seconds within which the headers of a request have to come.
+HEADERS_S = 10.0
 #: Seconds that the server may take to start.
 _START_S = 30.0
 
@@ -53,6 +56,31 @@ class _Uvicorn(uvicorn.Server):
         self.begun.set()
 
 
+class _Impatient(HttpToolsProtocol):
+    """Closes a connection whose request has not come whole, headers and all, within `HEADERS_S`."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_headers()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._expect_headers()
+
+    def on_headers_complete(self) -> None:
+        self._headers.cancel()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._headers.cancel()
+        super().connection_lost(exc)
+
+    def _expect_headers(self) -> None:
+        if (before := getattr(self, "_headers", None)) is not None:
+            before.cancel()
+        self._headers = self.loop.call_later(HEADERS_S, self.transport.close)
+
+
 class Server:
     """Serves an app while the block lasts.
 
@@ -62,14 +90,23 @@ class Server:
     listening : socket
     on_start : callable
         Called with the event loop, in its thread, before the first request.
+    most_connections : int
+        Beyond it a connection is answered with 503.
     """
 
-    def __init__(self, app: Any, listening: socket.socket, on_start: Callable[[asyncio.AbstractEventLoop], None]):
+    def __init__(
+        self,
+        app: Any,
+        listening: socket.socket,
+        on_start: Callable[[asyncio.AbstractEventLoop], None],
+        most_connections: int,
+    ):
         config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
-            http="httptools",
+            http=_Impatient,
+            limit_concurrency=most_connections + 1,  # the new one counts, too
             ws="none",
             lifespan="off",
             timeout_graceful_shutdown=GRACE_S,

@@ -11,8 +11,10 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
+from gateway.serve.access import Caller, caller_of
 from gateway.serve.bodies import NDJSON, LineOutcomes, encoded, log_rows, media_type, read_body, rows_of
 from gateway.serve.door import Door
+from gateway.serve.keys import MOST_OWNER
 from gateway.serve.models import Subscription, SubscriptionOutcome, SubscriptionsPage
 from gateway.serve.problems import refusal
 from gateway.serve.registry import EXPIRES, Registered, expiry_us
@@ -79,8 +81,9 @@ def routes(door: Door) -> APIRouter:
         """
 
         def row_of(data: bytes) -> Row | Outcome:
-            return _row_of(data, replace)
+            return _row_of(data, replace, caller)
 
+        caller = caller_of(request)
         if media_type(request) == NDJSON:
             return LineOutcomes(door, row_of)
         body = await read_body(request)
@@ -92,15 +95,20 @@ def routes(door: Door) -> APIRouter:
 
     @router.get("/v1/subscriptions", summary="List active subscriptions", response_model=SubscriptionsPage)
     async def list_active(
+        request: Request,
         after: Annotated[int, Query(description="cursor: `after` of the page before", ge=-1)] = -1,
         limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100,
         kind: Annotated[list[str] | None, Query(description="only these kinds")] = None,
         prefix: Annotated[str, Query(description="only ids that begin so", max_length=512)] = "",
+        owner: Annotated[str | None, Query(description="only those of this owner", max_length=MOST_OWNER)] = None,
     ) -> Response:
-        """Active subscriptions in the order of registration."""
+        """Active subscriptions in the order of registration; with the key of an owner those of that owner."""
+        caller = caller_of(request)
         found: list[Registered] = []
         for one in list(door.registry.active.values()):
-            if one.number > after and (not kind or one.kind in kind) and one.subscription_id.startswith(prefix):
+            wanted = caller.sees(one.owner) and owner in (None, one.owner)
+            wanted = wanted and (not kind or one.kind in kind) and one.subscription_id.startswith(prefix)
+            if wanted and one.number > after:
                 found.append(one)
                 if len(found) > limit:
                     break
@@ -109,9 +117,9 @@ def routes(door: Door) -> APIRouter:
         return encoded({"subscriptions": [one.columns for one in page], "after": cursor})
 
     @router.get("/v1/subscriptions/{subscription_id}", summary="Read a subscription", response_model=Subscription)
-    async def read(subscription_id: Id) -> Response:
+    async def read(request: Request, subscription_id: Id) -> Response:
         """The columns of an active subscription; the ETag is in the headers."""
-        one = known(door, subscription_id)
+        one = known(door, subscription_id, caller_of(request))
         return encoded(one.columns, headers={"ETag": one.etag})
 
     @router.put(
@@ -129,7 +137,7 @@ def routes(door: Door) -> APIRouter:
     ) -> Response:
         """Create a subscription, or replace the active one of this id."""
         media_type(request)
-        row = _row_of(await read_body(request), True, subscription_id)
+        row = _row_of(await read_body(request), True, caller_of(request), subscription_id)
         if isinstance(row, Subscribe):
             row = row._replace(etag=if_match or "", new=if_none_match == "*")
         return _answer(row if isinstance(row, dict) else (await door.log([row], 0))[0])
@@ -137,22 +145,23 @@ def routes(door: Door) -> APIRouter:
     @router.delete(
         "/v1/subscriptions/{subscription_id}", summary="End a subscription", response_model=SubscriptionOutcome
     )
-    async def delete(subscription_id: Id, if_match: IfMatch = None) -> Response:
+    async def delete(request: Request, subscription_id: Id, if_match: IfMatch = None) -> Response:
         """End a subscription before the next message."""
-        return _answer((await door.log([Unsubscribe(subscription_id, if_match or "")], 0))[0])
+        row = Unsubscribe(subscription_id, if_match or "", caller_of(request).owner)
+        return _answer((await door.log([row], 0))[0])
 
     return router
 
 
-def known(door: Door, subscription_id: str) -> Registered:
-    """An active subscription. Raises Problem."""
+def known(door: Door, subscription_id: str, caller: Caller) -> Registered:
+    """An active subscription that the caller may see. Raises Problem."""
     one = door.registry.active.get(subscription_id)
-    if one is None:
+    if one is None or not caller.sees(one.owner):
         raise refusal(refused("unknown_subscription", f"subscription {subscription_id!r}: is not active"), "path")
     return one
 
 
-def _row_of(data: bytes, replace: bool, subscription_id: str | None = None) -> Row | Outcome:
+def _row_of(data: bytes, replace: bool, caller: Caller, subscription_id: str | None = None) -> Row | Outcome:
     """A row as the writer takes it, or its refusal; with an id of its path it must have no other."""
     found = decode_object(data)
     if isinstance(found, str):
@@ -161,7 +170,7 @@ def _row_of(data: bytes, replace: bool, subscription_id: str | None = None) -> R
         name = identifier(found["unsubscribe"])
         if len(found) > 1 or not name:
             return refused("bad_id", "a row with unsubscribe has an id there, and no other column")
-        return Unsubscribe(name)
+        return Unsubscribe(name, owner=caller.owner)
     if subscription_id is not None:
         name = identifier(found.get("subscription_id"))
         if name not in ("", subscription_id):
@@ -169,7 +178,7 @@ def _row_of(data: bytes, replace: bool, subscription_id: str | None = None) -> R
         found["subscription_id"] = subscription_id
     elif found.get("subscription_id") is None:
         found["subscription_id"] = uuid.uuid4().hex
-    return _with_expiry(found) or Subscribe(found, replace)
+    return _with_expiry(found) or Subscribe(found, replace, owner=caller.owner)
 
 
 def _with_expiry(columns: dict[str, Any]) -> Outcome | None:

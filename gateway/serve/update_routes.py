@@ -4,15 +4,18 @@ Read on in `gateway.serve.hub`.
 """
 
 import re
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
 
+from gateway.serve.access import Caller, caller_of
 from gateway.serve.bodies import NDJSON
 from gateway.serve.door import Door
 from gateway.serve.history import BEGINNING, END, Position
-from gateway.serve.hub import EVENTS, LINES, Interest
+from gateway.serve.hub import EVENTS, LINES, Form, Interest
+from gateway.serve.keys import MOST_OWNER
 from gateway.serve.problems import Problem
 from matching.kinds import KINDS
 
@@ -22,6 +25,19 @@ HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 def routes(door: Door) -> APIRouter:
     router = APIRouter(tags=["updates"])
+
+    def counted(form: Form, interest: Interest, after: Position | None, caller: Caller) -> AsyncIterator[bytes]:
+        """The stream of a caller, one of those that it may have open. Raises Problem."""
+        end = door.access.open_stream(caller)
+
+        async def stream() -> AsyncIterator[bytes]:
+            try:
+                async for data in door.hub.follow(form, interest, after, door.access.lasts(caller)):
+                    yield data
+            finally:
+                end()
+
+        return stream()
 
     @router.get(
         "/v1/updates",
@@ -49,6 +65,10 @@ def routes(door: Door) -> APIRouter:
         ] = None,
         subscription: Annotated[list[str] | None, Query(description="only of these subscriptions")] = None,
         kind: Annotated[list[str] | None, Query(description="only of these kinds")] = None,
+        owner: Annotated[
+            str | None, Query(description="only of this owner's subscriptions", max_length=MOST_OWNER)
+        ] = None,
+        ticket: Annotated[str | None, Query(description="of /v1/tickets, in the place of a key")] = None,
         poll: Annotated[bool, Query(description="answer once there are updates, and end")] = False,
         limit: Annotated[int, Query(description="of a poll, about", ge=1, le=100_000)] = 1_000,
         wait_s: Annotated[float, Query(description="of a poll without updates", ge=0, le=60)] = 10.0,
@@ -64,8 +84,13 @@ def routes(door: Door) -> APIRouter:
         unknown = [name for name in kind or () if name not in KINDS.names]
         if unknown:
             raise Problem(422, "unknown_kind", f"{unknown[0]!r} is no kind", "query kind", f"one of {KINDS.names}")
+        caller = caller_of(request)
+        if owner is not None and not caller.sees(owner):
+            raise Problem(403, "missing_scope", f"this key is of the owner {caller.owner!r} alone", "query owner")
         interest = Interest(
-            None if subscription is None else frozenset(subscription), None if kind is None else frozenset(kind)
+            None if subscription is None else frozenset(subscription),
+            None if kind is None else frozenset(kind),
+            caller.owner if owner is None else owner,
         )
         after = position_of(last_event_id, "header Last-Event-ID") or position_of(since, "query since")
         events = "text/event-stream" in request.headers.get("accept", "")
@@ -74,8 +99,7 @@ def routes(door: Door) -> APIRouter:
             start = door.hub.history.head if after is None else after
             data = await door.hub.poll(form, interest, start, wait_s, limit)
             return Response(data, headers=HEADERS, media_type=form.media_type)
-        stream = door.hub.follow(form, interest, after)
-        return StreamingResponse(stream, headers=HEADERS, media_type=form.media_type)
+        return StreamingResponse(counted(form, interest, after, caller), headers=HEADERS, media_type=form.media_type)
 
     return router
 

@@ -19,8 +19,9 @@ from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
 from gateway.live.pipe import Line, Pipe
 from gateway.live.write_ahead_log import WriteAheadLog
+from gateway.serve.keys import MOST_OWNER
 from gateway.serve.recent_ids import REMEMBERED, RecentIds, id_of
-from gateway.serve.registry import Registry, etag_of
+from gateway.serve.registry import OWNER, Registry, etag_of, owner_of
 from matching.errors import DeliveryError
 from matching.fields import identifier
 from matching.validate import ParsedMessage, decode_object
@@ -47,19 +48,22 @@ class Subscribe(NamedTuple):
     replace : bool    one of the same id and other columns is replaced; else it is refused
     etag : str        the entity tag that the replaced one must have; "" for any
     new : bool        there must be none of the same id
+    owner : str or None    whose subscriptions may be changed; None: those of all
     """
 
     columns: dict[str, Any]
     replace: bool = False
     etag: str = ""
     new: bool = False
+    owner: str | None = None
 
 
 class Unsubscribe(NamedTuple):
-    """A subscription to end; `etag` as in `Subscribe`."""
+    """A subscription to end; `etag` and `owner` as in `Subscribe`."""
 
     subscription_id: str
     etag: str = ""
+    owner: str | None = None
 
 
 Row = Message | Subscribe | Unsubscribe
@@ -85,6 +89,8 @@ class Writer(Pipe):
         Seconds since 1970, when subscriptions expire.
     remembered : int
         Messages with an id that are remembered at least.
+    most_owned : int
+        Active subscriptions of an owner at most; 0 for any number.
 
     Attributes
     ----------
@@ -108,6 +114,7 @@ class Writer(Pipe):
         mapping: ColumnMapping | None = None,
         now: Callable[[], float] = time.time,
         remembered: int = REMEMBERED,
+        most_owned: int = 0,
     ):
         super().__init__(registry, wal, lambda row: None, in_flight, batch, linger_s, mapping)
         self.duplicates = self.expired = 0
@@ -116,6 +123,7 @@ class Writer(Pipe):
         self._registry = registry
         self._wal = wal
         self._now = now
+        self._most_owned = most_owned
         self._recent = RecentIds(remembered)
         self._recent.recover(wal.lines_from(max(0, wal.next_seq - remembered)))
         self._line = wal.line
@@ -296,6 +304,8 @@ class Writer(Pipe):
     def _subscribe(self, row: Subscribe, came_s: float) -> Outcome:
         name = identifier(row.columns.get("subscription_id")) or ""
         before = self._registry.active.get(name)
+        if refusal := self._ownership(name, row):
+            return refusal | {"subscription_id": name}
         if refusal := _precondition(name, before and before.etag, row.etag):
             return refusal
         if before is not None:
@@ -321,12 +331,32 @@ class Writer(Pipe):
     def _unsubscribe(self, row: Unsubscribe, came_s: float) -> Outcome:
         name = row.subscription_id
         before = self._registry.active.get(name)
+        if row.owner is not None and self._registry.owners.get(name, "") != row.owner:
+            return refused("unknown_subscription", f"subscription {name!r}: is not active") | {"subscription_id": name}
         if refusal := _precondition(name, before and before.etag, row.etag):
             return refusal
         outcome = self._change({"unsubscribe": name}, came_s)
         if outcome is not None:
             return outcome | {"subscription_id": name}
         return {"status": "deleted", "subscription_id": name, "from_seq": self._next_seq}
+
+    def _ownership(self, name: str, row: Subscribe) -> Outcome | None:
+        """Write the owner into the columns of a subscription; returns a refusal if it may not be theirs."""
+        columns, earlier = row.columns, self._registry.owners.get(name, "")
+        if OWNER in columns and not (isinstance(columns[OWNER], str) and 0 < len(columns[OWNER]) <= MOST_OWNER):
+            return refused("bad_owner", f"{OWNER} must be a name of 1 to {MOST_OWNER} characters")
+        owner = row.owner if row.owner is not None else owner_of(columns) or earlier
+        if owner_of(columns) not in ("", owner):
+            return refused("bad_owner", f"this key makes subscriptions of {owner!r} alone: leave {OWNER} out")
+        ever = name in self._registry.last_kind
+        if ever and earlier != owner:
+            return refused("subscription_exists", f"the id {name!r} is not free: choose another")
+        if owner:
+            columns[OWNER] = owner
+            full = self._most_owned and self._registry.owned[owner] >= self._most_owned
+            if full and name not in self._registry.active:
+                return refused("too_many_subscriptions", f"{owner!r} has {self._most_owned:,}, and no more may be")
+        return None
 
     def _change(self, change: dict[str, Any], came_s: float) -> Outcome | None:
         """Put a change of subscriptions into the open batch; returns its refusal, if any."""

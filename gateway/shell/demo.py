@@ -73,7 +73,8 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
     )
     with _timed(terminal, seconds, "run", "matching on Ray"):
         report = run_shown(terminal, config)
-    examples = sample_updates(Run(run_dir), SHOWN)
+    run = Run(run_dir)
+    examples = sample_updates(run, SHOWN)
     with _timed(terminal, seconds, "verify", f"checking {sample:,} subscriptions of each kind against the oracle"):
         verdict = verify_shown(terminal, run_dir, min(sample, per_kind), SEED)
     payload = {
@@ -85,7 +86,7 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
         "seconds": {name: round(value, 2) for name, value in seconds.items()},
         "out": out,
     }
-    terminal.answer(payload, lambda shown: _print(shown, payload, verdict))
+    terminal.answer(payload, lambda shown: _print(shown, payload, verdict, run))
     return 0 if verdict.exact else 1
 
 
@@ -142,7 +143,7 @@ def sample_updates(run: "Run", count: int) -> list[dict[str, Any]]:
     -------
     list of dict
         `kind`, `change`, `as_of`, `subscription_id`, `keywords`, `text`, `common` (keywords in the text), `distance_km`
-        (None for a region), `score`.
+        (None for a region), `score`, `score_shown` (in the unit that people are told).
 
     Notes
     -----
@@ -151,6 +152,8 @@ def sample_updates(run: "Run", count: int) -> list[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from gateway.runs.showing import score_shown
+
     updates, ids = run.updates(), pa.array(run.changes.names.strings(), pa.string())
     chosen: list[dict[str, Any]] = []
     for kind in run.kinds.run:
@@ -158,7 +161,7 @@ def sample_updates(run: "Run", count: int) -> list[dict[str, Any]]:
         rows = updates.filter((pc.field("change") == kind.recipe.shown) & mine)
         candidates = rows.take(list(range(0, len(rows), max(1, len(rows) // CANDIDATES)))).to_pylist()
         known = run.known({row["subscription_id"] for row in candidates})
-        described = [_described(row) for row in run.join(candidates, known)]
+        described = [_described(row) | {"score_shown": score_shown(row, run)} for row in run.join(candidates, known)]
         described.sort(key=_dullness)  # stable: the earlier of equals first
         chosen += sorted(_unlike(described, count), key=lambda row: row["as_of"])
     return chosen
@@ -190,7 +193,9 @@ def _unlike(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     return kept
 
 
-def _print(out: Any, payload: dict[str, Any], verdict: Any) -> None:
+def _print(out: Any, payload: dict[str, Any], verdict: Any, run: "Run") -> None:
+    from gateway.runs.showing import legend
+
     headings = ("kind", "words found", "message", "km", "score")
     rows = [
         (
@@ -198,11 +203,13 @@ def _print(out: Any, payload: dict[str, Any], verdict: Any) -> None:
             f"{' '.join(row['common'])} ({len(row['common'])} of {len(row['keywords'])})",
             shortened(row["text"], LONGEST_TEXT),
             "in region" if row["distance_km"] is None else f"{row['distance_km']:,.0f}",
-            row["score"],
+            row["score_shown"],
         )
         for row in payload["examples"]
     ]
     out.print(table(headings, rows, right=(3, 4), title="Some of the updates"))
+    for line in legend(run, [kind.name for kind in run.kinds.run]):
+        out.print(line, markup=False)
     print_summary(out, payload["run"])
     out.print(verdict.render(), markup=False)
     spent = ", ".join(f"{name} {value:.0f} s" for name, value in payload["seconds"].items())

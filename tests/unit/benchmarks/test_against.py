@@ -69,10 +69,28 @@ def test_exit_code_says_whether_all_runs_were_exact(exact, tmp_path, monkeypatch
     assert asked == [(each, COMMAND) for pair in (1, -1, 1) for each in (against.ROOT, tmp_path)[::pair]]
 
 
+def test_one_checkout_may_run_something_else(monkeypatch, capsys):
+    asked = []
+
+    def run(checkout, words):
+        asked.append(words)
+        return {"cell_term": ROW | {"told_digest": len(words)}}
+
+    monkeypatch.setattr(against, "run", run)
+    given = ["--pairs", "2", str(against.ROOT), *COMMAND]
+    for here, code in ((["--here", "--distance sphere"], 0), ([], 0)):
+        monkeypatch.setattr(sys, "argv", ["against.py", *here, *given])
+        assert against.main() == code
+    different = [*COMMAND, "--distance", "sphere"]
+    assert asked == [different, COMMAND, COMMAND, different, *[COMMAND] * 4]
+    assert json.loads(capsys.readouterr().out.partition("}\n{")[0] + "}")["engines"]["cell_term"]["told_same"] is False
+
+
 ROW = {
     "us_per_message": 4.0,
     "exact": True,
     "compared": 3000,
+    "compared_subscriptions": 600,
     "updates_per_message": 2.5,
     "matched_per_message": 2.0,
     "messages_timed": 100,

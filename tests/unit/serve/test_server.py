@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import socket
+import threading
 
 import pytest
 
-from gateway.serve.server import bind
+from gateway.serve import server
+from gateway.serve.server import Server, bind
 from matching.errors import ConfigError
 from tests.support.processes import Command
 
@@ -37,9 +39,55 @@ def test_server_whose_port_is_taken_says_so():
         bind("127.0.0.1", one.getsockname()[1])
 
 
+def test_server_closes_what_sends_no_whole_request(monkeypatch):
+    """Headers that drip, and connections that say nothing; one that has sent a request may stay."""
+
+    async def slowly(scope, receive, send):
+        await asyncio.sleep(0.6)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    monkeypatch.setattr(server, "HEADERS_S", 0.2)
+    with bind("127.0.0.1", 0) as listening:
+        address = listening.getsockname()
+        with Server(slowly, listening, lambda loop: None, 3):
+            silent, dripping, whole = (socket.create_connection(address, 10) for _ in range(3))
+            dripping.sendall(b"GET / HTTP/1.1\r\nHost: ")
+            whole.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+            assert silent.recv(100) == b"" and dripping.recv(100) == b""
+            assert whole.recv(100).startswith(b"HTTP/1.1 204")
+            for each in (silent, dripping, whole):
+                each.close()
+
+
+def test_server_answers_a_connection_too_many():
+    answered, begun = asyncio.Event(), threading.Semaphore(0)
+
+    async def waits(scope, receive, send):
+        begun.release()
+        await answered.wait()
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    with bind("127.0.0.1", 0) as listening:
+        address = listening.getsockname()
+        with Server(waits, listening, lambda loop: None, 2) as one:
+            every = []
+            for status in (b"204", b"204", b"503"):
+                every.append((status, socket.create_connection(address, 10)))
+                every[-1][1].sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+                assert status == b"503" or begun.acquire(timeout=10)
+            assert every[-1][1].recv(12) == b"HTTP/1.1 503"
+            one.call(answered.set)
+            for status, each in every[:-1]:
+                assert each.recv(12) == b"HTTP/1.1 " + status
+            for _, each in every:
+                each.close()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(["--host", "0.0.0.0"], "keys are not there yet"), (["--checkpoint-every", 0], "leave it out")],
+    [(["--most-connections", 0], "at least 1"), (["--checkpoint-every", 0], "leave it out")],
 )
 def test_serve_refuses_what_it_cannot_keep(tmp_path, options, said):
     with Command(["serve", "--out", tmp_path / "out", *options]) as command:

@@ -208,6 +208,15 @@ CASES: dict[str, dict[str, Any]] = {
     "restored": {"restore": True, "late": 9},
     "many_rows": {"rows": 45, "batches": 4},
     "one_message_batches": {"size": 1, "window": 6, "batches": 30},
+    "lists_of_many_blocks": {
+        "size": 1500,
+        "window": 10_000,
+        "batches": 2,
+        "terms": 2,
+        "longest": 1,
+        "rows": 12,
+        "grid": True,
+    },
 }
 
 

@@ -1,0 +1,221 @@
+"""API keys of a stream: `keys.json` in its folder, made by `skyray keys` and read by the server.
+
+The file has a hash of each key (Argon2), never the key. A key is `sk_ID_SECRET`; its id names it in lists and in the
+log of errors. Read on in `gateway.serve.access`, which asks for keys.
+"""
+
+import fcntl
+import hashlib
+import hmac
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from argon2 import PasswordHasher
+from argon2.exceptions import Argon2Error
+
+from gateway.shell.terminal import whole_file
+from matching.errors import ConfigError, InputError
+
+Scope = Literal["subscribe", "publish", "admin"]
+#: What a scope allows is in `gateway.serve.access`; `admin` has the others too.
+SCOPES: tuple[Scope, ...] = ("subscribe", "publish", "admin")
+_FORMAT = "skyray-keys-1"
+#: Characters of an owner's name.
+MOST_OWNER = 200
+#: A secret has 256 random bits, which nobody tries out: the hash need not be slow, as those of passwords are.
+_HASHER = PasswordHasher(time_cost=1, memory_cost=8 * 1024, parallelism=1)
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """A key as the file has it; times are seconds since 1970.
+
+    `owner` is whose subscriptions it sees and changes; None: those of all.
+    """
+
+    key_id: str
+    hash: str
+    scopes: frozenset[Scope]
+    owner: str | None = None
+    created_s: float
+    expires_s: float | None = None
+
+    def shown(self) -> dict[str, Any]:
+        """What may be shown of it."""
+        return {
+            "id": self.key_id,
+            "scopes": [scope for scope in SCOPES if scope in self.scopes],
+            "owner": self.owner,
+            "created": _written(self.created_s),
+            "expires": None if self.expires_s is None else _written(self.expires_s),
+        }
+
+
+class _File(msgspec.Struct):
+    format: str
+    keys: list[Key]
+
+
+def read_keys(path: Path) -> dict[str, Key]:
+    """The keys of a file by id; none if there is no file. Raises InputError if it cannot be read."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_File)
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InputError(
+            "bad_keys", f"{path}: the keys cannot be read ({error}); restore the file, or remove it and make new keys"
+        ) from error
+    if found.format != _FORMAT:
+        raise InputError("bad_keys", f"{path}: has the format {found.format!r}, and {_FORMAT!r} is read")
+    return {key.key_id: key for key in found.keys}
+
+
+def create_key(
+    path: Path, scopes: frozenset[Scope], owner: str | None = None, lasts_s: float | None = None
+) -> tuple[Key, str]:
+    """Add a key to a file, which is made if it is not there.
+
+    Returns
+    -------
+    Key, str
+        What the file has, and the key itself, which is nowhere else.
+
+    Raises
+    ------
+    ConfigError
+        If there is no scope, or the owner's name is empty or longer than 200 characters.
+    InputError, DeliveryError
+        If the file cannot be read or written.
+    """
+    if not scopes:
+        raise ConfigError(f"--scope: give what the key may do: {', '.join(SCOPES)}")
+    if owner is not None and not 0 < len(owner) <= MOST_OWNER:
+        raise ConfigError(f"--owner: give a name of 1 to {MOST_OWNER} characters, or leave it out for all owners")
+    now_s = time.time()
+    secret = secrets.token_urlsafe(32)
+    with _changing(path) as keys:
+        key_id = secrets.token_hex(6)
+        key = Key(
+            key_id=key_id,
+            hash=_HASHER.hash(secret),
+            scopes=scopes,
+            owner=owner,
+            created_s=now_s,
+            expires_s=None if lasts_s is None else now_s + lasts_s,
+        )
+        keys[key_id] = key
+    return key, f"sk_{key_id}_{secret}"
+
+
+def revoke_key(path: Path, key_id: str) -> Key:
+    """Remove a key from a file. Raises ConfigError if it is not there."""
+    with _changing(path) as keys:
+        if key_id not in keys:
+            raise ConfigError(f"{key_id}: is no key of {path}; `skyray keys list` lists them")
+        return keys.pop(key_id)
+
+
+@contextmanager
+def _changing(path: Path) -> Iterator[dict[str, Key]]:
+    """The keys of a file, which are written when the block ends well; no other process changes them meanwhile."""
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path.parent}: is no folder; name the --out of a stream, or make the folder first")
+    lock = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        keys = read_keys(path)
+        yield keys
+        with whole_file(path) as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(msgspec.json.format(msgspec.json.encode(_File(_FORMAT, list(keys.values())))))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        os.close(lock)
+
+
+class Refused(NamedTuple):
+    """Why a key is not taken: a reason code, and words."""
+
+    reason: str
+    detail: str
+
+
+class KeyRing:
+    """The keys of a file as they are now; for any thread.
+
+    Parameters
+    ----------
+    path : Path
+        Need not be there. It is read again when it has changed, so that a new or a revoked key counts at once.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._stamp: tuple[int, int, int] | None = None
+        self._keys: dict[str, Key] = {}
+        # of keys that were checked, by a hash that is fast: Argon2 takes milliseconds
+        self._pepper = secrets.token_bytes(32)
+        self._checked: dict[str, bytes] = {}
+        self.current()
+
+    def current(self) -> dict[str, Key]:
+        """The keys by id. Raises InputError if the file cannot be read."""
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            stamp = None
+        else:
+            stamp = status.st_mtime_ns, status.st_ino, status.st_size
+        if stamp != self._stamp:
+            keys = read_keys(self._path)
+            self._checked = {
+                name: digest for name, digest in self._checked.items() if keys.get(name) == self._keys[name]
+            }
+            self._keys, self._stamp = keys, stamp
+        return self._keys
+
+    def is_checked(self, text: str) -> bool:
+        """Whether `check` answers at once."""
+        digest = self._checked.get(_id_of(text))
+        return digest is not None and hmac.compare_digest(digest, self._digest(text))
+
+    def check(self, text: str) -> Key | Refused:
+        """The key that this is. Milliseconds for one that was not checked before. Raises InputError as `current`."""
+        key = self.current().get(_id_of(text))
+        secret = text[len(f"sk_{_id_of(text)}_") :]
+        if key is None:
+            return Refused("wrong_key", "there is no such key")
+        if not self.is_checked(text):
+            try:
+                _HASHER.verify(key.hash, secret)
+            except Argon2Error:
+                return Refused("wrong_key", "there is no such key")
+            self._checked[key.key_id] = self._digest(text)
+        if not self.lasts(key):
+            return Refused("expired_key", f"key {key.key_id} is past its time")
+        return key
+
+    def lasts(self, key: Key) -> bool:
+        """Whether a key that was taken is one still."""
+        return self.current().get(key.key_id) == key and (key.expires_s is None or time.time() < key.expires_s)
+
+    def _digest(self, text: str) -> bytes:
+        return hashlib.blake2b(text.encode(), key=self._pepper).digest()
+
+
+def _id_of(text: str) -> str:
+    """The id in a key, or something that is none."""
+    parts = text.split("_", 2)
+    return parts[1] if len(parts) == 3 and parts[0] == "sk" else ""
+
+
+def _written(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

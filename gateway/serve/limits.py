@@ -1,0 +1,34 @@
+"""What callers of the server may at most: options of `skyray serve`. Used by `gateway.serve.access`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from matching.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one caller, which is a key, or an address where none is needed; 0 for any number.
+
+    Parameters
+    ----------
+    most_requests_per_s, most_messages_per_s : int
+    most_subscriptions : int
+        Active ones of an owner.
+    most_streams : int
+        Of `/v1/updates`, open at a time.
+    most_connections : int
+        Of all callers.
+    """
+
+    most_requests_per_s: Annotated[int, "Requests a second of one key; 0: any number."] = 0
+    most_messages_per_s: Annotated[int, "Messages a second of one key; 0: any number."] = 0
+    most_subscriptions: Annotated[int, "Active subscriptions of one owner; 0: any number."] = 0
+    most_streams: Annotated[int, "Open streams of updates of one key; 0: any number."] = 2_000
+    most_connections: Annotated[int, "Connections in all."] = 10_000
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            least = 1 if name == "most_connections" else 0
+            if value < least:
+                raise ConfigError(f"--{name.replace('_', '-')} {value}: give a whole number, at least {least}")
