@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.shell.options import Command, Json, example
-from gateway.shell.terminal import Terminal, cell, table
+from gateway.shell.terminal import Terminal, cell, say_checkpoint, table
 
 app = typer.Typer()
 
@@ -25,13 +25,15 @@ def explain(
 ) -> int:
     """Say why a message is in the result of a subscription, or why not: words, score, and better messages.
 
-    As of the last boundary with published updates; rules and scores are the oracle's.
+    As of the last boundary with published updates, or of a live stream that runs as of its last checkpoint; rules and
+    scores are the oracle's.
     """
     from gateway.runs.explaining import explain as explain_run
 
     terminal = Terminal(json)
     with terminal.steps("explain"):
         answer = explain_run(run_dir, subscription, message)
+    say_checkpoint(answer["checkpoint"])
     terminal.answer(answer, lambda out: print_explanation(out, answer))
     return 0
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway.shell.options import Command, ConfigFile, Json, Late, example, of_model
-from gateway.shell.terminal import Terminal, writing_to
-from matching.errors import InputError
+from gateway.shell.terminal import Terminal, cell, say_checkpoint, writing_to
+from matching.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from topology.settings import RunConfig
@@ -72,13 +72,30 @@ def run(
 
     terminal = Terminal(json)
     if resume is None:
-        report = run_shown(terminal, load_config(settings, config))
+        report = run_shown(terminal, load_config(_with_stream(settings), config))
     else:
         report = run_shown(terminal, _resumed(resume, settings), resume=True)
     terminal.answer(report, lambda out: print_ending(out, report))
     if why := nothing_usable(report):
         raise InputError("nothing_usable", why)
     return 0
+
+
+def _with_stream(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, of which `--batch log:FOLDER` takes messages, subscriptions and the like from a live stream."""
+    from gateway.live.checkpointed import settings_of_stream
+
+    folder, out = Path(str(settings.get("batch") or "").removeprefix("log:")), settings.get("out")
+    if not str(settings.get("batch") or "").startswith("log:") or not folder.is_dir():
+        return settings
+    if settings.get("messages") or settings.get("subscriptions") or out is None:
+        raise ConfigError(f"--batch log:{folder}: has messages and subscriptions of its own; give --out, and not those")
+    copy = Path(f"{out}-stream")
+    if copy.exists():
+        raise ConfigError(f"{copy}: is there already, where what is complete of the stream goes; name another --out")
+    found, text = settings_of_stream(folder, copy)
+    say_checkpoint(text and f"{text}; copied to {cell(copy)}")
+    return {**settings, **found}
 
 
 def _resumed(out: Path, settings: dict[str, Any]) -> "RunConfig":

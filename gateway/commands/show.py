@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.shell.options import Command, Json, example
-from gateway.shell.terminal import Terminal, as_json, cell, console, flushed
+from gateway.shell.terminal import Terminal, as_json, cell, console, flushed, say_checkpoint
 from matching.errors import ConfigError, TopologyError
 
 #: Seconds between two looks at a running run.
@@ -48,7 +48,8 @@ def show(
     """Show results or updates: message, time, place, distance, words found, text and score.
 
     Without ids a few subscriptions with results are shown, evenly spaced. Updates of a running run are published in
-    updates/ as soon as a checkpoint covers them. Rows are printed as they are read. With --follow, --json
+    updates/ as soon as a checkpoint covers them; of a live stream that runs everything as of its last checkpoint is
+    shown. Rows are printed as they are read. With --follow, --json
     prints one object a line.
     """
     from gateway.runs.reader import Run
@@ -58,6 +59,12 @@ def show(
     if picture is not None and (updates or follow):
         raise ConfigError("--map draws results; leave --updates and --follow out")
     run, wanted, terminal = Run(run_dir), subscriptions or [], Terminal(json)
+    say_checkpoint(run.checkpoint)
+    if follow and run.checkpoint:
+        raise ConfigError(
+            f"--follow: {run.folder} is of a live stream, whose updates `skyray live` prints, and `skyray serve` sends "
+            "to those who GET /v1/updates; leave it out"
+        )
     if follow:
         return _follow(run, wanted, 20 if limit is None else limit, csv, json)
     if updates:

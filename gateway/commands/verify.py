@@ -28,7 +28,9 @@ def verify(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Check a finished run against the oracle, over all its messages and boundaries.
+    """Check a finished run against the oracle, over all its messages and boundaries; a live stream also while it runs.
+
+    Of a stream that has not ended everything up to its last checkpoint is compared.
 
     Exit code 0 only if every update and every result is exactly the oracle's.
     """

@@ -1,8 +1,8 @@
-"""Converts the log of a live stream at its end to the run folder of a run over files.
+"""Converts the log of a live stream, at its end or up to a checkpoint, to the run folder of a run over files.
 
 Messages as the ETL writes them, changes as a file of subscriptions, and the boundaries. `skyray verify`, `show` and
 `explain` read it like any run folder, and `skyray run --batch log:PATH` can run it again.
-Used by `gateway.commands.live`.
+Used by `gateway.commands.live` and `gateway.live.checkpointed`.
 """
 
 import json
@@ -25,7 +25,6 @@ from matching.text import Vocabulary
 from matching.validate import ParsedMessage
 from spark_etl.schemas import ATTRIBUTES_VERSION, FORMAT_VERSION, message_schema
 from spouts.columns import AHEAD
-from spouts.log import read_records
 from spouts.parsed import messages_of, vector_of
 
 BOUNDARIES = "boundaries.parquet"
@@ -36,16 +35,27 @@ _CHUNK = 50_000
 def record(wal: WriteAheadLog, admission: Admission, state: str, summary: Mapping[str, Any]) -> None:
     """Write the inputs of the run, and `run.json` with `summary`. O(bytes of the log). Raises DeliveryError."""
     with writing_to(wal.folder):
-        messages = _write_inputs(wal, admission)
-        ends = {"batch": np.arange(len(wal.ends)), "last_seq": np.array(wal.ends, np.int64)}
-        by_clock = pa.array([wal.marks.get(last_seq) for last_seq in wal.ends], pa.int64())
-        write_table(wal.folder, BOUNDARIES, pa.table({**ends, "clock_us": by_clock}))
-        wal.run.write_report(state, {**summary, **_facts(wal, admission, messages)})
+        wal.run.write_report(state, {**summary, **write_inputs(wal, admission, wal.folder)})
 
 
-def _write_inputs(wal: WriteAheadLog, admission: Admission) -> int:
+def write_inputs(wal: WriteAheadLog, admission: Admission, out: Path) -> dict[str, Any]:
+    """Write messages, subscriptions and boundaries of the replayed log to a folder; O(bytes of the log).
+
+    Returns
+    -------
+    dict
+        The fields of `run.json` (`gateway.runs.reader`) in which a live stream differs from a run over files.
+    """
+    messages = _write_rows(wal, admission, out)
+    ends = {"batch": np.arange(len(wal.ends)), "last_seq": np.array(wal.ends, np.int64)}
+    by_clock = pa.array([wal.marks.get(last_seq) for last_seq in wal.ends], pa.int64())
+    write_table(out, BOUNDARIES, pa.table({**ends, "clock_us": by_clock}))
+    return _facts(wal, admission, messages, out)
+
+
+def _write_rows(wal: WriteAheadLog, admission: Admission, out: Path) -> int:
     """Write `etl/` and `subscriptions.jsonl`; returns the number of messages."""
-    etl, source = wal.folder / "etl", Path(wal.settings["vocabulary"] or wal.folder / EMPTY_START)
+    etl, source = out / "etl", Path(wal.settings["vocabulary"] or wal.folder / EMPTY_START)
     # Subscriptions after the last message: their new terms come with the next batch, and would not be in this folder.
     # Not logged: a later life admits them again, with the weight that they get here.
     admission.new_terms.admit((), wal.next_seq - len(wal.marks))
@@ -57,8 +67,8 @@ def _write_inputs(wal: WriteAheadLog, admission: Admission) -> int:
     (etl / "messages").mkdir(parents=True)
     write_vocabulary(etl, vocabulary)
     seq, chunk, part = 0, [], 0
-    with open(wal.folder / "subscriptions.jsonl", "wb") as changes:
-        for taken, _, _ in read_records(wal.log):
+    with open(out / "subscriptions.jsonl", "wb") as changes:
+        for taken in wal.records():
             first_id -= len(taken.admitted.terms)
             for at, line in taken.changes_from(seq):
                 row = msgspec.json.decode(line)
@@ -105,9 +115,8 @@ def _write_messages(etl: Path, rows: list[dict[str, Any]], columns: pa.Schema, p
     return part + 1
 
 
-def _facts(wal: WriteAheadLog, admission: Admission, messages: int) -> dict[str, Any]:
-    """The fields of `run.json` (`gateway.runs.reader`) in which a live stream differs from a run over files."""
-    folder, space = wal.folder, admission.space
+def _facts(wal: WriteAheadLog, admission: Admission, messages: int, folder: Path) -> dict[str, Any]:
+    space = admission.space
     return {
         "live": wal.settings,
         "messages": str((folder / "etl").resolve()),

@@ -71,6 +71,8 @@ class WriteAheadLog:
         Seq of the last message that is on disk, -1 if none is. A batch can be matched a little before.
     marks : dict of int to int
         Seq of each clock mark -> its stream time in us.
+    size_bytes : int
+        Of the log, as far as it was replayed and appended to.
 
     Notes
     -----
@@ -99,7 +101,7 @@ class WriteAheadLog:
         self._new_terms: NewTerms | None = None
         self._offsets = array("q")
         self._admitted = array("q")
-        self._size_bytes = 0
+        self.size_bytes = 0
         self._recent: dict[int, MessageText] = {}
         self._read_last: tuple[int, list[bytes]] = (-1, [])
         self._reading = threading.Lock()
@@ -134,38 +136,67 @@ class WriteAheadLog:
 
     def recover(self, admission: Admission) -> None:
         """Replay the log's changes and admitted terms into `admission`, and open the log to append. O(its bytes)."""
-        self._new_terms = admission.new_terms
-        size, time_us, newest_us = 0, NO_FLOOR, NO_FLOOR
-        if self.log.exists():
-            for record, offset, end in read_records(self.log):
-                for at, line in record.changes_from(self.next_seq):
-                    admission.next_seq = at
-                    refused = admission.line(line)
-                    if isinstance(refused, Refused):
-                        raise CheckpointError(f"{self.log}: a change that was accepted is refused now: {refused.what}")
-                admission.new_terms.resume(record)
-                self._note(offset, record.last_seq)
-                self.line, size = record.line, end
-                if record.time_us is not None:
-                    time_us = record.time_us
-                    if record.mark:
-                        self.marks[record.last_seq] = time_us
-                    else:
-                        newest_us = time_us  # at most
+        newest_us, time_us = self.replay(admission)
         self._clock.resume(newest_us, time_us, time.monotonic())
         with writing_to(self.log):
             new = not self.log.exists()
             self._file = open(self.log, "ab")  # noqa: SIM115 - closed by `close`
-            self._file.truncate(size)  # a record that was not finished
+            self._file.truncate(self.size_bytes)  # a record that was not finished
             if self._durable is not None:
                 os.fsync(self._file.fileno())
                 for place in (self.log.parent, self.folder, self.folder.absolute().parent) if new else ():
                     _force(place)
-        self._size_bytes = size
         self.durable_through = self.next_seq - 1
         self._reader = LogReader(self.log)
         if self.line and self._durable is not None:
             self._durable(self.line)
+
+    def replay(self, admission: Admission, last_seq: int | None = None) -> tuple[int, int]:
+        """Replay the log's changes and admitted terms into `admission`, without writing. O(its bytes).
+
+        Parameters
+        ----------
+        admission : Admission
+        last_seq : int, optional
+            Of the last batch to be read; by default all are.
+
+        Returns
+        -------
+        int, int
+            A time that no message is newer than, and stream time, both in us.
+
+        Raises
+        ------
+        CheckpointError
+            If the log is damaged.
+        """
+        self._new_terms = admission.new_terms
+        time_us, newest_us = NO_FLOOR, NO_FLOOR
+        for record, offset, end in read_records(self.log) if self.log.exists() else ():
+            if last_seq is not None and self.next_seq > last_seq:
+                break
+            for at, line in record.changes_from(self.next_seq):
+                admission.next_seq = at
+                refused = admission.line(line)
+                if isinstance(refused, Refused):
+                    raise CheckpointError(f"{self.log}: a change that was accepted is refused now: {refused.what}")
+            admission.new_terms.resume(record)
+            self._note(offset, record.last_seq)
+            self.line, self.size_bytes = record.line, end
+            if record.time_us is not None:
+                time_us = record.time_us
+                if record.mark:
+                    self.marks[record.last_seq] = time_us
+                else:
+                    newest_us = time_us  # at most
+        return newest_us, time_us
+
+    def records(self) -> Iterator[Record]:
+        """The records that were replayed, and those that were appended since."""
+        for record, _, end in read_records(self.log):
+            if end > self.size_bytes:
+                return
+            yield record
 
     def keep(self, taken: list[Taken]) -> None:
         """See `gateway.live.pipe.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
@@ -207,13 +238,13 @@ class WriteAheadLog:
         return None if self._clock.time_us == NO_FLOOR else self._clock.time_us
 
     def _append(self, data: bytes, last_seq: int) -> None:
-        self._note(self._size_bytes, last_seq)
+        self._note(self.size_bytes, last_seq)
         with writing_to(self.log):
             self._file.write(data)
             self._file.flush()
             if self._durable is not None:
                 os.fsync(self._file.fileno())
-        self._size_bytes += len(data)
+        self.size_bytes += len(data)
         self.durable_through = self.next_seq - 1
         if self.line and self._durable is not None:
             self._durable(self.line)

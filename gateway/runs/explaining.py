@@ -63,7 +63,8 @@ def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = 
         `held`, `reason` (a code), `why` in words, `as_of`, `subscription`, `message`, `words` found, `missing` and
         `unknown`, `distance_km` (None for a region), `parts` of the score and `by_word`, `score`, `rank`, `threshold`
         (score of the k-th), `rivals` (the first `RIVALS` messages that rank before it; of a skyline: dominate it),
-        `rivals_in_all` (how many there are) and `told`: the updates of this message for this subscription.
+        `rivals_in_all` (how many there are), `told`: the updates of this message for this subscription, and
+        `checkpoint`: of a live stream that has not ended, up to where it was read, in words.
 
     Raises
     ------
@@ -93,7 +94,7 @@ def explain_in(run: Run, subscription_id: str, message_id: str, last_seq: int) -
     messages_by_seq = run.messages([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
     kind = run.changes.kinds[subscription.kind]
     answer = answer_of(verdict, scene, kind, run.vocabulary, owner, seq, messages_by_seq)
-    return answer | {"told": _updates_of_pair(run, subscription_id, seq)}
+    return answer | {"told": _updates_of_pair(run, subscription_id, seq), "checkpoint": run.checkpoint or None}
 
 
 def answer_of(
@@ -174,7 +175,7 @@ def find_message(etl: Path, message_id: str) -> int:
 def last_boundary(run: Run) -> int:
     """The last boundary whose updates are all published."""
     ends = boundary_ends(run, run.message_count())
-    if "digest" in run.report:
+    if "digest" in run.report or run.checkpoint:
         return int(ends[-1]) if ends.size else -1
     before = ends[ends <= max((pc.max(piece["as_of"]).as_py() for piece in run.pieces()), default=-1)]
     if not before.size:

@@ -1,13 +1,17 @@
 """Reads the folder of a run in any state: facts, updates, results, subscriptions and messages.
 
 A running run has published some parts of `updates/`, which are whole and final; a finished or interrupted one has
-`results.parquet` as well. Updates and results are read in pieces, so that memory does not grow with them.
+`results.parquet` as well. Of a live stream that has not ended a copy is read (`gateway.live.checkpointed`). Updates and
+results are read in pieces, so that memory does not grow with them.
 `topology.folder` writes the folder. Read on in `gateway.runs.showing`, which lists what is read, and in
 `gateway.runs.message_rows`.
 """
 
 import difflib
 import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -113,7 +117,7 @@ class Subscriber(NamedTuple):
 
 
 class Run:
-    """A run folder, in any state.
+    """A run folder, in any state; of a live stream that has not ended, as of its last checkpoint.
 
     Parameters
     ----------
@@ -140,6 +144,10 @@ class Run:
         How the stream was cut (`spouts.cuts.Cuts.as_json`).
     has_results : bool
         Whether it has ended, or drained on an interrupt.
+    place : Path
+        Where its files are: `folder`, or a temporary copy of a live stream that has not ended.
+    checkpoint : str
+        Up to where such a copy goes, for people; otherwise empty.
 
     Raises
     ------
@@ -148,9 +156,11 @@ class Run:
     """
 
     def __init__(self, folder: str | os.PathLike[str], kinds: Kinds = KINDS):
-        self.folder = Path(folder)
+        self.folder = self.place = Path(folder)
         self.kinds = kinds
         self.report: dict[str, Any] = RunFolder(self.folder).report()
+        self.checkpoint = ""
+        self._copy_open_stream()
         try:
             facts = msgspec.convert(self.report, _Facts)
             self.etl = Path(facts.messages)
@@ -167,6 +177,16 @@ class Run:
         self.limit, self.latest_us, self.columns = facts.limit, facts.latest_us, tuple(facts.asked)
         self.quarantine = Quarantine.of(facts.aside)
         self._message_rows = MessageRows(self.etl)
+
+    def _copy_open_stream(self) -> None:
+        from gateway.live.checkpointed import copy_checkpointed, has_not_ended
+
+        if not has_not_ended(self.folder, self.report):
+            return
+        self.place = Path(tempfile.mkdtemp(prefix="skyray-checkpoint-"))
+        weakref.finalize(self, shutil.rmtree, self.place, ignore_errors=True)
+        self.checkpoint = copy_checkpointed(self.folder, self.report, self.place).text
+        self.report = RunFolder(self.place).report()
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {self.state})"
@@ -234,7 +254,7 @@ class Run:
 
     def parts(self) -> list[Path]:
         """The published files of updates, in order."""
-        return _parts(self.folder)
+        return _parts(self.place)
 
     def pieces(self, ids: Collection[str] | None = None, parts: Sequence[Path] | None = None) -> Iterator[pa.Table]:
         """Updates in the order of the files, of these subscriptions or of all, `PIECE` rows of a file at a time; pieces
@@ -278,7 +298,7 @@ class Run:
 
     def _standing(self, ids: Collection[str] | None = None) -> Iterator[pa.Table]:
         """Standing results, in pieces."""
-        path = self.folder / "results.parquet"
+        path = self.place / "results.parquet"
         if not path.exists():
             yield _as_results(_standing_of(self.pieces(ids)))
             return

@@ -1,4 +1,4 @@
-"""A finished run against the oracle: `skyray verify RUN_DIR`.
+"""A finished run, or a live stream up to its last checkpoint, against the oracle: `skyray verify RUN_DIR`.
 
 The updates and final results of a run are compared with those of the bulk oracle (`matching.bulk_oracle`) or, with
 `--plain`, of the plain one (`matching.naive`), over all messages and boundaries, for all subscriptions or a sample of
@@ -49,7 +49,7 @@ class VerifyReport:
     The counts are by kind: subscriptions compared, updates of the oracle, updates delivered, and of those missing or
     extra. `vacuous` names kinds with subscriptions for which the oracle has no update, so that a verdict says
     little. `judge` is the oracle's name. `faults` has other errors in words; `examples` the first missing and extra
-    events.
+    events. `checkpoint` says of a live stream that has not ended up to where it was compared.
     """
 
     exact: bool = False
@@ -68,6 +68,7 @@ class VerifyReport:
     vacuous: list[str] = field(default_factory=list)
     examples: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    checkpoint: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """All fields, JSON-ready."""
@@ -81,6 +82,8 @@ class VerifyReport:
             f"{self.boundaries:,} boundaries, {sum(self.oracle_updates.values()):,} updates and "
             f"{self.oracle_results:,} results of the {self.judge}"
         ]
+        if self.checkpoint:
+            lines.append(f"  {self.checkpoint}")
         for kind, count in self.subscriptions.items():
             lines.append(
                 f"  {kind}: {count:,} subscriptions, {self.oracle_updates[kind]:,} updates expected, "
@@ -104,12 +107,12 @@ def verify_run(
     kinds: Kinds = KINDS,
     plain: bool = False,
 ) -> VerifyReport:
-    """Compare a finished run with the oracle.
+    """Compare a finished run with the oracle, or a live stream that has not ended up to its last checkpoint.
 
     Parameters
     ----------
     run_dir : path
-        The `--out` of a finished `skyray run`.
+        The `--out` of a finished `skyray run`, or of a live stream.
     sample : int, optional
         Subscriptions of each kind to compare; None for all of them.
     seed : int
@@ -133,12 +136,12 @@ def verify_run(
     A few seconds for 500 subscriptions over 100,000 messages; memory for all compared events. The updates of an
     external id, by file and row, are in order if boundaries ascend, leaves come before enters and a replaced
     subscription before its successor, no message enters twice or leaves without having entered, and the messages that
-    remain are those of `results.parquet`.
+    remain are those of `results.parquet`; without that file, those of the oracle.
     """
     if sample is not None and sample < 1:
         raise ConfigError(f"sample {sample}: compare at least one subscription of each kind, or all")
     run = Run(run_dir, kinds)
-    if not run.has_results:
+    if not run.has_results and not run.checkpoint:
         raise InputError(
             "no_run",
             f"{run.folder}: this run is {run.state} and has no results to compare; let it end, or "
@@ -155,9 +158,11 @@ def verify_run(
         oracle_results=len(truth.results),
         judge=truth.oracle,
         vacuous=[kind for kind, count in truth.updates.items() if not count],
+        checkpoint=run.checkpoint,
     )
     _compare_updates(run, chosen, truth, report)
-    _compare_results(run, chosen, truth, report)
+    if run.has_results:
+        _compare_results(run, chosen, truth, report)
     wrong = sum(report.missing.values()) + sum(report.extra.values()) + report.missing_results + report.extra_results
     report.exact = not wrong and not report.faults
     return report
@@ -171,7 +176,7 @@ def _compare_updates(run: Run, chosen: Sample, truth: Truth, report: VerifyRepor
     message_ids = truth.message_ids
     parts = [np.zeros((0, 5), np.int64)]
     strangers = misnamed = beyond = 0
-    for table in read_updates(run.folder):
+    for table in read_updates(run.place):
         strangers += len(table) - (pc.sum(pc.is_in(table["subscription_id"], chosen.all_ids)).as_py() or 0)
         table = table.filter(pc.is_in(table["subscription_id"], chosen.ids))
         id_row = pc.index_in(table["subscription_id"], chosen.ids).to_numpy()
@@ -212,22 +217,27 @@ def _compare_updates(run: Run, chosen: Sample, truth: Truth, report: VerifyRepor
 
 
 def _compare_replay(run: Run, chosen: Sample, truth: Truth, delivered: Int64) -> list[str]:
-    """Apply the delivered updates in order; the outcome must be `results.parquet`. Returns faults in words."""
+    """Apply the delivered updates in order; the outcome must be the results. Returns faults in words."""
     registered_at = run.changes.table.at[chosen.numbers]
     followed = follow(delivered, boundary_ends(run, truth.messages), chosen.id_row, registered_at)
     faults = [
         f"{rows.shape[0]:,} {what}; the first: {_name(delivered[rows.min()].tolist(), chosen, truth.message_ids)}"
         for rows, what in followed.faults
     ]
-    results = read_results(run.folder)
-    results = results.filter(pc.is_in(results["subscription_id"], chosen.ids))
-    id_row = pc.index_in(results["subscription_id"], chosen.ids).to_numpy()
-    standing = np.stack([id_row, results["seq"].to_numpy()], axis=1).astype(np.int64)
+    if run.has_results:
+        results = read_results(run.place)
+        results = results.filter(pc.is_in(results["subscription_id"], chosen.ids))
+        id_row, seq = pc.index_in(results["subscription_id"], chosen.ids).to_numpy(), results["seq"].to_numpy()
+        whose, there = "results.parquet", "the file"
+    else:
+        id_row = chosen.id_row[np.searchsorted(chosen.numbers, truth.results.number)]
+        seq, whose, there = truth.results.seq, "those of the oracle", "the oracle's"
+    standing = np.stack([id_row, seq], axis=1).astype(np.int64)
     rows, difference = _difference(standing, followed.standing)
     if rows.shape[0]:
         faults.append(
-            f"applying the updates gives other results than results.parquet: {int((difference < 0).sum()):,} messages "
-            f"only by the updates, {int((difference > 0).sum()):,} only in the file"
+            f"applying the updates gives other results than {whose}: {int((difference < 0).sum()):,} messages "
+            f"only by the updates, {int((difference > 0).sum()):,} only in {there}"
         )
     return faults
 
@@ -239,7 +249,7 @@ def _compare_results(run: Run, chosen: Sample, truth: Truth, report: VerifyRepor
     id_row = chosen.id_row[np.searchsorted(chosen.numbers, results.number)]
     expected = np.stack([id_row, results.rank, results.seq, score_bits(results.score), score_bits(text)], axis=1)
     expected = expected.astype(np.int64)
-    table = read_results(run.folder)
+    table = read_results(run.place)
     strangers = len(table) - (pc.sum(pc.is_in(table["subscription_id"], chosen.all_ids)).as_py() or 0)
     if strangers:
         report.faults.append(f"{strangers:,} results of subscription ids that the subscription files do not have")

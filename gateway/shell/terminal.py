@@ -229,6 +229,12 @@ def write_lines(lines: Iterable[str]) -> None:
         sys.stdout.write(f"{line}\n")
 
 
+def say_checkpoint(text: str | None) -> None:
+    """Say on standard error up to where a live stream is read that has not ended; nothing for an empty text."""
+    if text:
+        console(errors=True).print(text)
+
+
 def console(errors: bool = False) -> "Console":
     """A rich console on standard output or error: text is no markup, and never obeyed."""
     from rich.console import Console

@@ -1,0 +1,198 @@
+"""What of a live stream's folder is complete while it runs: everything as of the last checkpoint.
+
+At a checkpoint all updates as of the messages up to there are out: in the parts of `updates/`, and those that no part
+has are in the checkpoint. The log has the messages, changes and boundaries. From these a copy is made elsewhere, as
+`gateway.live.recording` leaves a folder at the end, but without results. The stream's folder is read only, without its
+lock. Used by `gateway.runs.reader` and `skyray run --batch log:FOLDER`.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+
+from bolts.sinks import UPDATE_SCHEMA
+from gateway.live.admission import Admission
+from gateway.live.recording import BOUNDARIES, write_inputs
+from gateway.live.write_ahead_log import EMPTY_START, LOG, WriteAheadLog
+from gateway.shell.terminal import writing_to
+from matching.errors import CheckpointError, InputError
+from matching.model import CHANGES, Names
+from matching.window import Boundary, Window
+from spouts.subscriptions import load_vocabulary
+from topology.core.checkpoint.store import CheckpointStore, Manifest
+from topology.folder import CHECKPOINTS, FINISHED, REPORT, RunFolder
+from topology.settings import live_config
+from topology.summary import began_with
+from topology.wiring import space_of
+
+pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
+
+#: Settings of a live stream on which answers depend.
+SETTINGS = ("window", "world", "projection", "distance", "decay_half_life", "decay_smoothing")
+#: How often the newest checkpoint is looked for: the stream may remove the one that is read.
+_TRIES = 5
+
+
+class Checkpointed(NamedTuple):
+    """Up to where a copy goes.
+
+    last_seq : int    of the last message
+    taken_s : float    when the checkpoint was made, in seconds since 1970
+    running : bool    whether a process writes to the folder
+    """
+
+    last_seq: int
+    taken_s: float
+    running: bool
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        taken = time.strftime("%H:%M:%S", time.gmtime(self.taken_s))
+        more = "the stream goes on" if self.running else "it was not ended: resume it for the rest"
+        return f"as of message {self.last_seq:,}, checkpoint of {taken} UTC; {more}"
+
+
+def has_not_ended(folder: Path, report: Mapping[str, Any]) -> bool:
+    """Whether a folder is that of a live stream which runs, or has not ended in order; `report` is its `run.json`."""
+    ended = report.get("state") == FINISHED or report.get("digest") is not None
+    return bool(report.get("live")) and not ended and (folder / LOG).exists()
+
+
+def copy_checkpointed(folder: Path, report: Mapping[str, Any], out: Path) -> Checkpointed:
+    """Write what is complete of a stream that has not ended to another folder, as a run folder without results.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the stream.
+    report : mapping
+        Its `run.json`.
+    out : Path
+        An empty folder, or none yet.
+
+    Raises
+    ------
+    InputError
+        If there is no checkpoint so far.
+    CheckpointError
+        If the log or the checkpoints are damaged.
+
+    Notes
+    -----
+    O(bytes of the log): about a minute for a million messages.
+    """
+    live = report["live"]
+    start = Path(live["vocabulary"] or folder / EMPTY_START)
+    options = {name: live[name] for name in SETTINGS} | {"most_terms": live.get("most_terms", 0), "executor": "local"}
+    config = live_config(options, start, out)
+    admission = Admission(load_vocabulary(start, config.most_terms), space_of(config), Window.parse(config.window))
+    wal = WriteAheadLog(folder, live, None, admission.window)
+    found = _copy_updates(folder, str(report.get("run")), out / "updates")
+    wal.replay(admission, found.last_seq)
+    if wal.next_seq != found.last_seq + 1:
+        raise CheckpointError(f"{wal.log}: ends before message {found.last_seq:,}, which a checkpoint has")
+    facts = {**report, **began_with(config), **write_inputs(wal, admission, out)}
+    (out / REPORT).write_text(json.dumps(facts))
+    return found
+
+
+def settings_of_stream(folder: Path, copy: Path) -> tuple[dict[str, Any], str]:
+    """The settings with which a run over a live stream's messages, changes and boundaries gives the same updates.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the stream.
+    copy : Path
+        Where what is complete of a stream that has not ended is copied to.
+
+    Returns
+    -------
+    dict, str
+        And up to where the copy goes, for people; empty if the stream has ended.
+
+    Raises
+    ------
+    InputError, CheckpointError, DeliveryError
+        As `copy_checkpointed`; if the folder is of no live stream, or the copy cannot be written.
+    """
+    report, place, text = RunFolder(folder).report(), folder, ""
+    if not report.get("live"):
+        raise InputError("no_run", f"{folder}: is of no live stream; name a boundaries.parquet, or another folder")
+    if has_not_ended(folder, report):
+        with writing_to(copy):
+            copy.mkdir(parents=True)
+            place, text = copy, copy_checkpointed(folder, report, copy).text
+    own = {"messages": place / "etl", "subscriptions": (str(place / "subscriptions.jsonl"),)}
+    return {**{name: report["live"][name] for name in SETTINGS}, **own, "batch": f"log:{place / BOUNDARIES}"}, text
+
+
+def _copy_updates(folder: Path, run: str, out: Path) -> Checkpointed:
+    """Copy the updates of the newest checkpoint."""
+    out.mkdir(parents=True)
+    store = CheckpointStore(str(folder / CHECKPOINTS))
+    refused = CheckpointError(f"{folder / CHECKPOINTS}: no checkpoint can be read; try again")
+    for _ in range(_TRIES):
+        manifest = store.newest() if (folder / CHECKPOINTS).is_dir() else None
+        if manifest is None or manifest.facts.get("run") != run:
+            if store.refused:
+                refused = CheckpointError(store.refused[0])
+                continue
+            raise InputError("no_run", f"{folder}: this stream has no checkpoint so far; try again in some seconds")
+        try:
+            taken_s = (folder / CHECKPOINTS / f"epoch-{manifest.epoch:06d}.json").stat().st_mtime
+            last_seq = _copy_of(folder, manifest, store.load(manifest).single("delivery"), out)
+        except (CheckpointError, FileNotFoundError) as error:
+            refused = CheckpointError(f"{folder / CHECKPOINTS}: a newer checkpoint replaced the one read ({error})")
+            continue
+        return Checkpointed(last_seq, taken_s, RunFolder(folder).writer() is not None)
+    raise refused
+
+
+def _copy_of(folder: Path, manifest: Manifest, state: Mapping[str, np.ndarray], out: Path) -> int:
+    """Copy the updates of a checkpoint, and return the last seq that it covers.
+
+    Raises FileNotFoundError if a file was removed or renamed.
+    """
+    boundaries = state["boundary"]
+    last_seq = int(Boundary(*boundaries[-1].tolist()).last_seq) if boundaries.shape[0] else -1
+    for path in out.iterdir():
+        path.unlink()  # of another try
+    published = {path.name: path for path in (folder / "updates").glob("part-*")}
+    for temporary, name in manifest.outputs:
+        published.setdefault(Path(name).name, folder / temporary)
+    for name, path in sorted(published.items()):
+        if _last_as_of(path) <= last_seq:
+            (out / name).symlink_to(path.absolute())
+            (out / name).stat()
+        else:  # published by a checkpoint after this one
+            table = pq.read_table(path)
+            pq.write_table(table.filter(pc.less_equal(table["as_of"], last_seq)), out / name)
+    if "sink:as_of" in state and state["sink:as_of"].shape[0]:
+        names = {
+            name: Names(state[f"sink:{name}_offsets"], state[f"sink:{name}_data"]).strings()
+            for name in ("subscription_id", "message_id")
+        }
+        change = pa.array(CHANGES).take(pa.array(state["sink:change"]))
+        score = pa.array(state["sink:score"], from_pandas=True)
+        own = {"as_of": state["sink:as_of"], "seq": state["sink:seq"], "change": change, "score": score}
+        pq.write_table(
+            pa.table({**own, **names}).select(UPDATE_SCHEMA.names).cast(UPDATE_SCHEMA), out / "part-saved.parquet"
+        )
+    return last_seq
+
+
+def _last_as_of(path: Path) -> int:
+    """The largest `as_of` of a part, -1 if it is empty."""
+    metadata = pq.read_metadata(path)
+    column = metadata.schema.names.index("as_of")
+    groups = (metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups))
+    return max((statistics.max for statistics in groups if statistics is not None), default=-1)
