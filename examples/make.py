@@ -39,7 +39,7 @@ COUNT = 400
 
 
 def messages() -> list[dict[str, Any]]:
-    """Messages of the form that the README shows, the one it shows among them."""
+    """Messages of the form that the guide shows, the one it shows among them."""
     rng = np.random.default_rng(20181010)
     shares = np.array([share for *_, share in CITIES.values()])
     places = list(CITIES.values())

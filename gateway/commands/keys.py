@@ -58,7 +58,8 @@ def list_keys(out: Out, json: Json = False) -> int:
 
     def render(shown: Any) -> None:
         if not keys:
-            shown.print("no keys: requests from this machine need none")
+            closed = "nobody is let in; create one, or remove the file for this machine alone to need none"
+            shown.print(f"no keys: {closed if (out / KEYS).exists() else 'requests from this machine need none'}")
             return
         rows = [
             (key["id"], " ".join(key["scopes"]), key["owner"] or "all", key["created"], key["expires"] or "never")

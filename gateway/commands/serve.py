@@ -163,7 +163,7 @@ def serve(
         if not earlier:
             subscribe_all(writer, subscriptions or [])
         writer.settle = releaser.settle
-        door = Door(registry, wal, writer, hub, releaser, Access(ring, bounds, require_key))
+        door = Door(registry, wal, writer, hub, releaser, Access(ring, bounds, require_key or host not in LOOPBACK))
         asking = Asking(config, registry, wal, mapping)
         web = make_app(door, asking, _names(host, *(allowed_host or ())), allow_origin or ())
         server = Server(web, listening, hub.start, bounds.most_connections)

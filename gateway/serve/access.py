@@ -7,13 +7,14 @@ every caller of this machine may do everything. Used by `gateway.serve.app`; the
 import asyncio
 import secrets
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
 from fastapi import Request
-from limits import RateLimitItemPerMinute, RateLimitItemPerSecond
+from limits import RateLimitItem, RateLimitItemPerMinute, RateLimitItemPerSecond
 from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -31,8 +32,12 @@ _OPEN_BELOW = "/page/"
 _SCOPES: dict[str, of_keys.Scope] = {"/v1/messages": "publish", "/metrics": "admin"}
 #: Wrong keys of an address a minute, beyond which it has to wait.
 MOST_WRONG = 20
-#: Seconds that a ticket is valid, and how many there are at a time.
-TICKET_S, MOST_TICKETS = 30, 10_000
+#: Seconds that a ticket is valid, how many of them a caller gets in that time, and how many there are in all.
+TICKET_S, TICKETS_OF_ONE, MOST_TICKETS = 30, 1_000, 100_000
+_WRONG_KEYS = RateLimitItemPerMinute(MOST_WRONG)
+
+
+_BEARER = {"WWW-Authenticate": "Bearer"}
 
 
 class Caller(NamedTuple):
@@ -65,7 +70,7 @@ class Access:
     ring : KeyRing
     limits : Limits
     required : bool
-        Whether a key is needed even if there is none.
+        Whether a key is needed even if there never was one.
     """
 
     def __init__(self, ring: KeyRing, limits: Limits, required: bool = False):
@@ -73,13 +78,15 @@ class Access:
         self._ring = ring
         self._required = required
         self._tickets: OrderedDict[str, tuple[float, Caller]] = OrderedDict()
-        self._streams: dict[str, int] = {}
+        self._streams = Counter[str]()
         self._counts = FixedWindowRateLimiter(MemoryStorage())
+        self._checking = asyncio.Lock()
 
     @property
     def asks(self) -> bool:
         """Whether requests need a key."""
-        return self._required or bool(self._ring.current())
+        self._ring.current()
+        return self._required or self._ring.made
 
     async def caller(self, scope: Scope) -> Caller:
         """Who sends a request. Raises Problem."""
@@ -91,14 +98,16 @@ class Access:
         text = _key_of(scope)
         if text is None:
             raise _unknown("no_key", "this server asks for a key")
-        wrong = RateLimitItemPerMinute(MOST_WRONG)
-        if not self._counts.test(wrong, address):
-            raise later(429, "too_many_tries", "too many wrong keys came from this address", 60)
-        found = (
-            self._ring.check(text) if self._ring.is_checked(text) else await asyncio.to_thread(self._ring.check, text)
-        )
+        if self._ring.is_checked(text):
+            found = self._ring.check(text)
+        else:
+            async with self._checking:  # a wrong key counts before the next one is checked
+                if not self._counts.test(_WRONG_KEYS, address):
+                    raise later(429, "too_many_tries", "too many wrong keys came from this address", 60)
+                found = await asyncio.to_thread(self._ring.check, text)
+                if isinstance(found, Refused):
+                    self._counts.hit(_WRONG_KEYS, address)
         if isinstance(found, Refused):
-            self._counts.hit(wrong, address)
             raise _unknown(*found)
         return Caller(found.key_id, found.scopes, found.owner, found)
 
@@ -106,40 +115,61 @@ class Access:
         """Whether a caller's key still counts, to be asked while its stream is open."""
         return lambda: not self.asks if caller.key is None else self._ring.lasts(caller.key)
 
+    def refuse_if_ended(self, caller: Caller) -> None:
+        """Raises Problem if a caller's key does not count any more."""
+        if not self.lasts(caller)():
+            if caller.key is None:
+                raise _unknown("no_key", "this server asks for a key now")
+            there = self._ring.current().get(caller.key.key_id) == caller.key
+            raise _unknown("expired_key" if there else "wrong_key", f"key {caller.name} has ended")
+
     def count_request(self, caller: Caller) -> None:
         """Raises Problem if the caller sends more requests than it may."""
-        self._count("requests", self.limits.most_requests_per_s, caller, 1)
+        if self.limits.most_requests_per_s:
+            self._count("requests", RateLimitItemPerSecond(self.limits.most_requests_per_s), caller, 1)
 
     def count_messages(self, caller: Caller, count: int) -> None:
         """Raises Problem if the caller sends more messages than it may."""
-        self._count("messages", self.limits.most_messages_per_s, caller, count)
+        most = self.limits.most_messages_per_s
+        if most and count > most:
+            detail = f"{count:,} messages came at once, and {most:,} a second are taken from one caller"
+            raise Problem(413, "too_many_messages", detail, do="send fewer at once, or lines as application/x-ndjson")
+        if most:
+            self._count("messages", RateLimitItemPerSecond(most), caller, count)
 
     async def pace_messages(self, caller: Caller, count: int) -> None:
         """As `count_messages`, but waits until the caller may: what a stream of lines needs."""
         most = self.limits.most_messages_per_s
-        while most and count > 0:
-            try:
-                self.count_messages(caller, min(count, most))
-                count -= most
-            except Problem:
+        if not most:
+            return
+        a_second = RateLimitItemPerSecond(most)
+        while count > 0:
+            room = min(count, self._counts.get_window_stats(a_second, "messages", caller.name).remaining)
+            if room:
+                self._count("messages", a_second, caller, room)
+                count -= room
+            else:
                 await asyncio.sleep(0.05)
 
-    def open_stream(self, caller: Caller) -> Callable[[], None]:
-        """Count an open stream, and return what ends it. Raises Problem if the caller has too many."""
-        most = self.limits.most_streams
-        if most and self._streams.get(caller.name, 0) >= most:
+    @contextmanager
+    def stream(self, caller: Caller) -> Iterator[None]:
+        """Count an open stream while the block lasts. Raises Problem if the caller, or all, have too many."""
+        most, in_all = self.limits.most_streams, self.limits.most_streams_in_all
+        if most and self._streams[caller.name] >= most:
             raise later(429, "too_many_streams", f"{most:,} streams of this caller are open, and no more may be", 5)
-        self._streams[caller.name] = self._streams.get(caller.name, 0) + 1
-
-        def end() -> None:
+        if in_all and self._streams.total() >= in_all:
+            raise later(503, "too_many_streams", f"{in_all:,} streams are open, and no more may be", 5)
+        self._streams[caller.name] += 1
+        try:
+            yield
+        finally:
             self._streams[caller.name] -= 1
             if not self._streams[caller.name]:
                 del self._streams[caller.name]
 
-        return end
-
     def ticket(self, caller: Caller) -> str:
-        """What opens one stream in the place of a key, where headers cannot be sent."""
+        """What opens one stream in the place of a key, where headers cannot be sent. Raises Problem after too many."""
+        self._count("tickets", RateLimitItemPerSecond(TICKETS_OF_ONE, TICKET_S), caller, 1)
         now_s = time.monotonic()
         while self._tickets and (len(self._tickets) >= MOST_TICKETS or next(iter(self._tickets.values()))[0] < now_s):
             self._tickets.popitem(last=False)
@@ -151,12 +181,16 @@ class Access:
         until_s, caller = self._tickets.pop(ticket, (0.0, None))
         if caller is None or time.monotonic() > until_s or not self.lasts(caller)():
             detail = f"a ticket opens one stream, within {TICKET_S} s"
-            raise Problem(401, "wrong_ticket", detail, "query ticket", "POST /v1/tickets for a new one")
+            raise Problem(401, "wrong_ticket", detail, "query ticket", "POST /v1/tickets for a new one", _BEARER)
         return caller
 
-    def _count(self, what: str, most: int, caller: Caller, count: int) -> None:
-        if most and not self._counts.hit(RateLimitItemPerSecond(most), what, caller.name, cost=count):
-            raise later(429, f"too_many_{what}", f"{most:,} {what} a second are taken from one caller", 1)
+    def _count(self, what: str, most: RateLimitItem, caller: Caller, count: int) -> None:
+        """Count what is taken; what is refused takes no room from the rest of the caller's time."""
+        if not self._counts.test(most, what, caller.name, cost=count):
+            seconds = most.get_expiry()
+            span = "a second" if seconds == 1 else f"in {seconds} seconds"
+            raise later(429, f"too_many_{what}", f"{most.amount:,} {what} {span} are taken from one caller", seconds)
+        self._counts.hit(most, what, caller.name, cost=count)
 
 
 class AccessGate:
@@ -204,7 +238,7 @@ def _scope_of(path: str) -> of_keys.Scope:
 
 def _unknown(reason: str, detail: str) -> Problem:
     do = "send `Authorization: Bearer KEY`, with a key that `skyray keys create` has made"
-    return Problem(401, reason, detail, "header Authorization", do, {"WWW-Authenticate": "Bearer"})
+    return Problem(401, reason, detail, "header Authorization", do, _BEARER)
 
 
 def _key_of(scope: Scope) -> str | None:

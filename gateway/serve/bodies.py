@@ -4,7 +4,7 @@ Used by `gateway.serve.message_routes` and `gateway.serve.subscription_routes`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from gateway.serve.access import Caller
 from gateway.serve.door import Door
 from gateway.serve.problems import Problem, answer
 from gateway.serve.writer import Outcome, Row, refused
@@ -19,6 +20,8 @@ from gateway.serve.writer import Outcome, Row, refused
 NDJSON = "application/x-ndjson"
 #: Bytes of a body that is read whole, and of a line of a stream.
 MOST_BODY_BYTES, MOST_LINE_BYTES = 16 * 2**20, 2**20
+#: Seconds within which a body that is read whole has to come.
+BODY_S = 60.0
 #: Rows of a stream that are logged at a time, and bytes of outcomes that wait for a client that does not read them.
 GROUP_ROWS, MOST_OUTCOME_BYTES = 1_000, 64 * 2**20
 
@@ -45,7 +48,16 @@ def media_type(request: Request) -> str:
 
 
 async def read_body(request: Request) -> bytes:
-    """A body of at most `MOST_BODY_BYTES`. Raises Problem."""
+    """A body of at most `MOST_BODY_BYTES`, that comes within `BODY_S`. Raises Problem."""
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await _whole(request)
+    except TimeoutError:
+        do = f"send less at once, or lines as {NDJSON}"
+        raise Problem(408, "body_too_slow", f"the body has not come within {BODY_S:g} s", do=do) from None
+
+
+async def _whole(request: Request) -> bytes:
     parts, size = [], 0
     too_long = Problem(
         413,
@@ -96,12 +108,14 @@ class LineOutcomes(Response):
     Parameters
     ----------
     door : Door
+    caller : Caller
+        Whose key must count as long as lines come.
     row_of : callable
         A line -> a row, or its refusal.
     delivered : bool
         Whether to wait for the updates of the messages at the end, and say so in a last line.
-    pace : callable, optional
-        Waits until so many rows may be taken.
+    paced : bool
+        Whether rows are messages, of which a caller may send so many a second.
 
     Notes
     -----
@@ -110,16 +124,11 @@ class LineOutcomes(Response):
 
     media_type = NDJSON
 
-    def __init__(
-        self,
-        door: Door,
-        row_of: RowOf,
-        delivered: bool = False,
-        pace: Callable[[int], Awaitable[None]] | None = None,
-    ):
+    def __init__(self, door: Door, caller: Caller, row_of: RowOf, delivered: bool = False, paced: bool = False):
         super().__init__()
-        self._pace = pace
         self._door = door
+        self._caller = caller
+        self._paced = paced
         self._row_of = row_of
         self._delivered = delivered
         self._waiting: list[bytes] = []
@@ -131,8 +140,9 @@ class LineOutcomes(Response):
         request, sending, every = Request(scope, receive), None, []
         try:
             async for data in _groups(request):
-                if self._pace is not None:
-                    await self._pace(len(data))
+                if self._paced:
+                    await self._door.access.pace_messages(self._caller, len(data))
+                self._door.access.refuse_if_ended(self._caller)
                 outcomes = await log_rows(self._door, [line for _, line in data], self._row_of, patient=True)
                 numbered = [{"line": number, **one} for (number, _), one in zip(data, outcomes, strict=True)]
                 if self._delivered:

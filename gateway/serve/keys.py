@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 from argon2 import PasswordHasher
-from argon2.exceptions import Argon2Error
+from argon2.exceptions import Argon2Error, InvalidHashError
 
 from gateway.shell.terminal import whole_file
 from matching.errors import ConfigError, InputError
@@ -90,7 +91,8 @@ def create_key(
     Raises
     ------
     ConfigError
-        If there is no scope, or the owner's name is empty or longer than 200 characters.
+        If there is no scope, or the owner's name is empty or longer than 200 characters, or the scope is admin, which
+        is of all owners.
     InputError, DeliveryError
         If the file cannot be read or written.
     """
@@ -98,6 +100,8 @@ def create_key(
         raise ConfigError(f"--scope: give what the key may do: {', '.join(SCOPES)}")
     if owner is not None and not 0 < len(owner) <= MOST_OWNER:
         raise ConfigError(f"--owner: give a name of 1 to {MOST_OWNER} characters, or leave it out for all owners")
+    if owner is not None and "admin" in scopes:
+        raise ConfigError("--owner: a key with the scope admin is of all owners; leave one of them out")
     now_s = time.time()
     secret = secrets.token_urlsafe(32)
     with _changing(path) as keys:
@@ -148,6 +152,9 @@ class Refused(NamedTuple):
     detail: str
 
 
+_WRONG = Refused("wrong_key", "there is no such key")
+
+
 class KeyRing:
     """The keys of a file as they are now; for any thread.
 
@@ -155,10 +162,17 @@ class KeyRing:
     ----------
     path : Path
         Need not be there. It is read again when it has changed, so that a new or a revoked key counts at once.
+
+    Attributes
+    ----------
+    made : bool
+        Whether there is a file, or was one: without its last key nobody is let in.
     """
 
     def __init__(self, path: Path):
+        self.made = False
         self._path = path
+        self._reading = threading.Lock()
         self._stamp: tuple[int, int, int] | None = None
         self._keys: dict[str, Key] = {}
         # of keys that were checked, by a hash that is fast: Argon2 takes milliseconds
@@ -168,19 +182,20 @@ class KeyRing:
 
     def current(self) -> dict[str, Key]:
         """The keys by id. Raises InputError if the file cannot be read."""
-        try:
-            status = os.stat(self._path)
-        except FileNotFoundError:
-            stamp = None
-        else:
-            stamp = status.st_mtime_ns, status.st_ino, status.st_size
-        if stamp != self._stamp:
-            keys = read_keys(self._path)
-            self._checked = {
-                name: digest for name, digest in self._checked.items() if keys.get(name) == self._keys[name]
-            }
-            self._keys, self._stamp = keys, stamp
-        return self._keys
+        with self._reading:
+            try:
+                status = os.stat(self._path)
+            except FileNotFoundError:
+                stamp = None
+            else:
+                stamp = status.st_mtime_ns, status.st_ino, status.st_size
+                self.made = True
+            if stamp != self._stamp:
+                before, self._keys = self._keys, read_keys(self._path)
+                same = {name for name, key in self._keys.items() if before.get(name) == key}
+                self._checked = {name: digest for name, digest in list(self._checked.items()) if name in same}
+                self._stamp = stamp
+            return self._keys
 
     def is_checked(self, text: str) -> bool:
         """Whether `check` answers at once."""
@@ -192,13 +207,15 @@ class KeyRing:
         key = self.current().get(_id_of(text))
         secret = text[len(f"sk_{_id_of(text)}_") :]
         if key is None:
-            return Refused("wrong_key", "there is no such key")
+            return _WRONG
         if not self.is_checked(text):
             try:
                 _HASHER.verify(key.hash, secret)
-            except Argon2Error:
-                return Refused("wrong_key", "there is no such key")
+            except (Argon2Error, InvalidHashError):
+                return _WRONG
             self._checked[key.key_id] = self._digest(text)
+            if self.current().get(key.key_id) != key:  # revoked meanwhile
+                return _WRONG
         if not self.lasts(key):
             return Refused("expired_key", f"key {key.key_id} is past its time")
         return key

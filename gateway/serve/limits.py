@@ -16,7 +16,9 @@ class Limits:
     most_subscriptions : int
         Active ones of an owner.
     most_streams : int
-        Of `/v1/updates`, open at a time.
+        Of `/v1/updates`, polls among them, open at a time.
+    most_streams_in_all : int
+        Of all callers.
     most_connections : int
         Of all callers.
     """
@@ -25,6 +27,7 @@ class Limits:
     most_messages_per_s: Annotated[int, "Messages a second of one key; 0: any number."] = 0
     most_subscriptions: Annotated[int, "Active subscriptions of one owner; 0: any number."] = 0
     most_streams: Annotated[int, "Open streams of updates of one key; 0: any number."] = 2_000
+    most_streams_in_all: Annotated[int, "Open streams of updates of all keys; 0: any number."] = 8_000
     most_connections: Annotated[int, "Connections in all."] = 10_000
 
     def __post_init__(self) -> None:

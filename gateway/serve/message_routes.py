@@ -3,7 +3,6 @@
 Read on in `gateway.serve.bodies` and `gateway.serve.writer`.
 """
 
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -53,7 +52,7 @@ def routes(door: Door) -> APIRouter:
         """
         delivered, caller = wait is not None, caller_of(request)
         if media_type(request) == NDJSON:
-            return LineOutcomes(door, Message, delivered, partial(door.access.pace_messages, caller))
+            return LineOutcomes(door, caller, Message, delivered, paced=True)
         body = await read_body(request)
         rows = rows_of(body)
         door.access.count_messages(caller, 1 if rows is None else len(rows))

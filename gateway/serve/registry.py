@@ -77,7 +77,8 @@ class Registry(Admission):
         name, kind = parsed.subscription_id, self.kinds[parsed.kind].name
         expires_us = expiry_us(row.get(EXPIRES))
         self._drop(name)  # the new one goes last
-        etag, words, owner = etag_of(row), tuple(map(sys.intern, parsed.words)), owner_of(row)
+        etag, words = etag_of(row), tuple(map(sys.intern, parsed.words))
+        owner = owner_of(row) or self.owners.get(name, "")
         self.active[name] = Registered(
             self._number, name, kind, dict(row), words, self.next_seq, etag, expires_us, owner
         )

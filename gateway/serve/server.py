@@ -19,6 +19,8 @@ from matching.errors import ConfigError, TopologyError
 GRACE_S = 4
 #: Seconds within which the headers of a request have to come.
 HEADERS_S = 10.0
+#: Bytes of the headers of a request at most.
+MOST_HEADERS_BYTES = 64 * 2**10
 #: Seconds that the server may take to start.
 _START_S = 30.0
 
@@ -57,28 +59,47 @@ class _Uvicorn(uvicorn.Server):
 
 
 class _Impatient(HttpToolsProtocol):
-    """Closes a connection whose request has not come whole, headers and all, within `HEADERS_S`."""
+    """Closes a connection on which a request begins whose headers do not end: within `HEADERS_S`, or so many bytes."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _between = True  # what comes next are headers
+    _size_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._expect_headers()
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._expect_headers()
+    def data_received(self, data: bytes) -> None:
+        self._size_bytes += len(data)
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._between and self._size_bytes > MOST_HEADERS_BYTES:
+            self.send_400_response("The headers are too long.")
+        elif not self.cycle or self.cycle.response_complete:  # else uvicorn's own timer begins after the answer
+            self._expect_headers()
 
     def on_headers_complete(self) -> None:
-        self._headers.cancel()
+        self._between = False
+        self._forget_timer()
         super().on_headers_complete()
 
+    def on_message_complete(self) -> None:
+        self._between, self._size_bytes = True, 0
+        super().on_message_complete()
+
     def connection_lost(self, exc: Exception | None) -> None:
-        self._headers.cancel()
+        self._forget_timer()
         super().connection_lost(exc)
 
     def _expect_headers(self) -> None:
-        if (before := getattr(self, "_headers", None)) is not None:
-            before.cancel()
-        self._headers = self.loop.call_later(HEADERS_S, self.transport.close)
+        if self._timer is None:
+            self._timer = self.loop.call_later(HEADERS_S, self.transport.close)
+
+    def _forget_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class Server:

@@ -85,7 +85,7 @@ def routes(door: Door) -> APIRouter:
 
         caller = caller_of(request)
         if media_type(request) == NDJSON:
-            return LineOutcomes(door, row_of)
+            return LineOutcomes(door, caller, row_of)
         body = await read_body(request)
         rows = rows_of(body)
         outcomes = await log_rows(door, [body] if rows is None else rows, row_of)

@@ -9,8 +9,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from gateway.serve.access import Caller, caller_of
+from gateway.serve.access import Access, Caller, caller_of
 from gateway.serve.bodies import NDJSON
 from gateway.serve.door import Door
 from gateway.serve.history import BEGINNING, END, Position
@@ -25,19 +26,6 @@ HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 def routes(door: Door) -> APIRouter:
     router = APIRouter(tags=["updates"])
-
-    def counted(form: Form, interest: Interest, after: Position | None, caller: Caller) -> AsyncIterator[bytes]:
-        """The stream of a caller, one of those that it may have open. Raises Problem."""
-        end = door.access.open_stream(caller)
-
-        async def stream() -> AsyncIterator[bytes]:
-            try:
-                async for data in door.hub.follow(form, interest, after, door.access.lasts(caller)):
-                    yield data
-            finally:
-                end()
-
-        return stream()
 
     @router.get(
         "/v1/updates",
@@ -97,11 +85,27 @@ def routes(door: Door) -> APIRouter:
         form = EVENTS if events else LINES
         if poll:
             start = door.hub.history.head if after is None else after
-            data = await door.hub.poll(form, interest, start, wait_s, limit)
+            with door.access.stream(caller):
+                data = await door.hub.poll(form, interest, start, wait_s, limit)
+            door.access.refuse_if_ended(caller)
             return Response(data, headers=HEADERS, media_type=form.media_type)
-        return StreamingResponse(counted(form, interest, after, caller), headers=HEADERS, media_type=form.media_type)
+        events_of = door.hub.follow(form, interest, after, door.access.lasts(caller))
+        return _Stream(events_of, form, door.access, caller)
 
     return router
+
+
+class _Stream(StreamingResponse):
+    """A stream that counts as open until its client has gone, even before the first event."""
+
+    def __init__(self, content: AsyncIterator[bytes], form: Form, access: Access, caller: Caller):
+        super().__init__(content, headers=HEADERS, media_type=form.media_type)
+        self._access = access
+        self._caller = caller
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._access.stream(self._caller):
+            await super().__call__(scope, receive, send)
 
 
 def position_of(text: str | None, where: str) -> Position | None:

@@ -343,7 +343,8 @@ class Writer(Pipe):
     def _ownership(self, name: str, row: Subscribe) -> Outcome | None:
         """Write the owner into the columns of a subscription; returns a refusal if it may not be theirs."""
         columns, earlier = row.columns, self._registry.owners.get(name, "")
-        if OWNER in columns and not (isinstance(columns[OWNER], str) and 0 < len(columns[OWNER]) <= MOST_OWNER):
+        named = columns.get(OWNER)
+        if named is not None and not (isinstance(named, str) and 0 < len(named) <= MOST_OWNER):
             return refused("bad_owner", f"{OWNER} must be a name of 1 to {MOST_OWNER} characters")
         owner = row.owner if row.owner is not None else owner_of(columns) or earlier
         if owner_of(columns) not in ("", owner):

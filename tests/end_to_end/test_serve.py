@@ -161,23 +161,29 @@ def test_serve_ids_depend_on_neither_executor_nor_numbers_of_tasks(tmp_path, oth
     assert books[0] == books[1] and len(books[0]) > 300
 
 
-def test_serve_recipe_of_the_page_pushes_an_update(tmp_path):
-    """Two commands and two curls, as they are written."""
-    follow, send = (block.lines for block in blocks("docs/serve.md") if block.language == "sh")
+@pytest.mark.parametrize("page", ["docs/serve.md", "README.md"])
+def test_serve_recipe_of_a_page_pushes_an_update(page, tmp_path):
+    """The commands as they are written: one serves, one follows, the others send."""
     port = free_port()
-    start, *others = [line.replace("8080", str(port)) for line in (*follow, *send)]
-    program, *arguments = shlex.split(start)
-    assert program == "skyray"
+    lines = [
+        line.replace("8080", str(port)) for block in blocks(page) if block.language == "sh" for line in block.lines
+    ]
+    program, *arguments = next(shlex.split(line, comments=True) for line in lines if "skyray serve --out" in line)
+    assert program.endswith("skyray")
+    curls = [shlex.split(line) for line in lines if line.startswith("curl ")]
+    (follow,) = (words for words in curls if "--no-buffer" in words)
+    send = [words for words in curls if "--json" in words]
+    assert len(send) == len(curls) - 1 == 2
     (tmp_path / "runs").mkdir()
     arguments = [str(tmp_path / word) if word.startswith("runs/") else word for word in arguments]
+    if "--port" not in arguments:
+        arguments += ["--port", str(port)]
     with Command(arguments) as command:
         command.await_(lambda: "serve: ready" in command.read()[1])
-        following = subprocess.Popen(
-            shlex.split(others[0]), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        following = subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
-            for line in others[1:]:
-                done = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=30)
+            for words in send:
+                done = subprocess.run(words, capture_output=True, text=True, timeout=30)
                 assert json.loads(done.stdout)["status"] in ("created", "accepted"), done
             text = ""
             while '"s1"' not in text:
@@ -186,6 +192,6 @@ def test_serve_recipe_of_the_page_pushes_an_update(tmp_path):
             following.kill()
             following.wait()
             following.stdout.close()
-    (shown,) = [block for block in blocks("docs/serve.md") if block.language == "text"]
-    event = events_of("\n".join(shown.lines))[0]
-    assert events_of(text)[-1] == event
+    for block in blocks(page):
+        if block.language == "text":
+            assert events_of(text)[-1] == events_of("\n".join(block.lines))[0]

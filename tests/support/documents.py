@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 #: In the order somebody reads them who types along.
-FIRST = ("README.md", "docs/formats.md", "docs/running.md", "docs/recovery.md")
+FIRST = ("docs/own-data.md", "docs/formats.md", "docs/running.md", "docs/recovery.md")
 PAGES = tuple(
     dict.fromkeys(
         [
             *FIRST,
+            "README.md",
             *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
             "CONTRIBUTING.md",
             "deploy/README.md",

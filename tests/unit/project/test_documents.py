@@ -40,7 +40,7 @@ def refused(line):
             return None if importlib.util.find_spec(name) else f"no module {name}"
         return None if (ROOT / words[0]).is_file() else f"no file {words[0]}"
     if program != "skyray":
-        elsewhere = ("source", "export", "ray", "kcat", "sed", "curl")
+        elsewhere = ("source", "export", "pip", "ray", "kcat", "sed", "curl")
         return None if program in elsewhere or (ROOT / program).is_file() else "no such program"
     command = typer.main.get_command(cli.app)
     while words and getattr(command, "commands", None) is not None and not words[0].startswith("-"):
@@ -133,13 +133,12 @@ FIGURES = {
 }
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/figures.md"])
-def test_documents_figures_are_those_of_the_results(page):
+def test_documents_figures_are_those_of_the_results():
     kept = {}
     for name in ("boolean-1000000", "topk-1000000", "decay-1000000", "knn-1000000-places"):
         report = json.loads((RESULTS / f"{name}.json").read_text())
         kept |= {(report["kind"], result["engine"]): result for result in report["results"]}
-    shown = dict(figures(page))
+    shown = dict(figures("docs/figures.md"))
     assert len(shown) >= 6 and shown.keys() <= kept.keys()
     for key, cells in shown.items():
         for heading, field in FIGURES.items():
@@ -148,6 +147,36 @@ def test_documents_figures_are_those_of_the_results(page):
             said = cells[heading].replace(",", "")
             places = len(said.partition(".")[2])
             assert float(said) == round(kept[key][field], places), (key, heading)
+
+
+def test_readme_numbers_are_those_of_the_results():
+    boolean = json.loads((RESULTS / "boolean-1000000.json").read_text())["results"]
+    ours, postgis, duckdb = (
+        next(row for row in boolean if row["engine"] == name) for name in ("cell_term", "postgis", "duckdb")
+    )
+    latency = json.loads((RESULTS / "latency.json").read_text())
+    local, load = latency["measured"]["local"], latency["workload"]
+    text = " ".join(text_of("README.md").split())
+    for said in (
+        f"**{ours['messages_per_s']:,.0f} messages/s** against 1,000,000 `boolean` subscriptions",
+        f"{ours['matched_per_message']:.1f} matches a message",
+        f"PostGIS {postgis['messages_per_s']:,.0f}, DuckDB {duckdb['messages_per_s']:,.0f}",
+        f"**{ours['bytes_per_subscription']:.0f} bytes** for such a subscription",
+        f"PostGIS {postgis['bytes_per_subscription']:.0f}",
+        f"**{local['p99_ms']:.0f} ms** from due to written for 99 of 100 updates at {local['rate']:,.0f} messages/s",
+        f"half of what {load['subscriptions']:,} subscriptions sustain",
+    ):
+        assert said in text, said
+
+
+def test_live_says_what_an_empty_start_costs():
+    measured = json.loads((RESULTS / "new-words.json").read_text())
+    assert measured["exact"]
+    ratios = [row["ratio"]["median"] for row in measured["measured"].values()]
+    tweets = {row["messages"] for row in measured["measured"].values()}
+    text = " ".join(text_of("docs/live.md").split())
+    assert f"over {tweets.pop():,} tweets and {measured['subscriptions']:,} subscriptions" in text
+    assert f"{min(ratios):.2f} to {max(ratios):.2f} times as long" in text and len(ratios) == 5
 
 
 def test_formats_lists_the_names_by_which_columns_are_found():

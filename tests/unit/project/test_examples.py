@@ -1,4 +1,4 @@
-"""The sample of the repository is what its script makes, what the README shows, and the same as CSV."""
+"""The sample of the repository is what its script makes, what the guide shows, and the same as CSV."""
 
 import json
 from pathlib import Path
@@ -16,14 +16,14 @@ def test_sample_files_are_those_that_the_script_makes():
     assert (FOLDER / "tweets.csv").read_text(encoding="utf-8") == make.comma_separated()
 
 
-def test_readme_shows_rows_of_the_sample_and_all_of_its_subscriptions():
-    shown = [line for block in blocks("README.md") if block.language == "json" for line in block.lines]
+def test_guide_shows_rows_of_the_sample_and_all_of_its_subscriptions():
+    shown = [line for block in blocks("docs/own-data.md") if block.language == "json" for line in block.lines]
     mine = (FOLDER / "mine.jsonl").read_text().splitlines()
     assert [line for line in shown if "subscription_id" in line] == mine and len(mine) == 4
     tweets = (FOLDER / "tweets.jsonl").read_text(encoding="utf-8").splitlines()
     (tweet,) = [line for line in shown if "created_at" in line]
     assert tweet in tweets
-    prose = (ROOT / "README.md").read_text(encoding="utf-8")
+    prose = (ROOT / "docs/own-data.md").read_text(encoding="utf-8")
     assert f"{len(tweets)} made-up rows" in prose
 
 

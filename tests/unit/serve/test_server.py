@@ -60,6 +60,50 @@ def test_server_closes_what_sends_no_whole_request(monkeypatch):
                 each.close()
 
 
+def test_server_closes_what_keeps_a_connection_open_behind_an_answer_with_no_next_request(monkeypatch):
+    """An empty line, or the body of a request that was answered before it came, stop uvicorn's own timer."""
+
+    async def answers(scope, receive, send):
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    monkeypatch.setattr(server, "HEADERS_S", 0.3)
+    with bind("127.0.0.1", 0) as listening, Server(answers, listening, lambda loop: None, 9):
+        head = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: "
+        for request, more in ((head + b"0\r\n\r\n", b"\r\n"), (head + b"1000000\r\n\r\n", b"x")):
+            with socket.create_connection(listening.getsockname(), 20) as client:
+                for _ in range(2):  # the second request finds the connection open
+                    client.sendall(request)
+                    assert client.recv(1000).startswith(b"HTTP/1.1 401")
+                    if more == b"x":
+                        break
+                client.sendall(more)
+                assert client.recv(100) == b"", more
+
+
+def test_server_reads_headers_of_64_kib_at_most_and_bodies_of_any_length():
+    async def counts(scope, receive, send):
+        size, event = 0, await receive()
+        while event["more_body"]:
+            size, event = size + len(event["body"]), await receive()
+        text = b"%d" % (size + len(event["body"]))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(text))]})
+        await send({"type": "http.response.body", "body": text})
+
+    with bind("127.0.0.1", 0) as listening, Server(counts, listening, lambda loop: None, 9):
+        with socket.create_connection(listening.getsockname(), 20) as client, contextlib.suppress(ConnectionError):
+            client.sendall(b"GET / HTTP/1.1\r\nHost: here\r\nX: " + b"x" * 2**20)
+            assert client.recv(100).startswith(b"HTTP/1.1 400")
+            while client.recv(2**16):
+                pass
+        with socket.create_connection(listening.getsockname(), 20) as client:
+            for size in (2**20, 0, 2**18):
+                client.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
+                answer = b""
+                while not answer.endswith(b"\r\n\r\n%d" % size):
+                    answer += client.recv(1000)
+
+
 def test_server_answers_a_connection_too_many():
     answered, begun = asyncio.Event(), threading.Semaphore(0)
 

@@ -197,6 +197,7 @@ def indexing(request, monkeypatch):
     monkeypatch.setattr(window_generations, "_LEAST_MERGED", 70)
 
 
+_FEW_TERMS = {"terms": 2, "longest": 1}
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "ties": {"grid": True},

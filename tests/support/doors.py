@@ -1,0 +1,35 @@
+"""The API of `skyray serve` over a writer, without a topology: nothing is matched."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway.live.write_ahead_log import KEYS
+from gateway.serve.access import Access
+from gateway.serve.app import make_app
+from gateway.serve.asking import Asking
+from gateway.serve.door import Door
+from gateway.serve.history import History, Parts
+from gateway.serve.hub import Hub
+from gateway.serve.keys import KeyRing
+from gateway.serve.limits import Limits
+from gateway.serve.releasing import Releaser
+from gateway.serve.server import Server, bind
+from tests.support.writing import WriterStream
+
+
+@contextmanager
+def door_of(out: Path, limits: Limits | None = None, **options: Any) -> Iterator[tuple[WriterStream, Door, int]]:
+    """The stream, its door and its port; the keys are those of the folder."""
+    with WriterStream(out, **options) as stream, bind("127.0.0.1", 0) as listening:
+        wal = stream.wal
+        hub = Hub(History(Parts(out / "updates", wal.ends, wal.look_up)), stream.registry, lambda: wal.next_seq)
+        releaser = Releaser(wal.look_up, stream.in_flight, wal.ends, lambda: wal.durable_through, hub.deliver)
+        with releaser:
+            access = Access(KeyRing(out / KEYS), limits or Limits())
+            door = Door(stream.registry, wal, stream.writer, hub, releaser, access)
+            asking = Asking(stream.config, stream.registry, wal, stream.mapping)
+            with Server(make_app(door, asking, frozenset(["127.0.0.1"])), listening, hub.start, 100):
+                stream.writer.begin()
+                yield stream, door, listening.getsockname()[1]

@@ -1,0 +1,285 @@
+"""Keys, tickets and limits where requests come at once, keys end in the middle, and clients leave early."""
+
+import asyncio
+import http.client
+import json
+import threading
+from contextlib import suppress
+from types import SimpleNamespace
+
+import pytest
+
+from gateway.live.write_ahead_log import KEYS
+from gateway.serve import bodies
+from gateway.serve import keys as of_keys
+from gateway.serve.access import MOST_WRONG, Access, Caller
+from gateway.serve.app import make_app
+from gateway.serve.keys import KeyRing, Refused, create_key, revoke_key
+from gateway.serve.limits import Limits
+from gateway.serve.problems import Problem
+from gateway.serve.registry import Registry
+from matching.errors import ConfigError
+from tests.support.doors import door_of
+from tests.support.serving import NDJSON, call, lines_of
+from tests.support.writing import await_
+
+pytestmark = pytest.mark.timeout(120)
+
+SUBSCRIBE, PUBLISH = frozenset({"subscribe"}), frozenset({"publish"})
+
+
+def bearer(text):
+    return {"Authorization": f"Bearer {text}"}
+
+
+def request_of(text, address="10.0.0.1", path="/v1/subscriptions"):
+    """What the gate sees of a request."""
+    headers = [(b"authorization", f"Bearer {text}".encode())]
+    return {"type": "http", "path": path, "query_string": b"", "headers": headers, "client": (address, 1)}
+
+
+def message(name):
+    return {"id": name, "text": "tea", "lon": 1, "lat": 1}
+
+
+def ramen(name, **more):
+    return {"subscription_id": name, "kind": "boolean", "keywords": "ramen", "region": [139, 35, 140, 36], **more}
+
+
+@pytest.fixture
+def verified(monkeypatch):
+    """Secrets that Argon2 was asked about."""
+    found, hasher = [], of_keys._HASHER
+
+    def verify(digest, secret):
+        found.append(secret)
+        return hasher.verify(digest, secret)
+
+    monkeypatch.setattr(of_keys, "_HASHER", SimpleNamespace(verify=verify, hash=hasher.hash))
+    return found
+
+
+def test_keys_whose_last_one_is_revoked_or_whose_file_is_gone_let_nobody_in(tmp_path):
+    path = tmp_path / KEYS
+    assert not Access(KeyRing(path), Limits()).asks, "there never was one"
+    key, _ = create_key(path, SUBSCRIBE)
+    access = Access(KeyRing(path), Limits())
+    assert access.asks
+    revoke_key(path, key.key_id)
+    assert access.asks and Access(KeyRing(path), Limits()).asks, "also after a restart"
+    path.unlink()
+    assert access.asks
+
+
+def test_key_that_is_revoked_while_it_is_checked_is_refused_and_forgotten(tmp_path, monkeypatch):
+    path, hasher = tmp_path / KEYS, of_keys._HASHER
+    key, text = create_key(path, SUBSCRIBE)
+    _, other = create_key(path, SUBSCRIBE)
+    ring = KeyRing(path)
+
+    def verify(digest, secret):
+        revoke_key(path, key.key_id)
+        ring.current()  # another request sees it first
+        return hasher.verify(digest, secret)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(of_keys, "_HASHER", SimpleNamespace(verify=verify, hash=hasher.hash))
+        assert ring.check(text) == Refused("wrong_key", "there is no such key")
+    create_key(path, SUBSCRIBE)
+    assert ring.check(other).scopes == SUBSCRIBE, "the file is read again"
+
+
+def test_key_whose_hash_is_damaged_is_wrong(tmp_path):
+    path = tmp_path / KEYS
+    key, text = create_key(path, SUBSCRIBE)
+    path.write_text(path.read_text().replace(key.hash, "none"))
+    assert KeyRing(path).check(text) == Refused("wrong_key", "there is no such key")
+
+
+def test_wrong_keys_at_once_are_as_few_as_one_after_another(tmp_path, verified):
+    key, _ = create_key(tmp_path / KEYS, SUBSCRIBE)
+
+    async def story():
+        access = Access(KeyRing(tmp_path / KEYS), Limits())
+        tries = (access.caller(request_of(f"sk_{key.key_id}_{at}")) for at in range(100))
+        return [one.status for one in await asyncio.gather(*tries, return_exceptions=True)]
+
+    assert sorted(asyncio.run(story())) == [401] * MOST_WRONG + [429] * (100 - MOST_WRONG)
+    assert len(verified) == MOST_WRONG
+
+
+def test_wrong_keys_of_an_address_stop_no_key_that_was_taken_before(tmp_path, verified):
+    _, text = create_key(tmp_path / KEYS, SUBSCRIBE, "shop")
+
+    async def story():
+        access = Access(KeyRing(tmp_path / KEYS), Limits())
+        assert (await access.caller(request_of(text))).owner == "shop"
+        for at in range(MOST_WRONG + 5):
+            with pytest.raises(Problem):
+                await access.caller(request_of(f"sk_000000000000_{at}"))
+        assert (await access.caller(request_of(text))).owner == "shop"
+        with pytest.raises(Problem, match="too many wrong keys"):
+            await access.caller(request_of("sk_000000000000_x"))
+
+    asyncio.run(story())
+    assert len(verified) == 1, "what was checked is not checked again"
+
+
+@pytest.fixture
+def second(monkeypatch):
+    """A clock of the limits that does not move by itself."""
+    clock = SimpleNamespace(now_s=1_000.0)
+    monkeypatch.setattr("limits.storage.memory.time", SimpleNamespace(time=lambda: clock.now_s))
+    return clock
+
+
+def test_limits_count_what_is_taken_and_not_what_is_refused(tmp_path, second):
+    access, caller = Access(KeyRing(tmp_path / KEYS), Limits(most_messages_per_s=10)), Caller("one", PUBLISH)
+    access.count_messages(caller, 8)
+    for _ in range(3):
+        with pytest.raises(Problem) as caught:
+            access.count_messages(caller, 5)
+        assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "1"})
+    access.count_messages(caller, 2)
+    with pytest.raises(Problem) as caught:
+        access.count_messages(caller, 11)
+    assert caught.value.status == 413 and "Retry-After" not in caught.value.headers, "waiting does not help"
+    second.now_s += 1.5
+    access.count_messages(caller, 10)
+
+
+def test_limits_lines_take_what_is_left_of_each_second(tmp_path, second):
+    async def story():
+        access, caller = Access(KeyRing(tmp_path / KEYS), Limits(most_messages_per_s=10)), Caller("one", PUBLISH)
+        access.count_messages(caller, 6)
+        waiting = asyncio.create_task(access.pace_messages(caller, 4 + 10))
+        for _ in range(10):
+            await asyncio.sleep(0.02)
+        with pytest.raises(Problem):
+            access.count_messages(caller, 1)  # lines have taken what was left
+        assert not waiting.done()
+        second.now_s += 1.5
+        await asyncio.wait_for(waiting, 20)
+
+    asyncio.run(story())
+
+
+def test_streams_of_clients_that_leave_before_they_begin_are_not_counted(tmp_path):
+    with door_of(tmp_path / "out", Limits(most_streams=1)) as (_, door, port):
+        app = make_app(door, None, frozenset(["127.0.0.1"]))
+        for _ in range(3):
+            asyncio.run(leaves_at_once(app))
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("GET", "/v1/updates")
+        assert connection.getresponse().status == 200
+        answer = call(port, "GET", "/v1/updates?poll=1&wait_s=0")
+        assert (answer.status, answer.json["reason"]) == (429, "too_many_streams"), "a poll is one, too"
+        connection.close()
+
+
+async def leaves_at_once(app):
+    """A request for a stream whose client is gone before the answer begins."""
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(event):
+        await asyncio.sleep(0)
+        raise OSError("the client is gone")
+
+    scope = request_of("", "127.0.0.1", "/v1/updates") | {"method": "GET", "headers": [(b"host", b"127.0.0.1")]}
+    scope |= {"asgi": {"version": "3.0", "spec_version": "2.4"}, "http_version": "1.1", "scheme": "http"}
+    scope |= {"root_path": "", "raw_path": b"/v1/updates", "server": ("127.0.0.1", 80)}
+    with suppress(Exception):  # the server logs it
+        await app(scope, receive, send)
+
+
+def test_streams_in_all_are_bounded(tmp_path):
+    access = Access(KeyRing(tmp_path / KEYS), Limits(most_streams_in_all=2))
+    three = Caller("three", SUBSCRIBE)
+    with access.stream(Caller("one", SUBSCRIBE)):
+        with access.stream(Caller("two", SUBSCRIBE)), pytest.raises(Problem) as caught, access.stream(three):
+            pass
+        assert (caught.value.status, caught.value.body["reason"]) == (503, "too_many_streams")
+        with access.stream(three):
+            pass
+
+
+def test_key_that_is_revoked_ends_lines_that_are_sent_and_polls_that_wait(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    key, text = create_key(out / KEYS, frozenset({"subscribe", "publish"}))
+    with door_of(out) as (stream, door, port):
+        sending = []
+        for path, row in (("/v1/messages", message("a")), ("/v1/subscriptions", ramen("a"))):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            connection.putrequest("POST", path)
+            for name, value in {**NDJSON, **bearer(text), "Transfer-Encoding": "chunked"}.items():
+                connection.putheader(name, value)
+            connection.endheaders()
+            send(connection, row)
+            answer = connection.getresponse()
+            assert json.loads(answer.readline())["status"] in ("accepted", "created")
+            sending.append((connection, answer, row))
+        polled = []
+        poll = threading.Thread(
+            target=lambda: polled.append(call(port, "GET", "/v1/updates?poll=1&wait_s=2", **bearer(text)))
+        )
+        poll.start()
+        await_(lambda: door.hub.clients == 1)
+        revoke_key(out / KEYS, key.key_id)
+        for connection, answer, row in sending:
+            send(connection, {**row, "id": "b", "subscription_id": "b"})
+            last = json.loads(answer.readline())
+            assert last["status"] == "failed" and last["problem"]["reason"] == "wrong_key"
+            connection.close()
+        poll.join(20)
+        assert polled[0].status == 401 and b"progress" not in polled[0].body
+        assert stream.wal.next_seq == 1 and "b" not in stream.registry.active
+
+
+def send(connection, row):
+    data = lines_of([row])
+    connection.send(b"%x\r\n%s\r\n" % (len(data), data))
+
+
+def test_tickets_of_one_key_do_not_push_out_those_of_another(tmp_path, second):
+    access = Access(KeyRing(tmp_path / KEYS), Limits())
+    theirs, mine = Caller("theirs", SUBSCRIBE), Caller("mine", SUBSCRIBE)
+    kept = access.ticket(mine)
+    with pytest.raises(Problem) as caught:
+        for _ in range(20_000):
+            access.ticket(theirs)
+    assert (caught.value.status, caught.value.body["reason"]) == (429, "too_many_tickets")
+    assert access._redeem(kept) == mine
+    with pytest.raises(Problem) as caught:
+        access._redeem(kept)
+    assert caught.value.status == 401 and caught.value.headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_key_of_all_owners_has_no_owner(tmp_path):
+    with pytest.raises(ConfigError, match="admin"):
+        create_key(tmp_path / KEYS, frozenset({"admin"}), "shop")
+
+
+def test_owner_of_an_id_stays_whatever_the_log_has_and_none_is_as_absent(tmp_path):
+    with door_of(tmp_path / "out") as (stream, _, port):
+        registry: Registry = stream.registry
+        assert call(port, "POST", "/v1/subscriptions", ramen("none", owner=None)).status == 201
+        assert registry.active["none"].owner == ""
+        assert call(port, "POST", "/v1/subscriptions", ramen("a", owner="shop")).status == 201
+        registry.line(json.dumps({"subscribe": ramen("a")}).encode())  # as `skyray live` does
+        assert registry.active["a"].owner == registry.owners["a"] == "shop" and registry.owned["shop"] == 1
+
+
+def test_body_that_does_not_come_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(bodies, "BODY_S", 0.2)
+    with door_of(tmp_path / "out") as (_, _, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.putrequest("POST", "/v1/messages")
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Content-Length", "100")
+        connection.endheaders(b"{")
+        answer = connection.getresponse()
+        assert answer.status == 408 and json.loads(answer.read())["reason"] == "body_too_slow"
+        connection.close()
