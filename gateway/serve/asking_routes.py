@@ -4,7 +4,7 @@ Read on in `gateway.serve.asking`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -22,7 +22,6 @@ from gateway.serve.problems import Problem, refusal
 from gateway.serve.registry import Registered
 from gateway.serve.subscription_routes import SUBSCRIPTION_BODY, Id, known
 from gateway.serve.writer import refused
-from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.reasons import explain as meaning_of
 from matching.validate import decode_object
@@ -120,7 +119,21 @@ async def _updates_of(door: Door, subscription_id: str) -> list[dict[str, Any]]:
 
 def _results(asking: Asking, one: Registered, updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
     kind = KINDS.named(one.kind)
-    inside = in_result(kind, updates, one.at)
+    if not kind.standing:
+        inside = [row for row in updates if row["change"] == "match" and row["as_of"] >= one.at][
+            : -_LAST_MATCHES - 1 : -1
+        ]
+    else:
+        standing: dict[int, dict[str, Any]] = {}
+        for row in updates:
+            if row["change"] == "enter":
+                standing[row["seq"]] = row
+            elif row["change"] == "leave":
+                standing.pop(row["seq"], None)
+        # of equal scores the newer goes first where the window decides, the older otherwise
+        sign = 1 if kind.nearest else -1
+        age = -1 if kind.windowed else 1
+        inside = sorted(standing.values(), key=lambda row: (sign * row["score"], age * row["seq"]))
     shown = ("message_id", "seq", "score", "text", "lon", "lat")
     return [
         {
@@ -131,24 +144,6 @@ def _results(asking: Asking, one: Registered, updates: list[dict[str, Any]]) -> 
         }
         for rank, row in enumerate(inside, start=1)
     ]
-
-
-def in_result(kind: Kind, updates: Iterable[dict[str, Any]], at: int) -> list[dict[str, Any]]:
-    """The updates of a subscription whose messages are in its result, best first; of a kind without results its last
-    matches, newest first. `at`: the seq before which it takes effect."""
-    if not kind.standing:
-        matches = [row for row in updates if row["change"] == "match" and row["as_of"] >= at]
-        return matches[: -_LAST_MATCHES - 1 : -1]
-    standing: dict[int, dict[str, Any]] = {}
-    for row in updates:
-        if row["change"] == "enter":
-            standing[row["seq"]] = row
-        elif row["change"] == "leave":
-            standing.pop(row["seq"], None)
-    # of equal scores the newer goes first where the window decides, the older otherwise
-    sign = 1 if kind.nearest else -1
-    age = -1 if kind.windowed else 1
-    return sorted(standing.values(), key=lambda row: (sign * row["score"], age * row["seq"]))
 
 
 def _seq_of(door: Door, message: str) -> int:

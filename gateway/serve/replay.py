@@ -19,15 +19,17 @@ from gateway.live.update_listener import MessageText
 from gateway.runs.explaining import explain_in, last_boundary, number_as_of
 from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import Run, Subscriber, active_at
-from gateway.serve.asking_routes import in_result
 from gateway.serve.history import END, Position, in_order, updates_of
 from gateway.serve.operation_routes import stream_facts
 from gateway.serve.releasing import Update
 from matching.errors import InputError
+from matching.kind_table import Kind
 from matching.kinds import KINDS
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
+#: Matches that are listed for a subscription of a kind without results.
+_LAST_MATCHES = 100
 _COLUMNS = [name for name in UPDATE_SCHEMA.names if name != "message_id"]
 
 
@@ -163,7 +165,7 @@ class Replay:
         owner = self._owner(subscription_id, as_of)
         rows = self._table.take(self._rows(Wanted(Position(-1, 0), as_of, [subscription_id]))).to_pylist()
         kind = KINDS.named(owner.kind)
-        inside = in_result(kind, rows, owner.at)
+        inside = _in_result(kind, rows, owner.at)
         shown = ("seq", "score", "text", "lon", "lat", "words", "distance_km")
         texts = self._texts([row["seq"] for row in inside])
         joined = self.run.join([{**row, "as_of": as_of} for row in inside], {subscription_id: [owner]})
@@ -242,3 +244,16 @@ class Replay:
     def _texts(self, seqs: Sequence[int]) -> Mapping[int, MessageText]:
         rows = self.run.messages(seqs)
         return {seq: MessageText(row.message_id, row.text, row.lon, row.lat) for seq, row in rows.items()}
+
+
+def _in_result(kind: Kind, updates: Iterable[dict[str, Any]], at: int) -> list[dict[str, Any]]:
+    """The updates of a subscription whose messages are in its result, best first; of a kind without results its last
+    matches, newest first. `at`: the seq before which it takes effect."""
+    if not kind.standing:
+        matches = [row for row in updates if row["change"] == "match" and row["as_of"] >= at]
+        return matches[: -_LAST_MATCHES - 1 : -1]
+    entered = {row["seq"]: row for row in updates if row["change"] != "match"}  # the last one of each message
+    # of equal scores the newer goes first where the window decides, the older otherwise
+    sign, age = (1 if kind.nearest else -1), (-1 if kind.windowed else 1)
+    inside = [row for row in entered.values() if row["change"] == "enter"]
+    return sorted(inside, key=lambda row: (sign * row["score"], age * row["seq"]))
