@@ -28,6 +28,8 @@ from matching.kinds import KINDS
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
+#: Matches that are listed for a subscription of a kind without results.
+_LAST_MATCHES = 100
 _COLUMNS = [name for name in UPDATE_SCHEMA.names if name != "message_id"]
 
 

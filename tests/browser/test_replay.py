@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.browsing import chromium, visit
+from tests.support.browsing import VIEWS, chromium, visit
 from tests.support.serving import Replayed
 from tests.support.small_runs import MESSAGES, small_run
 
@@ -30,9 +30,8 @@ def shown(seen):
     return [row["update"] for row in seen.rows()]
 
 
-@pytest.mark.parametrize(("width", "height", "scheme"), [(1280, 800, "light"), (390, 844, "dark")])
-def test_replay_by_keyboard_shows_updates_results_and_reasons_as_of_a_message(replayed, width, height, scheme):
-    with chromium() as browser, visit(browser, replayed.port, width, height, scheme) as seen:
+def test_replay_by_keyboard_shows_updates_results_and_reasons_as_of_a_message(replayed):
+    with chromium() as browser, visit(browser, replayed.port) as seen:
         seen.open(status="Replay")
         seen.until(lambda: shown(seen) == updates(replayed, LAST))
         keyboard = seen.page.keyboard
@@ -68,5 +67,8 @@ def test_replay_by_keyboard_shows_updates_results_and_reasons_as_of_a_message(re
         results = replayed.call("GET", f"/v1/subscriptions/{name}/results").json["results"]
         seen.until(lambda: [row["text"] for row in seen.rows("#results")] == [row["text"] for row in results])
         assert not seen.page.is_visible("#tab-publish") and not seen.page.is_visible("#picked-end")
-        assert seen.barriers() == [] and seen.overflow() <= 0
+        for width, height, scheme in VIEWS:
+            seen.page.set_viewport_size({"width": width, "height": height})
+            seen.page.emulate_media(color_scheme=scheme)
+            assert seen.barriers() == [] and seen.overflow() <= 0
         assert seen.complaints == []

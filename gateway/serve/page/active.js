@@ -35,7 +35,7 @@ export class Active {
     this.asked += 1;
     const { asked } = this;
     const query = { limit: PAGE, prefix: byId("prefix").value.trim(), after: this.cursors.at(-1) };
-    const found = await call("GET", pathNow("/v1/subscriptions", query)).catch(() => null);
+    const found = await call("GET", pathNow("/v1/subscriptions", query), undefined, { quiet: true }).catch(() => null);
     if (found === null || asked !== this.asked) return;
     this.rows = found.subscriptions;
     this.after = found.after;

@@ -200,7 +200,7 @@ status = new Status(stream, () => {
   picked.read().catch((error) => status.say(error.message));
 });
 active.load();
-onKey(() => active.load());
+onKey(() => (facts.kinds ? active.load() : location.reload())); // it was begun without access
 setInterval(look, 2000);
 offer();
 

@@ -86,7 +86,9 @@ export class WorldMap {
     this.map.fitBounds(box, { padding: 60, maxZoom: 9, animate: !matchMedia("(prefers-reduced-motion: reduce)").matches });
   }
 
+  // Above the middle: what is said about a message stands below.
   centre(lon, lat) {
-    this.map?.easeTo({ center: [lon, lat], zoom: Math.max(this.map.getZoom(), 5) });
+    const offset = [0, -(this.map?.getCanvas().clientHeight ?? 0) / 4];
+    this.map?.easeTo({ center: [lon, lat], zoom: Math.max(this.map.getZoom(), 5), offset });
   }
 }

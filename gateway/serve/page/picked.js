@@ -3,6 +3,7 @@
 import { call, pathNow, subscriptionPath } from "/page/api.js";
 import { byId, element, show } from "/page/dom.js";
 import { keywordsOf, placeInWords, resultRow } from "/page/rows.js";
+import { distanceM } from "/page/shapes.js";
 
 const MOST_ROWS = 100;
 const DRAW_MS = 250;
@@ -74,9 +75,15 @@ export class Picked {
   apply(update) {
     if (update.as_of <= this.asOf) return; // the result has it
     if (update.change === "leave") this.rows.delete(update.seq);
-    else this.rows.set(update.seq, { ...update, words: [] });
+    else this.rows.set(update.seq, { ...update, distance_km: this.kilometres(update) });
     if (!this.hasResult && this.rows.size > MOST_ROWS) this.rows.delete(Math.min(...this.rows.keys()));
     this.changed = true;
+  }
+
+  // From its point, where it has one.
+  kilometres({ lon, lat }) {
+    const { lon: from, lat: north } = this.columns;
+    return Number.isFinite(from) ? distanceM([from, north], [lon, lat]) / 1000 : null;
   }
 
   close() {

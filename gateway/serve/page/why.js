@@ -10,6 +10,9 @@ export class Why {
     this.message = null; // null: one that is named by its id
     this.asked = 0;
     byId("message-close").addEventListener("click", () => this.dialog.close());
+    this.dialog.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") this.dialog.close();
+    });
     byId("ask").addEventListener("click", () => this.ask());
     byId("asked").addEventListener("change", () => this.look());
     byId("message-id").addEventListener("input", () => this.name());
@@ -28,7 +31,8 @@ export class Why {
     byId("asked").value = subscription ?? "";
     byId("why").replaceChildren();
     this.look();
-    if (!this.dialog.open) this.dialog.showModal();
+    // where there is room the lists stay in reach: another row asks about another message
+    if (!this.dialog.open) this.dialog[matchMedia("(min-width: 1081px)").matches ? "show" : "showModal"]();
     if (message && subscription && !byId("ask").hidden) this.ask();
     else (message ? byId("asked") : byId("message-id")).focus();
   }

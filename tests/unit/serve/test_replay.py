@@ -166,7 +166,7 @@ def test_facts_and_figures_of_the_run(get, folder):
     assert get("/health").json["messages"] == MESSAGES
 
 
-@pytest.mark.parametrize(("options", "code"), [([], 2), (["--out", "x", "--run", "y"], 2), (["--run", "/none"], 4)])
+@pytest.mark.parametrize(("options", "code"), [(["--out", "x", "--run", "y"], 2), (["--run", "/none"], 4)])
 def test_a_folder_must_be_named_and_be_one_of_a_run(options, code):
     with Command(["serve", "--port", 0, *options]) as command:
         found, _, said = command.finish(60)
