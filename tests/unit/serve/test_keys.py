@@ -6,13 +6,14 @@ import socket
 import stat
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from gateway.live.write_ahead_log import KEYS
 from gateway.serve.access import Access
 from gateway.serve.access import Caller as AccessCaller
-from gateway.serve.keys import KeyRing, Refused, create_key, read_keys, revoke_key
+from gateway.serve.keys import Key, KeyRing, Refused, create_key, read_keys, revoke_key
 from gateway.serve.limits import Limits
 from gateway.serve.problems import Problem
 from matching.errors import ConfigError, InputError
@@ -54,10 +55,8 @@ def served(tmp_path_factory):
         admin=({"admin"}, None),
     )
     with Served(out, "--allow-origin", "https://shop.example") as one:
-        one.keys, one.out = made, out
-        for name, key in made.items():
-            setattr(one, name, Caller(one.port, key))
-        yield one
+        callers = {name: Caller(one.port, key) for name, key in made.items()}
+        yield SimpleNamespace(keys=made, out=out, port=one.port, call=one.call, **callers)
         said = one.end()
     assert not any(key in said for key in made.values()), "a key is written nowhere"
     files = [path.read_bytes() for path in out.rglob("*") if path.is_file()]
@@ -298,7 +297,8 @@ def test_keys_command_makes_lists_and_revokes(tmp_path):
     assert (key["scopes"], key["owner"], key["expires"]) == (["subscribe", "publish"], "shop", None)
     assert text.split("_")[2].strip() not in listed and key["id"] == text.split("_")[1]
     ring = KeyRing(out / KEYS)
-    assert ring.check(text.strip()).owner == "shop" and ring.is_checked(text.strip())
+    found = ring.check(text.strip())
+    assert isinstance(found, Key) and found.owner == "shop" and ring.is_checked(text.strip())
     assert isinstance(ring.check(text.strip() + "x"), Refused) and isinstance(ring.check("sk_"), Refused)
     assert run("revoke", key["id"], "--out", out)[0] == 0
     assert ring.check(text.strip()) == Refused("wrong_key", "there is no such key")
