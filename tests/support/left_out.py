@@ -43,6 +43,7 @@ def _postgis() -> bool:
 NEEDS: Mapping[str, Need] = {
     "browser": Need("Chromium", lambda: _program("chromium"), "chromium"),
     "postgis": Need("PostgreSQL with PostGIS", _postgis, "postgresql-postgis"),
+    "promtool": Need("promtool", lambda: _program("promtool"), "prometheus"),
     "redis": Need("Redis", lambda: _program("redis-server"), "redis-server"),
     "sshd": Need("an SSH server", lambda: _program("sshd"), "openssh-server"),
     "spark": Need("Java", _java, "default-jre-headless"),

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -368,6 +369,15 @@ def test_description_is_openapi_3_1_and_whole(served):
     for path in ("/v1/messages", "/v1/subscriptions"):
         kinds = description["paths"][path]["post"]["responses"]["200"]["content"].keys()
         assert kinds == {"application/json", "application/x-ndjson"}
+
+
+@pytest.mark.promtool
+def test_metrics_are_as_prometheus_wants_them(served):
+    served.call("POST", "/v1/messages?wait=delivered", [message("measured", "tea"), 7])
+    served.await_(lambda: b"skyray_component_busy_ratio{" in served.call("GET", "/metrics").body)
+    figures = served.call("GET", "/metrics").body
+    done = subprocess.run(["promtool", "check", "metrics"], input=figures, capture_output=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, b""), done
 
 
 def test_server_that_is_stopped_ends_streams_with_a_hint_and_leaves_a_run(tmp_path):

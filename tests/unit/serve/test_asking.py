@@ -177,7 +177,8 @@ def check_metrics(served):
         and values["skyray_subscriptions"] == 40
         and values["skyray_ready"] == 1
     )
-    assert values['skyray_latency_seconds{quantile="0.5"}'] > 0
+    assert values['skyray_latency_seconds_bucket{le="+Inf"}'] == values["skyray_latency_seconds_count"] >= COUNT
+    assert values["skyray_latency_seconds_sum"] > 0 and values['skyray_latency_seconds_bucket{le="67.108864"}'] > 0
     assert any(name.startswith('skyray_component_received_payloads_total{component="query"}') for name in values)
     assert not [name for name in values if "subscription=" in name]
     answer = served.call("GET", "/v1/topology").json

@@ -4,14 +4,17 @@ import asyncio
 import json
 import re
 from collections import deque
+from typing import ClassVar
 
 import pytest
 
 from gateway.live.update_listener import MessageText
 from gateway.serve import hub as hubs
+from gateway.serve import standing
 from gateway.serve.history import BEGINNING, History, Position
 from gateway.serve.hub import EVENTS, LINES, Hub, Interest
 from gateway.serve.releasing import RANKS, RawUpdate, release
+from gateway.serve.standing import results_at
 from tests.support.serving import events_of
 
 ALL = Interest()
@@ -95,6 +98,37 @@ def test_hub_clients_get_what_they_follow_and_progress_behind_it():
         await asyncio.gather(every.task, only.task, kind.task)
         assert every.text.endswith("retry: 1000\n\n") and hub.clients == 0
 
+    run(story)
+
+
+def test_results_as_of_a_place_are_the_same_by_groups_of_any_size(monkeypatch):
+    """Of subscriptions that have ended, and whose messages have not left yet."""
+
+    class Ended(Kinds):
+        active: ClassVar[dict] = {}
+        last_kind: ClassVar[dict] = {f"s{number}": "knn" for number in range(7)}
+
+    async def story():
+        hub = hub_of()
+        for last in range(40):
+            rows = [RawUpdate(f"s{(last + step) % 6}", RANKS["enter"], last, last, 1.0) for step in range(2)]
+            rows += [RawUpdate(f"s{(last - 9) % 6}", RANKS["leave"], last - 9, last, 1.0)] if last >= 9 else []
+            hub.deliver([release(last, rows, texts)], last)
+        await asyncio.sleep(0)
+        found = []
+        for size in (1, 2, 7):
+            monkeypatch.setattr(standing, "GROUP", size)
+            rows = results_at(hub, Ended(), None, hub.names_of(ALL), Position(29, 3))
+            found.append([one async for one in rows])
+        assert found[0] == found[1] == found[2] and [one["subscription_id"] for one in found[0]] == [
+            f"s{number}" for number in range(6)
+        ]
+        for number, one in enumerate(found[0]):
+            entered = {seq for seq in range(30) if number in (seq % 6, (seq + 1) % 6)}
+            left = {seq for seq in range(21) if seq % 6 == number}
+            assert {row["seq"] for row in one["results"]} == entered - left and one["as_of"] == 29
+
+    monkeypatch.setattr(Kinds, "last_kind", Ended.last_kind)
     run(story)
 
 

@@ -113,6 +113,15 @@ def test_fingerprint_changes_with_any_array():
     assert fingerprint(first) == fingerprint(Pair(1, (np.zeros(4), np.zeros(3, np.int8)))) != fingerprint(second)
 
 
+def test_histogram_cumulative_counts_and_sum_are_those_of_the_latencies():
+    seconds = np.random.default_rng(4).lognormal(-5, 2, 5_000)
+    histogram = LatencyHistogram()
+    histogram.record(seconds)
+    for edge_s, count in histogram.cumulative(range(9, 27)):
+        assert count == (seconds < edge_s).sum()
+    assert seconds.sum() <= histogram.total_s() <= seconds.sum() * 1.05
+
+
 def test_histogram_quantiles_are_within_a_bucket_of_the_truth():
     seconds = np.exp(np.random.default_rng(1).normal(-5.0, 2.0, 20_000))
     histogram = LatencyHistogram()
