@@ -281,8 +281,8 @@ class Asking:
         )
 
     def _terms(self, keywords: Any) -> list[str]:
-        texts = [keywords] if isinstance(keywords, str) else keywords
-        return self._vocabulary.keyword_terms([one for one in texts or () if isinstance(one, str)])
+        texts = [keywords] if isinstance(keywords, str) else keywords if isinstance(keywords, list) else []
+        return self._vocabulary.keyword_terms([one for one in texts if isinstance(one, str)])
 
     def _row(self, read: _Read) -> Row:
         return message_row(read.parsed, read.vector, self._vocabulary)

@@ -156,6 +156,7 @@ def check_refusals(served):
     for method, path, body, reason in (
         ("POST", "/v1/match", {"text": "x"}, "missing_coordinate"),
         ("POST", "/v1/preview", {"kind": "none"}, "unknown_kind"),
+        ("POST", "/v1/preview", {"kind": "knn", "keywords": True, "lon": 1, "lat": 1, "k": 3}, "wrong_type"),
         ("GET", "/v1/explain?subscription=s1&message=none", None, "unknown_message"),
         ("GET", "/v1/explain?subscription=none&message=seq:0", None, "unknown_subscription"),
         ("GET", "/v1/subscriptions/none/results", None, "unknown_subscription"),
