@@ -166,6 +166,9 @@ def check_refusals(served):
 
 def check_metrics(served):
     """Names, types and values of what Prometheus reads, and the topology."""
+    # a message is measured once its updates are out, which `wait=delivered` may tell before
+    whole = f"skyray_latency_seconds_count {COUNT}.0".encode()
+    served.await_(lambda: whole in served.call("GET", "/metrics").body)
     answer = served.call("GET", "/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     lines = answer.body.decode().splitlines()
