@@ -6,9 +6,9 @@ COMMAND is what follows `skyray bench`, as `topk --subscriptions 1000000 --windo
 with this interpreter in turns A B B A, so that a slow minute of the machine hits both. `ratio` is how long a message
 takes here over how long it takes there, pair by pair; `scatter` is the same of the other's runs over those before them:
 what this checkout does to the speed shows only beyond it. `compared` is how many expected updates the run that compared
-fewest did. All runs must be exact and must have told the same, or the exit code is 1. `--here '--distance sphere'` has
-this checkout run something else, so that both, which may be one, need not tell the same. Read on in `benchmarks.run`,
-which is what runs.
+fewest did. All runs must be exact and have the same updates, or the exit code is 1. `--here '--distance sphere'` gives
+this checkout options that the other one, which may be the same, has not; then the updates of both may differ. Read on
+in `benchmarks.run`, which is what runs.
 """
 
 import argparse

@@ -6,7 +6,7 @@ ETL is the folder that `skyray etl` made of MESSAGES, lines of JSON. Both are `s
 subscriptions, which take turns, and differ in `--vocabulary` alone: what the empty one pays is that each word is
 admitted when it first comes. Timed is from the first update on the pipe, when kernels are there, to the end. The
 folder of each is held against the oracle (`gateway.runs.verify`), with its own words and weights: rare words weigh
-otherwise where they were admitted early, so that the two need not tell the same.
+otherwise where they were admitted early, so that the two may have other updates.
 """
 
 import subprocess

@@ -27,7 +27,18 @@ from bolts.payloads import Closed, Late, MessageIds
 from bolts.publishing import UpdatePublisher
 from bolts.replacements import ReplacementOrder
 from bolts.retained import RetainedMessages
-from bolts.sinks import FORMS, GROUP_ROWS, RESULT_SCHEMA, CountSink, PartSink, Sink, open_writer, writing
+from bolts.sinks import (
+    FORMS,
+    GROUP_ROWS,
+    RESULT_SCHEMA,
+    UPDATE_SCHEMA,
+    CountSink,
+    PartSink,
+    Sink,
+    open_writer,
+    updates_of_state,
+    writing,
+)
 from matching.errors import ConfigError, DeliveryError, TopologyError
 from matching.model import (
     CHANGES,
@@ -481,6 +492,11 @@ class DeliveryBolt(Bolt):
             pa.nulls(len(results), pa.float64()) if text_score is None else pa.array(text_score, from_pandas=True),
         ]
         return pa.Table.from_arrays(columns, schema=RESULT_SCHEMA)
+
+
+def undelivered(state: Mapping[str, np.ndarray]) -> pa.Table:
+    """The updates that a checkpoint of the bolt has since no part had them, as parts have them (`UPDATE_SCHEMA`)."""
+    return updates_of_state(_part(state, "sink")).cast(UPDATE_SCHEMA)
 
 
 def _part(state: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:

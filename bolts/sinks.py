@@ -245,14 +245,7 @@ class PartSink:
             self._named_through = max(self._named_through, *ahead)
             return self._named_through
         if state["as_of"].shape[0]:
-            names = [
-                Names(state[f"{name}_offsets"], state[f"{name}_data"]) for name in ("subscription_id", "message_id")
-            ]
-            ids = [pa.array(each.strings(), pa.string()).dictionary_encode() for each in names]
-            change = pa.DictionaryArray.from_arrays(pa.array(state["change"]), pa.array(CHANGES))
-            seq, score = pa.array(state["seq"]), pa.array(state["score"], from_pandas=True)
-            columns = [pa.array(state["as_of"]), *ids, seq, change, score]
-            self._tables = [pa.Table.from_arrays(columns, _ENCODED_SCHEMA.names)]
+            self._tables = [updates_of_state(state)]
             self._tables_rows = state["as_of"].shape[0]
         return self._named_through
 
@@ -295,6 +288,28 @@ class PartSink:
             part.close()
             self.bytes_written += self._disk.sync(part.temporary)
         return Output(f"{self.directory}/{part.temporary}", f"{self.directory}/{part.name}")
+
+
+def updates_of_state(state: Mapping[str, np.ndarray]) -> pa.Table:
+    """The updates that `Sink.state` has, which are in no sealed file; ids and changes as dictionaries.
+
+    Empty for the state of a sink that keeps none.
+    """
+    if "as_of" not in state:
+        return _ENCODED_SCHEMA.empty_table()
+    names = [Names(state[f"{name}_offsets"], state[f"{name}_data"]) for name in ("subscription_id", "message_id")]
+    ids = [pa.array(each.strings(), pa.string()).dictionary_encode() for each in names]
+    change = pa.DictionaryArray.from_arrays(pa.array(state["change"]), pa.array(CHANGES))
+    seq, score = pa.array(state["seq"]), pa.array(state["score"], from_pandas=True)
+    return pa.Table.from_arrays([pa.array(state["as_of"]), *ids, seq, change, score], _ENCODED_SCHEMA.names)
+
+
+def last_as_of(path: Path) -> int:
+    """The largest `as_of` of a Parquet part, by the statistics in its footer; -1 if it is empty."""
+    metadata = pq.read_metadata(path)
+    column = metadata.schema.names.index("as_of")
+    groups = (metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups))
+    return max((statistics.max for statistics in groups if statistics is not None), default=-1)
 
 
 class PartFile(ABC):

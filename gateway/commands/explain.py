@@ -60,5 +60,5 @@ def print_explanation(out: Any, answer: Mapping[str, Any]) -> None:
         out.print(table(("before it", "score", "text score", "text"), shown, right=(1, 2)))
         if answer["rivals_in_all"] > len(shown):
             out.print(f"and {answer['rivals_in_all'] - len(shown):,} more")
-    for update in answer["told"]:
+    for update in answer["updates"]:
         out.print(f"update as of {update['as_of']:,}: {update['change']}")

@@ -40,7 +40,6 @@ def create(
     from gateway.serve.keys import SCOPES, create_key
 
     path = _path_of(out, keys)
-
     if unknown := [name for name in scope if name not in SCOPES]:
         raise ConfigError(f"--scope {unknown[0]}: choose one of {', '.join(SCOPES)}")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +60,7 @@ def list_keys(out: Out = None, keys: Keys = None, json: Json = False) -> int:
 
     def render(shown: Any) -> None:
         if not found:
-            closed = "nobody is let in; create one, or remove the file for this machine alone to need none"
+            closed = "every request is refused; create one, or remove the file so that this machine needs none"
             shown.print(f"no keys: {closed if path.exists() else 'requests from this machine need none'}")
             return
         rows = [

@@ -13,20 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.stream_options import (
-    AttributeNames,
-    BatchRows,
-    ExecutorName,
-    LingerMs,
-    StartingSubscriptions,
-    StartingVocabulary,
-    StemLanguage,
-    column_options,
-    live_settings,
-    named_columns,
-    say,
-    subscribe_all,
-)
+from gateway.commands import stream_options as stream
 from gateway.shell.options import Command, Late, example
 from gateway.shell.terminal import Terminal, as_json, cell, shown, writing_to
 from matching.errors import EngineError
@@ -40,15 +27,15 @@ app = typer.Typer()
     epilog=example("tail -F posts.jsonl | skyray live --vocabulary etl --subscriptions mine.jsonl > updates.jsonl"),
 )
 def live(
-    settings: Annotated[dict[str, Any], Late(live_settings)],
-    columns: Annotated[dict[str, Any], Late(column_options)],
-    vocabulary: StartingVocabulary = None,
-    attribute: AttributeNames = None,
-    stem: StemLanguage = "",
-    subscriptions: StartingSubscriptions = None,
-    batch: BatchRows = 5_000,
-    linger_ms: LingerMs = 50.0,
-    executor: ExecutorName = "local",
+    settings: Annotated[dict[str, Any], Late(stream.live_settings)],
+    columns: Annotated[dict[str, Any], Late(stream.column_options)],
+    vocabulary: stream.StartingVocabulary = None,
+    attribute: stream.AttributeNames = None,
+    stem: stream.StemLanguage = "",
+    subscriptions: stream.StartingSubscriptions = None,
+    batch: stream.BatchRows = 5_000,
+    linger_ms: stream.LingerMs = 50.0,
+    executor: stream.ExecutorName = "local",
     rejects: Annotated[
         Path | None,
         typer.Option(help="File for refused lines; standard error otherwise.", rich_help_panel="Output"),
@@ -103,7 +90,7 @@ def live(
         step("loading words and subscriptions")
         durable = None if out is None else _durable(write)
         settings |= {"executor": executor}
-        given = folder, settings, named_columns(columns), vocabulary, attribute, stem, durable, Admission
+        given = folder, settings, stream.named_columns(columns), vocabulary, attribute, stem, durable, Admission
         config, admission, mapping, wal, earlier = open_stream(stack, *given, **passing)
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         listener = stack.enter_context(Listener(write, wal.look_up, in_flight, lambda: wal.durable_through))
@@ -115,7 +102,7 @@ def live(
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
         else:
-            loaded = subscribe_all(pipe, subscriptions or [])
+            loaded = stream.subscribe_all(pipe, subscriptions or [])
         step("starting Ray" if executor == "ray" else "loading kernels")
         stopping = stack.enter_context(draining())
 
@@ -123,13 +110,13 @@ def live(
             starting.close()
             if earlier:
                 place = "the last checkpoint" if run.from_checkpoint else "the first of them"
-                say(
+                stream.say(
                     f"live: resumes after {wal.next_seq - len(wal.marks):,} messages, with their subscriptions; "
                     f"matches from {place} on"
                 )
             if out is not None:
-                say(f"live: the next line of input is line {wal.line + 1}")
-            say(f"live: {len(admission.subscriptions):,} subscriptions; reads standard input")
+                stream.say(f"live: the next line of input is line {wal.line + 1}")
+            stream.say(f"live: {len(admission.subscriptions):,} subscriptions; reads standard input")
             # not sys.stdin: Python would wait at exit for the thread that reads it
             pipe.start(open(0, "rb", closefd=False), stopping, wal.line)  # noqa: SIM115
 
@@ -152,7 +139,7 @@ def live(
                 run.fail(error)
                 raise
             figures |= {"digest": report["digest"], "out": str(out)}
-        say(as_json(figures) if json else f"live: {_in_words(figures)}")
+        stream.say(as_json(figures) if json else f"live: {_in_words(figures)}")
     return 0
 
 
@@ -178,7 +165,9 @@ def _durable(write: Callable[[bytes], None]) -> Callable[[int], None]:
 def _refusing(path: Path | None) -> Iterator[Any]:
     """The function that reports refused lines."""
     if path is None:
-        yield lambda row: say(f"line {row['line']} refused, {row['reason']}: {shown(row['what'])}: {shown(row['row'])}")
+        yield lambda row: stream.say(
+            f"line {row['line']} refused, {row['reason']}: {shown(row['what'])}: {shown(row['row'])}"
+        )
         return
     with writing_to(path), open(path, "a", encoding="utf-8") as file:
 

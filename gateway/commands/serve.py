@@ -14,20 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.stream_options import (
-    AttributeNames,
-    BatchRows,
-    ExecutorName,
-    LingerMs,
-    StartingSubscriptions,
-    StartingVocabulary,
-    StemLanguage,
-    column_options,
-    live_settings,
-    named_columns,
-    say,
-    subscribe_all,
-)
+from gateway.commands import stream_options as stream
 from gateway.shell.options import Command, Late, example, of_signature
 from gateway.shell.terminal import Terminal, as_json, cell
 from matching.errors import ConfigError, DeliveryError, EngineError
@@ -48,8 +35,8 @@ def limit_options() -> Iterator[Parameter]:
 
 @app.command(cls=Command, epilog=example("skyray serve --out runs/serve --port 8080"))
 def serve(
-    settings: Annotated[dict[str, Any], Late(live_settings)],
-    columns: Annotated[dict[str, Any], Late(column_options)],
+    settings: Annotated[dict[str, Any], Late(stream.live_settings)],
+    columns: Annotated[dict[str, Any], Late(stream.column_options)],
     limits: Annotated[dict[str, Any], Late(limit_options)],
     out: Annotated[
         Path | None,
@@ -89,13 +76,13 @@ def serve(
     require_key: Annotated[
         bool, typer.Option("--require-key", help="Ask for a key even if there is none.", rich_help_panel="Server")
     ] = False,
-    vocabulary: StartingVocabulary = None,
-    attribute: AttributeNames = None,
-    stem: StemLanguage = "",
-    subscriptions: StartingSubscriptions = None,
-    batch: BatchRows = 5_000,
-    linger_ms: LingerMs = 5.0,
-    executor: ExecutorName = "local",
+    vocabulary: stream.StartingVocabulary = None,
+    attribute: stream.AttributeNames = None,
+    stem: stream.StemLanguage = "",
+    subscriptions: stream.StartingSubscriptions = None,
+    batch: stream.BatchRows = 5_000,
+    linger_ms: stream.LingerMs = 5.0,
+    executor: stream.ExecutorName = "local",
     json: Annotated[bool, typer.Option("--json", help="Figures at the end as JSON on standard error.")] = False,
 ) -> int:
     """Serve a live stream over HTTP: publish messages, subscribe, and follow updates.
@@ -131,7 +118,7 @@ def serve(
     if run_dir is not None:
         if host not in LOOPBACK:
             raise ConfigError(f"--host {host}: a run is shown on this machine alone; leave it out")
-        return serve_run(run_dir, host, port, _names(host), say)
+        return serve_run(run_dir, host, port, _names(host), stream.say)
     assert out is not None, "one of the two is named"
     bounds, ring = Limits(**limits), KeyRing(keys or out / KEYS)
     if host not in LOOPBACK and not ring.current():
@@ -147,7 +134,7 @@ def serve(
         starting = stack.enter_context(ExitStack())
         step = starting.enter_context(terminal.steps("skyray serve"))
         step("loading words and subscriptions")
-        given = out, settings | {"executor": executor}, named_columns(columns), vocabulary, attribute, stem
+        given = out, settings | {"executor": executor}, stream.named_columns(columns), vocabulary, attribute, stem
         config, registry, mapping, wal, earlier = open_stream(stack, *given, lambda line: None, Registry)
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         parts = Parts(out / "updates", wal.ends, wal.look_up)
@@ -163,7 +150,7 @@ def serve(
             registry, wal, in_flight, batch, linger_ms / 1000.0, mapping, most_owned=bounds.most_subscriptions
         )
         if not earlier:
-            subscribe_all(writer, subscriptions or [])
+            stream.subscribe_all(writer, subscriptions or [])
         wal.settle = releaser.settle
         door = Door(registry, wal, writer, hub, releaser, Access(ring, bounds, require_key or host not in LOOPBACK))
         asking = Asking(config, registry, wal, mapping)
@@ -177,14 +164,14 @@ def serve(
         starting.close()
         name, number = listening.getsockname()[:2]
         if earlier:
-            say(f"serve: resumes after {wal.next_seq - len(wal.marks):,} messages in {cell(out)}")
-        say(f"serve: {len(registry.active):,} subscriptions; listens on http://{_in_url(name)}:{number}")
+            stream.say(f"serve: resumes after {wal.next_seq - len(wal.marks):,} messages in {cell(out)}")
+        stream.say(f"serve: {len(registry.active):,} subscriptions; listens on http://{_in_url(name)}:{number}")
 
         def over() -> bool:
             """Whether the stream ends and all its updates are out; the first call says that the topology matches."""
             if not door.ready:
                 door.ready = True
-                say("serve: ready")
+                stream.say("serve: ready")
             for part in (writer, releaser):
                 if part.failure is not None:
                     raise part.failure if isinstance(part.failure, EngineError) else DeliveryError(str(part.failure))
@@ -213,7 +200,7 @@ def serve(
             raise
         figures = door.figures() | {"updates": releaser.updates, "digest": report["digest"], "out": str(out)}
         ended = ", ".join(f"{figures[name]:,} {name}" for name in ("messages", "updates", "subscriptions", "refused"))
-        say(
+        stream.say(
             as_json(figures)
             if json
             else f"serve: ended after {ended}; digest {report['digest']}; everything is in {cell(out)}"

@@ -13,20 +13,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from bolts.sinks import UPDATE_SCHEMA
+from bolts.delivery import undelivered
+from bolts.sinks import last_as_of
 from gateway.live.admission import Admission
 from gateway.live.recording import BOUNDARIES, write_inputs
-from gateway.live.write_ahead_log import EMPTY_START, LOG, WriteAheadLog
+from gateway.live.write_ahead_log import ANSWER_SETTINGS, EMPTY_START, LOG, WriteAheadLog
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, InputError
-from matching.model import CHANGES, Names
 from matching.window import Window
 from spouts.subscriptions import load_vocabulary
-from topology.core.checkpoint.store import CheckpointStore, Manifest
+from topology.core.checkpoint.store import CheckpointStore, Manifest, manifest_name
 from topology.folder import CHECKPOINTS, FINISHED, REPORT, RunFolder
 from topology.live import last_seq_of
 from topology.settings import live_config
@@ -35,8 +34,6 @@ from topology.wiring import space_of
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
-#: Settings of a live stream on which answers depend.
-SETTINGS = ("window", "world", "projection", "distance", "decay_half_life", "decay_smoothing")
 #: How often the newest checkpoint is looked for: the stream may remove the one that is read.
 _TRIES = 5
 
@@ -57,7 +54,7 @@ class Checkpointed(NamedTuple):
     def text(self) -> str:
         """For people."""
         taken = time.strftime("%H:%M:%S", time.gmtime(self.taken_s))
-        more = "the stream goes on" if self.running else "it was not ended: resume it for the rest"
+        more = "the stream is running" if self.running else "it was not ended: resume it for the rest"
         return f"as of message {self.last_seq:,}, checkpoint of {taken} UTC; {more}"
 
 
@@ -92,7 +89,8 @@ def copy_checkpointed(folder: Path, report: Mapping[str, Any], out: Path) -> Che
     """
     live = report["live"]
     start = Path(live["vocabulary"] or folder / EMPTY_START)
-    options = {name: live[name] for name in SETTINGS} | {"most_terms": live.get("most_terms", 0), "executor": "local"}
+    options = {name: live[name] for name in ANSWER_SETTINGS}
+    options |= {"most_terms": live.get("most_terms", 0), "executor": "local"}
     config = live_config(options, start, out)
     admission = Admission(load_vocabulary(start, config.most_terms), space_of(config), Window.parse(config.window))
     wal = WriteAheadLog(folder, live, None, admission.window)
@@ -133,7 +131,11 @@ def settings_of_stream(folder: Path, copy: Path) -> tuple[dict[str, Any], str]:
             copy.mkdir(parents=True)
             place, text = copy, copy_checkpointed(folder, report, copy).text
     own = {"messages": place / "etl", "subscriptions": (str(place / "subscriptions.jsonl"),)}
-    return {**{name: report["live"][name] for name in SETTINGS}, **own, "batch": f"log:{place / BOUNDARIES}"}, text
+    return {
+        **{name: report["live"][name] for name in ANSWER_SETTINGS},
+        **own,
+        "batch": f"log:{place / BOUNDARIES}",
+    }, text
 
 
 def _copy_updates(folder: Path, run: str, out: Path) -> Checkpointed:
@@ -149,7 +151,7 @@ def _copy_updates(folder: Path, run: str, out: Path) -> Checkpointed:
                 continue
             raise InputError("no_run", f"{folder}: this stream has no checkpoint so far; try again in some seconds")
         try:
-            taken_s = (folder / CHECKPOINTS / f"epoch-{manifest.epoch:06d}.json").stat().st_mtime
+            taken_s = (folder / CHECKPOINTS / manifest_name(manifest.epoch)).stat().st_mtime
             last_seq = _copy_of(folder, manifest, store.load(manifest).single("delivery"), out)
         except (CheckpointError, FileNotFoundError) as error:
             refused = CheckpointError(f"{folder / CHECKPOINTS}: a newer checkpoint replaced the one read ({error})")
@@ -170,29 +172,12 @@ def _copy_of(folder: Path, manifest: Manifest, state: Mapping[str, np.ndarray], 
     for temporary, name in manifest.outputs:
         published.setdefault(Path(name).name, folder / temporary)
     for name, path in sorted(published.items()):
-        if _last_as_of(path) <= last_seq:
+        if last_as_of(path) <= last_seq:
             (out / name).symlink_to(path.absolute())
             (out / name).stat()
         else:  # published by a checkpoint after this one
             table = pq.read_table(path)
             pq.write_table(table.filter(pc.less_equal(table["as_of"], last_seq)), out / name)
-    if "sink:as_of" in state and state["sink:as_of"].shape[0]:
-        names = {
-            name: Names(state[f"sink:{name}_offsets"], state[f"sink:{name}_data"]).strings()
-            for name in ("subscription_id", "message_id")
-        }
-        change = pa.array(CHANGES).take(pa.array(state["sink:change"]))
-        score = pa.array(state["sink:score"], from_pandas=True)
-        own = {"as_of": state["sink:as_of"], "seq": state["sink:seq"], "change": change, "score": score}
-        pq.write_table(
-            pa.table({**own, **names}).select(UPDATE_SCHEMA.names).cast(UPDATE_SCHEMA), out / "part-saved.parquet"
-        )
+    if len(saved := undelivered(state)):
+        pq.write_table(saved, out / "part-saved.parquet")
     return last_seq
-
-
-def _last_as_of(path: Path) -> int:
-    """The largest `as_of` of a part, -1 if it is empty."""
-    metadata = pq.read_metadata(path)
-    column = metadata.schema.names.index("as_of")
-    groups = (metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups))
-    return max((statistics.max for statistics in groups if statistics is not None), default=-1)

@@ -341,7 +341,7 @@ class Engine:
         Returns
         -------
         dict
-            As of `gateway.runs.explaining.explain`, but for `told`. `rank` counts messages that the engine still keeps.
+            As of `gateway.runs.explaining.explain`, but for `updates`. `rank` counts messages that are still kept.
 
         Raises
         ------

@@ -36,6 +36,8 @@ from spouts.parsed import counts_of, parse_message
 from topology.folder import RunFolder, checksum
 from topology.settings import LiveConfig
 
+#: Settings on which answers depend besides the lines, and `most_terms`.
+ANSWER_SETTINGS = ("window", "world", "projection", "distance", "decay_half_life", "decay_smoothing")
 #: Where the log is in the folder.
 LOG = Path("journal", "log")
 #: Keys of a server (`gateway.serve.keys`), which may be there before the stream.
@@ -342,10 +344,9 @@ def settings_of(config: LiveConfig, named: Mapping[str, str] | None = None) -> d
     Raises InputError if the ETL has not written the folder.
     """
     sums = {name: checksum(config.messages / name) for name in ("vocabulary.parquet", "manifest.json")}
-    fixed = ("window", "world", "projection", "distance", "decay_half_life", "decay_smoothing", "most_terms")
     folder = None if config.messages == config.out / EMPTY_START else str(config.messages.resolve())
     return {"vocabulary": folder, "checksums": sums, "mapping": dict(named) if named else None} | {
-        name: getattr(config, name) for name in fixed
+        name: getattr(config, name) for name in (*ANSWER_SETTINGS, "most_terms")
     }
 
 

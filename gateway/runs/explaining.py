@@ -63,7 +63,7 @@ def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = 
         `held`, `reason` (a code), `why` in words, `as_of`, `subscription`, `message`, `words` found, `missing` and
         `unknown`, `distance_km` (None for a region), `parts` of the score and `by_word`, `score`, `rank`, `threshold`
         (score of the k-th), `rivals` (the first `RIVALS` messages that rank before it; of a skyline: dominate it),
-        `rivals_in_all` (how many there are), `told`: the updates of this message for this subscription, and
+        `rivals_in_all` (how many there are), `updates`: those of this message for this subscription, and
         `checkpoint`: of a live stream that has not ended, up to where it was read, in words.
 
     Raises
@@ -94,7 +94,7 @@ def explain_in(run: Run, subscription_id: str, message_id: str, last_seq: int) -
     messages_by_seq = run.messages([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
     kind = run.changes.kinds[subscription.kind]
     answer = answer_of(verdict, scene, kind, run.vocabulary, owner, seq, messages_by_seq)
-    answer["told"] = _updates_of_pair(run, subscription_id, seq)
+    answer["updates"] = _updates_of_pair(run, subscription_id, seq)
     return answer | ({"checkpoint": run.checkpoint} if run.checkpoint else {})
 
 

@@ -1,7 +1,7 @@
 """Who may do what: every request passes here before its route.
 
-A path that is not listed needs the scope `admin`: what a new route forgets to say, it does not open. Without any key
-every caller of this machine may do everything. Used by `gateway.serve.app`; the routes ask `caller_of`.
+A path that is not listed needs the scope `admin`, so that a new route is closed until it is listed. Without any key
+every caller of this machine may do everything. Used by `gateway.serve.app`; routes get the caller by `caller_of`.
 """
 
 import asyncio
@@ -19,38 +19,35 @@ from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.serve import keys as of_keys
-from gateway.serve.keys import Key, KeyRing, Refused
+from gateway.serve.keys import SCOPES, Key, KeyRing, KeyScope, Refused
 from gateway.serve.limits import Limits
 from gateway.serve.problems import Problem, answer, later
 from matching.errors import EngineError
 
-#: What anybody may read: whether the server lives, and the page, which asks for a key itself.
+#: Readable without a key: whether the server lives, and the page, which prompts for a key itself.
 _OPEN = frozenset({"/health", "/ready", "/openapi.json", "/", "/topology"})
 _OPEN_BELOW = "/page/"
 #: Scopes of paths; those below `/v1/` that are not here need `subscribe`.
-_SCOPES: dict[str, of_keys.Scope] = {"/v1/messages": "publish", "/metrics": "admin"}
+_SCOPES: dict[str, KeyScope] = {"/v1/messages": "publish", "/metrics": "admin"}
 #: Wrong keys of an address a minute, beyond which it has to wait.
 MOST_WRONG = 20
 #: Seconds that a ticket is valid, how many of them a caller gets in that time, and how many there are in all.
 TICKET_S, TICKETS_OF_ONE, MOST_TICKETS = 30, 1_000, 100_000
 _WRONG_KEYS = RateLimitItemPerMinute(MOST_WRONG)
-
-
 _BEARER = {"WWW-Authenticate": "Bearer"}
 
 
 class Caller(NamedTuple):
     """Who sends a request.
 
-    name : str                   of its key, or its address where none is asked for
+    name : str                   id of its key, or its address where no key is needed
     scopes : frozenset of str
     owner : str or None          whose subscriptions it sees and changes; None: those of all
     key : Key or None
     """
 
     name: str
-    scopes: frozenset[of_keys.Scope]
+    scopes: frozenset[KeyScope]
     owner: str | None = None
     key: Key | None = None
 
@@ -58,12 +55,12 @@ class Caller(NamedTuple):
         """Whether subscriptions of this owner are there for the caller."""
         return self.owner in (None, owner)
 
-    def may(self, scope: of_keys.Scope) -> bool:
+    def may(self, scope: KeyScope) -> bool:
         return scope in self.scopes or "admin" in self.scopes
 
 
 class Access:
-    """Checks keys and tickets, and counts what callers do; used in the event loop.
+    """Checks keys and tickets, and counts requests, messages and streams of callers; for the event loop's thread.
 
     Parameters
     ----------
@@ -83,21 +80,21 @@ class Access:
         self._checking = asyncio.Lock()
 
     @property
-    def asks(self) -> bool:
+    def needs_key(self) -> bool:
         """Whether requests need a key."""
         self._ring.current()
-        return self._required or self._ring.made
+        return self._required or self._ring.has_existed
 
     async def caller(self, scope: Scope) -> Caller:
         """Who sends a request. Raises Problem."""
         address = scope["client"][0] if scope.get("client") else ""
-        if not self.asks:
-            return Caller(address, frozenset(of_keys.SCOPES))
+        if not self.needs_key:
+            return Caller(address, frozenset(SCOPES))
         if ticket := _ticket_of(scope):
             return self._redeem(ticket)
         text = _key_of(scope)
         if text is None:
-            raise _unknown("no_key", "this server asks for a key")
+            raise _unauthorized("no_key", "this server needs a key")
         if self._ring.is_checked(text):
             found = self._ring.check(text)
         else:
@@ -108,20 +105,20 @@ class Access:
                 if isinstance(found, Refused):
                     self._counts.hit(_WRONG_KEYS, address)
         if isinstance(found, Refused):
-            raise _unknown(*found)
+            raise _unauthorized(*found)
         return Caller(found.key_id, found.scopes, found.owner, found)
 
-    def lasts(self, caller: Caller) -> Callable[[], bool]:
-        """Whether a caller's key still counts, to be asked while its stream is open."""
-        return lambda: not self.asks if caller.key is None else self._ring.lasts(caller.key)
+    def validity(self, caller: Caller) -> Callable[[], bool]:
+        """What says whether a caller's key still counts, for as long as its stream is open."""
+        return lambda: not self.needs_key if caller.key is None else self._ring.is_valid(caller.key)
 
     def refuse_if_ended(self, caller: Caller) -> None:
         """Raises Problem if a caller's key does not count any more."""
-        if not self.lasts(caller)():
+        if not self.validity(caller)():
             if caller.key is None:
-                raise _unknown("no_key", "this server asks for a key now")
+                raise _unauthorized("no_key", "this server needs a key now")
             there = self._ring.current().get(caller.key.key_id) == caller.key
-            raise _unknown("expired_key" if there else "wrong_key", f"key {caller.name} has ended")
+            raise _unauthorized("expired_key" if there else "wrong_key", f"key {caller.name} has ended")
 
     def count_request(self, caller: Caller) -> None:
         """Raises Problem if the caller sends more requests than it may."""
@@ -179,7 +176,7 @@ class Access:
 
     def _redeem(self, ticket: str) -> Caller:
         until_s, caller = self._tickets.pop(ticket, (0.0, None))
-        if caller is None or time.monotonic() > until_s or not self.lasts(caller)():
+        if caller is None or time.monotonic() > until_s or not self.validity(caller)():
             detail = f"a ticket opens one stream, within {TICKET_S} s"
             raise Problem(401, "wrong_ticket", detail, "query ticket", "POST /v1/tickets for a new one", _BEARER)
         return caller
@@ -216,7 +213,7 @@ class AccessGate:
             except Problem as problem:
                 await answer(problem)(scope, receive, send)
                 return
-            except EngineError as error:  # the file of the keys: nobody is let in
+            except EngineError as error:  # the file of the keys cannot be read
                 await answer(Problem(503, "bad_keys", str(error), do="mend the file of the keys"))(scope, receive, send)
                 return
             scope["caller"] = caller
@@ -232,11 +229,11 @@ def _is_open(path: str) -> bool:
     return path in _OPEN or path.startswith(_OPEN_BELOW)
 
 
-def _scope_of(path: str) -> of_keys.Scope:
+def _scope_of(path: str) -> KeyScope:
     return _SCOPES.get(path.rstrip("/"), "subscribe" if path.startswith("/v1/") else "admin")
 
 
-def _unknown(reason: str, detail: str) -> Problem:
+def _unauthorized(reason: str, detail: str) -> Problem:
     do = "send `Authorization: Bearer KEY`, with a key that `skyray keys create` has made"
     return Problem(401, reason, detail, "header Authorization", do, _BEARER)
 

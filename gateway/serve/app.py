@@ -41,8 +41,8 @@ def make_app(door: Door, asking: Asking, hosts: frozenset[str], origins: Sequenc
         Of pages elsewhere whose scripts may call it.
     """
     alone = (part.routes(door) for part in (message_routes, subscription_routes, operation_routes))
-    asked = (part.routes(door, asking) for part in (update_routes, asking_routes))
-    app = assembled([*alone, *asked])
+    with_answers = (part.routes(door, asking) for part in (update_routes, asking_routes))
+    app = assembled([*alone, *with_answers])
     app.add_middleware(AccessGate, access=door.access)  # the last one that is added comes first
     if origins:
         app.add_middleware(

@@ -76,7 +76,7 @@ class Asking:
         Returns
         -------
         dict
-            As of `gateway.runs.explaining.explain`, but for `told`.
+            As of `gateway.runs.explaining.explain`, but for `updates`.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class Asking:
         most : int
             Subscriptions that are listed.
         owner : str, optional
-            Whose subscriptions are asked about; by default all are.
+            Whose subscriptions are matched; by default all are.
 
         Returns
         -------

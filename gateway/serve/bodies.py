@@ -26,7 +26,7 @@ BODY_S = 60.0
 GROUP_ROWS, MOST_OUTCOME_BYTES = 1_000, 64 * 2**20
 
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
-#: Seconds after which a stream of lines that brings none looks whether it may go on.
+#: Seconds between two looks whether a stream of lines may continue, while none come.
 _LOOK_S = 0.5
 
 RowOf = Callable[[bytes], Row | Outcome]

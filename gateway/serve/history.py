@@ -9,6 +9,7 @@ updates; `bolts.sinks` writes the parts.
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -18,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from gateway.serve.releasing import RANKS, LookUp, RawUpdate, Released, Update, boundary_of, encoded, release
-from matching.model import CHANGES, Names
+from bolts.delivery import undelivered
+from bolts.sinks import last_as_of
+from gateway.serve.releasing import RANKS, LookUp, RawUpdate, Released, Update, boundary_of, encoded
 from topology.live import last_seq_of
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
@@ -42,11 +44,11 @@ class Position(NamedTuple):
     def text(self) -> str:
         return f"{self.boundary}-{self.index}"
 
-
-def position_of(text: str) -> Position:
-    """The position of an update, by its id."""
-    boundary, _, index = text.partition("-")
-    return Position(int(boundary), int(index))
+    @classmethod
+    def of(cls, update_id: str) -> "Position":
+        """The position of an update, by its id."""
+        boundary, _, index = update_id.partition("-")
+        return cls(int(boundary), int(index))
 
 
 #: Before all updates.
@@ -141,12 +143,9 @@ class Parts:
         return 0
 
     def _last_of(self, name: str) -> int:
-        """The last boundary of a part, from its metadata."""
+        """The last boundary of a part."""
         if name not in self._last:
-            metadata = pq.read_metadata(self._folder / name)
-            place = metadata.schema.names.index("as_of")
-            groups = (metadata.row_group(group).column(place).statistics for group in range(metadata.num_row_groups))
-            as_of = max((statistics.max for statistics in groups), default=-1)
+            as_of = last_as_of(self._folder / name)
             self._last[name] = -1 if as_of < 0 else boundary_of(self.ends, as_of)
         return self._last[name]
 
@@ -307,17 +306,13 @@ def saved_updates(state: Mapping[str, Any], after: int, ends: Sequence[int], loo
     state : mapping of str to array
         As `bolts.delivery` and `bolts.sinks` save it.
     """
-    if "sink:as_of" not in state:
-        return []
-    names = Names(state["sink:subscription_id_offsets"], state["sink:subscription_id_data"]).strings()
-    columns = (state[f"sink:{name}"].tolist() for name in ("change", "seq", "as_of", "score"))
-    found: dict[int, list[RawUpdate]] = {}
-    for name, change, seq, as_of, score in zip(names, *columns, strict=True):
-        boundary = boundary_of(ends, as_of)
-        if boundary > after:
-            raw = RawUpdate(name, RANKS[CHANGES[change]], seq, as_of, None if score != score else score)
-            found.setdefault(boundary, []).append(raw)
-    return [release(boundary, found[boundary], look_up) for boundary in sorted(found)]
+    table, boundary, place = in_order(undelivered(state), np.array(ends, np.int64))
+    rows = np.flatnonzero(boundary > after)
+    updates = updates_of(table.take(rows), boundary[rows], place[rows], look_up)
+    found: list[Released] = []
+    for last_seq, some in groupby(updates, key=lambda one: Position.of(one.position).boundary):
+        found.append(Released(last_seq, tuple(some)))
+    return found
 
 
 def _number_of(name: str) -> int:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from gateway.serve.history import BEGINNING, History, PartsMissing, Position
+from gateway.serve.regions import contains
 from gateway.serve.registry import Registry
 from gateway.serve.releasing import Released, Update
 
@@ -45,11 +46,7 @@ class Interest(NamedTuple):
 
     def has_place(self, lon: float, lat: float) -> bool:
         """Whether the region, if any, has this place."""
-        if self.region is None:
-            return True
-        west, south, east, north = self.region
-        inside = west <= lon <= east if west <= east else lon >= west or lon <= east
-        return inside and south <= lat <= north
+        return self.region is None or contains(self.region, lon, lat)
 
 
 Snapshot = Callable[[Position], AsyncIterator[dict[str, Any]]]
@@ -203,11 +200,26 @@ class Hub:
         form: Form,
         interest: Interest,
         after: Position | None,
-        lasts: Callable[[], bool] = lambda: True,
+        is_valid: Callable[[], bool] = lambda: True,
         snapshot: Snapshot | None = None,
     ) -> AsyncIterator[bytes]:
-        """Events after a position (None: from now on), as long as the client may have them; before them those of a
-        snapshot as of the position.
+        """Events of one client until the hub closes.
+
+        Parameters
+        ----------
+        form : Form
+        interest : Interest
+        after : Position or None
+            Behind which updates are sent; None: those from now on.
+        is_valid : callable
+            Whether the client may have more; checked before each event.
+        snapshot : callable, optional
+            Yields the `snapshot` events that come first, as of the position.
+
+        Yields
+        ------
+        bytes
+            Whole events.
         """
         queue = _Queue(form, interest)
         self._queues.add(queue)
@@ -216,27 +228,27 @@ class Hub:
             position = self.history.head if after is None else after
             if snapshot is not None:
                 async for one in snapshot(position):
-                    if not self._goes_on(lasts):
+                    if not self._is_open(is_valid):
                         break
                     yield form.named("snapshot", one, None)
                 else:
                     yield form.named("progress", {"through": position.boundary}, position)
-            while self._goes_on(lasts) and (piece := await self._next(form, interest, position)) is not None:
+            while self._is_open(is_valid) and (piece := await self._next(form, interest, position)) is not None:
                 data, position = piece
                 if data:
                     yield data
-            if self._goes_on(lasts):
+            if self._is_open(is_valid):
                 queue.after = position
                 self._join(queue)
                 yield self._progress(queue)
-            while self._goes_on(lasts):
+            while self._is_open(is_valid):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(queue.came.wait(), HEARTBEAT_S)
                 if queue.overflown:
                     self.gaps += 1
                     yield form.named("gap", _SLOW, None)
                     return
-                if self._goes_on(lasts):
+                if self._is_open(is_valid):
                     yield queue.take() or self._progress(queue)
             yield form.hint()
         finally:
@@ -296,8 +308,8 @@ class Hub:
         self.sent += len(wanted)
         return b"".join(wanted), behind
 
-    def _goes_on(self, lasts: Callable[[], bool]) -> bool:
-        return not self._closing and lasts()
+    def _is_open(self, is_valid: Callable[[], bool]) -> bool:
+        return not self._closing and is_valid()
 
     def _progress(self, queue: _Queue) -> bytes:
         """A `progress` event; its id is not before that of an update that the client has."""
@@ -335,22 +347,22 @@ class Hub:
         await asyncio.sleep(_TRIM_S)
 
     def _join(self, queue: _Queue) -> None:
-        for queues, name in self._places(queue.interest):
+        for queues, name in self._indexes(queue.interest):
             queues.setdefault(name, set()).add(queue)
-        if not self._places(queue.interest):
+        if not self._indexes(queue.interest):
             self._everything.add(queue)
 
     def _leave(self, queue: _Queue) -> None:
         self._everything.discard(queue)
-        for queues, name in self._places(queue.interest):
+        for queues, name in self._indexes(queue.interest):
             mine = queues.get(name)
             if mine is not None:
                 mine.discard(queue)
                 if not mine:
                     del queues[name]
 
-    def _places(self, interest: Interest) -> list[tuple[dict[str, set[_Queue]], str]]:
-        """Under which names a client is found when there are updates; none: it may want any."""
+    def _indexes(self, interest: Interest) -> list[tuple[dict[str, set[_Queue]], str]]:
+        """The indexes and names under which a client is found; none: it is looked at for every update."""
         if interest.subscriptions is not None:
             return [(self._by_subscription, name) for name in interest.subscriptions]
         return [] if interest.owner is None else [(self._by_owner, interest.owner)]
@@ -366,12 +378,12 @@ class Hub:
         name = update.subscription_id
         if interest.subscriptions is not None and name not in interest.subscriptions:
             return False
-        if not self._is_of(name, interest):
+        if not self._follows(name, interest):
             return False
         return interest.has_place(update.lon, update.lat)
 
-    def _is_of(self, name: str, interest: Interest) -> bool:
-        """Whether a client follows a subscription that is none of another id."""
+    def _follows(self, name: str, interest: Interest) -> bool:
+        """Whether a subscription has the owner and the kind that a client follows."""
         if interest.owner is not None and self._registry.owners.get(name, "") != interest.owner:
             return False
         return interest.kinds is None or self._registry.last_kind.get(name) in interest.kinds
@@ -380,7 +392,7 @@ class Hub:
         """Ids of the subscriptions that a client follows, of all that there ever were."""
         wanted = interest.subscriptions
         names = list(self._registry.last_kind)
-        return [name for name in names if (wanted is None or name in wanted) and self._is_of(name, interest)]
+        return [name for name in names if (wanted is None or name in wanted) and self._follows(name, interest)]
 
     def _only(self, interest: Interest) -> Collection[str] | None:
         """Ids of the subscriptions whose updates a client may get; None: all."""

@@ -1,7 +1,7 @@
 """API keys of a stream: `keys.json` in its folder, made by `skyray keys` and read by the server.
 
-The file has a hash of each key (Argon2), never the key. A key is `sk_ID_SECRET`; its id names it in lists and in the
-log of errors. Read on in `gateway.serve.access`, which asks for keys.
+The file has a hash of each key (Argon2), never the key. A key is `sk_ID_SECRET`; its id names it in lists and in
+errors. Read on in `gateway.serve.access`, which checks the keys of requests.
 """
 
 import fcntl
@@ -24,13 +24,13 @@ from argon2.exceptions import Argon2Error, InvalidHashError
 from gateway.shell.terminal import whole_file
 from matching.errors import ConfigError, InputError
 
-Scope = Literal["subscribe", "publish", "admin"]
+KeyScope = Literal["subscribe", "publish", "admin"]
 #: What a scope allows is in `gateway.serve.access`; `admin` has the others too.
-SCOPES: tuple[Scope, ...] = ("subscribe", "publish", "admin")
+SCOPES: tuple[KeyScope, ...] = ("subscribe", "publish", "admin")
 _FORMAT = "skyray-keys-1"
 #: Characters of an owner's name.
 MOST_OWNER = 200
-#: A secret has 256 random bits, which nobody tries out: the hash need not be slow, as those of passwords are.
+#: A secret has 256 random bits and cannot be guessed: the hash need not be slow, as those of passwords are.
 _HASHER = PasswordHasher(time_cost=1, memory_cost=8 * 1024, parallelism=1)
 
 
@@ -42,7 +42,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
     key_id: str
     hash: str
-    scopes: frozenset[Scope]
+    scopes: frozenset[KeyScope]
     owner: str | None = None
     created_s: float
     expires_s: float | None = None
@@ -79,7 +79,7 @@ def read_keys(path: Path) -> dict[str, Key]:
 
 
 def create_key(
-    path: Path, scopes: frozenset[Scope], owner: str | None = None, lasts_s: float | None = None
+    path: Path, scopes: frozenset[KeyScope], owner: str | None = None, lasts_s: float | None = None
 ) -> tuple[Key, str]:
     """Add a key to a file, which is made if it is not there.
 
@@ -165,12 +165,12 @@ class KeyRing:
 
     Attributes
     ----------
-    made : bool
-        Whether there is a file, or was one: without its last key nobody is let in.
+    has_existed : bool
+        Whether there is a file, or was one: once its last key is gone, every request is refused.
     """
 
     def __init__(self, path: Path):
-        self.made = False
+        self.has_existed = False
         self._path = path
         self._reading = threading.Lock()
         self._stamp: tuple[int, int, int] | None = None
@@ -189,7 +189,7 @@ class KeyRing:
                 stamp = None
             else:
                 stamp = status.st_mtime_ns, status.st_ino, status.st_size
-                self.made = True
+                self.has_existed = True
             if stamp != self._stamp:
                 before, self._keys = self._keys, read_keys(self._path)
                 same = {name for name, key in self._keys.items() if before.get(name) == key}
@@ -216,12 +216,12 @@ class KeyRing:
             self._checked[key.key_id] = self._digest(text)
             if self.current().get(key.key_id) != key:  # revoked meanwhile
                 return _WRONG
-        if not self.lasts(key):
+        if not self.is_valid(key):
             return Refused("expired_key", f"key {key.key_id} is past its time")
         return key
 
-    def lasts(self, key: Key) -> bool:
-        """Whether a key that was taken is one still."""
+    def is_valid(self, key: Key) -> bool:
+        """Whether a key that was accepted is neither revoked nor expired."""
         return self.current().get(key.key_id) == key and (key.expires_s is None or time.time() < key.expires_s)
 
     def _digest(self, text: str) -> bytes:

@@ -123,7 +123,7 @@ def install(app: FastAPI) -> None:
     def of_http(_: Request, error: HTTPException) -> Response:
         reason = {404: "no_such_path", 405: "no_such_method"}.get(error.status_code, "refused")
         headers = dict(error.headers or {})
-        return answer(Problem(error.status_code, reason, str(error.detail), do="see /docs", headers=headers))
+        return answer(Problem(error.status_code, reason, str(error.detail), do="see /openapi.json", headers=headers))
 
     @app.exception_handler(Exception)
     def of_exception(_: Request, error: Exception) -> Response:

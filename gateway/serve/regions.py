@@ -1,6 +1,6 @@
 """Boxes that clients name in queries.
 
-Used by the routes of updates and of subscriptions.
+Used by the routes of updates and of subscriptions, and by `gateway.serve.hub`.
 """
 
 from gateway.serve.problems import Problem
@@ -22,6 +22,13 @@ def box_of(text: str) -> tuple[float, float, float, float]:
             "send west,south,east,north in degrees, south not above north; west above east crosses 180 degrees",
         )
     return west, south, east, north
+
+
+def contains(box: tuple[float, float, float, float], lon: float, lat: float) -> bool:
+    """Whether a closed box has a place; all in degrees."""
+    west, south, east, north = box
+    inside = west <= lon <= east if west <= east else lon >= west or lon <= east
+    return inside and south <= lat <= north
 
 
 def meet(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:

@@ -33,7 +33,7 @@ class Registered(NamedTuple):
     at : int                the seq before which it takes effect
     etag : str
     expires_us : int or None    microseconds since 1970
-    owner : str             "" for nobody's
+    owner : str             "" for none
     box : tuple of float    around its shape: west, south, east, north in degrees; east may be above 180
     """
 
@@ -58,7 +58,7 @@ class Registry(Admission):
     last_kind : dict of str to str
         Kind of every subscription id that there ever was: the last one.
     owners : dict of str to str
-        Of every subscription id that somebody owned; it stays theirs, since its updates do.
+        Owner of each subscription id that ever had one: an id keeps its owner, since its updates remain.
     owned : Counter
         How many active subscriptions an owner has.
     """
@@ -143,7 +143,7 @@ def expiry_us(value: Any) -> int | None:
 
 
 def owner_of(columns: Mapping[str, Any]) -> str:
-    """The owner that columns name; "" for nobody."""
+    """The owner that columns name; "" for none."""
     owner = columns.get(OWNER)
     return owner if isinstance(owner, str) else ""
 

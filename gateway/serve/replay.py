@@ -28,8 +28,6 @@ from matching.kinds import KINDS
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
-#: Matches that are listed for a subscription of a kind without results.
-_LAST_MATCHES = 100
 _COLUMNS = [name for name in UPDATE_SCHEMA.names if name != "message_id"]
 
 
@@ -191,7 +189,6 @@ class Replay:
                 "no_boundary", f"no boundary is complete as of message {as_of:,}: the first is {self._ends[0]:,}"
             )
         found = explain_in(self.run, subscription_id, message, last_seq)
-        del found["told"]
         rows = self._rows(Wanted(Position(-1, 0), as_of, [subscription_id]))
         rows = rows[self._table["seq"].to_numpy()[rows] == found["message"]["seq"]]
         updates = self._table.take(rows).select(["change", "as_of", "score"]).to_pylist()

@@ -148,7 +148,7 @@ class Server:
 
     def __enter__(self) -> "Server":
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = self._most_connections + _OTHER_FILES  # often 1,024 are allowed, and more only if they are asked for
+        wanted = self._most_connections + _OTHER_FILES  # the soft limit is often 1,024
         if soft != resource.RLIM_INFINITY and soft < wanted:
             most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from gateway.serve.asking import Asking
-from gateway.serve.history import BEGINNING, Position, position_of
+from gateway.serve.history import BEGINNING, Position
 from gateway.serve.hub import LINES, Hub, Interest
 from gateway.serve.registry import Registered, Registry
 from matching.kind_table import Kind
@@ -90,7 +90,7 @@ async def results_at(
 def _take(standing: dict[str, Standing], lines: bytes, until: Position) -> None:
     for line in lines.splitlines():
         row = msgspec.json.decode(line)
-        if "change" in row and position_of(row["id"]) <= until:
+        if "change" in row and Position.of(row["id"]) <= until:
             standing[row["subscription_id"]].take(row)
 
 

@@ -115,7 +115,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
                 data = await door.hub.poll(form, interest, start, wait_s, limit)
             door.access.refuse_if_ended(caller)
             return Response(data, headers=HEADERS, media_type=form.media_type)
-        events_of = door.hub.follow(form, interest, after, door.access.lasts(caller), first)
+        events_of = door.hub.follow(form, interest, after, door.access.validity(caller), first)
         return _Stream(events_of, form, door.access, caller)
 
     return router

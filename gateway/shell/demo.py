@@ -143,7 +143,7 @@ def sample_updates(run: "Run", count: int) -> list[dict[str, Any]]:
     -------
     list of dict
         `kind`, `change`, `as_of`, `subscription_id`, `keywords`, `text`, `common` (keywords in the text), `distance_km`
-        (None for a region), `score`, `score_shown` (in the unit that people are told).
+        (None for a region), `score`, `score_shown` (as `skyray show` prints it).
 
     Notes
     -----

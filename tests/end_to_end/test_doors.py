@@ -248,6 +248,6 @@ def test_engine_explains_and_shows_what_a_run_does(words, tmp_path, window):
     some += [(str(rng.choice(engine.subscriptions)), f"seq:{seq}") for seq in rng.choice(seqs, 30).tolist()]
     for name, message in some:
         of_run, of_engine = run.explain(name, message), engine.explain(name, message)
-        assert of_engine == {key: value for key, value in of_run.items() if key != "told"}
+        assert of_engine == {key: value for key, value in of_run.items() if key != "updates"}
         reasons[of_engine["reason"]] += 1
     assert {"no_time", "ahead", "rivals", "object_ended"} <= reasons.keys() and len(reasons) > 5, reasons

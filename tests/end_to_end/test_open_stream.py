@@ -79,14 +79,14 @@ def test_open_stream_is_verified_shown_and_explained_as_of_its_last_checkpoint(t
                 assert verdict["exact"], verdict
                 assert not verdicts or verdicts[-1]["messages"] <= verdict["messages"] <= publisher.number
                 verdicts = [*verdicts[:1], verdict]
-                served.await_(lambda: last_checkpoint(out) > epoch, 60)  # noqa: B023
+                served.await_(lambda epoch=epoch: last_checkpoint(out) > epoch, 60)
             assert verdicts[0]["messages"] < verdicts[1]["messages"]
             assert sum(verdicts[1]["oracle_updates"].values()) >= 1_000 and verdicts[1]["oracle_results"] > 20
             as_of = f"as of message {verdicts[1]['messages'] - 1:,}, checkpoint of "
             assert verdicts[1]["checkpoint"].startswith(as_of)
-            assert verdicts[1]["checkpoint"].endswith("; the stream goes on")
+            assert verdicts[1]["checkpoint"].endswith("; the stream is running")
             code, shown, said = command("show", out, "--limit", 0, "--json")
-            assert code == 0 and "the stream goes on" in said
+            assert code == 0 and "the stream is running" in said
             holder = next(one for one in json.loads(shown)["subscriptions"] if one["results"])
             run = skyray.open(out)
             name, seq = holder["subscription_id"], holder["results"][0]["seq"]
@@ -107,7 +107,7 @@ def test_open_stream_is_verified_shown_and_explained_as_of_its_last_checkpoint(t
         epoch = last_checkpoint(out)
         served.await_(lambda: publisher.number > 100_500 and last_checkpoint(out) > epoch + 1, 60)
         code, shown, said = command("run", "--batch", f"log:{out}", "--out", tmp_path / "again", "--executor", "local")
-        assert code == 0 and "the stream goes on" in said, said
+        assert code == 0 and "the stream is running" in said, said
         code, shown, said = command("verify", tmp_path / "again", "--all", "--json")
         again = json.loads(shown)
         assert again["exact"] and sum(again["oracle_updates"].values()) >= 1_000

@@ -81,8 +81,11 @@ class Stream:
 
     def match(self, stop=None) -> dict:
         """Match what was logged, or end behind the message that `stop` names; what there is to tell of it."""
-        disk = lambda: self.journal.durable_through  # noqa: E731
-        with Listener(self._written.append, self.journal.look_up, self.in_flight, disk) as listener:
+
+        def durable() -> int:
+            return self.journal.durable_through
+
+        with Listener(self._written.append, self.journal.look_up, self.in_flight, durable) as listener:
             run = LiveRun(
                 self.config,
                 self.journal.run,

@@ -15,7 +15,7 @@ export class Active {
     this.cursors = [null]; // of each page up to this one
     this.after = null; // of the next page
     this.shown = "";
-    this.asked = 0;
+    this.requests = 0;
     byId("active-next").addEventListener("click", () => this.turn([...this.cursors, this.after]));
     byId("active-before").addEventListener("click", () => this.turn(this.cursors.slice(0, -1)));
     byId("prefix").addEventListener("input", () => {
@@ -32,11 +32,11 @@ export class Active {
 
   // Read this page anew.
   async load() {
-    this.asked += 1;
-    const { asked } = this;
+    this.requests += 1;
+    const request = this.requests;
     const query = { limit: PAGE, prefix: byId("prefix").value.trim(), after: this.cursors.at(-1) };
     const found = await call("GET", pathNow("/v1/subscriptions", query), undefined, { quiet: true }).catch(() => null);
-    if (found === null || asked !== this.asked) return;
+    if (found === null || request !== this.requests) return;
     this.rows = found.subscriptions;
     this.after = found.after;
     const shown = JSON.stringify([this.rows, this.after, this.cursors]);

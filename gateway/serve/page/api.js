@@ -13,7 +13,7 @@ export class Refused extends Error {
 
 const GONE = { reason: "no_answer", detail: "The server does not answer", do: "see whether it runs, and try again" };
 
-// `quiet`: nobody has asked for it, so nobody is asked for a key.
+// `quiet`: a request of the page itself, for which the user is not prompted for a key.
 export async function call(method, path, body, { quiet = false } = {}) {
   const answer = await send(method, path, body, quiet);
   return answer.json().catch(() => ({}));

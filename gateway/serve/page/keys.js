@@ -1,4 +1,4 @@
-// The key of this tab: asked for when the server wants one, kept until the tab is closed or the key is forgotten.
+// The key of this tab: typed when the server needs one, kept until the tab is closed or the key is forgotten.
 
 import { byId, element, show } from "/page/dom.js";
 
@@ -9,7 +9,7 @@ const WHY = {
   expired_key: "This key has expired.",
 };
 
-let wanted = false; // whether the server has asked for a key that it was not given
+let wanted = false; // whether the server needs a key that it was not given
 let asking = null; // one dialog, however many requests wait for it
 
 export const keyOf = () => sessionStorage.getItem(NAME);

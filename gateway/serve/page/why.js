@@ -8,7 +8,7 @@ export class Why {
   constructor() {
     this.dialog = byId("message");
     this.message = null; // null: one that is named by its id
-    this.asked = 0;
+    this.requests = 0;
     byId("message-close").addEventListener("click", () => this.dialog.close());
     this.dialog.addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.dialog.close();
@@ -81,18 +81,18 @@ export class Why {
       box.replaceChildren(element("p", { className: "failed" }, what));
       return;
     }
-    this.asked += 1;
-    const { asked } = this;
+    this.requests += 1;
+    const request = this.requests;
     box.replaceChildren(element("p", {}, "Asking …"));
     const named = this.message ? `seq:${this.message.seq}` : message;
     const parts = await call("GET", pathNow("/v1/explain", { subscription: id, message: named })).then(
       (found) => {
-        if (asked === this.asked && found.message) this.show(found.message);
+        if (request === this.requests && found.message) this.show(found.message);
         return answerParts(found);
       },
       (error) => [element("p", { className: "failed" }, error.message)],
     );
-    if (asked === this.asked) box.replaceChildren(...parts);
+    if (request === this.requests) box.replaceChildren(...parts);
   }
 }
 

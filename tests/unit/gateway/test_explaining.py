@@ -51,7 +51,7 @@ def test_explain_says_words_score_rank_and_updates(run):
     assert (answer["held"], answer["rank"], answer["score"]) == (True, best["rank"], best["score"])
     assert set(answer["words"]) <= {"w11", "w9"} and answer["words"]
     assert {*answer["words"], *answer["missing"]} == {"w11", "w9"}
-    assert answer["told"][-1]["change"] == "enter" and answer["told"][-1]["score"] == best["score"]
+    assert answer["updates"][-1]["change"] == "enter" and answer["updates"][-1]["score"] == best["score"]
     assert "number 1 of at most 3" in answer["why"]
     assert answer["score"] >= answer["threshold"]
 

@@ -3,12 +3,12 @@
 import json
 import os
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 from gateway.live.update_listener import Listener
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream, digest_of_run
+from tests.support.writing import await_
 
 SUBSCRIPTION = {"subscription_id": "s1", "kind": "knn", "keywords": "w1", "lon": 1.0, "lat": 1.0, "k": 2}
 
@@ -56,10 +56,7 @@ def test_live_updates_wait_until_their_messages_are_on_disk(tmp_path, monkeypatc
                 closing.result()
                 matching = threads.submit(stream.match, lambda: 1)
         assert held.wait(60)
-        deadline = time.monotonic() + 60
-        while 1 not in waiting:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        await_(lambda: 1 in waiting)
         written, durable = [json.loads(line)["as_of"] for line in stream._written], stream.journal.durable_through
         disk.set()
         matching.result(60)

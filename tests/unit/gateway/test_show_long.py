@@ -112,7 +112,7 @@ def test_show_prints_the_command_that_explains(run, capsys, form):
     assert skyray == "skyray" and arguments[:2] == ["explain", str(run)] and arguments[2] == "mine"
     assert cli.main([*arguments, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["subscription"]["subscription_id"] == "mine" and answer["told"]
+    assert answer["subscription"]["subscription_id"] == "mine" and answer["updates"]
 
 
 def scores(run, kind):

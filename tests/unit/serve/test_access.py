@@ -61,14 +61,14 @@ def verified(monkeypatch):
 
 def test_keys_whose_last_one_is_revoked_or_whose_file_is_gone_let_nobody_in(tmp_path):
     path = tmp_path / KEYS
-    assert not Access(KeyRing(path), Limits()).asks, "there never was one"
+    assert not Access(KeyRing(path), Limits()).needs_key, "there never was one"
     key, _ = create_key(path, SUBSCRIBE)
     access = Access(KeyRing(path), Limits())
-    assert access.asks
+    assert access.needs_key
     revoke_key(path, key.key_id)
-    assert access.asks and Access(KeyRing(path), Limits()).asks, "also after a restart"
+    assert access.needs_key and Access(KeyRing(path), Limits()).needs_key, "also after a restart"
     path.unlink()
-    assert access.asks
+    assert access.needs_key
 
 
 def test_key_that_is_revoked_while_it_is_checked_is_refused_and_forgotten(tmp_path, monkeypatch):

@@ -77,7 +77,7 @@ def test_explain_of_a_stream_that_runs_is_that_of_its_folder(ended):
             name,
             seq,
         )
-        assert [one["change"] for one in found["updates"]] == [one["change"] for one in wanted["told"]]
+        assert [one["change"] for one in found["updates"]] == [one["change"] for one in wanted["updates"]]
         reasons[found["reason"]] += 1
     assert len(reasons) > 5 and reasons["held"] > 10, reasons
 

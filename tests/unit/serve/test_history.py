@@ -4,7 +4,6 @@ import asyncio
 import json
 import random
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from gateway.serve.history import BEGINNING, History, Parts, PartsMissing, Posit
 from gateway.serve.hub import LINES, Hub, Interest
 from gateway.serve.releasing import Releaser
 from matching.model import CHANGES, Names, UpdateBatch
+from tests.support.writing import await_
 
 ENDS = list(range(9, 1_000, 10))
 
@@ -175,10 +175,7 @@ def test_releaser_of_an_incarnation_that_ends_at_once_waits_for_the_one_before(t
         for publisher, low, high in ((second, 500, 999), (first, 200, 499)):
             publisher.add(batch_of([row for row in rows if low <= row[0] <= high]))
             publisher.publish(high, ids)
-        deadline = time.monotonic() + 20
-        while one.released < 999:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        await_(lambda: one.released >= 999)
         first.close()
         second.close()
     assert [update for one in found for update in one.updates] == released(
@@ -231,6 +228,8 @@ def test_history_goes_on_from_a_checkpoint_whose_updates_no_part_has(tmp_path):
     kept = [row for row in rows if 500 <= row[0] < 800]
     names = Names.of([row[1] for row in kept])
     saved = {"sink:subscription_id_offsets": names.offsets, "sink:subscription_id_data": names.data}
+    ids = Names.of([f"m{row[2]}" for row in kept])
+    saved |= {"sink:message_id_offsets": ids.offsets, "sink:message_id_data": ids.data}
     saved |= {"sink:change": np.array([CHANGES.index(row[3]) for row in kept])}
     saved |= {"sink:seq": np.array([row[2] for row in kept]), "sink:as_of": np.array([row[0] for row in kept])}
     saved |= {"sink:score": np.array([np.nan if row[4] is None else row[4] for row in kept])}

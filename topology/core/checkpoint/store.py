@@ -65,6 +65,11 @@ class Manifest(NamedTuple):
     facts: Mapping[str, Any]
 
 
+def manifest_name(epoch: int) -> str:
+    """The file of an epoch's manifest, in the folder of checkpoints."""
+    return f"epoch-{epoch:06d}.json"
+
+
 class CheckpointStore:
     """The checkpoints of one run.
 
@@ -115,7 +120,7 @@ class CheckpointStore:
 
     def commit(self, manifest: Manifest) -> None:
         """Write the manifest, which makes a checkpoint of what the tasks have written. Raises CheckpointError."""
-        self._write(f"epoch-{manifest.epoch:06d}.json", [_encode(manifest)])
+        self._write(manifest_name(manifest.epoch), [_encode(manifest)])
 
     def newest(self) -> Manifest | None:
         """The newest checkpoint all of whose files are there and undamaged; None if there is none. O(its bytes).
@@ -208,7 +213,7 @@ class CheckpointStore:
             raise _unwritable(f"{self.folder}/{name}", error) from error
 
     def _read_manifest(self, epoch: int) -> Manifest:
-        name = f"epoch-{epoch:06d}.json"
+        name = manifest_name(epoch)
         return _decode(self._read(name), f"{self.folder}/{name}", epoch)
 
     def _read_task(self, file: SavedFile, number: int) -> TaskState:
