@@ -329,7 +329,7 @@ class QueryBolt(Bolt):
     def _emit_results(self) -> None:
         if self.idle() and not self.results_emitted:
             self.results_emitted = True
-            # those of kinds without subscriptions are not asked, which would load kernels
+            # kinds without subscriptions are skipped, since their kernels would be loaded
             standing = [each.results() for each in self.operators.values() if isinstance(each, Standing) and len(each)]
             nothing = ResultBatch(*empty(ResultBatch)[:4])
             self.context.emit("results", concatenate([each for each in standing if len(each)] or [nothing]))
