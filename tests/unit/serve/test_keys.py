@@ -306,7 +306,7 @@ def test_keys_command_makes_lists_and_revokes(tmp_path):
     code, _, error = run("revoke", "none", "--out", out)
     assert code == 2 and "skyray keys list" in error
     code, text, _ = run("list", "--keys", out / KEYS)
-    assert code == 0 and "nobody is let in" in text
+    assert code == 0 and "every request is refused" in text
     code, _, error = run("list")
     assert code == 2 and "--out or --keys" in error
     code, _, error = run("create", "--out", out, "--scope", "everything")
