@@ -40,7 +40,7 @@ def test_replay_by_keyboard_shows_updates_results_and_reasons_as_of_a_message(re
         for _ in range(60):
             keyboard.press("ArrowRight")
         seen.until(lambda: at(seen) == 60 and shown(seen) == updates(replayed, 60))
-        assert "message 60 of 239" in seen.page.get_attribute("#position", "aria-valuetext")
+        seen.until(lambda: "message 60 of 239" in seen.page.get_attribute("#position", "aria-valuetext"))
         # a subscription is picked: its result as of then, and its updates alone
         name = replayed.call("GET", "/v1/subscriptions?kind=knn&as_of=60&limit=1").json["subscriptions"][0]
         name = name["subscription_id"]
