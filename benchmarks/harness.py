@@ -227,7 +227,7 @@ class Bench:
         figures |= {"matched_per_message": matched, "updates_per_message": len(updates) / done}
         if running.peer is not None:
             figures["join_us_per_message"] = (running.peer.joined_s - joined_s) / done * 1e6
-        figures["told_digest"] = _digest(updates)
+        figures["updates_digest"] = _digest(updates)
         if self.kind.windowed:
             parts = running.watch.seconds | {"other": elapsed - sum(running.watch.seconds.values())}
             figures |= {f"share_{name}": spent / elapsed for name, spent in parts.items()}
@@ -329,7 +329,7 @@ def time_beside(
     """Build and check engines, and time them in turns; `how` as of `Bench.time`.
 
     Says of each engine what was checked, memory, `rounds` one by one and medians over those from round `settled` on,
-    how long a message takes alone, memory `at_end`, what is `told` of it then, and `told_digest`: two checkouts that
+    how long a message takes alone, memory `at_end`, what is `told` of it then, and `updates_digest`: two checkouts that
     have told the same in as many messages have the same one.
     """
     built, results = {}, {}
@@ -355,7 +355,7 @@ def time_beside(
 
         for name, rounds in in_turns(names, load.rounds, one).items():
             results[name] |= medians(rounds[settled:] or rounds) | told(built[name])
-            results[name]["told_digest"] = sum(each["told_digest"] for each in rounds)
+            results[name]["updates_digest"] = sum(each["updates_digest"] for each in rounds)
             results[name] |= load.time_alone(built[name], how.get("most_s", MOST_S))
             results[name] |= {"rounds": rounds, "at_end": load.memory(built[name])}
     return results

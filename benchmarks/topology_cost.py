@@ -258,7 +258,7 @@ def told_by(report: RunReport, stream: Stream, router: str = "hashing") -> dict[
         **({"signatures": signature_figures(mode, figures, stream.timed)} if mode else {}),
         "digest": report.components["delivery"].tasks[0].figures["digest"],
         "found_per_message": sum(bolt["found_sent"].get(kind, 0) for bolt in query) / stream.timed,
-        "held_per_subscription": sum(bolt["held"][kind] for bolt in query) / len(stream.case.table),
+        "held_per_subscription": sum(bolt["subscriptions"][kind] for bolt in query) / len(stream.case.table),
     }
 
 

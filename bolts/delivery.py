@@ -270,7 +270,7 @@ class DeliveryBolt(Bolt):
         parts = {
             "subscriptions": self.subscriptions.state(0, np.zeros(0, np.int64)),
             "messages": self.messages.state(max(dead, self.messages.first), self.retained.messages()),
-            "held": self.retained.state(),
+            "retained": self.retained.state(),
         }
         if self.cutting and self.sink is not None:
             self.cutting = False
@@ -304,7 +304,7 @@ class DeliveryBolt(Bolt):
             self.publisher.since = self.open[-1].boundary.last_seq
         self.subscriptions.restore(_part(state, "subscriptions"))
         self.messages.restore(_part(state, "messages"))
-        self.retained.restore(_part(state, "held"), self.subscriptions.end)
+        self.retained.restore(_part(state, "retained"), self.subscriptions.end)
         written = _part(state, "sink")
         if written:
             assert self.sink is not None

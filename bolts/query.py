@@ -162,7 +162,7 @@ class QueryBolt(Bolt):
     def report(self) -> dict[str, Any]:
         names = {code: self.kinds[code].name for code in self.operators}
         return ({} if self.signature is None else self.signature.describe()) | {
-            "held": {names[code]: len(operator) for code, operator in self.operators.items()},
+            "subscriptions": {names[code]: len(operator) for code, operator in self.operators.items()},
             "room_bytes": {
                 names[code]: sum(array.nbytes for array in operator.arrays().values())
                 for code, operator in self.operators.items()

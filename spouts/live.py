@@ -288,7 +288,7 @@ class LoggedSubscriptions(Spout):
         return {
             "place": np.array(place, np.int64),
             "through": np.array(self._through, np.int64),
-            "told": np.array([self._number], np.int64),
+            "emitted": np.array([self._number], np.int64),
             "names_offsets": names.offsets,
             "names_data": names.data,
             "number": np.array([one.number for one in known], np.int64),
@@ -306,7 +306,7 @@ class LoggedSubscriptions(Spout):
         self._waiting.clear()
         self._next_seq, self._reader.offset = state["place"].tolist()
         self._words.go_to(self._reader.offset)
-        self._through, self._number = int(state["through"]), int(state["told"][0])
+        self._through, self._number = int(state["through"]), int(state["emitted"][0])
 
     def rewind(self, saved: Saved) -> bool:
         """Restore in place: the vocabulary stays loaded."""

@@ -282,7 +282,7 @@ class ParquetSpout(MessageSpout):
 
     def report(self) -> dict[str, Any]:
         """The counts, the columns that kinds require, and `latest_us`."""
-        return super().report() | {"asked": list(self.kind_columns), "latest_us": self.latest_us}
+        return super().report() | {"kind_columns": list(self.kind_columns), "latest_us": self.latest_us}
 
 
 def read_messages(

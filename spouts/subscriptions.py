@@ -283,7 +283,7 @@ class SubscriptionSpout(Spout):
         """Position in the list of changes, and its size; the files are read again on restore."""
         assert self.changes is not None, "open() comes first"
         sizes = len(self.changes), self.changes.removed.number.shape[0]
-        return {"told": np.array(self.changes.emitted, np.int64), "sizes": np.array(sizes, np.int64)}
+        return {"emitted": np.array(self.changes.emitted, np.int64), "sizes": np.array(sizes, np.int64)}
 
     def restore(self, saved: Saved) -> None:
         """Resume after a batch. Raises CheckpointError if the files have another number of changes than before."""
@@ -296,12 +296,12 @@ class SubscriptionSpout(Spout):
                 f"{self._context.component}: {now[0]:,} subscriptions and {now[1]:,} ends in {', '.join(self.paths)}, "
                 f"where {before[0]:,} and {before[1]:,} were read before the run was interrupted; give the same files"
             )
-        self.changes.resume_after(*state["told"].tolist())
+        self.changes.resume_after(*state["emitted"].tolist())
 
     def rewind(self, saved: Saved) -> bool:
         """Restore in place: the files stay loaded."""
         assert self.changes is not None, "open() comes first"
-        self.changes.resume_after(*saved.single(self._context.component)["told"].tolist())
+        self.changes.resume_after(*saved.single(self._context.component)["emitted"].tolist())
         return True
 
     def report(self) -> dict[str, Any]:

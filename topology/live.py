@@ -67,7 +67,7 @@ class LiveRun(RecoveringRun):
         before: Mapping[str, Any],
     ):
         self._log, self._listener = log, listener
-        quarantine = Quarantine.of(before.get("aside") or {})
+        quarantine = Quarantine.of(before.get("quarantined") or {})
         facts = {**facts, "run": str(before.get("run") or uuid.uuid4().hex), "began": now_text()}
         store = CheckpointStore(str(folder.path / CHECKPOINTS)) if config.checkpoint_every else None
         incarnation = next_incarnation(int(before.get("incarnation", 0))) if before and store is not None else 0

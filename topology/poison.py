@@ -128,4 +128,4 @@ class _Search:
 
 def _reached(saved: Saved) -> tuple[int, int]:
     """Next seq, and next number of a subscription."""
-    return int(saved.single("messages")["next_seq"]), int(saved.single("subscriptions")["told"][0])
+    return int(saved.single("messages")["next_seq"]), int(saved.single("subscriptions")["emitted"][0])

@@ -138,7 +138,7 @@ class RecoveringRun(ABC):
 
     def values(self) -> dict[str, Any]:
         """Values for `run.json`."""
-        own = {"process": os.getpid(), "incarnation": self.incarnation, "aside": self._quarantine.as_json()}
+        own = {"process": os.getpid(), "incarnation": self.incarnation, "quarantined": self._quarantine.as_json()}
         return {**self._facts, **own}
 
     def _execute_once(self, **calls: Any) -> RunReport:

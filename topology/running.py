@@ -173,7 +173,7 @@ class _FileRun(RecoveringRun):
     def _checkpoint_facts(self) -> dict[str, Any]:
         values = self.values()
         settings, inputs = self._config.as_json(), self._sums.result()
-        return {"settings": settings, "inputs": inputs, "aside": values["aside"], "run": values["run"]}
+        return {"settings": settings, "inputs": inputs, "quarantined": values["quarantined"], "run": values["run"]}
 
 
 def _checkpoint_folder(config: RunConfig, name: str) -> str:
@@ -234,7 +234,7 @@ def _prepare_resume(
     if not config.checkpoint_every:
         raise ConfigError(f"{folder.path}: this run was made without checkpoints; run again, with --overwrite")
     incarnation = next_incarnation(int(values.get("incarnation", 0)))
-    quarantine = Quarantine.of(values.get("aside", {}))
+    quarantine = Quarantine.of(values.get("quarantined", {}))
     name = str(values.get("run", ""))
     store = _store_of(config, name)
     manifest = store.newest()

@@ -24,7 +24,7 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
     accepted = parts["subscriptions"][0]["accepted"]
     return {
         "limit": config.limit,
-        "asked": parts["messages"][0].get("asked", []),
+        "kind_columns": parts["messages"][0].get("kind_columns", []),
         "latest_us": parts["messages"][0].get("latest_us"),
         "seconds": seconds,
         "digest": delivery["digest"],
@@ -35,11 +35,12 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
             "messages_sent_per_message": sum(part["sent"] for part in routing) / messages if messages else 0.0,
             "bytes_sent": sum(part["sent_bytes"] for part in routing),
             "signatures": signature_figures(config.signatures, parts, messages),
-            "found_sent": dict.fromkeys(parts["query"][0]["held"], 0) | _of_each_kind(parts["query"], "found_sent"),
+            "found_sent": dict.fromkeys(parts["query"][0]["subscriptions"], 0)
+            | _of_each_kind(parts["query"], "found_sent"),
             **({"placement": placement} if (placement := parts["subscriptions"][0].get("placement")) else {}),
             "raises_sent": sum(part["raises_sent"] for part in parts["query"]),
             "messages_of_each_query_bolt": sent.tolist(),
-            "subscriptions_of_each_query_bolt": [part["held"] for part in parts["query"]],
+            "subscriptions_of_each_query_bolt": [part["subscriptions"] for part in parts["query"]],
         },
         "memory": {
             "room_bytes": _of_each_kind(parts["query"], "room_bytes"),
@@ -87,7 +88,7 @@ def signature_figures(mode: str, parts: dict[str, list[dict[str, Any]]], message
     if mode == "off":
         return {"mode": mode}
     routing = parts["distribution"]
-    requested, kept_back = (sum(part[f"signature_{name}"] for part in routing) for name in ("asked", "kept_back"))
+    requested, kept_back = (sum(part[f"signature_{name}"] for part in routing) for name in ("queried", "kept_back"))
     useful, lost = (sum(part[f"messages_{name}"] for part in parts["query"]) for name in ("met", "lost"))
     sent, each = requested - kept_back, max(1, messages)
     pairs = {kind: sum(part["pairs_lost"][kind] for part in parts["query"]) for kind in parts["query"][0]["pairs_lost"]}
@@ -95,7 +96,7 @@ def signature_figures(mode: str, parts: dict[str, list[dict[str, Any]]], message
         "mode": mode,
         "bytes": routing[0]["signature_bytes"],
         "patch_bytes": sum(part["signature_patch_bytes"] for part in routing),
-        "asked_per_message": requested / each,
+        "queried_per_message": requested / each,
         "let_through_per_message": sent / each,
         "optimum_per_message": (useful + lost) / each,
         "false_positive_share": (sent - useful) / sent if sent else 0.0,

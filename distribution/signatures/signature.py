@@ -459,7 +459,7 @@ class SignatureBoard:
         return {
             "signature_bytes": sum(replica.nbytes for replica in self.replicas),
             "signature_patch_bytes": self.patch_bytes,
-            "signature_asked": self.queried,
+            "signature_queried": self.queried,
             "signature_kept_back": self.kept_back,
         }
 

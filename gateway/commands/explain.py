@@ -45,7 +45,7 @@ def print_explanation(out: Any, answer: Mapping[str, Any]) -> None:
     place = f"{message['lon']:g} {message['lat']:g}, number {message['seq']:,}"
     out.print(f"{cell(owner['subscription_id'])}: {owner['kind']} of {cell(' '.join(owner['words']))}", *taste)
     out.print(f"{cell(message['message_id'])}: {cell(message['text'])} ({place})")
-    out.print(f"\n{'IN THE RESULT' if answer['held'] else 'NOT IN THE RESULT'} as of message {answer['as_of']:,}: "
+    out.print(f"\n{'IN THE RESULT' if answer['in_result'] else 'NOT IN THE RESULT'} as of message {answer['as_of']:,}: "
               f"{cell(answer['why'])}\n")  # fmt: skip
     rows: list[tuple[Any, Any]] = [("words in common", ", ".join(answer["words"]) or None)]
     rows.append(("words that are missing", ", ".join(answer["missing"]) or None))

@@ -126,7 +126,7 @@ def _facts(wal: WriteAheadLog, admission: Admission, messages: int, folder: Path
         "projection": space.projection,
         "distance": space.distance,
         "boundaries": {"logged": BOUNDARIES},
-        "asked": sorted({column for kind in admission.kinds_met for column in kind.columns}),
+        "kind_columns": sorted({column for kind in admission.kinds_met for column in kind.columns}),
         "messages_taken": messages - len(wal.marks),
         "clock_marks": len(wal.marks),
         "limit": None,

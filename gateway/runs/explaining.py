@@ -60,7 +60,7 @@ def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = 
     Returns
     -------
     dict
-        `held`, `reason` (a code), `why` in words, `as_of`, `subscription`, `message`, `words` found, `missing` and
+        `in_result`, `reason` (a code), `why` in words, `as_of`, `subscription`, `message`, `words` found, `missing` and
         `unknown`, `distance_km` (None for a region), `parts` of the score and `by_word`, `score`, `rank`, `threshold`
         (score of the k-th), `rivals` (the first `RIVALS` messages that rank before it; of a skyline: dominate it),
         `rivals_in_all` (how many there are), `updates`: those of this message for this subscription, and
@@ -114,7 +114,7 @@ def answer_of(
     found = [known.get(term) or term_of(term) for term in verdict.common]
     missing = [word for word in owner.words if word not in found]
     answer = {
-        "held": verdict.in_result,
+        "in_result": verdict.in_result,
         "reason": verdict.reason,
         "as_of": scene.last_seq,
         "subscription": {**owner._asdict(), "words": list(owner.words)},
@@ -285,9 +285,9 @@ def _in_words(
     """One sentence for a verdict, with the figures that decided."""
     k, rank, rivals = answer["subscription"]["k"], verdict.rank, answer["rivals"]
     reason = verdict.reason
-    if reason == "held" and rank is not None:
+    if reason == "in_result" and rank is not None:
         return f"it is in the result: number {rank:,} of at most {k:,}"
-    if reason == "held":
+    if reason == "in_result":
         return "it is in the result: no message in the window dominates it"
     if reason == "matched":
         return "it matched: the words are there and the place is right"

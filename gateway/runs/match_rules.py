@@ -63,7 +63,7 @@ class Verdict:
     """Whether a message is in a result, and why.
 
     in_result : bool       at the boundary; of `boolean`: matched
-    reason : str           a code: held, matched, or one of `REASONS`
+    reason : str           a code: in_result, matched, or one of `REASONS`
     common, missing        terms of the subscription that the message has, or lacks
     parts : dict           name -> value of each part of the score
     by_term : dict         term -> what it adds to (for fading scores: multiplies into) the text score
@@ -138,7 +138,7 @@ def judge(scene: Scene, subscription: Subscription, message: Message) -> Verdict
         reason = _FILTER_REASONS.get(verdict.failed.name, "where")
     found = _JUDGES[subscription.kind](scene, subscription, message, verdict)
     verdict.reason = reason or found
-    verdict.in_result = verdict.reason in ("held", "matched")
+    verdict.in_result = verdict.reason in ("in_result", "matched")
     return verdict
 
 
@@ -243,7 +243,7 @@ def _skyline(scene: Scene, subscription: Subscription, message: Message, verdict
             if scores is not None and dominates(scores, own):
                 verdict.rivals.append(Rival(each.seq, *scores))
     verdict.rivals.sort(key=lambda rival: (-rival.score, rival.seq))
-    return "dominated" if verdict.rivals else "held"
+    return "dominated" if verdict.rivals else "in_result"
 
 
 #: Reasons by the name of the instruction that failed; instructions with other names test attributes.
@@ -303,7 +303,7 @@ def _among(
     score: Callable[[Message], float],
     best: Callable[[float, int], tuple[float, int]],
 ) -> str:
-    """`held` or `rivals` by the rank of a message among the eligible; "" if it is not eligible."""
+    """`in_result` or `rivals` by the rank of a message among the eligible; "" if it is not eligible."""
     ranked = sorted(
         (
             (score(each), each.seq)
@@ -319,4 +319,4 @@ def _among(
         return ""
     verdict.rank = before + 1
     verdict.rivals = [Rival(seq, value) for value, seq in ranked[:before]]
-    return "held" if before < subscription.k else "rivals"
+    return "in_result" if before < subscription.k else "rivals"

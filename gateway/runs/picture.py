@@ -140,7 +140,7 @@ def _label(one: Mapping[str, Any], glyphs: Any) -> str:
     words = glyphs.words(map(shown, one["keywords"]))
     some = " ".join(words[:3]) + (" ..." if len(words) > 3 else "")
     points = len(_points(one))
-    many = f"{points:,}" if points == one["held"] else f"{points:,} of {one['held']:,}"
+    many = f"{points:,}" if points == one["entries"] else f"{points:,} of {one['entries']:,}"
     name = glyphs.drawn(shown(one["subscription_id"]))
     some = textwrap.shorten(some, 36, placeholder=" ...") or "(no glyphs)"
     return _no_mathematics(f"{one['kind']} {name[:24]} ({many}): {some}")
@@ -154,7 +154,7 @@ def _no_mathematics(text: str) -> str:
 def _left_out(payload: Mapping[str, Any], drawn: Sequence[Mapping[str, Any]]) -> list[str]:
     """Notes on what the limits left out."""
     notes = []
-    points, total = sum(len(_points(one)) for one in drawn), sum(one["held"] for one in drawn)
+    points, total = sum(len(_points(one)) for one in drawn), sum(one["entries"] for one in drawn)
     if points < total:
         notes.append(f"{points:,} of the {total:,} results are drawn (--limit for more)")
     shown_ones, holding = len(payload["subscriptions"]), payload["holding"]

@@ -82,9 +82,9 @@ class _Facts(msgspec.Struct):
     digest: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = None
     latest_us: Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)] | None = None
-    asked: list[str] = []
+    kind_columns: list[str] = []
     fading: _Fading | None = None
-    aside: dict[str, list[tuple[_Count, _Count]]] = {}
+    quarantined: dict[str, list[tuple[_Count, _Count]]] = {}
 
 
 class Subscriber(NamedTuple):
@@ -160,6 +160,11 @@ class Run:
         self.kinds = kinds
         self.report: dict[str, Any] = RunFolder(self.folder).report()
         self.checkpoint = ""
+        if "asked" in self.report:
+            raise InputError(
+                "broken_file",
+                f"{self.folder / REPORT}: was written by an earlier version of Skyray, with other names; run again",
+            )
         self._copy_open_stream()
         try:
             facts = msgspec.convert(self.report, _Facts)
@@ -174,8 +179,8 @@ class Run:
         self.has_results = facts.state == FINISHED or facts.digest is not None
         self.files = [Path(path) for path in facts.subscriptions]
         self.fading, self.boundaries = facts.fading, facts.boundaries
-        self.limit, self.latest_us, self.columns = facts.limit, facts.latest_us, tuple(facts.asked)
-        self.quarantine = Quarantine.of(facts.aside)
+        self.limit, self.latest_us, self.columns = facts.limit, facts.latest_us, tuple(facts.kind_columns)
+        self.quarantine = Quarantine.of(facts.quarantined)
         self._message_rows = MessageRows(self.etl)
 
     def _copy_open_stream(self) -> None:

@@ -72,7 +72,7 @@ def result_stream(run: Run, wanted: Sequence[str], limit: int) -> dict[str, Any]
     -------
     dict
         `run`, `state`, `updates` (counts by change, of all), `holding` (number of subscriptions with results) and
-        `subscriptions`, an iterator: each with its columns, its counts of `updates`, the number `held` and its
+        `subscriptions`, an iterator: each with its columns, its counts of `updates`, the number of `entries` and its
         `results`, an iterator that must be read before the next subscription.
 
     Raises
@@ -115,7 +115,7 @@ def _holders(run: Run, chosen: Sequence[str], counts: pa.Table, limit: int) -> I
             rows = islice(joined, len(picked))
             yield _described(known[name][-1]) | {
                 "updates": change_counts.get(name, {}),
-                "held": len(standing),
+                "entries": len(standing),
                 "results": rows,
             }
             deque(rows, maxlen=0)  # skip rows that the caller has not read
@@ -311,7 +311,8 @@ def _heading(one: Mapping[str, Any]) -> Iterator[str]:
         for name in CONDITION_COLUMNS
         if name in conditions and name != "circle"
     ]
-    parts += [f"results {one['held']:,}", *(f"{change} {count:,}" for change, count in sorted(one["updates"].items()))]
+    parts.append(f"results {one['entries']:,}")
+    parts += [f"{change} {count:,}" for change, count in sorted(one["updates"].items())]
     parts += [f"{cell(name)} {cell(value)}" for name, value in one["more"].items()]
     yield f"    {', '.join(parts)}"
 

@@ -64,7 +64,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         subscription: Annotated[str, Query(description="its subscription_id", max_length=512)],
         message: Annotated[str, Query(description="its id, or seq:N", max_length=512)],
     ) -> Response:
-        """The rule, bound or condition that decided: `held`, `reason` (a code), `why` in words, `score`, `rivals`.
+        """The rule, bound or condition that decided: `in_result`, `reason` (a code), `why` in words, `score`, `rivals`.
 
         As of the message `as_of`. `updates` are those of this message for this subscription.
         """

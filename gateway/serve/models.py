@@ -153,7 +153,7 @@ class Explanation(BaseModel):
     """Why a message is in a result, or is not."""
 
     model_config = ConfigDict(extra="allow")
-    held: bool
+    in_result: bool
     reason: str
     why: str
     as_of: int

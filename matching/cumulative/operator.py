@@ -94,7 +94,7 @@ class CumulativeOperator(Standing):
         c = self.engine.subscriptions.columns
         slots = self.engine.subscriptions.live_slots()
         full = int(np.count_nonzero(self.engine.best.view.count[slots] == c.k[slots]))
-        return {"at_home": len(self), "full": full}
+        return {"homed": len(self), "full": full}
 
     def arrays(self) -> dict[str, np.ndarray]:
         return self.engine.arrays()

@@ -250,7 +250,7 @@ class SkylineOperator(Windowed, Regional):
 
     def report(self) -> dict[str, Any]:
         return {
-            "at_home": self._homed_slots().shape[0],
+            "homed": self._homed_slots().shape[0],
             "requests": self.refills.requests,
             "refills": self.refills.asked,
             "pairs": self.pairs,

@@ -87,5 +87,5 @@ def test_lasting_topology_on_ray_equals_oracle(router, tasks, window, together):
     recipe = Recipe(kinds=KINDS_BESIDE, window=window, batch=10, messages=300, grid=3, subscriptions=60, churn=0.7)
     told, report = told_on_ray(make_world(recipe, 53), router, 53, tasks, together)
     assert not told
-    held = [task.figures["held"] for task in report.components["query"].tasks]
+    held = [task.figures["subscriptions"] for task in report.components["query"].tasks]
     assert sum(kinds["decay"] for kinds in held) > 5 and sum(kinds["knn"] for kinds in held) > 5

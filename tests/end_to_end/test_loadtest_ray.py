@@ -38,7 +38,7 @@ def test_cli_loadtest_by_keyword_makes_the_load_that_was_asked_for(ray_session, 
     asked = {name: told["settings"][name] for name in ("boolean", "topk", "skyline", "router", "query_bolts")}
     assert asked == {"boolean": 60, "topk": 40, "skyline": 0, "router": "keyword", "query_bolts": 2}
     assert told["messages"] == 1000 and told["updates"] > 0 and told["latency"]["count"] > 0
-    held = [task["figures"]["held"] for task in told["topology"]["components"]["query"]["tasks"]]
+    held = [task["figures"]["subscriptions"] for task in told["topology"]["components"]["query"]["tasks"]]
     assert [sum(part[kind] for part in held) for kind in ("boolean", "topk", "skyline")] == [60, 40, 0]
 
 

@@ -39,7 +39,7 @@ def delivery_of(report):
 
 
 def held(report) -> list[int]:
-    return [sum(task.figures["held"].values()) for task in report.components["query"].tasks]
+    return [sum(task.figures["subscriptions"].values()) for task in report.components["query"].tasks]
 
 
 @pytest.mark.parametrize("row", tiered(pairwise(SETTINGS), 3), ids=lambda row: "-".join(map(str, row.values())))

@@ -45,7 +45,7 @@ def test_python_page_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     assert best["rank"].tolist() == [1, 2, 3, 4, 5] and set(best["kind"]) == {"topk"}
     assert all(set(words) <= {"ramen", "udon"} and len(words) for words in best["words"])
     assert best["distance_km"].max() < 60
-    assert names["answer"]["held"] and names["answer"]["rank"] == 1
+    assert names["answer"]["in_result"] and names["answer"]["rank"] == 1
     frame = names["frame"]
     assert len(frame) == names["updates"].num_rows and frame["text"].notna().all()
     assert [row["words"] for row in names["nearest"]] == [["ramen"]] and names["nearest"][0]["distance_km"] < 5

@@ -53,7 +53,7 @@ def test_topology_on_ray_equals_oracle(router, tasks, recipe, together):
     assert not differences(world, figures)
     assert figures["late"] > 0, "no refill came back late: the protocol was not tested"
     assert report.published == report.acknowledged == len(world.batches)
-    held = [task.figures["held"] for task in report.components["query"].tasks]
+    held = [task.figures["subscriptions"] for task in report.components["query"].tasks]
     assert all(sum(kinds.values()) > 0 for kinds in held), "a query bolt without subscriptions proves nothing"
     assert sum(task.figures["answered"]["topk"] for task in report.components["tuples"].tasks) > 0
 

@@ -261,7 +261,7 @@ def test_removed_subscriptions_leave_nothing_behind(router):
     report = run_local(plan_of(world, router, 4, query=4, distribution=2), seed=4)
     assert not differences(world, report.components["delivery"].tasks[0].figures)
     for task in report.components["query"].tasks:
-        assert not any(task.figures["held"].values())
+        assert not any(task.figures["subscriptions"].values())
         assert task.figures["rooms"]["topk"].get("replicas_held", 0) == 0
 
 
@@ -321,7 +321,7 @@ def test_prefix_router_replicates_and_sends_less_than_keyword():
         assert not differences(world, report.components["delivery"].tasks[0].figures)
         sent = sum(report.components["distribution"].tasks[0].figures["sent_to_each_query_task"])
         operators = [task.figures["rooms"]["topk"] for task in report.components["query"].tasks]
-        held = sum(operator.get("replicas_held", operator["at_home"]) for operator in operators)
+        held = sum(operator.get("replicas_held", operator["homed"]) for operator in operators)
         measured[router] = (held, sent)
     assert measured["hashing"][0] < measured["prefix"][0] < measured["keyword"][0]
     assert measured["prefix"][1] <= measured["keyword"][1] < measured["hashing"][1]

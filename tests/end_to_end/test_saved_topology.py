@@ -124,7 +124,7 @@ WORKED = ((9_000, 1_000, 1_000), (8_000, 500, 1_000))
 
 
 def held(report):
-    return [sum(task.figures["held"].values()) for task in report.components["query"].tasks]
+    return [sum(task.figures["subscriptions"].values()) for task in report.components["query"].tasks]
 
 
 def dealt_anew_twice(inputs, case, folder):

@@ -294,7 +294,7 @@ def test_skylines_in_one_part_of_the_world_need_no_word_between_tasks():
 def test_topology_without_skylines_asks_and_sends_nothing_for_them(router):
     world = make_world(AnyRecipe(), 1)
     report = run_local(plan_of_any(world, router, 1, query=3), seed=1)
-    for name in ("pairs", "requests", "at_home"):
+    for name in ("pairs", "requests", "homed"):
         assert figures_of(report, "query", "rooms", "skyline", name) == 0
     assert figures_of(report, "query", "found_sent", "skyline") == 0
 
@@ -312,7 +312,7 @@ def test_skylines_all_removed_leave_nothing_behind(router):
     report = run_local(plan_of(world, router_of(router, 4, 2, "spatial")), seed=2)
     assert not differences(world, report.components["delivery"].tasks[0].figures)
     for task in report.components["query"].tasks:
-        assert not any(task.figures["held"].values())
+        assert not any(task.figures["subscriptions"].values())
         assert task.figures["signature_cells"] == 0
 
 

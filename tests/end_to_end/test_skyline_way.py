@@ -83,7 +83,7 @@ def test_skyline_run_counts_candidates_into_the_optimum_of_signatures(etl, tmp_p
         figures[kinds] = report["routing"]["signatures"]
         assert verify_run(out).exact
     for each in figures.values():
-        assert 0 < each["optimum_per_message"] <= each["let_through_per_message"] <= each["asked_per_message"]
+        assert 0 < each["optimum_per_message"] <= each["let_through_per_message"] <= each["queried_per_message"]
         assert 0.0 <= each["false_positive_share"] < 1.0
     best = {kinds: each["optimum_per_message"] for kinds, each in figures.items()}
     assert max(best["boolean",], best["skyline",]) < best["boolean", "skyline"] <= best["boolean",] + best["skyline",]

@@ -62,7 +62,7 @@ def test_poisoned_messages_are_set_aside_and_all_else_is_exact(work, tmp_path, m
     poison(monkeypatch, seqs=seqs)
     report = run(config_of(work, tmp_path / "out", **options))
     assert report["state"] == "finished"
-    assert Quarantine.of(report["aside"]) == Quarantine(tuple((seq, seq) for seq in seqs))
+    assert Quarantine.of(report["quarantined"]) == Quarantine(tuple((seq, seq) for seq in seqs))
     rejects = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
     assert [row["seq"] for row in rejects] == seqs and all("this row is poison" in row["what"] for row in rejects)
     verdict = verify_run(tmp_path / "out")
@@ -73,7 +73,7 @@ def test_poisoned_messages_are_set_aside_and_all_else_is_exact(work, tmp_path, m
 def test_poisoned_subscription_is_set_aside_and_all_else_is_exact(work, tmp_path, monkeypatch):
     poison(monkeypatch, numbers=[7])
     report = run(config_of(work, tmp_path / "out"))
-    assert report["aside"] == {"messages": [], "subscriptions": [[7, 7]]}
+    assert report["quarantined"] == {"messages": [], "subscriptions": [[7, 7]]}
     verdict = verify_run(tmp_path / "out")
     assert verdict.exact and sum(verdict.oracle_updates.values()) > 1_000, verdict.render()
 
@@ -121,7 +121,7 @@ def test_poison_that_strikes_once_only_is_nobodys_fault(work, tmp_path, monkeypa
     with pytest.raises(ComponentFailed, match="a cosmic ray"):
         run(config_of(work, tmp_path / "out"))
     report = run(config_of(work, tmp_path / "out"), resume=True)
-    assert report["digest"] == work.digest and report["aside"] == {"messages": [], "subscriptions": []}
+    assert report["digest"] == work.digest and report["quarantined"] == {"messages": [], "subscriptions": []}
 
 
 def test_run_gone_on_with_leaves_aside_whoever_was_set_aside(work, tmp_path, monkeypatch):
@@ -134,8 +134,8 @@ def test_run_gone_on_with_leaves_aside_whoever_was_set_aside(work, tmp_path, mon
         return len(asked) > 15
 
     report = run(config_of(work, tmp_path / "out"), stop=stop)
-    assert report["state"] == "interrupted" and report["aside"]["messages"] == [[seq, seq]]
+    assert report["state"] == "interrupted" and report["quarantined"]["messages"] == [[seq, seq]]
     assert 160 < report["limit"] < 600
     report = run(config_of(work, tmp_path / "out"), resume=True)
-    assert report["state"] == "finished" and report["aside"]["messages"] == [[seq, seq]]
+    assert report["state"] == "finished" and report["quarantined"]["messages"] == [[seq, seq]]
     assert verify_run(tmp_path / "out").exact

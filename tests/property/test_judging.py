@@ -97,7 +97,7 @@ def disagreements(recipe, seed):
 def test_judge_any_pair_is_held_where_the_oracle_holds_it(seed, recipe):
     wrong, reasons = disagreements(RECIPES[recipe], seed)
     assert not wrong, wrong[:3]
-    assert reasons.keys() <= REASONS.keys() | {"held", "matched"}
+    assert reasons.keys() <= REASONS.keys() | {"in_result", "matched"}
 
 
 def test_judge_every_reason_is_given_by_some_world():
@@ -106,7 +106,7 @@ def test_judge_every_reason_is_given_by_some_world():
     for seed in range(12):
         for recipe in RECIPES.values():
             given_ones += disagreements(recipe, seed)[1]
-    assert given_ones.keys() == REASONS.keys() - {"not_reached", "not_registered"} | {"held", "matched"}
+    assert given_ones.keys() == REASONS.keys() - {"not_reached", "not_registered"} | {"in_result", "matched"}
 
 
 @pytest.mark.parametrize("kind", ["topk", "decay", "skyline"])

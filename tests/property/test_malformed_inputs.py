@@ -153,7 +153,7 @@ facts_of = st.sampled_from(FACTS.split())
 @example(changes={"boundaries": {"batch": -1}}, command=1)
 @example(changes={"limit": -3}, command=1)
 @example(changes={"latest_us": "x"}, command=1)
-@example(changes={"aside": [1]}, command=1)
+@example(changes={"quarantined": [1]}, command=1)
 @example(changes={"fading": {}}, command=3)
 def test_any_run_json_is_answered(folder, spoilt, changes, command):
     facts = json.loads((folder / "run" / "run.json").read_text())

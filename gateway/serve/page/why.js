@@ -97,8 +97,8 @@ export class Why {
 }
 
 function answerParts(found) {
-  const verdict = element("p", { className: `verdict ${found.held ? "held" : "not-held"}` },
-    element("strong", {}, found.held ? "In the result" : "Not in the result"), " ", element("code", {}, found.reason));
+  const verdict = element("p", { className: `verdict ${found.in_result ? "in-result" : "not-in-result"}` },
+    element("strong", {}, found.in_result ? "In the result" : "Not in the result"), " ", element("code", {}, found.reason));
   const parts = [verdict, element("p", {}, found.why)];
   const list = facts([
     ["words found", found.words?.join(" ")],

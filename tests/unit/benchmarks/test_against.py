@@ -48,7 +48,7 @@ def test_checkouts_that_tell_different_updates_are_told_apart(tmp_path, monkeypa
     assert kept["exact"] is False and kept["made_by"]["cores"] > 0 and list(kept["engines"]) == engines
     whole, broken = kept["engines"].values()
     assert whole["exact"] is broken["exact"] is True, "each was right in what it checked by itself"
-    assert whole["told_same"] is True and broken["told_same"] is False
+    assert whole["same_updates"] is True and broken["same_updates"] is False
     assert max(broken["ratio"]["pairs"]) < 1.0, "who sleeps takes longer"
     for report in (whole, broken):
         assert len(report["ratio"]["pairs"]) == 2 and len(report["scatter"]) == 1
@@ -74,7 +74,7 @@ def test_one_checkout_may_run_something_else(monkeypatch, capsys):
 
     def run(checkout, words):
         asked.append(words)
-        return {"cell_term": ROW | {"told_digest": len(words)}}
+        return {"cell_term": ROW | {"updates_digest": len(words)}}
 
     monkeypatch.setattr(against, "run", run)
     given = ["--pairs", "2", str(against.ROOT), *COMMAND]
@@ -83,7 +83,8 @@ def test_one_checkout_may_run_something_else(monkeypatch, capsys):
         assert against.main() == code
     different = [*COMMAND, "--distance", "sphere"]
     assert asked == [different, COMMAND, COMMAND, different, *[COMMAND] * 4]
-    assert json.loads(capsys.readouterr().out.partition("}\n{")[0] + "}")["engines"]["cell_term"]["told_same"] is False
+    report = json.loads(capsys.readouterr().out.partition("}\n{")[0] + "}")
+    assert report["engines"]["cell_term"]["same_updates"] is False
 
 
 ROW = {
@@ -94,7 +95,7 @@ ROW = {
     "updates_per_message": 2.5,
     "matched_per_message": 2.0,
     "messages_timed": 100,
-    "told_digest": 7,
+    "updates_digest": 7,
 }
 
 
@@ -111,13 +112,13 @@ def compared(**changes):
         ({"exact": False}, False, True),
         ({"updates_per_message": 2.4}, True, False),
         ({"matched_per_message": 2.4}, True, False),
-        ({"told_digest": 8}, True, False),
-        ({"told_digest": 8, "messages_timed": 99}, True, True),
+        ({"updates_digest": 8}, True, False),
+        ({"updates_digest": 8, "messages_timed": 99}, True, True),
     ],
 )
 def test_runs_told_the_same_if_all_that_can_be_compared_is_equal(changes, exact, same):
     report = compared(**changes)
-    assert (report["exact"], report["told_same"]) == (exact, same)
+    assert (report["exact"], report["same_updates"]) == (exact, same)
 
 
 def test_ratio_and_scatter_are_of_what_a_message_takes():

@@ -431,7 +431,7 @@ def test_board_asks_only_the_task_it_is_asked_for():
     assert board.describe() == {
         "signature_bytes": 0,
         "signature_patch_bytes": 0,
-        "signature_asked": 100,
+        "signature_queried": 100,
         "signature_kept_back": 100 - wanted.size,
     }
 

@@ -226,7 +226,7 @@ def test_engine_message_dated_too_far_ahead_is_set_aside_and_moves_no_window(kin
     assert {row["message_id"]: row["seq"] for row in told} == {"just": 1, "now": 2}
     assert engine.set_aside == {"ahead": 1} and not engine.rejected
     answer = engine.explain("s1", "ahead")
-    assert not answer["held"] and answer["reason"] == "ahead" and "--max-ahead" in answer["why"]
+    assert not answer["in_result"] and answer["reason"] == "ahead" and "--max-ahead" in answer["why"]
 
 
 def test_engine_dates_do_not_matter_where_nobody_asks_for_times(engine):
@@ -267,7 +267,7 @@ def test_engine_explains_by_id_or_number_what_it_keeps(engine):
     engine.subscribe(RAMEN)
     again = [{"id": "twice", "text": "ramen", "lon": lon, "lat": 2} for lon in (1, 5)]
     engine.publish([*again, {"id": "other", "text": "soup", "lon": 1, "lat": 2}])
-    assert engine.explain("s1", "seq:0")["held"]
+    assert engine.explain("s1", "seq:0")["in_result"]
     answer = engine.explain("s1", "twice")  # the later one
     assert (answer["reason"], answer["message"]["seq"]) == ("rivals", 1)
     assert [rival["seq"] for rival in answer["rivals"]] == [0] and answer["distance_km"] > 400
@@ -332,7 +332,7 @@ def test_engine_explains_a_subscription_before_the_batch_that_gives_its_words_id
     engine = skyray.Engine((), "count:9")
     engine.publish([{"id": "m1", "text": "ramen", "lon": 0, "lat": 0}])
     engine.subscribe(RAMEN, keywords="unheard")
-    assert engine.explain("s1", "m1")["held"] is False
+    assert engine.explain("s1", "m1")["in_result"] is False
     engine.publish()
     assert engine.explain("s1", "m1")["missing"] == ["unheard"]
 

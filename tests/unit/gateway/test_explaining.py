@@ -39,16 +39,16 @@ def test_explain_verdict_is_what_the_run_holds(run):
     reasons = Counter()
     for name, seq in sorted(drawn):
         answer = explain(run, name, f"message {seq}")
-        assert answer["held"] == ((name, seq) in pairs), (name, seq, answer["why"])
+        assert answer["in_result"] == ((name, seq) in pairs), (name, seq, answer["why"])
         assert answer["message"]["seq"] == seq and answer["as_of"] == MESSAGES - 1
         reasons[answer["reason"]] += 1
-    assert reasons["held"] + reasons["matched"] > 15 and len(reasons) > 5, reasons
+    assert reasons["in_result"] + reasons["matched"] > 15 and len(reasons) > 5, reasons
 
 
 def test_explain_says_words_score_rank_and_updates(run):
     best = next(row for row in pq.read_table(run / "results.parquet").to_pylist() if row["subscription_id"] == "mine")
     answer = explain(run, "mine", best["message_id"])
-    assert (answer["held"], answer["rank"], answer["score"]) == (True, best["rank"], best["score"])
+    assert (answer["in_result"], answer["rank"], answer["score"]) == (True, best["rank"], best["score"])
     assert set(answer["words"]) <= {"w11", "w9"} and answer["words"]
     assert {*answer["words"], *answer["missing"]} == {"w11", "w9"}
     assert answer["updates"][-1]["change"] == "enter" and answer["updates"][-1]["score"] == best["score"]
@@ -78,7 +78,7 @@ def test_explain_a_word_that_no_message_has_is_named(run):
 def test_explain_a_run_that_goes_on_is_asked_as_of_what_it_has_told(run, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
-    for name in ("digest", "delivery", "topology", "spouts", "asked", "latest_us", "limit"):
+    for name in ("digest", "delivery", "topology", "spouts", "kind_columns", "latest_us", "limit"):
         facts.pop(name, None)
     (tmp_path / "run" / "run.json").write_text(json.dumps(facts | {"state": "running"}))
     (tmp_path / "run" / "results.parquet").unlink()
@@ -96,7 +96,7 @@ def test_explain_a_run_that_goes_on_is_asked_as_of_what_it_has_told(run, tmp_pat
         if row["subscription_id"] == "mine":
             (holds.add if row["change"] == "enter" else holds.discard)(row["seq"])
     answers = {seq: explain(tmp_path / "run", "mine", f"seq:{seq}") for seq in (*holds, 3, 140, 200)}
-    assert {seq for seq, answer in answers.items() if answer["held"]} == holds and len(holds) == 3
+    assert {seq for seq, answer in answers.items() if answer["in_result"]} == holds and len(holds) == 3
     assert answers[200]["reason"] == "not_reached" and answers[200]["as_of"] == 149
 
 

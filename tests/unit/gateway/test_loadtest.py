@@ -39,7 +39,7 @@ def test_load_plan_every_router_runs_and_tells_the_same():
         delivery = report.components["delivery"].tasks[0].figures
         assert sum(delivery["updates"].values()) > 100
         told[router] = delivery["digest"]
-        held[router] = str([part.figures["held"] for part in report.components["query"].tasks])
+        held[router] = str([part.figures["subscriptions"] for part in report.components["query"].tasks])
     assert len(set(told.values())) == 1, told
     assert held["keyword"] == held["prefix"], "they differ by replicas alone"
     assert len(set(held.values())) >= len(ROUTERS) - 2, "the others by who holds what, but that some may agree"

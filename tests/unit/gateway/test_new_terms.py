@@ -284,7 +284,7 @@ def test_command_words_of_subscriptions_after_the_last_message_are_in_the_folder
         assert digests[-1] == digest_of_run(out, tmp_path / f"again{life}")
         for row in late:
             name = row["subscription_id"]
-            assert explain(out, name, f"m{life}")["held"] == bool(life)
+            assert explain(out, name, f"m{life}")["in_result"] == bool(life)
             assert cli.main(["show", str(out), name, "--json"]) == 0
             (shown,) = json.loads(capsys.readouterr().out)["subscriptions"]
             assert shown["keywords"] == ["łódź"] and len(shown["results"]) == life

@@ -75,12 +75,12 @@ def test_show_a_result_says_words_text_place_and_distance(run, messages, capsys)
         assert row["words"] == [word for word in ("w11", "w9") if words.index(word) in said["terms"]] != []
         assert 0 <= row["distance_km"] < 20_100
     (place,) = as_json(capsys, run, "place")["subscriptions"]
-    assert {row["distance_km"] for row in place["results"]} == {None} and place["held"] > 10
+    assert {row["distance_km"] for row in place["results"]} == {None} and place["entries"] > 10
 
 
 def test_show_limit_holds_for_each_and_counts_are_of_all(run, capsys):
     (place,) = as_json(capsys, run, "place", "--limit", 2)["subscriptions"]
-    assert len(place["results"]) == 2 < place["held"] == place["updates"]["match"]
+    assert len(place["results"]) == 2 < place["entries"] == place["updates"]["match"]
     latest = max(row["seq"] for row in told(run) if row["subscription_id"] == "place")
     assert place["results"][0]["seq"] == latest, "of matches the latest come first"
 

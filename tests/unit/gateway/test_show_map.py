@@ -62,7 +62,7 @@ def subscription(name, keywords=("ramen",), points=((0.0, 50.0),), held=None, **
         "subscription_id": name,
         "kind": "topk",
         "keywords": list(keywords),
-        "held": len(points) if held is None else held,
+        "entries": len(points) if held is None else held,
         "updates": {},
         "more": {},
         "results": [{"lon": lon, "lat": lat} for lon, lat in points],
@@ -162,7 +162,7 @@ def test_map_says_how_many_of_the_messages_are_drawn(run, tmp_path, capsys):
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         assert cli.main([*arguments, "--limit", "2"]) == 0
         answer = json.loads(capsys.readouterr().out)
-        held = answer["subscriptions"][0]["held"]
+        held = answer["subscriptions"][0]["entries"]
         note = f"2 of the {held} results are drawn (--limit for more)"
         assert answer["not_drawn"] == [note] and note in path.read_text()
         assert f"boolean place (2 of {held}): w11" in path.read_text()

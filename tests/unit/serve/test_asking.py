@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(180)
 COUNT = 250
 #: What both answers have.
 SAME = (
-    "held",
+    "in_result",
     "reason",
     "why",
     "as_of",
@@ -79,7 +79,7 @@ def test_explain_of_a_stream_that_runs_is_that_of_its_folder(ended):
         )
         assert [one["change"] for one in found["updates"]] == [one["change"] for one in wanted["updates"]]
         reasons[found["reason"]] += 1
-    assert len(reasons) > 5 and reasons["held"] > 10, reasons
+    assert len(reasons) > 5 and reasons["in_result"] > 10, reasons
 
 
 def test_results_of_a_stream_that_runs_are_those_that_it_leaves(ended):

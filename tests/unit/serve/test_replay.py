@@ -94,8 +94,8 @@ def test_results_as_of_a_message_have_what_explain_finds_in_them_and_nothing_els
         seqs = {row["seq"] for row in rows}
         for seq in [*sorted(seqs)[:4], 3, 50, 99, 110, 198]:
             found = get(f"/v1/explain?subscription={name}&message=seq:{seq}&as_of={as_of}").json
-            assert found["held"] == (seq in seqs), (name, seq, found)
-            inside[found["held"]] += 1
+            assert found["in_result"] == (seq in seqs), (name, seq, found)
+            inside[found["in_result"]] += 1
             assert all(update["as_of"] <= as_of for update in found["updates"])
     assert min(inside.values()) > 5, inside
 

@@ -110,7 +110,7 @@ def test_spout_kind_columns_the_start_of_the_run_decides_and_is_saved(tmp_path):
     while spout.next_batch(spout.cutter.number, None) is not None:
         pass
     figures = spout.report()
-    assert (figures["ahead"], figures["latest_us"], figures["asked"]) == (5, 1_035_000_000, list(COLUMNS))
+    assert (figures["ahead"], figures["latest_us"], figures["kind_columns"]) == (5, 1_035_000_000, list(COLUMNS))
 
     spout = ParquetSpout(tmp_path, COUNT, EARTH, 3, kind_columns=COLUMNS, max_ahead_s=35.0)
     spout.open(context)

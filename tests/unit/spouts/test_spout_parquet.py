@@ -113,7 +113,7 @@ def test_spout_parquet_outside_world_keeps_seq_loses_terms_and_is_counted(tmp_pa
     while spout.next_batch(spout.cutter.number, None) is not None:
         pass
     assert spout.report() == {
-        "messages": 8, "batches": 2, "outside_world": 3, "ahead": 0, "ended": 0, "asked": [], "latest_us": None
+        "messages": 8, "batches": 2, "outside_world": 3, "ahead": 0, "ended": 0, "kind_columns": [], "latest_us": None
     }  # fmt: skip
     spout.close()
 

@@ -152,7 +152,7 @@ def test_live_stream_on_which_a_component_fails_goes_on_without_the_row_at_fault
     feed(stream, lines)
     report = stream.match()
     stream.finish(report)
-    assert report["aside"] == {
+    assert report["quarantined"] == {
         "messages": [[seq, seq] for seq in what.get("seqs", ())],
         "subscriptions": [[number, number] for number in what.get("numbers", ())],
     }
