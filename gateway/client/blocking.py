@@ -257,7 +257,8 @@ class Client:
     ) -> SubscriptionOutcome:
         """Create or replace the subscription of this id.
 
-        With `etag` only that version is replaced, with `new` none: else `Refused` (`precondition_failed`).
+        With `etag` only that version is replaced, else it is `Refused` (`precondition_failed`); with `new` none
+        (`subscription_exists`).
         """
         return self._call(requests.replace(subscription_id, columns, more, etag, new))
 

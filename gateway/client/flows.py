@@ -4,6 +4,7 @@ Generators of `gateway.client.commands`: no socket, no clock, so a test drives t
 """
 
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,6 +16,7 @@ from gateway.client.errors import ClientError, Failed, Gap, NotFound, Refused, U
 from gateway.client.requests import Call, Row
 from gateway.client.rows import Event, MessageOutcome, Missed, Progress, Snapshot, SubscriptionOutcome, Update
 from gateway.client.sse import EventParser, ServerEvent
+from matching.errors import InputError
 
 T = TypeVar("T")
 #: Rows and bytes of a request at most; a server takes 16 MiB.
@@ -42,7 +44,7 @@ class Patience(NamedTuple):
     def delay_s(self, attempt: int, at_least_s: float = 0.0) -> float:
         """Seconds before the next attempt: half to all of the doubled wait, behind what the server asks for."""
         backoff_s = min(self.most_s, self.first_s * 2 ** min(attempt, 30)) * (0.5 + 0.5 * self.spread())
-        return at_least_s + backoff_s if at_least_s else backoff_s
+        return at_least_s + backoff_s
 
 
 class _Tries:
@@ -319,16 +321,18 @@ _PROGRESS = msgspec.json.Decoder(Progress)
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 _MISSED = msgspec.json.Decoder(Missed)
 _BEHIND_ALL = float("inf")
+_POSITION = re.compile(r"(-1|[0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 def _place_of(position: str) -> tuple[float, float]:
-    """A position as numbers; one without an index is behind its whole boundary."""
+    """A position as numbers; one without an index is behind its whole boundary. Raises InputError."""
     if position == "begin":
         return -1, 0
-    boundary, dash, index = position.rpartition("-")
-    if not dash or not boundary:
-        return float(position), _BEHIND_ALL
-    return float(boundary), float(index)
+    found = _POSITION.fullmatch(position)
+    if found is None:
+        do = "give a position that a stream had, or begin"
+        raise InputError("bad_position", f"since: {position[:60]!r} is no position of a stream; {do}")
+    return int(found[1]), _BEHIND_ALL if found[2] is None else int(found[2])
 
 
 class Following(NamedTuple):
