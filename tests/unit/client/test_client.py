@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import skyray
 from gateway.client.rows import Missed, Progress, Snapshot, Update
 from matching.errors import ConfigError, InputError
 from tests.support.clients import CLIENTS
+from tests.support.processes import ROOT
 from tests.support.serving import Served, free_port
 
 pytestmark = pytest.mark.timeout(180)
@@ -22,7 +24,8 @@ REGION = [139, 35, 140, 36]
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    with Served(tmp_path_factory.mktemp("client") / "out", "--most-messages-per-s", 400) as one:
+    options = ("--most-messages-per-s", 400, "--attribute", "price:number")
+    with Served(tmp_path_factory.mktemp("client") / "out", *options) as one:
         yield one
 
 
@@ -232,3 +235,51 @@ def test_clients_have_the_same_methods():
 def test_skyray_is_imported_without_the_http_library():
     script = "import sys, skyray; skyray.Gap; assert not {'httpx', 'httpx2', 'numba'} & set(sys.modules); skyray.Client"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def example(name, *arguments):
+    """What an example prints; it has fewer than 60 lines."""
+    file = ROOT / "examples" / f"{name}.py"
+    assert len(file.read_text().splitlines()) < 60
+    done = subprocess.run(
+        [sys.executable, file, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_example_of_saved_searches_prints_a_digest_and_at_the_next_run_what_is_new(served, tmp_path):
+    url, position = f"http://127.0.0.1:{served.port}", tmp_path / "position"
+    *found, last = example("saved_searches", url, position)
+    assert found == [
+        "anna/canal: 1 new: Loft with a view of the canal",
+        "anna/garden: 1 new: House with garden",
+        "ben/studio: 1 new: Loft with a view of the canal",
+    ]
+    assert last == f"3 in all, up to {position.read_text()}"
+    assert example("saved_searches", url, position) == [f"0 in all, up to {position.read_text()}"]
+
+
+def test_example_of_sightings_prints_those_near_and_why_another_is_not(served):
+    assert example("sightings_near_me", f"http://127.0.0.1:{served.port}") == [
+        "nearest hoopoe: enter 'A hoopoe on the lawn'",
+        "rare: match 'A hoopoe on the lawn'",
+        "rare: match 'Bittern heard in the reed'",
+        "nearest hoopoe: leave 'A hoopoe on the lawn'",
+        "nearest hoopoe: enter 'Hoopoe again, at the dike'",
+        "rare: match 'Hoopoe again, at the dike'",
+        "nearest hoopoe: 'Hoopoe again, at the dike', 0.7 km",
+        "o5 is not there: outside_circle, the message lies outside the circle: 496 km from the centre, where 25 km are"
+        " allowed",
+    ]
+
+
+def test_example_of_news_prints_those_of_each_site_and_geojson(served):
+    *found, collection = example("news_near_my_sites", f"http://127.0.0.1:{served.port}")
+    assert found == [
+        "harbour: Strike at the container terminal",
+        "works: Flood warning for the Ruhr",
+        "depot: Fire in a depot",
+    ]
+    assert [one["id"] for one in json.loads(collection)["features"]] == ["n1", "n2", "n5"]
