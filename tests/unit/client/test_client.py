@@ -14,6 +14,7 @@ import skyray
 from gateway.client.rows import Missed, Progress, Snapshot, Update
 from matching.errors import ConfigError, InputError
 from tests.support.clients import CLIENTS
+from tests.support.documents import blocks, text_of
 from tests.support.processes import ROOT
 from tests.support.serving import Served, free_port
 
@@ -283,3 +284,18 @@ def test_example_of_news_prints_those_of_each_site_and_geojson(served):
         "depot: Fire in a depot",
     ]
     assert [one["id"] for one in json.loads(collection)["features"]] == ["n1", "n2", "n5"]
+
+
+def test_guide_first_lines_print_the_update(served, capsys):
+    (script, *_) = [block for block in blocks("docs/client.md") if block.language == "python"]
+    text = "\n".join(script.lines).replace("8080", str(served.port))
+    exec(compile(text, "docs/client.md", "exec"), {})
+    assert capsys.readouterr().out.split(" ", 1)[1] == "match m1 Ramen, open late\n"
+
+
+def test_guide_names_every_method_and_error():
+    page = text_of("docs/client.md")
+    methods = {name for name in dir(skyray.Client) if not name.startswith("_")} - {"close"}
+    missing = [name for name in sorted(methods) if f"`{name}" not in page]
+    assert not missing and len(methods) > 20
+    assert [one.__name__ for one in skyray.ClientError.__subclasses__() if f"| `{one.__name__}` |" not in page] == []
