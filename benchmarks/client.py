@@ -3,9 +3,9 @@
     python -m benchmarks.client [--messages N] [--subscriptions N] [--rounds N]
 
 One `skyray serve` runs beside it, and all ways take turns with it: `client` and `awaited` are `skyray.Client` and
-`skyray.AsyncClient`, `bare` is httpx2 with its own JSON, without ids, trying again, or checks of events. `publish` sends
-all messages in arrays of 1,000, `one` a fiftieth of them one by one, `updates` reads all updates from the beginning.
-Every way must be answered the same, and read the same updates. Medians, and `share`: of the rate of `bare`.
+`skyray.AsyncClient`, `bare` is httpx2 with its own JSON, without ids, trying again, or checks of events. `publish`
+sends all messages in arrays of 1,000, `one` a fiftieth of them one by one, `updates` reads all updates from the
+beginning. Every way must be answered the same, and read the same updates. Medians, and `share`: of the rate of `bare`.
 """
 
 import asyncio
