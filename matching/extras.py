@@ -20,6 +20,7 @@ class Extra(NamedTuple):
 #: Extras of pyproject.toml that users choose from.
 EXTRAS: Mapping[str, Extra] = {
     "serve": Extra("the HTTP server", ("fastapi", "uvicorn", "httptools", "prometheus_client", "argon2", "limits")),
+    "client": Extra("`skyray.Client`, the client of the HTTP server", ("httpx2",)),
     "ray": Extra("runs on several processes and machines", ("ray",)),
     "spark": Extra("`skyray etl`", ("pyspark", "pandas")),
     "map": Extra("`skyray show --map`", ("matplotlib",)),

@@ -18,6 +18,7 @@ from gateway.serve.door import Door
 from gateway.serve.models import Message, Subscription, UpdateRow
 from gateway.serve.models import Problem as ProblemModel
 from gateway.serve.page_routes import install as install_page
+from gateway.serve.paths import RawSegments
 from gateway.serve.problems import MEDIA_TYPE, Problem, answer, install
 
 _DESCRIPTION = "Subscribe to a stream of geo-tagged text over the network. Guide: docs/serve.md."
@@ -70,6 +71,7 @@ def assembled(routers: Iterable[APIRouter]) -> FastAPI:
     for router in routers:
         app.include_router(router)
     install_page(app)
+    app.add_middleware(RawSegments)
     return app
 
 

@@ -18,9 +18,10 @@ from gateway.serve.history import BEGINNING
 from gateway.serve.hub import LINES, Interest
 from gateway.serve.message_routes import MESSAGE
 from gateway.serve.models import Explanation, Match, Preview, Results
+from gateway.serve.paths import Id
 from gateway.serve.problems import Problem, refusal
 from gateway.serve.standing import results_at
-from gateway.serve.subscription_routes import SUBSCRIPTION_BODY, Id, known, not_active
+from gateway.serve.subscription_routes import SUBSCRIPTION_BODY, known, not_active
 from gateway.serve.writer import refused
 from matching.kinds import KINDS
 from matching.reasons import explain as meaning_of

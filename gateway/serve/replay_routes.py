@@ -14,9 +14,10 @@ from gateway.serve.bodies import encoded
 from gateway.serve.history import BEGINNING
 from gateway.serve.hub import EVENTS, LINES
 from gateway.serve.models import Explanation, Health, Results, Subscription, SubscriptionsPage
+from gateway.serve.paths import Id
 from gateway.serve.problems import Problem
 from gateway.serve.replay import Replay, Wanted
-from gateway.serve.subscription_routes import MOST_LISTED, Id
+from gateway.serve.subscription_routes import MOST_LISTED
 from gateway.serve.update_routes import HEADERS, position_of
 
 _T = TypeVar("_T")

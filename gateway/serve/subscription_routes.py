@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 
 from gateway.serve.access import Caller, caller_of
 from gateway.serve.bodies import NDJSON, LineOutcomes, encoded, log_rows, media_type, read_body, rows_of
@@ -17,6 +17,7 @@ from gateway.serve.door import Door
 from gateway.serve.geojson import GEOJSON, collection_of, columns_of, features_of
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.models import Subscription, SubscriptionOutcome, SubscriptionsPage
+from gateway.serve.paths import Id
 from gateway.serve.problems import Problem, refusal
 from gateway.serve.regions import box_of, meet
 from gateway.serve.registry import EXPIRES, Registered, expiry_us
@@ -63,7 +64,6 @@ _ANY = {
         },
     }
 }
-Id = Annotated[str, Path(description="its subscription_id", max_length=512)]
 IfMatch = Annotated[str | None, Header(description="the ETag that it must have")]
 
 

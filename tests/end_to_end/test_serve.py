@@ -4,54 +4,18 @@ import json
 import shlex
 import subprocess
 import threading
-from collections import Counter
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gateway.runs.verify import verify_run
 from tests.support.beside import BOX, random_message, random_subscription
+from tests.support.books import assert_booked
 from tests.support.documents import blocks
 from tests.support.processes import Command
-from tests.support.serving import NDJSON, Follower, Served, call, events_of, free_port, kill, lines_of, position
+from tests.support.serving import NDJSON, Follower, Served, call, events_of, free_port, kill, lines_of
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
-
-FIELDS = ("as_of", "subscription_id", "message_id", "seq", "change", "score")
-
-
-def written(out):
-    """The updates that a folder has, as a multiset."""
-    rows = [row for part in sorted((out / "updates").glob("part-*")) for row in pq.read_table(part).to_pylist()]
-    return Counter(tuple(row[name] for name in FIELDS) for row in rows)
-
-
-def standing_of(book):
-    """What is in the results of a client that applies updates in the order in which they come."""
-    standing = set()
-    for name, row in book:
-        place = row["subscription_id"], row["seq"]
-        if row["change"] == "enter":
-            assert place not in standing, name
-            standing.add(place)
-        elif row["change"] == "leave":
-            standing.remove(place)
-    return standing
-
-
-def assert_booked(out, follower):
-    """A client's book has what the folder has, once, in order; and the folder has what the oracle wants."""
-    ids = [position(name) for name, _ in follower.book]
-    assert ids == sorted(set(ids)), "out of order, or again"
-    assert Counter(tuple(row[name] for name in FIELDS) for _, row in follower.book) == written(out)
-    assert all(name == row["id"] for name, row in follower.book) and not follower.gaps
-    assert standing_of(follower.book) == {
-        (row["subscription_id"], row["seq"]) for row in pq.read_table(out / "results.parquet").to_pylist()
-    }
-    verdict = verify_run(out, sample=None)
-    assert verdict.exact, verdict
-    return sum(verdict.delivered_updates.values())
 
 
 def last_epoch(out):

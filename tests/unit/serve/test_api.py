@@ -5,6 +5,7 @@ import json
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import pytest
 
@@ -424,3 +425,22 @@ def lines_in_flight(served):
     answer = connection.getresponse()
     assert json.loads(answer.readline())["status"] == "accepted"
     return connection, answer
+
+
+ODD_IDS = ["a/b", "a/results", "/", "a//b", "a%2Fb", "a b?c#d", "é中", "a+b&c=d;e", "%", "results", "..x", "a\\b"]
+
+
+@pytest.mark.parametrize("name", ODD_IDS)
+def test_subscription_id_with_reserved_characters_is_read_replaced_asked_and_ended(served, name):
+    path = f"/v1/subscriptions/{quote(name, safe='')}"
+    columns = {"kind": "boolean", "keywords": "odd", "region": [139, 35, 140, 36]}
+    made = served.call("PUT", path, columns)
+    assert (made.status, made.json["subscription_id"], made.headers["location"]) == (201, name, path)
+    assert served.call("GET", path).json == {**columns, "subscription_id": name}
+    assert served.call("GET", f"{path}/results").json["subscription_id"] == name
+    problem(served.call("GET", f"{path}/none"), 404, "no_such_path")
+    assert served.call("PUT", path, {**columns, "keywords": "even"}).json["status"] == "replaced"
+    assert served.call("DELETE", path).json == {"status": "deleted", "subscription_id": name} | {
+        "from_seq": served.call("GET", "/v1/stream").json["next_seq"]
+    }
+    problem(served.call("GET", path), 404, "unknown_subscription")

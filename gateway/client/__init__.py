@@ -1,0 +1,13 @@
+"""The Python client of `skyray serve`: `skyray.Client` and `skyray.AsyncClient`.
+
+    with skyray.Client("http://127.0.0.1:8080") as client:
+        client.subscribe(kind="boolean", keywords="ramen", region=[139, 35, 140, 36], subscription_id="s1")
+        client.publish({"text": "ramen, open late", "lon": 139.69, "lat": 35.68}, wait="delivered")
+        for update in client.updates(subscription="s1", since="begin"):
+            print(update.change, update.message_id)
+
+`requests` says what is sent and how an answer is read; `flows` what takes several requests: trying again, rows in
+groups, pages, and a stream of updates that outlives its connection. Flows are generators that yield `commands`, and
+wait for nothing themselves; `blocking` and `awaiting` carry the commands out, and differ in that alone.
+Guide: docs/client.md.
+"""

@@ -1,0 +1,86 @@
+"""What flows ask of the client that runs them: send, wait, take rows, read a stream, hand an item on.
+
+Yielded by `gateway.client.flows`; carried out by `gateway.client.blocking` and `gateway.client.awaiting`.
+"""
+
+from collections.abc import Generator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+#: A procedure that yields commands, is sent what became of each, and returns a T.
+Flow = Generator["Command", Any, T]
+
+
+class Request(NamedTuple):
+    """A request; `again` says whether it may be sent a second time when no answer came."""
+
+    method: str
+    path: str
+    params: tuple[tuple[str, str], ...] = ()
+    headers: Mapping[str, str] = {}
+    body: bytes | None = None
+    again: bool = True
+
+    @property
+    def what(self) -> str:
+        """How errors name it; without parameters, since messages and keys may be in them."""
+        return f"{self.method} {self.path}"
+
+
+class Answer(NamedTuple):
+    """An answer, read to its end unless it is a stream of status 200."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """Seconds after which the server wants to be called again; None where it does not say."""
+        text = self.headers.get("retry-after", "").strip()
+        return float(text) if text.isdecimal() else None
+
+
+class Failure(NamedTuple):
+    """No answer, or none to its end; `sent` says whether the server may have got the request."""
+
+    detail: str
+    sent: bool
+
+
+class Send(NamedTuple):
+    """Send a request; gets an Answer or a Failure."""
+
+    request: Request
+
+
+class Open(NamedTuple):
+    """Send a request, and read its answer by `Read` if the status is 200; gets an Answer or a Failure."""
+
+    request: Request
+    silence_s: float  # without a byte, after which the connection counts as lost
+
+
+class Read(NamedTuple):
+    """Read on; gets bytes, None at the end, or a Failure: then it is closed."""
+
+
+class Take(NamedTuple):
+    """Take so many of the caller's rows; gets a list, empty at the end."""
+
+    most: int
+
+
+class Sleep(NamedTuple):
+    """Wait."""
+
+    seconds: float
+
+
+class Item(NamedTuple):
+    """Hand a value on to the caller."""
+
+    value: Any
+
+
+Command = Send | Open | Read | Take | Sleep | Item

@@ -1,0 +1,191 @@
+"""What each call sends, and how its answer is read.
+
+Used by both clients; read on in `gateway.client.flows`, which sends. The paths are those of docs/serve.md.
+"""
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from gateway.client.commands import Answer, Request
+from gateway.client.errors import NotFound
+from gateway.client.rows import MessageOutcome, Results, Subscription, SubscriptionOutcome
+from matching.errors import InputError
+
+T = TypeVar("T")
+#: Columns of a row: a mapping, or a line of JSON.
+Row = Mapping[str, Any] | str | bytes
+#: One name, or several.
+Names = str | Iterable[str] | None
+#: West, south, east, north in degrees.
+Box = tuple[float, float, float, float] | list[float] | None
+Wait = Literal["delivered"] | None
+#: Parameters of a query.
+Params = tuple[tuple[str, str], ...]
+
+_JSON = {"Content-Type": "application/json"}
+_GEOJSON = "application/geo+json"
+SUBSCRIPTIONS, MESSAGES = "/v1/subscriptions", "/v1/messages"
+
+
+class Call(NamedTuple, Generic[T]):
+    """A request, and what makes its answer a value.
+
+    `repeated`, where given, is the value of an error 404 after a request whose first answer was lost.
+    """
+
+    request: Request
+    read: Callable[[Answer], T]
+    repeated: Callable[[NotFound], T] | None = None
+
+
+class Page(msgspec.Struct):
+    """A page of subscriptions."""
+
+    subscriptions: list[dict[str, Any]]
+    after: int | None = None
+
+
+def subscribe(row: Mapping[str, Any] | None, more: Mapping[str, Any], replace: bool) -> Call[SubscriptionOutcome]:
+    """POST of one; it has an id, so that it is made once."""
+    columns = with_id({**(row or {}), **more}, "subscription_id")
+    request = Request("POST", SUBSCRIPTIONS, _replacing(replace), _JSON, encode(columns))
+    return Call(request, _decoder(SubscriptionOutcome))
+
+
+def replace(
+    subscription_id: str, row: Mapping[str, Any] | None, more: Mapping[str, Any], etag: str | None, new: bool
+) -> Call[SubscriptionOutcome]:
+    """PUT; with a condition it is not sent again, since the first may have met it."""
+    conditions = ({} if etag is None else {"If-Match": etag}) | ({"If-None-Match": "*"} if new else {})
+    body = encode({**(row or {}), **more})
+    request = Request("PUT", subscription_path(subscription_id), (), {**_JSON, **conditions}, body, not conditions)
+    return Call(request, _decoder(SubscriptionOutcome))
+
+
+def subscription(subscription_id: str) -> Call[Subscription]:
+    decoded = _decoder(dict[str, Any])
+    request = Request("GET", subscription_path(subscription_id))
+    return Call(request, lambda answer: Subscription(decoded(answer), answer.headers.get("etag", "")))
+
+
+def unsubscribe(subscription_id: str, etag: str | None) -> Call[SubscriptionOutcome]:
+    """DELETE; when it was sent again and there is none any more, the first has ended it."""
+    headers = {} if etag is None else {"If-Match": etag}
+    request = Request("DELETE", subscription_path(subscription_id), (), headers, None, etag is None)
+    return Call(request, _decoder(SubscriptionOutcome), lambda _: SubscriptionOutcome("deleted", subscription_id))
+
+
+def subscribe_features(collection: Mapping[str, Any] | str | bytes, replace: bool) -> Call[list[SubscriptionOutcome]]:
+    """POST of a FeatureCollection; features without an id get one."""
+    found = msgspec.json.decode(collection) if isinstance(collection, str | bytes) else dict(collection)
+    if isinstance(found, dict) and isinstance(features := found.get("features"), list):
+        found["features"] = [_identified(one) for one in features]
+    headers = {"Content-Type": _GEOJSON}
+    request = Request("POST", SUBSCRIPTIONS, _replacing(replace), headers, encode(found))
+    return Call(request, _decoder(list[SubscriptionOutcome]))
+
+
+def page(filters: Mapping[str, Any], after: int | None) -> Call[Page]:
+    params = (*params_of(**filters, after=after), ("limit", "1000"))
+    return Call(Request("GET", SUBSCRIPTIONS, params), _decoder(Page))
+
+
+def features(filters: Mapping[str, Any], after: int | None) -> Call[dict[str, Any]]:
+    params = (*params_of(**filters, after=after), ("limit", "1000"))
+    return Call(Request("GET", SUBSCRIPTIONS, params, {"Accept": _GEOJSON}), _decoder(dict[str, Any]))
+
+
+def publish(row: Mapping[str, Any], wait: Wait) -> Call[MessageOutcome]:
+    """POST of one; it has an id, so that it is taken once however often it is sent."""
+    request = Request("POST", MESSAGES, params_of(wait=wait), _JSON, encode(with_id(row, "id")))
+    return Call(request, _decoder(MessageOutcome))
+
+
+def results(subscription_id: str) -> Call[Results]:
+    return Call(Request("GET", subscription_path(subscription_id, "/results")), _decoder(Results))
+
+
+def explain(subscription_id: str, message: str) -> Call[dict[str, Any]]:
+    params = (("subscription", subscription_id), ("message", message))
+    return Call(Request("GET", "/v1/explain", params), _decoder(dict[str, Any]))
+
+
+def asking(path: str, row: Mapping[str, Any], limit: int) -> Call[dict[str, Any]]:
+    """`/v1/match` and `/v1/preview`, which store nothing."""
+    return Call(Request("POST", path, (("limit", str(limit)),), _JSON, encode(row)), _decoder(dict[str, Any]))
+
+
+def facts(path: str) -> Call[dict[str, Any]]:
+    """`/health`, `/ready`, `/v1/stream` and `/v1/topology`."""
+    return Call(Request("GET", path), _decoder(dict[str, Any]))
+
+
+def updates(filters: Params, snapshot: bool, since: str | None) -> Request:
+    """The stream of updates behind a position."""
+    more: Params = (("snapshot", "1"),) if snapshot and since is None else ()
+    headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+    if since is not None:
+        headers["Last-Event-ID"] = since
+    return Request("GET", "/v1/updates", (*filters, *more), headers)
+
+
+def subscription_path(subscription_id: str, rest: str = "") -> str:
+    """The path of a subscription, whatever characters its id has."""
+    segment = quote(subscription_id, safe="")
+    if segment in (".", ".."):
+        segment = segment.replace(".", "%2E")  # else they name a folder
+    return f"{SUBSCRIPTIONS}/{segment}{rest}"
+
+
+def encode(value: Any) -> bytes:
+    """As JSON; numbers of NumPy count as those of Python. Raises InputError."""
+    try:
+        return msgspec.json.encode(value, enc_hook=_plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError("not_json", f"a row cannot be JSON: {error}; give it text, numbers, lists and dicts") from None
+
+
+def with_id(row: Mapping[str, Any], column: str) -> Mapping[str, Any]:
+    """The row, with an id of its own if it has none."""
+    return row if row.get(column) is not None else {**row, column: uuid.uuid4().hex}
+
+
+def _identified(feature: Any) -> Any:
+    named = not isinstance(feature, dict) or feature.get("id") is not None
+    if named or (feature.get("properties") or {}).get("subscription_id") is not None:
+        return feature
+    return {**feature, "id": uuid.uuid4().hex}
+
+
+def _replacing(replace: bool) -> Params:
+    return (("replace", "true"),) if replace else ()
+
+
+def params_of(**given: Any) -> Params:
+    """Parameters that are given; several values are several parameters, and a region one."""
+    found: list[tuple[str, str]] = []
+    for name, value in given.items():
+        if name == "region" and value is not None:
+            found.append((name, ",".join(map(repr, map(float, value)))))
+        elif isinstance(value, str | int):
+            found.append((name, str(value)))
+        elif value is not None:
+            found += [(name, str(one)) for one in value]
+    return tuple(found)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def _decoder(of: type[T]) -> Callable[[Answer], T]:
+    decode = msgspec.json.Decoder(of).decode
+    return lambda answer: decode(answer.body)

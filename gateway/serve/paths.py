@@ -1,0 +1,37 @@
+"""Ids in paths: one segment each, whatever characters they have.
+
+A server decodes a path before a route sees it, so that the `%2F` of an id would divide it. Below
+`/v1/subscriptions/` routes therefore match the path as it was sent, and `Id` decodes the segment.
+Used by `gateway.serve.app` and `gateway.serve.subscription_routes`.
+"""
+
+from typing import Annotated
+from urllib.parse import unquote
+
+from fastapi import Path
+from pydantic import BeforeValidator
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+BELOW = "/v1/subscriptions/"
+
+
+def _decoded(segment: object) -> object:
+    return unquote(segment) if isinstance(segment, str) else segment
+
+
+#: A subscription id in a path.
+Id = Annotated[str, BeforeValidator(_decoded), Path(description="its subscription_id", max_length=512)]
+
+
+class RawSegments:
+    """Hands routes below `BELOW` the path as it was sent; others the decoded one, as always."""
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            raw = scope.get("raw_path") or b""
+            if raw.startswith(BELOW.encode()):
+                scope = {**scope, "path": raw.decode("latin-1")}
+        await self._app(scope, receive, send)
