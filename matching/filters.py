@@ -14,6 +14,7 @@ from numba import njit
 
 from matching.attributes import MISSING_KEY
 from matching.conditions import ABSENT, NONE_OF, PRESENT, WITHIN
+from matching.errors import EngineError
 from matching.filter_programs import ARGUMENT_AT, AT_LEAST, CIRCLE, LENGTH_AT, POLYGON, WITHOUT, Instruction
 from matching.geo.polygons import LIMBS, Rings, banded, lay_out, within_band
 from matching.geo.sphere import chord_limit, chord_squared, unit_vector, unit_vectors
@@ -34,23 +35,25 @@ _AHEAD = 8
 class Filters(NamedTuple):
     """Kernel view of the programs of n slots.
 
-    start : int64[n]       place of the program's length in `words`, -1 if the slot has none; n may be 0
+    start : int32[n]       place of the program's length in `words`, -1 if the slot has none; n may be 0
     words : int64[m]
     numbers : float64[m]   the same memory
     limbs : int64[LIMBS]   space for `matching.geo.polygons.side_of_edge`; so no two threads may share a view
     vectors : float64[n, 3]    unit vectors of the messages, by row; empty: circles compute them
     """
 
-    start: Int64
+    start: Int32
     words: Int64
     numbers: Float64
     limbs: Int64
     vectors: Float64
 
 
-def as_filters(start: Int64, words: Int64) -> Filters:
+def as_filters(start: Int32, words: Int64) -> Filters:
     """The kernel view of programs that start at these places."""
-    return Filters(start, words, words.view(np.float64), np.empty(LIMBS, np.int64), np.zeros((0, 3)))
+    return Filters(
+        start.astype(np.int32, copy=False), words, words.view(np.float64), np.empty(LIMBS, np.int64), np.zeros((0, 3))
+    )
 
 
 NO_FILTERS = as_filters(NO_WORDS, NO_WORDS)
@@ -94,9 +97,13 @@ class FilterStore:
     """The programs of the subscriptions of an index, by slot; nothing where none has one."""
 
     def __init__(self):
-        self._start, self._words = NO_WORDS, NO_WORDS
-        self._used = self._dead = 0
+        self._start, self._words = np.zeros(0, np.int32), NO_WORDS
+        self._used = self._dead = self._count = 0
         self._view = NO_FILTERS
+
+    def __len__(self) -> int:
+        """How many slots have a program."""
+        return self._count
 
     @property
     def view(self) -> Filters:
@@ -104,7 +111,13 @@ class FilterStore:
         return self._view
 
     def insert(self, table: SubscriptionTable, slots: Int32) -> None:
-        """Add the programs of subscriptions with these slots. O(rows + words), amortised; O(1) where there are none."""
+        """Add the programs of subscriptions with these slots. O(rows + words), amortised; O(1) where there are none.
+
+        Raises
+        ------
+        EngineError
+            If the programs of one engine would exceed 2**31 words.
+        """
         if not table.filter_words.shape[0]:
             return
         first, last = int(table.filter_offsets[0]), int(table.filter_offsets[-1])
@@ -114,9 +127,14 @@ class FilterStore:
             self._start[live] = offsets[:-1]
             self._words[: words.shape[0]] = words
             self._used, self._dead = words.shape[0], 0
+        if self._used + last - first > 2**31 - 1:
+            raise EngineError(
+                f"{self._used + last - first} words of filters do not fit one engine: use more query bolts"
+            )
         self._start = grown(self._start, int(slots.max(initial=-1)) + 1, _NONE)
         self._words = grown(self._words, self._used + last - first)
         has = np.diff(table.filter_offsets) > 0
+        self._count += int(np.count_nonzero(has))
         self._start[slots[has]] = self._used + table.filter_offsets[:-1][has] - first
         self._words[self._used : self._used + last - first] = table.filter_words[first:last]
         self._used += last - first
@@ -128,6 +146,11 @@ class FilterStore:
         slots = slots[self._start[slots] >= 0]
         self._dead += int((self._words[self._start[slots]] + 1).sum())
         self._start[slots] = _NONE
+        self._count -= slots.shape[0]
+
+    def slots(self) -> Int32:
+        """Slots that have a program, ascending, int32[n]. O(slots)."""
+        return np.flatnonzero(self._start >= 0).astype(np.int32)
 
     def columns(self, slots: Int32) -> tuple[Int64, Int64]:
         """`filter_offsets` and `filter_words` of these slots, row after row. O(n + words)."""
