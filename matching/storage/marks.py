@@ -96,19 +96,19 @@ def _between(keys: Int64) -> Int64:
 
 @njit(cache=True, nogil=True)
 def _named(filters, slots):
-    """Attributes (int64[n]) that conditions of these slots name, and keys (int64[n]) at which a stretch should begin."""
+    """Attributes that conditions of these slots name, and keys at which a stretch should begin: int64[n] each."""
     size = 0
     for slot in slots:
-        size += 2 * filters.words[filters.start[slot]]
+        size += 2 * filters.span[slot, 1]
     attribute, key = np.empty(size, np.int64), np.empty(size, np.int64)
     count = 0
     for slot in slots:
-        start = filters.start[slot]
-        at, end = start + 1, start + 1 + filters.words[start]
+        at = filters.span[slot, 0]
+        end = at + filters.span[slot, 1]
         while at < end:
             head = filters.words[at]
             operation, after = head & 0xFF, at + 1 + (head >> LENGTH_AT)
-            if operation == WITHIN or operation == ANY_OF or operation == NONE_OF:
+            if operation in (WITHIN, ANY_OF, NONE_OF):
                 for place in range(at + 1, min(after, at + 1 + _VALUES)):
                     own = filters.words[place]
                     # A range ends with its last key; what lies behind begins a stretch, and so does a single value.
@@ -169,10 +169,10 @@ def _fitting(words, operation, begin, after, bounds, field):
 @njit_no_refcount
 def mark_of(filters, slot, attribute, bounds):
     """The mark of a slot: bits of what its conditions refuse; 0 without a filter."""
-    if slot >= filters.start.shape[0] or filters.start[slot] < 0:
+    if slot >= filters.span.shape[0] or filters.span[slot, 0] < 0:
         return np.uint64(0)
-    start, mark = filters.start[slot], np.uint64(0)
-    at, end = start + 1, start + 1 + filters.words[start]
+    at, mark = filters.span[slot, 0], np.uint64(0)
+    end = at + filters.span[slot, 1]
     while at < end:
         head = filters.words[at]
         operation, after = head & 0xFF, at + 1 + (head >> LENGTH_AT)
