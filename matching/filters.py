@@ -188,7 +188,7 @@ class FilterStore:
         self._span[live, 0] = ends - self._span[live, 1]
         self._used, self._dead = places.shape[0], 0
 
-    def _places(self, slots: Int32) -> tuple[Int64, Int64]:
+    def _places(self, slots: Int64 | Int32) -> tuple[Int64, Int64]:
         """Where the words of these slots, which all have a program, stand, one slot after the other; ends of each."""
         lengths = self._span[slots, 1].astype(np.int64)
         ends = np.cumsum(lengths)

@@ -28,6 +28,10 @@ class CellTerm(BooleanEngine):
         self.index = CellTermIndex(space, self.subscriptions, f"engine {self.name}")
         self._message_marks = NO_MARKS
 
+    def survivors(self) -> dict[str, int]:
+        """Pairs that have survived each stage of all matches so far; the next stage is the filter."""
+        return dict(zip(("met_box", "passed_mark", "had_keywords"), self.index.stages.tolist(), strict=True))
+
     def _post(self, slots: Int32) -> None:
         if self._marker.learn():
             self.index.mark_by(self._marker)
