@@ -217,6 +217,7 @@ class Bench:
         refilled, first = running.refills, running.boundary.last_seq + 1
         joined_s = 0.0 if running.peer is None else running.peer.joined_s
         running.watch.seconds = dict.fromkeys(running.watch.seconds, 0.0)
+        before = _survivors(running)
         _, steps, seconds = zip(*self._take(running, part, most_s), strict=True)
         elapsed, done = sum(seconds), running.boundary.last_seq + 1 - first
         updates, work = concatenate([step.updates for step in steps]), np.sum([step.work for step in steps], axis=0)
@@ -224,6 +225,8 @@ class Bench:
         figures = {"messages_per_s": done / elapsed, "us_per_message": elapsed / done * 1e6, "messages_timed": done}
         if running.peer is None:
             figures |= {"scanned_per_message": scanned, "verified_per_message": verified}
+            left = _survivors(running)
+            figures |= {f"{name}_per_message": (left[name] - count) / done for name, count in before.items()}
         figures |= {"matched_per_message": matched, "updates_per_message": len(updates) / done}
         if running.peer is not None:
             figures["join_us_per_message"] = (running.peer.joined_s - joined_s) / done * 1e6
@@ -386,6 +389,11 @@ def on_all_cores(some: Callable[[Int64], Any], count: int, pieces: int = 1) -> l
     cores = os.cpu_count() or 1
     with ThreadPoolExecutor(cores) as pool:
         return list(pool.map(some, np.array_split(np.arange(count), cores * pieces)))
+
+
+def _survivors(running: Running) -> dict[str, int]:
+    """Pairs that have survived each stage of the matches so far; none of an engine that does not count them."""
+    return getattr(running.operator.engine, "survivors", dict)()
 
 
 def _digest(told: UpdateBatch) -> int:

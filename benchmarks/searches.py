@@ -127,11 +127,11 @@ def apart(arrays: Mapping[str, np.ndarray], live: int) -> dict[str, float]:
 
     Ids are numbers and the map from number to slot; rings are the polygon instructions whole, bands included.
     """
-    if "filters_start" not in arrays:
+    if "filters_span" not in arrays:
         return {}
-    start, words = arrays["filters_start"], arrays["filters_words"]
-    at = start[start >= 0] + 1
-    end, rings = at + words[at - 1], 0
+    span, words = arrays["filters_span"], arrays["filters_words"]
+    at, lengths = span[span[:, 0] >= 0].astype(np.int64).T
+    end, rings = at + lengths, 0
     while (more := at < end).any():
         at, end = at[more], end[more]
         length = 1 + (words[at] >> LENGTH_AT)

@@ -14,6 +14,7 @@ from numba import njit
 
 from matching.attributes import MISSING_KEY
 from matching.conditions import ABSENT, NONE_OF, PRESENT, WITHIN
+from matching.errors import EngineError
 from matching.filter_programs import ARGUMENT_AT, AT_LEAST, CIRCLE, LENGTH_AT, POLYGON, WITHOUT, Instruction
 from matching.geo.polygons import LIMBS, Rings, banded, lay_out, within_band
 from matching.geo.sphere import chord_limit, chord_squared, unit_vector, unit_vectors
@@ -27,6 +28,7 @@ _POLYGON_HEAD = 5
 #: The pool is compacted when it is full and this fraction of it is dead.
 _MOST_DEAD = 0.25
 _NONE = -1
+_NO_SPANS = np.zeros((0, 2), np.int32)
 #: Pairs ahead of which filters are fetched.
 _AHEAD = 8
 
@@ -34,34 +36,38 @@ _AHEAD = 8
 class Filters(NamedTuple):
     """Kernel view of the programs of n slots.
 
-    start : int64[n]       place of the program's length in `words`, -1 if the slot has none; n may be 0
+    span : int32[n, 2]     where the program's instructions begin in `words`, -1 if the slot has none, and how many
+                           words they are; n may be 0
     words : int64[m]
     numbers : float64[m]   the same memory
     limbs : int64[LIMBS]   space for `matching.geo.polygons.side_of_edge`; so no two threads may share a view
     vectors : float64[n, 3]    unit vectors of the messages, by row; empty: circles compute them
     """
 
-    start: Int64
+    span: Int32
     words: Int64
     numbers: Float64
     limbs: Int64
     vectors: Float64
 
 
-def as_filters(start: Int64, words: Int64) -> Filters:
-    """The kernel view of programs that start at these places."""
-    return Filters(start, words, words.view(np.float64), np.empty(LIMBS, np.int64), np.zeros((0, 3)))
+def as_filters(span: Int32, words: Int64) -> Filters:
+    """The kernel view of programs with these spans."""
+    return Filters(span, words, words.view(np.float64), np.empty(LIMBS, np.int64), np.zeros((0, 3)))
 
 
-NO_FILTERS = as_filters(NO_WORDS, NO_WORDS)
+NO_FILTERS = as_filters(_NO_SPANS, NO_WORDS)
 
 
 def filters_of(offsets: Int64, words: Int64) -> Filters:
     """The kernel view of programs row after row, as `SubscriptionTable` has them. O(rows)."""
     if not words.shape[0]:
         return NO_FILTERS
-    start = np.where(np.diff(offsets) > 0, offsets[:-1], _NONE)
-    return as_filters(start, words if words.flags.writeable else words.copy())
+    has = np.diff(offsets) > 0
+    span = np.full((has.shape[0], 2), (_NONE, 0), np.int32)
+    span[has, 0] = offsets[:-1][has] + 1
+    span[has, 1] = words[offsets[:-1][has]]
+    return as_filters(span, words if words.flags.writeable else words.copy())
 
 
 # ------------------------------------------------------------------------------------------------------------- shapes
@@ -94,9 +100,13 @@ class FilterStore:
     """The programs of the subscriptions of an index, by slot; nothing where none has one."""
 
     def __init__(self):
-        self._start, self._words = NO_WORDS, NO_WORDS
-        self._used = self._dead = 0
+        self._span, self._words = _NO_SPANS, NO_WORDS
+        self._used = self._dead = self._count = 0
         self._view = NO_FILTERS
+
+    def __len__(self) -> int:
+        """How many slots have a program."""
+        return self._count
 
     @property
     def view(self) -> Filters:
@@ -104,67 +114,101 @@ class FilterStore:
         return self._view
 
     def insert(self, table: SubscriptionTable, slots: Int32) -> None:
-        """Add the programs of subscriptions with these slots. O(rows + words), amortised; O(1) where there are none."""
+        """Add the programs of subscriptions with these slots. O(rows + words), amortised; O(1) where there are none.
+
+        Raises
+        ------
+        EngineError
+            If the programs of one engine would exceed 2**31 words.
+        """
         if not table.filter_words.shape[0]:
             return
-        first, last = int(table.filter_offsets[0]), int(table.filter_offsets[-1])
-        if self._used + last - first > self._words.shape[0] and self._dead > _MOST_DEAD * self._used:
-            live = np.flatnonzero(self._start >= 0)
-            offsets, words = self._programs(live)
-            self._start[live] = offsets[:-1]
-            self._words[: words.shape[0]] = words
-            self._used, self._dead = words.shape[0], 0
-        self._start = grown(self._start, int(slots.max(initial=-1)) + 1, _NONE)
-        self._words = grown(self._words, self._used + last - first)
         has = np.diff(table.filter_offsets) > 0
-        self._start[slots[has]] = self._used + table.filter_offsets[:-1][has] - first
-        self._words[self._used : self._used + last - first] = table.filter_words[first:last]
-        self._used += last - first
-        self._view = as_filters(self._start, self._words)
+        heads = table.filter_offsets[:-1][has]
+        # The length of a program is in its span, not among its words.
+        lengths = table.filter_words[heads]
+        needed = int(lengths.sum())
+        if self._used + needed > self._words.shape[0] and self._dead > _MOST_DEAD * self._used:
+            self._compact()
+        wanted = self._used + needed
+        if wanted > 2**31 - 1:
+            raise EngineError(
+                f"{wanted} words of filters do not fit one engine: use more query bolts (at most 2**31 - 1 each)"
+            )
+        self._span = grown(self._span, int(slots.max(initial=-1)) + 1, _NONE)
+        self._words = grown(self._words, wanted)
+        self._count += lengths.shape[0]
+        ends = self._used + np.cumsum(lengths)
+        self._span[slots[has], 0] = ends - lengths
+        self._span[slots[has], 1] = lengths
+        first, last = int(table.filter_offsets[0]), int(table.filter_offsets[-1])
+        self._words[self._used : wanted] = np.delete(table.filter_words[first:last], heads - first)
+        self._used = wanted
+        self._view = as_filters(self._span, self._words)
 
     def remove(self, slots: Int32) -> None:
         """Forget the programs of slots, of which some may have none. O(n)."""
-        slots = slots[slots < self._start.shape[0]]
-        slots = slots[self._start[slots] >= 0]
-        self._dead += int((self._words[self._start[slots]] + 1).sum())
-        self._start[slots] = _NONE
+        slots = slots[slots < self._span.shape[0]]
+        slots = slots[self._span[slots, 0] >= 0]
+        self._dead += int(self._span[slots, 1].sum())
+        self._span[slots, 0] = _NONE
+        self._count -= slots.shape[0]
+
+    def slots(self) -> Int32:
+        """Slots that have a program, ascending, int32[n]. O(slots)."""
+        return np.flatnonzero(self._span[:, 0] >= 0).astype(np.int32)
 
     def columns(self, slots: Int32) -> tuple[Int64, Int64]:
         """`filter_offsets` and `filter_words` of these slots, row after row. O(n + words)."""
-        if not self._start.shape[0]:
+        if not self._span.shape[0]:
             return NO_WORDS, NO_WORDS
         offsets, words = self._programs(slots)
         return (offsets, words) if words.shape[0] else (NO_WORDS, NO_WORDS)
 
     def passing(self, slots: Int32, rows: Int32, batch: MessageBatch) -> np.ndarray | None:
         """bool[n]: which pairs of slot and row of a batch pass; None if all do. O(words of their programs)."""
-        if not self._start.shape[0] or not slots.shape[0]:
+        if not self._span.shape[0] or not slots.shape[0]:
             return None
         passed = passing(self._view, slots, rows, batch)
         return None if passed.all() else passed
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All memory, trimmed to the used part."""
-        return {"start": self._start, "words": self._words[: self._used]} if self._start.shape[0] else {}
+        return {"span": self._span, "words": self._words[: self._used]} if self._span.shape[0] else {}
 
     def allocated_bytes(self) -> int:
         """Memory, spare capacity included."""
-        return self._start.nbytes + self._words.nbytes
+        return self._span.nbytes + self._words.nbytes
+
+    def _compact(self) -> None:
+        """Drop the words of programs that are gone. O(slots + words)."""
+        live = self.slots()
+        places, ends = self._places(live)
+        self._words[: places.shape[0]] = self._words[places]
+        self._span[live, 0] = ends - self._span[live, 1]
+        self._used, self._dead = places.shape[0], 0
+
+    def _places(self, slots: Int64 | Int32) -> tuple[Int64, Int64]:
+        """Where the words of these slots, which all have a program, stand, one slot after the other; ends of each."""
+        lengths = self._span[slots, 1].astype(np.int64)
+        ends = np.cumsum(lengths)
+        places = np.arange(int(lengths.sum())) + np.repeat(self._span[slots, 0] - ends + lengths, lengths)
+        return places, ends
 
     def _programs(self, slots: Int64 | Int32) -> tuple[Int64, Int64]:
         """The programs of these slots, row after row: offsets int64[n + 1], words int64[m]. O(n + words)."""
-        start = np.full(slots.shape[0], _NONE)
-        inside = slots < self._start.shape[0]
-        start[inside] = self._start[slots[inside]]
-        has = start >= 0
-        bounds = np.zeros((slots.shape[0], 2), np.int64)
-        bounds[has, 0] = start[has]
-        bounds[has, 1] = start[has] + self._words[start[has]] + 1
-        lengths = bounds[:, 1] - bounds[:, 0]
+        has = slots < self._span.shape[0]
+        has[has] = self._span[slots[has], 0] >= 0
+        lengths = np.zeros(slots.shape[0], np.int64)
+        lengths[has] = self._span[slots[has], 1] + 1
         offsets = np.zeros(slots.shape[0] + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        places = np.arange(offsets[-1]) + np.repeat(bounds[:, 0] - offsets[:-1], lengths)
-        return offsets, self._words[places]
+        words, heads = np.empty(offsets[-1], np.int64), offsets[:-1][has]
+        words[heads] = lengths[has] - 1
+        own = np.ones(words.shape[0], np.bool_)
+        own[heads] = False
+        words[own] = self._words[self._places(slots[has])[0]]
+        return offsets, words
 
 
 # --------------------------------------------------------------------------------------------------------------- test
@@ -173,7 +217,7 @@ class FilterStore:
 def passing(filters: Filters, slots: Int32, rows: Int32, batch: MessageBatch) -> np.ndarray:
     """bool[n]: which pairs of slot (int32[n]) and row of a batch (int32[n]) pass. O(words of their programs)."""
     out = np.ones(slots.shape[0], np.bool_)
-    if filters.start.shape[0]:
+    if filters.span.shape[0]:
         batch = MessageBatch(*(as_input(column, column.dtype.type) for column in batch))
         if len(batch) < slots.shape[0]:  # messages meet several circles: their vectors are computed once
             filters = filters._replace(vectors=unit_vectors(*centres(batch)))
@@ -184,12 +228,12 @@ def passing(filters: Filters, slots: Int32, rows: Int32, batch: MessageBatch) ->
 @njit(cache=True, nogil=True)
 def _pass_pairs(filters, slots, rows, batch, out):
     """Write which pairs pass."""
-    last = filters.start.shape[0] - 1
+    last = filters.span.shape[0] - 1
     for i in range(slots.shape[0]):
         # each reads an address that the one before has fetched
         if i + 2 * _AHEAD < slots.shape[0]:
-            prefetch(filters.start, min(slots[i + 2 * _AHEAD], last))
-            soon = filters.start[min(slots[i + _AHEAD], last)]
+            prefetch(filters.span, 2 * min(slots[i + 2 * _AHEAD], last))
+            soon = filters.span[min(slots[i + _AHEAD], last), 0]
             prefetch(filters.words, max(soon, 0))
         out[i] = message_passes(filters, slots[i], batch, rows[i])
 
@@ -210,7 +254,7 @@ def passes(filters, slot, lon, lat, keys, row, terms, first, last):
     Parameters
     ----------
     filters : Filters
-    slot : int                   any; one beyond `filters.start` has no filter
+    slot : int                   any; one beyond `filters.span` has no filter
     lon, lat : float             of the message; the centre of a range message
     keys, row : int64[n, attributes], int       keys[row] are those of the message; what it lacks is missing
     terms, first, last : int32[nnz], int, int   terms[first:last] are those of the message, ascending
@@ -219,13 +263,13 @@ def passes(filters, slot, lon, lat, keys, row, terms, first, last):
     -----
     O(words of the program); for lists of values O(log values), for a polygon O(edges of a band). No allocation.
     """
-    if slot >= filters.start.shape[0]:
+    if slot >= filters.span.shape[0]:
         return True
-    start = filters.start[slot]
-    if start < 0:
+    at = filters.span[slot, 0]
+    if at < 0:
         return True
     words, numbers = filters.words, filters.numbers
-    at, end = start + 1, start + 1 + words[start]
+    end = at + filters.span[slot, 1]
     while at < end:
         head = words[at]
         operation, argument = head & 0xFF, (head >> ARGUMENT_AT) & 0xFFFFFF

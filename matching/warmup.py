@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.core.event import install_recorder
 
 from matching.filter_programs import joined_programs, program_of
-from matching.filters import circle_instruction, filters_of, passing, polygon_instruction
+from matching.filters import FilterStore, circle_instruction, filters_of, passing, polygon_instruction
 from matching.geo.polygons import Rings
 from matching.geo.sphere import ball_box, unit_vectors
 from matching.half_life import DecayParameters
@@ -29,6 +29,7 @@ from matching.local_engine import LocalEngine
 from matching.model import (
     ANY_KEYWORD,
     KEYWORDS_BY_KIND,
+    NO_KEYS,
     NO_MESSAGES,
     Int64,
     MessageBatch,
@@ -37,6 +38,7 @@ from matching.model import (
 )
 from matching.operator import OperatorContext, OperatorInput, WindowQuery
 from matching.space import EARTH, Space
+from matching.storage.marks import Marker
 from matching.window import Boundary, Window
 
 _SPACE = Space(*EARTH)
@@ -101,7 +103,7 @@ def _parts_of(kind: Kind, engines: Mapping[str, str], windows: Mapping[str, str]
     for name in kind.windows if all_of_them else (windows.get(kind.name),) if kind.windowed else ():
         yield f"{kind.name}, window index {name or next(iter(kind.windows))}", partial(_warm_window, kind, name)
     if "circle" in kind.shapes:
-        yield "filters", _warm_filters
+        yield "filters", partial(_warm_filters, kind)
 
 
 def in_turn(parts: Sequence[Part]) -> Iterator[Warmed]:
@@ -192,14 +194,21 @@ def _warm_window(kind: Kind, name: str | None) -> None:
     kind.window(name)(_SPACE).load(Boundary(3, 600, 799, 499), _messages(600, 200, ranges=False), none)
 
 
-def _warm_filters() -> None:
-    """What checks shapes, and tests the filters of a batch."""
+def _warm_filters(kind: Kind) -> None:
+    """What checks shapes, tests the filters of a batch, and marks postings by them."""
     ring = np.array([0.0, 1.0, 1.0, 0.0])
     shapes = circle_instruction(0.0, 0.0, 1e6), polygon_instruction(Rings(np.array([0, 4]), ring, ring[::-1].copy()))
     ball_box(0.0, 0.0, 1e6)
     offsets, words = joined_programs([program_of([shape]) for shape in shapes])
     slots, rows = np.tile(np.arange(2, dtype=np.int32), 4), np.repeat(np.arange(4, dtype=np.int32), 2)
     passing(filters_of(offsets, words), slots, rows, _messages(0, 4, ranges=False))
+    table, store = subscriptions(kind, np.arange(2), 0), FilterStore()
+    columns: Any = table._asdict() | {"filter_offsets": offsets, "filter_words": words}
+    store.insert(SubscriptionTable(**columns), slots[:2])
+    marker = Marker(store)
+    marker.learn()
+    marker.of_slots(slots[:2])
+    marker.of_messages(NO_KEYS, 1)
 
 
 def subscriptions(kind: Kind, numbers: Int64, at: int) -> SubscriptionTable:

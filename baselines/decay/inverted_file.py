@@ -104,7 +104,7 @@ def _scan(c, best, filters, v, met, messages, batch, first_row, factor, fading, 
                     # of equal keys the older stays; a threshold of -inf is that of fewer than k: any key enters
                     if key <= c.threshold[slot] and key != -np.inf:
                         continue
-                    if filters.start.shape[0] and not message_passes(filters, slot, batch, row):
+                    if filters.span.shape[0] and not message_passes(filters, slot, batch, row):
                         continue
                     said = offer(c.threshold, c.k, best, slot, batch.seq[row], key)
                     if said == POOL_FULL:

@@ -129,7 +129,7 @@ def _scan(c, best, filters, v, batch, first_row, counters):
                     # strictly nearer: of equal distances the older stays
                     if key <= c.threshold[slot]:
                         continue
-                    if filters.start.shape[0] and not message_passes(filters, slot, batch, r):
+                    if filters.span.shape[0] and not message_passes(filters, slot, batch, r):
                         continue
                     said = offer(c.threshold, c.k, best, slot, seq, key)
                     if said == POOL_FULL:

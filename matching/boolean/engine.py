@@ -86,7 +86,7 @@ class BooleanEngine(SubscriptionIndex):
     def match(self, batch: MessageBatch) -> Hits:
         """Find all matching pairs of a batch."""
         messages = Messages.of(batch)
-        hits = self._hits.fill(len(batch), lambda row, _, *columns: self._scan(messages, row, *columns))
+        hits = self._candidates(messages, batch)
         if self._engine_of_parts is None or self._any_of is None:
             return hits.passing(self.filters, batch)
         more = self._any_of.hits_of_wholes(self._engine_of_parts.match(batch))
@@ -138,6 +138,10 @@ class BooleanEngine(SubscriptionIndex):
         if self._engine_of_parts is None or self._any_of is None:
             return size
         return size + self._any_of.count.nbytes + self._engine_of_parts.allocated_bytes()
+
+    def _candidates(self, messages: Messages, batch: MessageBatch) -> Hits:
+        """Pairs that have the keywords and meet the box; filters are tested behind."""
+        return self._hits.fill(len(batch), lambda row, _, *columns: self._scan(messages, row, *columns))
 
     @abstractmethod
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:

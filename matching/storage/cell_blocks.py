@@ -52,6 +52,7 @@ class Blocks(NamedTuple):
                           only a tail), LEVELS in use (bit mask), GONE among the sorted
     finest : int8[t]      finest level of a block when it was last sorted
     box : uint64[p], link : int64[p]
+    mark : uint64[p]      marks of the postings (`matching.storage.marks`); uint64[0] in an index without
     cuts : int32[c]       bucket i of a block is sorted part [cuts[CUTS + i], cuts[CUTS + i + 1])
     used : int64[4]       end of the used places, abandoned places; the same of cuts
     """
@@ -62,6 +63,7 @@ class Blocks(NamedTuple):
     finest: np.ndarray
     box: np.ndarray
     link: Int64
+    mark: np.ndarray
     cuts: Int32
     used: Int64
 
@@ -119,8 +121,8 @@ def describe(slots, columns, west, south, steps_per_degree, out_term, out_box, o
 
 
 @njit(cache=True, nogil=True)
-def append(order, term, box, link, done, blocks):
-    """Add postings in `order` (sorted by term) from `done` on.
+def append(order, term, box, link, mark, done, blocks):
+    """Add postings in `order` (sorted by term) from `done` on; `mark` is uint64[0] in an index without marks.
 
     Returns (done, places needed, cuts needed); done falls short when a pool is full. Amortised O(sqrt(block)) each.
     """
@@ -136,7 +138,7 @@ def append(order, term, box, link, done, blocks):
         tail = head[TAIL] + more
         longest = SMALL if head[BUCKETS] == 0 else tail_allowed(head[SORTED])
         if tail > longest or head[SORTED] + tail > head[CAPACITY]:
-            places, cuts = _sort(which, blocks, order, done, until, box, link)
+            places, cuts = _sort(which, blocks, order, done, until, box, link, mark)
             if places + cuts > 0:
                 # Nothing of this term has been written: the caller grows the pool and repeats the term.
                 return done, places, cuts
@@ -145,6 +147,8 @@ def append(order, term, box, link, done, blocks):
             for i in range(more):
                 blocks.box[end + i] = box[order[done + i]]
                 blocks.link[end + i] = link[order[done + i]]
+                if mark.shape[0] > 0:
+                    blocks.mark[end + i] = mark[order[done + i]]
             head[TAIL] = tail
         done = until
     return done, 0, 0
@@ -153,13 +157,13 @@ def append(order, term, box, link, done, blocks):
 @njit(cache=True, nogil=True)
 def sort_block(which, blocks):
     """Sort a block again without its gone postings; nothing happens if that exceeds the pool."""
-    none = np.zeros(0, np.int64)
-    places, cuts = _sort(which, blocks, none, 0, 0, np.zeros(0, np.uint64), none)
+    none, no_words = np.zeros(0, np.int64), np.zeros(0, np.uint64)
+    places, cuts = _sort(which, blocks, none, 0, 0, no_words, none, no_words)
     return places + cuts == 0
 
 
 @njit(cache=True, nogil=True)
-def _collect(head, blocks, box, link):
+def _collect(head, blocks, box, link, mark):
     """Copy each living posting of a block once, without level; returns how many."""
     count = 0
     covered = np.empty(4, np.int64)
@@ -177,17 +181,21 @@ def _collect(head, blocks, box, link):
                 # Without level: it may be another one when the block has another size.
                 box[count] = word & LANES
                 link[count] = blocks.link[place]
+                if mark.shape[0] > 0:
+                    mark[count] = blocks.mark[place]
                 count += 1
     # None here is dead: removal fills the hole in a tail with the last of it.
     for place in range(start + head[SORTED], start + head[SORTED] + head[TAIL]):
         box[count] = blocks.box[place]
         link[count] = blocks.link[place]
+        if mark.shape[0] > 0:
+            mark[count] = blocks.mark[place]
         count += 1
     return count
 
 
 @njit(cache=True, nogil=True)
-def _sort(which, blocks, order, first, last, new_box, new_link):
+def _sort(which, blocks, order, first, last, new_box, new_link, new_mark):
     """Lay a block out anew with postings order[first:last] added.
 
     Returns (0, 0), or the places and cuts that the pools must still have free; nothing is changed then.
@@ -195,10 +203,14 @@ def _sort(which, blocks, order, first, last, new_box, new_link):
     head = blocks.head[which]
     most = head[SORTED] + head[TAIL] + last - first
     box, link = np.empty(most, np.uint64), np.empty(most, np.int64)
-    size = _collect(head, blocks, box, link)
+    marked = blocks.mark.shape[0] > 0 or new_mark.shape[0] > 0
+    mark = np.empty(most if marked else 0, np.uint64)
+    size = _collect(head, blocks, box, link, mark)
     for i in range(first, last):
         box[size] = new_box[order[i]]
         link[size] = new_link[order[i]]
+        if mark.shape[0] > 0:
+            mark[size] = new_mark[order[i]]
         size += 1
 
     buckets, finest, total = 0, 0, 0
@@ -254,6 +266,8 @@ def _sort(which, blocks, order, first, last, new_box, new_link):
         for i in range(size):
             blocks.box[start + i] = box[i]
             blocks.link[start + i] = link[i]
+            if mark.shape[0] > 0:
+                blocks.mark[start + i] = mark[i]
         # No level bits either: words of a tail are walked as of level 0.
         head[TAIL] = size
         return 0, 0
@@ -270,6 +284,8 @@ def _sort(which, blocks, order, first, last, new_box, new_link):
             cuts[covered[j]] += 1
             blocks.box[place] = box[i]
             blocks.link[place] = link[i]
+            if mark.shape[0] > 0:
+                blocks.mark[place] = mark[i]
     return 0, 0
 
 
@@ -313,6 +329,8 @@ def remove_entry(term, box, link, blocks):
                 last = tail + head[TAIL] - 1
                 blocks.box[place] = blocks.box[last]
                 blocks.link[place] = blocks.link[last]
+                if blocks.mark.shape[0] > 0:
+                    blocks.mark[place] = blocks.mark[last]
                 head[TAIL] -= 1
                 taken = 1
                 break
@@ -322,7 +340,7 @@ def remove_entry(term, box, link, blocks):
 
 
 @njit(cache=True, nogil=True)
-def repack(blocks, box, link, cuts):
+def repack(blocks, box, link, mark, cuts):
     """Move every block, in the order of the terms' arrival, into new pools; its capacity shrinks to what is in use and
     the tail allowed after it."""
     end, end_cuts = 0, 0
@@ -342,6 +360,8 @@ def repack(blocks, box, link, cuts):
         for i in range(filled):
             box[end + i] = blocks.box[start + i]
             link[end + i] = blocks.link[start + i]
+            if mark.shape[0] > 0:
+                mark[end + i] = blocks.mark[start + i]
         head[START] = end
         head[CAPACITY] = capacity
         end += capacity

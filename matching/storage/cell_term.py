@@ -17,11 +17,12 @@ The default engine of `boolean` (`matching.boolean.engines.cell_term`) is this i
 import numpy as np
 
 from matching.errors import EngineError
-from matching.model import Int32
+from matching.model import Int32, Int64
 from matching.space import Space
 from matching.storage.cell_blocks import Blocks, append, describe, remove_entry, repack, slot_of
-from matching.storage.cell_match import match
+from matching.storage.cell_match import STAGES, match
 from matching.storage.cells import LATTICE_STEPS
+from matching.storage.marks import NO_MARKS, Marker
 from matching.storage.region_messages import Messages
 from matching.storage.region_subscriptions import RegionSubscriptions
 from matching.storage.slots import SlotMap, as_input, grown
@@ -38,10 +39,17 @@ class CellTermIndex:
     space : Space                 world box; decides how the world is cut up, never what matches
     rows : RegionSubscriptions    regions and keywords by slot; owned by the caller
     owner : str                   what errors call it
+
+    Attributes
+    ----------
+    stages : int64[STAGES]        what survived each stage of all matches so far (`matching.storage.cell_match.match`)
     """
 
     def __init__(self, space: Space, rows: RegionSubscriptions, owner: str):
         self.space, self.subscriptions, self._owner = space, rows, owner
+        self._marker: Marker | None = None
+        self.stages = np.zeros(STAGES, np.int64)
+        self._mark = NO_MARKS
         self._steps_per_degree = LATTICE_STEPS / max(space.east - space.west, space.north - space.south)
         self._terms = SlotMap()
         self._head = np.zeros((0, 8), np.int32)
@@ -53,7 +61,7 @@ class CellTermIndex:
         self._seen = np.zeros(0, np.uint8)
 
     def _blocks(self) -> Blocks:
-        pools = (self._box, self._link, self._cuts, self._used)
+        pools = (self._box, self._link, self._mark, self._cuts, self._used)
         return Blocks(self._terms.index, self._terms.number, self._head, self._finest, *pools)
 
     def _describe(self, slots: Int32):
@@ -67,6 +75,7 @@ class CellTermIndex:
     def insert(self, slots: Int32) -> None:
         """Enter rows that have just been written. Amortised O(n + terms)."""
         term, box, link = self._describe(slots)
+        mark = NO_MARKS if self._marker is None else self._marker.of_slots(_slots_of(link))
         order = np.argsort(term, kind="stable")
         in_order = term[order]
         fresh = in_order[np.flatnonzero(np.diff(in_order, prepend=-1))].astype(np.int64)
@@ -75,7 +84,7 @@ class CellTermIndex:
         self._finest = grown(self._finest, self._terms.capacity)
         done = 0
         while True:
-            done, places, cuts = append(order, term, box, link, done, self._blocks())
+            done, places, cuts = append(order, term, box, link, mark, done, self._blocks())
             if done == term.shape[0]:
                 break
             # What is left needs about this much: packing once is cheaper than packing for each term.
@@ -115,27 +124,50 @@ class CellTermIndex:
         wanted, wanted_cuts = wanted + wanted // 8, wanted_cuts + wanted_cuts // 8
         if wanted > 2**31 - 1:
             raise EngineError(f"{self._owner}: {wanted} postings do not fit one index; use more query bolts")
-        pools = np.zeros(wanted, np.uint64), np.zeros(wanted, np.int64), np.zeros(wanted_cuts, np.int32)
+        marks = np.zeros(0 if self._marker is None else wanted, np.uint64)
+        pools = np.zeros(wanted, np.uint64), np.zeros(wanted, np.int64), marks, np.zeros(wanted_cuts, np.int32)
         repack(self._blocks(), *pools)
-        self._box, self._link, self._cuts = pools
+        self._box, self._link, self._mark, self._cuts = pools
 
-    def scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
-        """Match rows from `first_row` on; the `scan` of `matching.index.HitBuffer.fill`."""
+    @property
+    def marked(self) -> bool:
+        """Whether postings have marks."""
+        return self._marker is not None
+
+    def mark_by(self, marker: Marker) -> None:
+        """Write the marks of all postings, when the marker has learned; from now on new ones get marks. O(postings)."""
+        self._marker = marker
+        # Dead and spare places are written too: whatever stands there is never read.
+        self._mark = marker.of_slots(_slots_of(self._link))
+
+    def scan(
+        self, messages: Messages, first_row: int, slots: Int32, rows: Int32, marks: np.ndarray = NO_MARKS
+    ) -> tuple[int, int, int, int]:
+        """Match rows from `first_row` on; the `scan` of `matching.index.HitBuffer.fill`.
+
+        `marks` are those of all messages, uint64[rows], where postings have marks.
+        """
         if not messages.are_points and self._seen.shape[0] < self.subscriptions.slots.capacity:
             self._seen = np.zeros(self.subscriptions.slots.capacity, np.uint8)
         columns = self.subscriptions.columns
         frame = (self.space.west, self.space.south, self._steps_per_degree)
-        return match(messages, first_row, self._blocks(), columns, *frame, self._seen, slots, rows)
+        return match(messages, first_row, marks, self._blocks(), columns, *frame, self._seen, self.stages, slots, rows)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All memory but the rows. Views, no copies."""
         terms = self._terms.high_water
         columns = {"head": self._head[:terms], "finest": self._finest[:terms], "used": self._used}
         columns |= {"box": self._box[: self._used[0]], "link": self._link[: self._used[0]]}
+        columns |= {} if self._marker is None else {"mark": self._mark[: self._used[0]]}
         columns |= {"cuts": self._cuts[: self._used[2]]}
         return columns | {f"terms_{name}": value for name, value in self._terms.arrays().items()}
 
     def allocated_bytes(self) -> int:
         """Memory, capacity for growth included."""
-        columns = (self._head, self._finest, self._box, self._link, self._cuts, self._seen)
+        columns = (self._head, self._finest, self._box, self._link, self._mark, self._cuts, self._seen)
         return self._terms.allocated_bytes() + sum(column.nbytes for column in columns)
+
+
+def _slots_of(link: Int64) -> Int32:
+    """The slots in links, int32[n]."""
+    return (link >> 32 & 0x7FFFFFFF).astype(np.int32)

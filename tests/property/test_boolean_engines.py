@@ -82,11 +82,14 @@ class BooleanMachine(RuleBasedStateMachine):
     def _advance(self, messages, added, gone):
         first, last = self.seq, self.seq + len(messages) - 1
         boundary = Boundary(self.number, first, last, NO_FLOOR)
-        columns = batch(messages, first)
+        columns = self._columns(messages, first)
         changes = columns, added, removals([number for number, _ in gone], [at for _, at in gone])
         wanted = tally(self.oracle.advance(boundary, *changes))
         assert tally(self.tasks.process(boundary, *changes).updates) == wanted
         self.seq, self.number = last + 1, self.number + 1
+
+    def _columns(self, messages, first):
+        return batch(messages, first)
 
     def _added(self, rows, at):
         added = table(rows, self.following, at)

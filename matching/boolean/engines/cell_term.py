@@ -1,14 +1,19 @@
 """Engine `cell_term`: the cell-term index over the subscriptions, our own and the default of `boolean`.
 
+With the first subscription that has a filter, postings get marks: most messages that a condition turns away fall at the
+posting (`matching.storage.marks`). An engine without filters has none, and pays nothing.
+
 Read on in `matching.storage.cell_term`, the index; `matching.naive` says what must come out.
 """
 
 import numpy as np
 
 from matching.boolean.engine import BooleanEngine
-from matching.model import Int32
+from matching.index import Hits
+from matching.model import Int32, MessageBatch
 from matching.space import Space
 from matching.storage.cell_term import CellTermIndex
+from matching.storage.marks import NO_MARKS, Marker
 from matching.storage.region_messages import Messages
 
 
@@ -19,19 +24,31 @@ class CellTerm(BooleanEngine):
 
     def __init__(self, space: Space):
         super().__init__(space)
+        self._marker = Marker(self.filters)
         self.index = CellTermIndex(space, self.subscriptions, f"engine {self.name}")
+        self._message_marks = NO_MARKS
+
+    def survivors(self) -> dict[str, int]:
+        """Pairs that have survived each stage of all matches so far; the next stage is the filter."""
+        return dict(zip(("met_box", "passed_mark", "had_keywords"), self.index.stages.tolist(), strict=True))
 
     def _post(self, slots: Int32) -> None:
+        if self._marker.learn():
+            self.index.mark_by(self._marker)
         self.index.insert(slots)
 
     def _unpost(self, slots: Int32) -> None:
         self.index.withdraw(slots)
 
+    def _candidates(self, messages: Messages, batch: MessageBatch) -> Hits:
+        self._message_marks = self._marker.of_messages(batch.keys, len(batch)) if self.index.marked else NO_MARKS
+        return super()._candidates(messages, batch)
+
     def _scan(self, messages: Messages, first_row: int, slots: Int32, rows: Int32) -> tuple[int, int, int, int]:
-        return self.index.scan(messages, first_row, slots, rows)
+        return self.index.scan(messages, first_row, slots, rows, self._message_marks)
 
     def _index_arrays(self) -> dict[str, np.ndarray]:
         return self.index.arrays()
 
     def _index_bytes(self) -> int:
-        return self.index.allocated_bytes()
+        return self.index.allocated_bytes() + self._marker.allocated_bytes()

@@ -75,7 +75,7 @@ def scan(
             counters[1] += 1
             relevant = text_relevance(c, slot, terms, counts, length, fading)
             key = key_of(relevance(c, slot, place, relevant), lifted)
-            if filters.start.shape[0] and not message_passes(filters, slot, batch, row):
+            if filters.span.shape[0] and not message_passes(filters, slot, batch, row):
                 continue
             said = offer(c.threshold, c.k, best, slot, batch.seq[row], key)
             if said == POOL_FULL:

@@ -236,7 +236,7 @@ def _scan(
                     prefetch(best.seq, 2 * start + 8)
                 slot = found[nth]
                 before = c.threshold[slot]
-                if filters.start.shape[0] and not message_passes(filters, slot, batch, r):
+                if filters.span.shape[0] and not message_passes(filters, slot, batch, r):
                     continue
                 outcome = offer(c.threshold, c.k, best, slot, batch.seq[r], keys[nth])
                 # the whole message again after growing: messages offered before are not offered twice

@@ -337,7 +337,7 @@ def _offer_all(
                 key = -distance_to(here, c.x[slot], c.y[slot], c.z[slot])
                 # strictly nearer: of equal distances the older stays
                 if key > threshold[slot] and not (
-                    filters.start.shape[0] and not message_passes(filters, slot, batch, r)
+                    filters.span.shape[0] and not message_passes(filters, slot, batch, r)
                 ):
                     outcome = offer(c.threshold, c.k, best, slot, seq, key)
                     if outcome == POOL_FULL:

@@ -211,6 +211,9 @@ def test_bench_of_saved_searches_says_bytes_apart_and_how_long_a_message_takes_a
         parts = [result[f"bytes_of_{name}"] for name in ("ids", "rings", "all_else")]
         assert min(parts) > 0 and sum(parts) == pytest.approx(result["bytes_per_subscription"])
     assert fast["verified_per_message"] <= slow["verified_per_message"]
+    stages = [fast[f"{name}_per_message"] for name in ("scanned", "met_box", "passed_mark", "had_keywords", "matched")]
+    assert stages == sorted(stages, reverse=True) and stages[1] > stages[2] == fast["verified_per_message"]
+    assert "met_box_per_message" not in slow
     (told,) = report["times_the_first"].values()
     assert len(told["whole"]["pairs"]) == 2 and min(told["whole"]["pairs"]) > 0 and "join" not in told
 
