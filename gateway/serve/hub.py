@@ -103,18 +103,29 @@ EVENTS, LINES = Events(), Lines()
 
 
 class _Queue:
-    """What waits for one client."""
+    """What waits for one client, which waits for it in `wait`: a future and no task, and one timer for all its waits.
 
-    __slots__ = ("after", "came", "chunks", "form", "interest", "overflown", "size_bytes")
+    `is_plain`: where the indexes of the hub have found the client for an update, it wants it.
+    """
+
+    __slots__ = (
+        "_came", "_loop", "_timer", "_until_s", "_waiter",
+        "after", "chunks", "form", "interest", "is_plain", "overflown", "size_bytes",
+    )  # fmt: skip
 
     def __init__(self, form: Form, interest: Interest):
         self.form = form
         self.interest = interest
+        self.is_plain = interest.kinds is None and interest.owner is None and interest.region is None
         self.after = BEGINNING  # updates up to here it has already
         self.chunks: deque[bytes] = deque()
         self.size_bytes = 0
         self.overflown = False
-        self.came = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._came = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._until_s = 0.0
 
     def put(self, chunk: bytes) -> None:
         if self.overflown:
@@ -124,14 +135,49 @@ class _Queue:
         if self.size_bytes > QUEUE_BYTES:
             self.overflown = True
             self.chunks.clear()
-        self.came.set()
+        self.wake()
 
     def take(self) -> bytes:
         data = b"".join(self.chunks)
         self.chunks.clear()
         self.size_bytes = 0
-        self.came.clear()
+        self._came = False
         return data
+
+    def wake(self) -> None:
+        """End the wait of the client, or its next one."""
+        self._came = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until something has come since `take`, or for some seconds."""
+        if self._came:
+            return
+        self._until_s = self._loop.time() + seconds
+        self._waiter = self._loop.create_future()
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._until_s, self._look)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def close(self) -> None:
+        """Forget the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        """End a wait that is over; for a later one the timer is set anew."""
+        self._timer = None
+        if self._waiter is None or self._waiter.done():
+            return
+        if self._loop.time() >= self._until_s:
+            self._waiter.set_result(None)
+        else:
+            self._timer = self._loop.call_at(self._until_s, self._look)
 
 
 class Hub:
@@ -184,8 +230,10 @@ class Hub:
     def close(self) -> None:
         """End all streams, with a hint when to connect again."""
         self._closing = True
-        for came in (*self._polls, *(queue.came for queue in self._queues)):
+        for came in self._polls:
             came.set()
+        for queue in self._queues:
+            queue.wake()
 
     async def reached(self, seq: int) -> None:
         """Wait until all updates as of messages up to this seq are released."""
@@ -242,8 +290,7 @@ class Hub:
                 self._join(queue)
                 yield self._progress(queue)
             while self._is_open(is_valid):
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(queue.came.wait(), HEARTBEAT_S)
+                await queue.wait(HEARTBEAT_S)
                 if queue.overflown:
                     self.gaps += 1
                     yield form.named("gap", _SLOW, None)
@@ -254,6 +301,7 @@ class Hub:
         finally:
             self._queues.discard(queue)
             self._leave(queue)
+            queue.close()
 
     async def past(
         self, form: Form, interest: Interest, after: Position, until: Position | None = None
@@ -331,8 +379,12 @@ class Hub:
                     queue.put(written[queue.form])
                     touched.add(queue)
                     self.sent += 1
+        progress: dict[tuple[Form, bool], bytes] = {}
         for queue in touched:
-            queue.put(self._progress(queue))
+            known = queue.form, self.history.head >= queue.after
+            if known not in progress:
+                progress[known] = self._progress(queue)
+            queue.put(progress[known])
         for came in self._polls:
             came.set()
         while self._awaited and self._awaited[0][0] <= through:
@@ -372,7 +424,7 @@ class Hub:
         queues = [*self._everything, *self._by_subscription.get(name, ())]
         if self._by_owner:
             queues += self._by_owner.get(self._registry.owners.get(name, ""), ())
-        return [queue for queue in queues if self._is_wanted(update, queue.interest)]
+        return [queue for queue in queues if queue.is_plain or self._is_wanted(update, queue.interest)]
 
     def _is_wanted(self, update: Update, interest: Interest) -> bool:
         name = update.subscription_id

@@ -212,6 +212,51 @@ def test_hub_encodes_an_update_once_for_all_clients(monkeypatch):
     run(story)
 
 
+def test_hub_clients_that_wait_have_no_task_of_the_hub_and_leave_no_timer(monkeypatch):
+    async def story():
+        hub = hub_of()
+        clients = [Client(hub, Interest(frozenset([name]))) for name in "ab"]
+        await clients[0].until(lambda: all(one.events for one in clients))
+        queues = list(hub._queues)
+        await clients[0].until(lambda: all(queue._waiter is not None for queue in queues))
+        assert len(asyncio.all_tasks()) == len(clients) + 1
+        clients[0].task.cancel()
+        await asyncio.gather(clients[0].task, return_exceptions=True)
+        await clients[0].stream.aclose()
+        assert hub.clients == 1 and sum(queue._timer is None for queue in queues) == 1
+        hub.close()
+        await clients[1].task
+        assert hub.clients == 0 and all(queue._timer is None for queue in queues)
+
+    run(story)
+
+
+def test_hub_heartbeat_counts_from_the_last_event(monkeypatch):
+    """The timer of an earlier wait ends no later one."""
+
+    async def story():
+        now = [0.0]
+        queue = hubs._Queue(EVENTS, ALL)
+        monkeypatch.setattr(queue._loop, "time", lambda: now[0])
+        queue._timer = asyncio.get_running_loop().call_later(1000, int)
+        for number, (begun, looked, is_over) in enumerate([(0, 4, False), (2, 5, False), (3, 8, True)]):
+            now[0] = begun
+            waiting = asyncio.ensure_future(queue.wait(5.0))
+            await asyncio.sleep(0)
+            now[0] = looked
+            queue._look()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert waiting.done() == is_over, number
+            assert (queue._timer is None) == is_over, "one that waits on is looked at again"
+            queue.wake()
+            await waiting
+            queue.take()
+        queue.close()
+
+    run(story)
+
+
 def test_hub_quiet_client_gets_heartbeats(monkeypatch):
     async def story():
         monkeypatch.setattr(hubs, "HEARTBEAT_S", 0.01)
