@@ -1,10 +1,12 @@
 """The tuple bolt: stores its part of the window's messages and answers window queries.
 
 A query "as of batch b, up to batch B" waits until both are stored. The messages are in one log, with a window index
-(`matching.operator.WindowIndex`) for every kind that sends queries. The answers of all tuple tasks to one query go to
-one aggregation task. Read on in `bolts.aggregation`.
+(`matching.operator.WindowIndex`) for every kind that sends queries. Where it is not known which kinds will
+(`used_kinds`), an index is built when its kind sends the first: a stream without subscriptions of a kind does not need
+its kernels. The answers of all tuple tasks to one query go to one aggregation task. Read on in `bolts.aggregation`.
 """
 
+from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -15,7 +17,7 @@ from bolts.payloads import Addressed, Part
 from matching.errors import EngineError
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import MessageBatch, join_messages
+from matching.model import Int64, MessageBatch, join_messages
 from matching.operator import WindowIndex
 from matching.space import Space
 from matching.storage.message_log import WindowLog
@@ -35,7 +37,7 @@ class TupleBolt(Bolt):
     window_indexes : mapping of kind to name, optional
         See `matching.kind_table.Kind.windows`; kinds left out get their default.
     used_kinds : collection of str, optional
-        Names of the kinds that may send window queries; all by default.
+        Names of the kinds that send window queries; by default any may.
     kinds : Kinds
     """
 
@@ -50,21 +52,25 @@ class TupleBolt(Bolt):
         self.space = space
         self.kept_boundaries = kept_boundaries
         self.window_indexes = dict(window_indexes or {})
+        self.on_demand = used_kinds is None
         self.used_kinds = kinds.names if used_kinds is None else tuple(used_kinds)
         self.kinds = kinds
 
     def prepare(self, context: Context) -> None:
         self.context = context
         self.log = WindowLog()
-        self.indexes: dict[int, WindowIndex] = {
-            kind.code: kind.window(self.window_indexes.get(kind.name))(self.space, self.kept_boundaries)
-            for kind in self.kinds.run
-            if kind.windowed and kind.name in self.used_kinds
-        }
+        windowed = [kind.code for kind in self.kinds.run if kind.windowed and kind.name in self.used_kinds]
+        self.indexes = {} if self.on_demand else {code: self._new_index(code) for code in windowed}
+        self.recent = _Recent(self.kept_boundaries) if self.on_demand and windowed else None
+        self.windowed = windowed
         self.inputs = InOrder({"window": 1}, name=f"tuples:{context.task}")
         self.aggregation_tasks = context.size_of("aggregation")
         self.waiting: list[Addressed] = []
-        self.answered = dict.fromkeys(self.indexes, 0)
+        self.answered = dict.fromkeys(windowed, 0)
+
+    def _new_index(self, code: int) -> WindowIndex:
+        kind = self.kinds[code]
+        return kind.window(self.window_indexes.get(kind.name))(self.space, self.kept_boundaries)
 
     def execute(self, delivery: Delivery) -> None:
         if delivery.stream == "window_query":
@@ -74,6 +80,8 @@ class TupleBolt(Bolt):
             while (ready := self.inputs.pop()) is not None:
                 part: Part = ready.payloads["window"][0]
                 self.log.store(part.boundary, part.messages, part.ended.seq)
+                if self.recent is not None:
+                    self.recent.store(part.boundary, part.messages, part.ended.seq)
                 for index in self.indexes.values():
                     index.store(part.boundary, part.messages, part.ended.seq)
                 self.context.acknowledge(ready.number)
@@ -104,13 +112,25 @@ class TupleBolt(Bolt):
         mine = together.take(rows[np.argsort(together.seq[rows])])
         ended = np.intersect1d(np.concatenate([part["ended"] for part in parts]), mine.seq)
         self.log.store(boundary, mine, ended)
+        if self.recent is not None:
+            self.recent.restore(boundary, mine, ended)
         for index in self.indexes.values():
             index.load(boundary, mine, ended)
+
+    def _build(self, code: int) -> None:
+        """Build the window index of a kind that sends its first query, as if it had stored every batch."""
+        index = self.indexes[code] = self._new_index(code)
+        assert self.recent is not None, "it is kept until all are built"
+        self.recent.fill(index)
+        if len(self.indexes) == len(self.windowed):
+            self.recent = None
 
     def _answer(self) -> None:
         """Answer the queries whose batches are stored, in any order, since each names its boundary."""
         still_waiting = []
         for request in self.waiting:
+            if request.kind not in self.indexes and request.kind in self.windowed:
+                self._build(request.kind)
             index, query = self.indexes.get(request.kind), request.body
             if index is None:
                 raise EngineError(
@@ -124,3 +144,30 @@ class TupleBolt(Bolt):
             answer = request._replace(body=index.answer(query))
             self.context.emit("partial", answer, to=(request.request + request.home) % self.aggregation_tasks)
         self.waiting = still_waiting
+
+
+class _Recent:
+    """What an index that is built later needs: the window as of the oldest boundary that queries may name, and the
+    batches after it. Batches are kept without a copy, and joined when they are small."""
+
+    def __init__(self, kept_boundaries: int):
+        self._kept_boundaries = kept_boundaries
+        self._window = WindowLog()
+        self._batches: deque[tuple[Boundary, MessageBatch, Int64]] = deque()
+
+    def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None:
+        """Take the next batch; O(1) amortised, and O(messages) where batches are small."""
+        self._batches.append((boundary, messages, ended))
+        if len(self._batches) > self._kept_boundaries:
+            self._window.store(*self._batches.popleft())
+
+    def restore(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None:
+        """Take a whole window, as of a boundary; before any batch."""
+        self._window.store(boundary, messages, ended)
+
+    def fill(self, index: WindowIndex) -> None:
+        """Bring an empty index to the last boundary."""
+        if self._window.boundary.number >= 0:
+            index.load(self._window.boundary, *self._window.alive())
+        for batch in self._batches:
+            index.store(*batch)

@@ -80,6 +80,11 @@ def router_named(
     return made(tasks, spec, traits) if name in SIGNING else made(tasks, traits)
 
 
+def works_on_all_kinds(name: str) -> bool:
+    """Whether tasks of this router exchange hits, and so work on kinds without subscriptions, too."""
+    return name in _CLASSES and _CLASSES[name].exchanges_hits
+
+
 def _sends(name: str) -> str:
     return "by keyword" if _CLASSES[name].replicates else "every message to all"
 

@@ -75,6 +75,7 @@ def wire(
     window_indexes: Mapping[str, str] | None = None,
     options: Mapping[str, str] | None = None,
     used_kinds: Collection[str] | None = None,
+    warmed_kinds: Collection[str] | None = None,
     fading: DecayParameters | None = None,
     distribution_bolts: int = 1,
     tuple_bolts: int = 1,
@@ -92,7 +93,10 @@ def wire(
     options : mapping
         See `matching.operator.OperatorContext.options`.
     used_kinds : collection of str
-        Kinds that have subscriptions, for which kernels are prepared and messages indexed; all by default.
+        Kinds that have subscriptions, for which messages are indexed; by default any may have some, and messages are
+        indexed for a kind once it needs them.
+    warmed_kinds : collection of str
+        Kinds whose kernels are prepared before the spouts open; by default those of `used_kinds`, else all.
     fading : DecayParameters
         How scores fade, for kinds that do; needed where there may be subscriptions of one.
 
@@ -144,8 +148,9 @@ def wire(
     if router.replicates:
         builder.edge("distribution", "register", "query", DIRECT, feedback=True)
         builder.edge("query", "thresholds", "query", DIRECT, feedback=True)
+    warmed_kinds = used_kinds if warmed_kinds is None else warmed_kinds
     # where tasks exchange hits, every task works on every kind
-    used = None if used_kinds is None or router.exchanges_hits else tuple(sorted(used_kinds))
+    used = None if warmed_kinds is None or router.exchanges_hits else tuple(sorted(warmed_kinds))
     named = tuple(engines.items()), tuple(window_indexes.items())
     warmed = partial(warm_up, kinds, *named, used, _routing_of(router))
     return builder.acknowledged_by("delivery", "tuples").warmed_by(warmed).build(credits)
@@ -431,7 +436,9 @@ def build_live_plan(
     messages = LoggedMessages(log, *words, window, space, quarantine)
     subscriptions = LoggedSubscriptions(log, *words, space, quarantine=quarantine)
     credits = config.credits or LIVE_CREDITS
-    return _wired(config, messages, subscriptions, router, space, vocabulary, KINDS, credits, listener=listener)
+    return _wired(
+        config, messages, subscriptions, router, space, vocabulary, KINDS, credits, listener=listener, warmed_kinds=()
+    )
 
 
 def _wired(
@@ -445,6 +452,7 @@ def _wired(
     credits: int,
     used_kinds: Collection[str] | None = None,
     listener: str | None = None,
+    warmed_kinds: Collection[str] | None = None,
 ) -> Plan:
     window = Window.parse(config.window)
     cumulative = tuple(kind.code for kind in kinds if kind.cumulative)
@@ -463,6 +471,7 @@ def _wired(
         options={"threshold_rule": config.threshold_rule},
         kinds=kinds,
         used_kinds=used_kinds,
+        warmed_kinds=warmed_kinds,
         fading=fading_of(config, vocabulary),
         distribution_bolts=config.distribution_bolts,
         tuple_bolts=config.tuple_bolts,

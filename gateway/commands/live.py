@@ -76,6 +76,7 @@ def live(
     from gateway.live.update_listener import Listener
     from gateway.shell.interrupts import draining
     from topology.live import LiveRun
+    from topology.preparing import Preparing
     from topology.settings import LIVE_CREDITS
 
     terminal = Terminal()
@@ -97,7 +98,8 @@ def live(
         wal.settle = listener.settle
         run = LiveRun(config, wal.run, str(wal.log), listener.address, {"live": wal.settings}, earlier)
         listener.resume(run.resumes_after())
-        pipe = Pipe(admission, wal, refuse, in_flight, batch, linger_ms / 1000.0, mapping)
+        preparing = stack.enter_context(Preparing.of(config))
+        pipe = Pipe(admission, wal, refuse, in_flight, batch, linger_ms / 1000.0, mapping, preparing)
         loaded = {"subscriptions": 0, "rejected": 0}
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
@@ -129,6 +131,8 @@ def live(
                     raise part.failure
             return pipe.ended and listener.reached(run.incarnation) >= wal.next_seq - 1
 
+        preparing.wait(kind.name for kind in admission.kinds_met)
+        preparing.leave_a_core()
         stopping()  # from here on the first interrupt drains
         report = run.run(over, lambda: wal.next_seq)
         figures = _figures(pipe, admission, listener, report, loaded, len(wal.marks))

@@ -111,6 +111,7 @@ def serve(
     from gateway.shell.interrupts import draining
     from topology.folder import FINISHED, INTERRUPTED
     from topology.live import LiveRun
+    from topology.preparing import Preparing
     from topology.settings import LIVE_CREDITS
 
     if (out is None) == (run_dir is None):
@@ -146,9 +147,11 @@ def serve(
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
         releaser.resume(hub.history.resume(run.saved_delivery(), wal.look_up))
+        preparing = stack.enter_context(Preparing.of(config))
         writer = Writer(
-            registry, wal, in_flight, batch, linger_ms / 1000.0, mapping, most_owned=bounds.most_subscriptions
-        )
+            registry, wal, in_flight, batch, linger_ms / 1000.0, mapping,
+            most_owned=bounds.most_subscriptions, preparing=preparing,
+        )  # fmt: skip
         if not earlier:
             stream.subscribe_all(writer, subscriptions or [])
         wal.settle = releaser.settle
@@ -183,6 +186,8 @@ def serve(
                 server.call(hub.close)
             return ended
 
+        preparing.wait(set(registry.last_kind.values()))
+        preparing.leave_a_core()
         stopping()  # from here on the first interrupt drains
 
         def note(snapshot: Any) -> None:

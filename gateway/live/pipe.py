@@ -26,6 +26,7 @@ from gateway.live.mapping import ColumnMapping
 from gateway.shell.terminal import as_json
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import ParsedMessage
+from topology.preparing import Preparing
 
 #: Lines that are read ahead of the open batch, at most.
 READ_AHEAD = 20_000
@@ -89,6 +90,8 @@ class Pipe:
         Seconds that the first line of a batch waits for others.
     mapping : ColumnMapping, optional
         Which columns of a line are those of a message.
+    preparing : Preparing, optional
+        Prepares the kernels of kinds: a batch waits for those of the kinds that it is the first to have.
 
     Attributes
     ----------
@@ -109,6 +112,7 @@ class Pipe:
         batch: int = 5_000,
         linger_s: float = 0.05,
         mapping: ColumnMapping | None = None,
+        preparing: Preparing | None = None,
     ):
         self.lines = self.batches = 0
         self.refused: Counter[str] = Counter()
@@ -121,6 +125,7 @@ class Pipe:
         self._batch = batch
         self._linger_s = linger_s
         self._mapping = mapping or ColumnMapping()
+        self._preparing = preparing
         self._lines: queue.Queue[Line | None] = queue.Queue(READ_AHEAD)
         self._open: list[Taken] = []
 
@@ -198,6 +203,8 @@ class Pipe:
         taken, self._open = self._open, []
         if not taken:
             return
+        if self._preparing is not None:
+            self._preparing.wait(kind.name for kind in self._admission.kinds_met)
         messages = sum(one.message is not None for one in taken)
         if messages:
             self.batches += 1

@@ -243,6 +243,7 @@ class Topology(BaseModel):
     """What each component does now."""
 
     ready: bool
+    preparing: list[str] = Field(description="kinds whose kernels are compiled now")
     behind: int = Field(description="logged messages whose updates are not out")
     latency_p50_s: float | None
     latency_p99_s: float | None

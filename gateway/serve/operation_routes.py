@@ -58,11 +58,15 @@ def routes(door: Door) -> APIRouter:
 
     @router.get("/v1/topology", summary="The components and what they do now", response_model=Topology)
     async def topology() -> Response:
-        """Of each component its tasks, payloads received and emitted, queue, and share of time spent working."""
+        """Of each component its tasks, payloads received and emitted, queue, and share of time spent working.
+
+        `preparing` are the kinds whose kernels are compiled now: their first subscriptions are answered after it.
+        """
         snapshot = door.snapshot
         return encoded(
             {
                 "ready": door.ready,
+                "preparing": door.writer.preparing,
                 "behind": door.behind(),
                 "latency_p50_s": door.latency.quantile(0.5),
                 "latency_p99_s": door.latency.quantile(0.99),

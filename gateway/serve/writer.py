@@ -26,6 +26,7 @@ from matching.errors import DeliveryError
 from matching.fields import identifier
 from matching.validate import ParsedMessage, decode_object
 from spouts.parsed import parse_message
+from topology.preparing import Preparing
 
 #: Rows, and their bytes, that may wait; beyond it requests are answered with 429.
 MOST_WAITING, MOST_WAITING_BYTES = 20_000, 64 * 2**20
@@ -76,6 +77,13 @@ class _Request(NamedTuple):
     report: Callable[[list[Outcome]], None]
 
 
+class _Parked(NamedTuple):
+    """A request that waits for the kernels of kinds."""
+
+    request: _Request
+    kinds: frozenset[str]
+
+
 class Writer(Pipe):
     """Takes requests from any thread, and logs their rows.
 
@@ -91,6 +99,9 @@ class Writer(Pipe):
         Messages with an id that are remembered at least.
     most_owned : int
         Active subscriptions of an owner at most; 0 for any number.
+    preparing : Preparing, optional
+        Prepares the kernels of kinds: a request with the first subscription of a kind waits for them, and the others
+        do not wait for it.
 
     Attributes
     ----------
@@ -113,6 +124,7 @@ class Writer(Pipe):
         now: Callable[[], float] = time.time,
         remembered: int = REMEMBERED,
         most_owned: int = 0,
+        preparing: Preparing | None = None,
     ):
         super().__init__(registry, wal, lambda row: None, in_flight, batch, linger_s, mapping)
         self.duplicates = self.expired = 0
@@ -121,12 +133,14 @@ class Writer(Pipe):
         self._wal = wal
         self._now = now
         self._most_owned = most_owned
+        self._kernels = preparing
         self._recent = RecentIds(remembered)
         self._recent.recover(wal.lines_from(max(0, wal.next_seq - remembered)))
         self._line = wal.line
         self._open_messages: list[ParsedMessage] = []
         self._requests: deque[_Request] = deque()
-        self._waiting = self._waiting_bytes = 0
+        self._parked: list[_Parked] = []
+        self._waiting = self._waiting_bytes = self._parked_rows = 0
         self._came = threading.Condition()
         self._processed: list[tuple[_Request, list[Outcome]]] = []
         self._current: _Request | None = None  # some of its rows are taken
@@ -140,7 +154,12 @@ class Writer(Pipe):
     @property
     def waiting(self) -> int:
         """Rows that wait."""
-        return self._waiting
+        return self._waiting + self._parked_rows
+
+    @property
+    def preparing(self) -> list[str]:
+        """Kinds whose kernels are being prepared."""
+        return [] if self._kernels is None else self._kernels.preparing
 
     def submit(self, rows: Sequence[Row], size_bytes: int, report: Callable[[list[Outcome]], None]) -> bool:
         """Hand over rows; False if too many wait, or the writer has ended.
@@ -155,7 +174,10 @@ class Writer(Pipe):
             duplicate, created, replaced, unchanged, deleted, refused, failed), `reason` and `detail` of a refusal, and
             `id` and `seq` of a message, or `subscription_id`, `etag` and `from_seq` of a subscription.
         """
+        unprepared = self._unprepared(rows)
         with self._came:
+            if unprepared:
+                return self._park(_Parked(_Request(rows, size_bytes, time.monotonic(), report), unprepared))
             full = self._waiting + len(rows) > MOST_WAITING or self._waiting_bytes + size_bytes > MOST_WAITING_BYTES
             if self._closing or self.failure is not None or (full and self._requests):
                 return False
@@ -182,10 +204,12 @@ class Writer(Pipe):
                 self._advance()
             while self._open:
                 self._commit(_LOOK_S)
+            self._give_up_parked("the server ended before the kernels of its kind were there; send it again")
         except BaseException as error:
             self.failure = error  # the driver raises it
             with self._came:
-                left, self._requests = [*self._requests], deque()
+                left, self._requests = [*self._requests, *(one.request for one in self._parked)], deque()
+                self._parked.clear()
             left += [request for request, _ in self._processed] + ([self._current] if self._current else [])
             for request in left:
                 request.report(
@@ -196,6 +220,7 @@ class Writer(Pipe):
     def _advance(self) -> None:
         """Take a request, or close the batch that is due."""
         self._expire()
+        self._unpark()
         left_s, full = self._left_s(), len(self._open) >= self._batch
         if self._open and (full or (left_s <= 0.0 and not self._requests)):
             self._commit(_LOOK_S if full else _AGAIN_S)
@@ -211,6 +236,43 @@ class Writer(Pipe):
             self._waiting -= len(request.rows)
             self._waiting_bytes -= request.size_bytes
         self._process(request)
+
+    def _unprepared(self, rows: Sequence[Row]) -> frozenset[str]:
+        """The kinds of rows whose kernels are not there; they are prepared from now on."""
+        if self._kernels is None:
+            return frozenset()
+        kinds = {row.columns.get("kind") for row in rows if isinstance(row, Subscribe)}
+        return frozenset(kind for kind in kinds if isinstance(kind, str) and not self._kernels.is_ready(kind))
+
+    def _park(self, parked: _Parked) -> bool:
+        full = self._parked_rows + len(parked.request.rows) > MOST_WAITING
+        if self._closing or self.failure is not None or (full and self._parked):
+            return False
+        self._parked.append(parked)
+        self._parked_rows += len(parked.request.rows)
+        return True
+
+    def _unpark(self) -> None:
+        """Requests whose kinds are ready now come next, in the order in which they came."""
+        if not self._parked or self._kernels is None:
+            return
+        with self._came:
+            parked, self._parked = self._parked, []
+            for one in parked:
+                if not all(self._kernels.is_ready(kind) for kind in one.kinds):
+                    self._parked.append(one)
+                    continue
+                request = one.request._replace(came_s=time.monotonic())
+                self._requests.append(request)
+                self._parked_rows -= len(request.rows)
+                self._waiting += len(request.rows)
+                self._waiting_bytes += request.size_bytes
+
+    def _give_up_parked(self, why: str) -> None:
+        with self._came:
+            parked, self._parked = self._parked, []
+        for one in parked:
+            one.request.report([{"status": "failed", "reason": "not_durable", "detail": why}] * len(one.request.rows))
 
     def _process(self, request: _Request) -> None:
         outcomes: list[Outcome] = []

@@ -1,0 +1,192 @@
+"""Kernels of a kind are prepared when its first subscription comes, beside a stream that runs.
+
+A process of its own compiles them into the cache (`matching.kernel_cache`), since the compiler would hold the
+interpreter; then a thread loads them here, where tasks run in this process. Whoever registers subscriptions asks
+`is_ready`, or waits. Used by `gateway.live.pipe` and `gateway.serve.writer`; read on in `matching.warmup`.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+import llvmlite.binding
+
+from distribution.routers import works_on_all_kinds
+from matching import kernel_cache
+from matching.kind_table import Kinds
+from matching.kinds import KINDS
+from matching.warmup import parts
+from topology.engines import kinds_with
+from topology.settings import RunConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Seconds between two looks at `stop`.
+_LOOK_S = 0.1
+#: How much less than the stream a process that compiles gets of a busy processor.
+_NICENESS = 5
+
+
+class Preparing:
+    """Prepares kinds in the order in which they are asked for; a context manager that ends what runs for it.
+
+    Parameters
+    ----------
+    kinds : Kinds
+    engines, windows : mapping of kind to name
+        The default of each kind that is not named.
+    load : bool
+        Load the kernels in this process, too.
+    ready : iterable of str
+        Kinds that are prepared already.
+    tell : callable
+        Takes the name of a kind, and whether it is ready now or begins to be prepared.
+    """
+
+    def __init__(
+        self,
+        kinds: Kinds,
+        engines: Mapping[str, str],
+        windows: Mapping[str, str],
+        load: bool,
+        ready: Iterable[str] = (),
+        tell: Callable[[str, bool], None] = lambda name, is_ready: None,
+    ):
+        self._kinds = kinds_with(kinds, engines, windows)
+        self._engines, self._windows = dict(engines), dict(windows)
+        self._load = load
+        self._tell = tell
+        self._most = os.cpu_count() or 1
+        self._changed = threading.Condition()
+        self._ready = {*ready}
+        self._wanted: deque[str] = deque()
+        self._preparing: list[str] = []
+        self._children: set[subprocess.Popen[bytes]] = set()
+        self._working = 0
+        self._closed = False
+
+    @classmethod
+    def of(cls, config: RunConfig, tell: Callable[[str, bool], None] = lambda name, is_ready: None) -> Self:
+        """For a run with these settings. Where tasks work on every kind, all are prepared before it starts."""
+        ready = KINDS.names if works_on_all_kinds(config.router) else ()
+        return cls(KINDS, config.engine, config.window_index, config.executor == "local", ready, tell)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._closed = True
+            self._wanted.clear()
+            children = [*self._children]
+        for child in children:
+            with suppress(ProcessLookupError):
+                child.kill()
+            child.wait()
+
+    @property
+    def preparing(self) -> list[str]:
+        """Names of the kinds that are not ready yet and were asked for, in the order of asking."""
+        with self._changed:
+            return [*self._preparing, *self._wanted]
+
+    def is_ready(self, name: str) -> bool:
+        """Whether a kind's kernels are there; if not, they will be. A name that is no kind's has none."""
+        with self._changed:
+            if name in self._ready or name not in self._kinds:
+                return True
+            if name not in self._preparing and name not in self._wanted and not self._closed:
+                self._wanted.append(name)
+                if self._working < self._most:
+                    self._working += 1
+                    threading.Thread(target=self._work, name="preparing", daemon=True).start()
+            return False
+
+    def wait(self, names: Iterable[str], stop: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until these kinds are ready; False if `stop` returned True, or it was closed, before."""
+        names = [*names]
+        while [name for name in names if not self.is_ready(name)]:
+            if stop() or self._closed:
+                return False
+            with self._changed:
+                self._changed.wait(_LOOK_S)
+        return True
+
+    def leave_a_core(self) -> None:
+        """From now on a stream runs beside: one core is left to it."""
+        self._most = max(1, (os.cpu_count() or 1) - 1)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                if not self._wanted or self._closed:
+                    self._working -= 1
+                    return
+                name = self._wanted.popleft()
+                self._preparing.append(name)
+            self._tell(name, False)
+            try:
+                self._prepare(name)
+            finally:
+                with self._changed:
+                    self._preparing.remove(name)
+                    self._ready.add(name)  # else the first batch compiles what is missing
+                    self._changed.notify_all()
+            if not self._closed:
+                self._tell(name, True)
+
+    def _prepare(self, name: str) -> None:
+        stamp = _stamp(name, self._engines, self._windows)
+        if stamp is not None and not stamp.exists():
+            self._compile(name)
+        if self._load and not self._closed:
+            for _, warm in parts(self._kinds, self._engines, self._windows, used=[name]):
+                warm()
+
+    def _compile(self, name: str) -> None:
+        """Compile the kernels of a kind in another process; what it fails to compile is compiled when it is loaded."""
+        asked = json.dumps({"kind": name, "engines": self._engines, "windows": self._windows})
+        with self._changed:
+            if self._closed:
+                return
+            child = subprocess.Popen(
+                [sys.executable, "-m", "topology.preparing", asked], cwd=ROOT, stdin=subprocess.DEVNULL
+            )
+            self._children.add(child)
+        child.wait()
+        with self._changed:
+            self._children.discard(child)
+
+
+def _stamp(name: str, engines: Mapping[str, str], windows: Mapping[str, str]) -> Path | None:
+    """The file that says that the kernels of a kind are in the cache, by all sources; None without a cache."""
+    folder = kernel_cache.folder()
+    if folder is None:
+        return None
+    sources = [kernel_cache.digest_of(Path(path)) for path in ("matching/warmup.py", "baselines/kinds.py")]
+    chosen = [name, engines.get(name), windows.get(name), llvmlite.binding.get_host_cpu_name(), *sources]
+    return folder / f"prepared-{hashlib.sha256(json.dumps(chosen).encode()).hexdigest()[:32]}"
+
+
+def main(asked: str) -> None:
+    """Compile the kernels of a kind; what a process does for `Preparing`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the stream, which ends this process itself
+    os.nice(_NICENESS)
+    wanted = json.loads(asked)
+    name, engines, windows = wanted["kind"], wanted["engines"], wanted["windows"]
+    for _, warm in parts(kinds_with(KINDS, engines, windows), engines, windows, used=[name]):
+        warm()
+    if (stamp := _stamp(name, engines, windows)) is not None:
+        stamp.touch(mode=0o600)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
