@@ -23,12 +23,17 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-long mutants lint clean
+.PHONY: help python setup documenting demo docs test test-long mutants lint clean
 
 help:
 	@sed -n '3,9s/^# *//p' Makefile
 
+python:
+	@echo "$(PYTHON)"
+
 setup: $(WARMED)
+
+documenting: $(DOCUMENTING)
 
 # The stamp is made last, so that an interrupted installation is begun again.
 $(INSTALLED): pyproject.toml constraints.txt
