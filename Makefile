@@ -23,12 +23,17 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-long mutants lint clean
+.PHONY: help python setup documenting demo docs test test-long mutants lint clean
 
 help:
 	@sed -n '3,9s/^# *//p' Makefile
 
+python:
+	@echo "$(PYTHON)"
+
 setup: $(WARMED)
+
+documenting: $(DOCUMENTING)
 
 # The stamp is made last, so that an interrupted installation is begun again.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -55,29 +60,10 @@ docs: $(DOCUMENTING)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "build/site/index.html"
 
-# Two cores have room for two halves, which take about as long; what needs no Ray is mostly in the first. With ARGS, one
-# process does what they say. A shell lets what it puts into the background ignore interrupts; the tests of interrupts
-# need them as they are elsewhere.
-INTERRUPTIBLE := import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-PLAIN := tests/unit tests/property tests/baselines $(addprefix tests/end_to_end/test_,routers.py etl.py etl_alone.py) \
-	$(addprefix tests/fault/test_,damaged_checkpoints.py going_on.py simulation.py)
-# A browser that draws maps without a graphics card wants both cores.
-ALONE := tests/browser
+# Two cores have room for two halves, which `tests/halves.py` shares out. With ARGS, one process does what they say.
 EVERY_ROW := -m "not long and not cluster"
-TIER := $(if $(WIDE),$(EVERY_ROW))
 test: $(WARMED)
-ifneq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest $(ARGS)
-else
-	@echo "$(PLAIN) run beside the rest; their report follows at the end"
-	@scratch=$$(mktemp -d); $(BIN)/python -c '$(INTERRUPTIBLE)' -m pytest $(TIER) $(PLAIN) -o cache_dir=.pytest_cache/unit \
-		--left-out $$scratch/plain > $$scratch/log 2>&1 & unit=$$!; \
-	$(BIN)/python -m pytest tests $(addprefix --ignore ,$(PLAIN) $(ALONE)) --left-out $$scratch/rest; rest=$$?; \
-	wait $$unit; status=$$?; cat $$scratch/log; \
-	$(BIN)/python -m pytest $(ALONE) --left-out $$scratch/alone; alone=$$?; \
-	$(BIN)/python -m tests.support.left_out $$scratch/plain $$scratch/rest $$scratch/alone; \
-	rm -rf $$scratch; exit $$((rest | status | alone))
-endif
+	@$(BIN)/python -m $(if $(strip $(ARGS)),pytest $(ARGS),tests.halves $(if $(WIDE),--wide))
 
 # Then the kernels' tests again with bounds checked, and without the compiler.
 ENGINE_TESTS := tests/baselines tests/unit/boolean tests/unit/topk tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py

@@ -1,7 +1,8 @@
 """What a session of tests leaves out, and how to get it: what this machine lacks, and tests that take longer.
 
 `tests/conftest.py` counts. `python -m tests.support.left_out FILE...` adds up what several sessions have written with
-`--left-out FILE` and prints it; with `--packages` first it prints Debian's packages of what is missing.
+`--left-out FILE` and prints it; with `--packages` alone it prints Debian's packages of what is missing. It needs the
+standard library alone, so that packages can be fetched while the environment is made.
 """
 
 import json
@@ -73,13 +74,15 @@ def lines(counts: Mapping[str, int]) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     """Print the sum of what sessions have left out, or packages; a session that was interrupted wrote no file."""
-    packages = arguments[:1] == ["--packages"]
-    counts: Counter[str] = Counter()
-    for path in map(Path, arguments[packages:]):
-        if path.is_file():
-            counts.update(json.loads(path.read_text()))
-    said = [NEEDS[name].package for name in NEEDS if counts[name]] if packages else lines(counts)
-    sys.stdout.writelines(f"{line}\n" for line in said)
+    if arguments == ["--packages"]:
+        told = [need.package for need in NEEDS.values() if not need.there()]
+    else:
+        counts: Counter[str] = Counter()
+        for path in map(Path, arguments):
+            if path.is_file():
+                counts.update(json.loads(path.read_text()))
+        told = lines(counts)
+    sys.stdout.writelines(f"{line}\n" for line in told)
 
 
 if __name__ == "__main__":

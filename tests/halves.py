@@ -1,0 +1,114 @@
+"""All tests that a commit has to pass, on two cores: `python -m tests.halves`; `--wide` as CI has them.
+
+Two sessions of pytest run beside each other: one has the tests that need neither Ray nor the product as a process, the
+other has the rest. The one that ends first takes files of the other, from the end of its list
+(`tests/support/sharing.py`): the cores are busy until the end, however the tests grow. Each Ray serves a whole session,
+and each process loads a kernel once. The output of the first session is shown as it comes, that of the others at the
+end. Then comes what has to run alone.
+"""
+
+import argparse
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from tests.support import left_out
+
+#: What needs no Ray. `wide` rows of these alone are asked for by `--wide`.
+PLAIN = [
+    "tests/unit",
+    "tests/property",
+    "tests/baselines",
+    *(f"tests/end_to_end/test_{name}.py" for name in ("routers", "etl", "etl_alone")),
+    *(f"tests/fault/test_{name}.py" for name in ("damaged_checkpoints", "going_on", "simulation")),
+]
+#: A browser that draws maps without a graphics card wants both cores.
+ALONE = ["tests/browser"]
+REST = ["tests", *(word for path in (*PLAIN, *ALONE) for word in ("--ignore", path))]
+WIDE = ["-m", "not long and not cluster"]
+_FINE = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+class Halves:
+    """The sessions, and how they end.
+
+    Attributes
+    ----------
+    codes : list of int     of the sessions that have ended
+    """
+
+    def __init__(self, plain: Sequence[str], rest: Sequence[str], scratch: Path):
+        self.codes: list[int] = []
+        self._parts = {"plain": plain, "rest": rest}
+        self._scratch = scratch
+        self._marks = scratch / "marks"
+        self._marks.mkdir()
+        self._ended: set[str] = set()
+        self._logs: list[Path] = []
+
+    def run(self) -> None:
+        """Both halves, each with its help for the other."""
+        other = threading.Thread(target=self._lane, args=("plain", "rest", True))
+        other.start()
+        try:
+            self._lane("rest", "plain", False)
+        finally:
+            other.join()
+            for log in self._logs:
+                sys.stdout.write(log.read_text(errors="replace"))
+            sys.stdout.flush()
+
+    def _lane(self, own: str, other: str, quiet: bool) -> None:
+        code = self._session(own, [], quiet)
+        self._ended.add(own)
+        if code in (*_FINE, pytest.ExitCode.TESTS_FAILED) and other not in self._ended:
+            self._session(other, ["--from-the-end"], True)
+
+    def _session(self, part: str, more: list[str], quiet: bool) -> int:
+        name = f"{part}-helped" if more else part
+        words = [*self._parts[part], "--shared", str(self._marks), *more]
+        words += ["-o", f"cache_dir=.pytest_cache/{name}"] if quiet else []  # the other one is for `pytest --lf`
+        # what was left out is counted where a part is collected first
+        words += ["--left-out", str(self._scratch / (f"{name}.not-counted" if more else name))]
+        log = self._scratch / f"{name}.log" if quiet else None
+        code = session(["-p", "tests.support.sharing", *words], log)
+        self._logs += [log] if log else []
+        self.codes.append(code)
+        return code
+
+
+def session(words: Sequence[str], log: Path | None = None) -> int:
+    """A session of pytest, shown or with its output in a file; its exit code."""
+    with nullcontext() if log is None else log.open("wb") as out:
+        return subprocess.call([sys.executable, "-m", "pytest", *words], stdout=out, stderr=out)
+
+
+def main() -> int:
+    """Everything; 0 if all of it has passed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.halves", description=__doc__.splitlines()[0])
+    parser.add_argument("--wide", action="store_true", help="with the wide rows of the tests without Ray")
+    options = parser.parse_args()
+    sys.stdout.write(f"{' '.join(PLAIN)} run beside the rest; their report follows at the end\n")
+    sys.stdout.flush()
+    # An interrupt reaches the sessions by itself, and they end in their own time; a handler is not inherited.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        halves = Halves([*(WIDE if options.wide else []), *PLAIN], REST, scratch)
+        halves.run()
+        codes = halves.codes
+        if pytest.ExitCode.INTERRUPTED not in codes:
+            codes = [*codes, session([*ALONE, "--left-out", str(scratch / "alone")])]
+        left_out.main([str(scratch / name) for name in ("plain", "rest", "alone")])
+    return int(any(code not in _FINE for code in codes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
