@@ -14,17 +14,21 @@ from gateway.runs.verify import verify_run
 from tests.support.beside import BOX, random_message, random_subscription
 from tests.support.documents import blocks
 from tests.support.processes import Command
-from tests.support.serving import NDJSON, Follower, Served, call, events_of, free_port, kill, lines_of, position
+from tests.support.serving import (
+    FIELDS,
+    NDJSON,
+    Follower,
+    Served,
+    call,
+    events_of,
+    free_port,
+    kill,
+    lines_of,
+    position,
+    written,
+)
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
-
-FIELDS = ("as_of", "subscription_id", "message_id", "seq", "change", "score")
-
-
-def written(out):
-    """The updates that a folder has, as a multiset."""
-    rows = [row for part in sorted((out / "updates").glob("part-*")) for row in pq.read_table(part).to_pylist()]
-    return Counter(tuple(row[name] for name in FIELDS) for row in rows)
 
 
 def standing_of(book):
