@@ -23,7 +23,7 @@ class Message(BaseModel):
     )
     time: str | float | None = Field(default=None, description="ISO 8601, or seconds since 1970")
     object_id: str | int | None = Field(default=None, description="what the message is a version of")
-    op: Literal["publish", "delete"] | None = None
+    op: Literal["publish", "delete", 0, 1] | None = None
 
 
 class MessageOutcome(BaseModel):

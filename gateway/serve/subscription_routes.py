@@ -12,7 +12,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from gateway.serve.access import Caller, caller_of
-from gateway.serve.bodies import NDJSON, LineOutcomes, encoded, log_rows, media_type, read_body, rows_of
+from gateway.serve.bodies import NDJSON, LineOutcomes, array_of, encoded, log_rows, media_type, read_body, rows_of
 from gateway.serve.door import Door
 from gateway.serve.geojson import GEOJSON, collection_of, columns_of, features_of
 from gateway.serve.keys import MOST_OWNER
@@ -34,7 +34,7 @@ _MOST_TTL_S = 10 * 365 * 86_400.0
 
 _SUBSCRIPTION = {"$ref": "#/components/schemas/Subscription"}
 _LINES = {
-    "schema": {"type": "string"},
+    "schema": {"description": "a Subscription a line, or the end of one"},
     "example": '{"subscription_id": "s1", "kind": "boolean", "keywords": "ramen", "region": [139, 35, 140, 36]}\n'
     '{"unsubscribe": "s0"}\n',
 }
@@ -57,7 +57,7 @@ _ANY = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/json": {"schema": {"anyOf": [_SUBSCRIPTION, {"type": "array", "items": _SUBSCRIPTION}]}},
+            "application/json": {"schema": {"anyOf": [_SUBSCRIPTION, array_of(_SUBSCRIPTION)]}},
             NDJSON: _LINES,
             GEOJSON: {"schema": {"type": "object"}, "example": _FEATURES},
         },
@@ -236,8 +236,8 @@ def _subscribe_of(columns: dict[str, Any], replace: bool, caller: Caller) -> Row
 def _with_expiry(columns: dict[str, Any]) -> Outcome | None:
     """Write `ttl_s` as `expires_at`; returns a refusal if neither can be read."""
     now_us = round(time.time() * 1e6)
-    if _TTL in columns:
-        seconds = columns.pop(_TTL)
+    seconds = columns.pop(_TTL, None)
+    if seconds is not None:
         whole = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= _MOST_TTL_S
         if not whole or columns.get(EXPIRES) is not None:
             return refused("bad_time", f"{_TTL} must be a number of seconds above 0, without {EXPIRES}")

@@ -6,6 +6,7 @@ end the books are compared with the folder, and that with the oracle and with a 
 
 import asyncio
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,7 +14,7 @@ import pytest
 
 from gateway.runs.verify import verify_run
 from tests.support.beside import BOX, random_message, random_subscription
-from tests.support.faulty_runs import ENOUGH
+from tests.support.faulty_runs import ENOUGH, actors
 from tests.support.many_followers import Follower, Producer, Subscriber, await_, compare_all
 from tests.support.processes import Command
 from tests.support.serving import Served, call, free_port, kill, written
@@ -66,8 +67,8 @@ class Clients:
         bolts = [] if "--query-bolts" in self.options else ["--query-bolts", 1]
         self.served = Command(["serve", "--out", self.out, "--port", self.port, *OPTIONS, *bolts, *self.options])
 
-    async def ready(self):
-        await asyncio.to_thread(self.served.await_, lambda: "serve: ready" in self.served.read()[1])
+    async def says(self, word):
+        await asyncio.to_thread(self.served.await_, lambda: word in self.served.read()[1])
 
     async def kill(self):
         """SIGKILL; whatever it has started ends, too."""
@@ -84,7 +85,7 @@ class Clients:
     async def through(self, strike):
         """All clients at work while `strike` does harm; then the end in order."""
         self.begin()
-        await self.ready()
+        await self.says("serve: ready")
         for row in self.first:
             await self.subscriber.put(row)
         producing = asyncio.create_task(self.producer.run())
@@ -93,7 +94,7 @@ class Clients:
             await strike(self)
             self.producer.over = True
             await asyncio.wait_for(producing, 90)
-            await self.ready()
+            await self.says("serve: ready")
             others[0].cancel()
             last = (await self.figures())["next_seq"] - 1
             for one in self.followers:
@@ -150,15 +151,17 @@ def strikes_of(kills, least, most):
 
     async def strike(clients):
         for turn in range(kills):
-            if turn % 3 != 1:
-                await clients.ready()
-            await clients.answered(int(clients.rng.integers(least, most)))
+            if turn % 3 == 1:
+                await clients.says("listens on")
+            else:
+                await clients.says("serve: ready")
+                await clients.answered(int(clients.rng.integers(least, most)))
             if turn % 2 == 0:
                 await asyncio.wait_for(clients.half_logged(), 90)
             await clients.kill()
             clients.producer.go_on()
             clients.begin()
-        await clients.ready()
+        await clients.says("serve: ready")
         await clients.answered(most)
 
     return strike
@@ -167,7 +170,7 @@ def strikes_of(kills, least, most):
 @pytest.mark.timeout(120)
 def test_serve_killed_twice_below_twenty_clients_nothing_is_missed_or_repeated(tmp_path):
     clients = Clients(tmp_path / "out", 20, 1_000)
-    asyncio.run(clients.through(strikes_of(2, 200, 400)))
+    asyncio.run(clients.through(strikes_of(2, 400, 800)))
     clients.assert_books()
     assert clients.producer.halves == 1 and clients.producer.again > 0
     assert min(one.connections for one in clients.followers) >= 3
@@ -183,3 +186,36 @@ def test_serve_killed_twenty_times_below_two_hundred_clients_nothing_is_missed_o
     assert clients.producer.halves == 10 and clients.producer.again > 0
     assert clients.killed_before_ready > 0
     assert min(one.connections for one in clients.followers) >= 10
+
+
+def role_of(actor):
+    """The tasks of an actor, as Ray writes them first into the file that its output goes to."""
+    text = Path(f"/proc/{actor.pid}/fd/1").resolve().read_text(errors="replace")
+    return next((line.partition(":actor_name:")[2] for line in text.splitlines() if ":actor_name:" in line), "")
+
+
+def actor_of(clients, word):
+    """The newest actor that has a task of a component."""
+    found = [one for one in actors(clients.served) if word in role_of(one)]
+    assert found, [role_of(one) for one in actors(clients.served)]
+    return max(found, key=lambda process: process.create_time())
+
+
+@pytest.mark.ray
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+def test_serve_on_ray_whose_actors_are_killed_nothing_is_missed_or_repeated(tmp_path):
+    victims = ["query", "delivery", "messages", "query", "delivery"]
+
+    async def strike(clients):
+        for turn, word in enumerate(victims):
+            await clients.answered(int(clients.rng.integers(500, 1_500)))
+            (await asyncio.to_thread(actor_of, clients, word)).kill()
+            await await_(lambda seen=turn: clients.served.read()[1].count("recovered") > seen, 90, clients.served.read)
+        await clients.answered(1_000)
+
+    clients = Clients(tmp_path / "out", 50, 500, "--executor", "ray", "--query-bolts", 2)
+    asyncio.run(clients.through(strike))
+    clients.assert_books()
+    report = json.loads((clients.out / "run.json").read_text())
+    assert len(report["topology"]["recoveries"]) == len(victims)
