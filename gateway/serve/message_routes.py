@@ -26,7 +26,10 @@ from gateway.serve.writer import Message
 
 #: Schema of a message.
 MESSAGE = {"$ref": "#/components/schemas/Message"}
-_LINES = {"schema": {"description": "a Message a line"}, "example": '{"id": "m1", "text": "ramen", "lon": 139.69, "lat": 35.68}\n'}
+_LINES = {
+    "schema": {"description": "a Message a line"},
+    "example": '{"id": "m1", "text": "ramen", "lon": 139.69, "lat": 35.68}\n',
+}
 #: The body, which the route reads itself.
 BODY = {
     "requestBody": {
