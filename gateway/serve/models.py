@@ -15,7 +15,7 @@ class Message(BaseModel):
         extra="allow",
         json_schema_extra={"examples": [{"id": "m1", "text": "Ramen, open late", "lon": 139.69, "lat": 35.68}]},
     )
-    text: str
+    text: str | None = Field(default=None, description="a message with op delete has none")
     lon: float = Field(ge=-180, le=180, description="degrees")
     lat: float = Field(ge=-90, le=90, description="degrees")
     id: str | int | None = Field(

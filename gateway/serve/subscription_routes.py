@@ -16,6 +16,7 @@ from gateway.serve.bodies import NDJSON, LineOutcomes, array_of, encoded, log_ro
 from gateway.serve.door import Door
 from gateway.serve.geojson import GEOJSON, collection_of, columns_of, features_of
 from gateway.serve.keys import MOST_OWNER
+from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
 from gateway.serve.models import Subscription, SubscriptionOutcome, SubscriptionsPage
 from gateway.serve.problems import Problem, refusal
 from gateway.serve.regions import box_of, meet
@@ -126,7 +127,7 @@ def routes(door: Door) -> APIRouter:
         request: Request,
         after: Annotated[int, Query(description="cursor: `after` of the page before", ge=-1)] = -1,
         limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100,
-        kind: Annotated[list[str] | None, Query(description="only these kinds")] = None,
+        kind: KindNames = None,
         prefix: Annotated[str, Query(description="only ids that begin so", max_length=512)] = "",
         owner: Annotated[str | None, Query(description="only those of this owner", max_length=MOST_OWNER)] = None,
         region: Annotated[
@@ -140,6 +141,7 @@ def routes(door: Door) -> APIRouter:
 
         With `Accept: application/geo+json` a FeatureCollection that can be posted again.
         """
+        refuse_unknown_kinds(kind)
         caller, box = caller_of(request), None if region is None else box_of(region)
 
         def is_wanted(one: Registered) -> bool:
