@@ -253,7 +253,8 @@ def message_row(
     A delete (`op` 1) may lack text and never has terms, but needs a point like every message. A range message may lack
     its point: it gets the middle of its rectangle. Without an id the hash of the content is the id. About 8 us.
     """
-    op = _OPS.get(raw.op) if isinstance(raw.op, str | int | None) else None
+    known = isinstance(raw.op, str | int | None) and not isinstance(raw.op, bool)  # False equals 0
+    op = _OPS.get(raw.op) if known else None
     if op is None:
         return "bad_op"
     text = "" if raw.text is None else raw.text

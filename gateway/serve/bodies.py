@@ -33,6 +33,11 @@ RowOf = Callable[[bytes], Row | Outcome]
 _Group = list[tuple[int, bytes]]
 
 
+def array_of(schema: dict[str, Any]) -> dict[str, Any]:
+    """Schema of an array of rows, of which a bad one is refused by its outcome, and the array is taken."""
+    return {"type": "array", "items": {"anyOf": [schema, {"description": "anything else is refused by its outcome"}]}}
+
+
 def media_type(request: Request, *others: str) -> str:
     """The media type of a body, without parameters. Raises Problem unless it is JSON, lines of it, or another named."""
     found = request.headers.get("content-type", "").partition(";")[0].strip().lower()

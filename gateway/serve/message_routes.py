@@ -8,7 +8,17 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from gateway.serve.access import caller_of
-from gateway.serve.bodies import NDJSON, LineOutcomes, encoded, log_rows, media_type, one_line, read_body, rows_of
+from gateway.serve.bodies import (
+    NDJSON,
+    LineOutcomes,
+    array_of,
+    encoded,
+    log_rows,
+    media_type,
+    one_line,
+    read_body,
+    rows_of,
+)
 from gateway.serve.door import Door
 from gateway.serve.models import MessageOutcome, MessagesAnswer
 from gateway.serve.problems import refusal
@@ -16,13 +26,16 @@ from gateway.serve.writer import Message
 
 #: Schema of a message.
 MESSAGE = {"$ref": "#/components/schemas/Message"}
-_LINES = {"schema": {"type": "string"}, "example": '{"id": "m1", "text": "ramen", "lon": 139.69, "lat": 35.68}\n'}
+_LINES = {
+    "schema": {"description": "a Message a line"},
+    "example": '{"id": "m1", "text": "ramen", "lon": 139.69, "lat": 35.68}\n',
+}
 #: The body, which the route reads itself.
 BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/json": {"schema": {"anyOf": [MESSAGE, {"type": "array", "items": MESSAGE}]}},
+            "application/json": {"schema": {"anyOf": [MESSAGE, array_of(MESSAGE)]}},
             NDJSON: _LINES,
         },
     }

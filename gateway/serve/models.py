@@ -15,7 +15,7 @@ class Message(BaseModel):
         extra="allow",
         json_schema_extra={"examples": [{"id": "m1", "text": "Ramen, open late", "lon": 139.69, "lat": 35.68}]},
     )
-    text: str
+    text: str | None = Field(default=None, description="a message with op delete has none")
     lon: float = Field(ge=-180, le=180, description="degrees")
     lat: float = Field(ge=-90, le=90, description="degrees")
     id: str | int | None = Field(
@@ -23,7 +23,7 @@ class Message(BaseModel):
     )
     time: str | float | None = Field(default=None, description="ISO 8601, or seconds since 1970")
     object_id: str | int | None = Field(default=None, description="what the message is a version of")
-    op: Literal["publish", "delete"] | None = None
+    op: Literal["publish", "delete", 0, 1] | None = None
 
 
 class MessageOutcome(BaseModel):

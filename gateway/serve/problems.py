@@ -10,6 +10,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from matching.errors import ConfigError, EngineError, InputError
 
@@ -120,11 +121,22 @@ def install(app: FastAPI) -> None:
         return answer(Problem(422, "bad_parameter", first["msg"], where, "see /openapi.json"))
 
     @app.exception_handler(HTTPException)
-    def of_http(_: Request, error: HTTPException) -> Response:
+    def of_http(request: Request, error: HTTPException) -> Response:
         reason = {404: "no_such_path", 405: "no_such_method"}.get(error.status_code, "refused")
         headers = dict(error.headers or {})
+        if error.status_code == 405:  # the framework names the methods of one route, a path has several
+            headers["Allow"] = ", ".join(_methods_of(request))
         return answer(Problem(error.status_code, reason, str(error.detail), do="see /openapi.json", headers=headers))
 
     @app.exception_handler(Exception)
     def of_exception(_: Request, error: Exception) -> Response:
         return answer(Problem(500, "failed", "the server failed", do=f"see its log; {type(error).__name__}"))
+
+
+def _methods_of(request: Request) -> list[str]:
+    """The methods that the path of a request takes."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            found |= set(getattr(route, "methods", None) or ())
+    return sorted(found)

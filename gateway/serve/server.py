@@ -11,9 +11,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from gateway.serve.problems import MEDIA_TYPE, answer, body_of, later
 from matching.errors import ConfigError, TopologyError
 
 #: Seconds that requests may take to end when the server does.
@@ -24,6 +27,9 @@ MOST_CONNECTIONS = 10_000
 HEADERS_S = 10.0
 #: Bytes of the headers of a request at most.
 MOST_HEADERS_BYTES = 64 * 2**10
+#: Seconds after which one for which there was no room should come again.
+RETRY_S = 5
+_AS_HTTP = "write the request as HTTP/1.1 says, with headers of at most 64 KiB"
 #: Descriptors for what is no connection.
 _OTHER_FILES = 1_000
 #: Seconds that the server may take to start.
@@ -84,6 +90,12 @@ class _Impatient(HttpToolsProtocol):
         elif not self.cycle or self.cycle.response_complete:  # else uvicorn's own timer begins after the answer
             self._expect_headers()
 
+    def send_400_response(self, msg: str) -> None:
+        body = msgspec.json.encode(body_of(400, "bad_request", msg, "the request line and the headers", _AS_HTTP))
+        head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[400] + head.encode() + body)
+        self.transport.close()
+
     def on_headers_complete(self) -> None:
         self._between = False
         self._forget_timer()
@@ -107,6 +119,23 @@ class _Impatient(HttpToolsProtocol):
             self._timer = None
 
 
+class _Bounded:
+    """Answers what comes by a connection too many; uvicorn's own answer is plain text."""
+
+    def __init__(self, app: ASGIApp, most_connections: int, connections: Callable[[], int]):
+        self._app = app
+        self._most = most_connections
+        self._connections = connections
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._connections() <= self._most:
+            await self._app(scope, receive, send)
+            return
+        problem = later(503, "too_many_connections", f"{self._most:,} are open, and no more may be", RETRY_S)
+        problem.headers["Connection"] = "close"
+        await answer(problem)(scope, receive, send)
+
+
 class Server:
     """Serves an app while the block lasts.
 
@@ -128,11 +157,10 @@ class Server:
         most_connections: int = MOST_CONNECTIONS,
     ):
         config = uvicorn.Config(
-            app,
+            _Bounded(app, most_connections, lambda: len(self._server.server_state.connections)),
             log_config=None,
             access_log=False,
             http=_Impatient,
-            limit_concurrency=most_connections + 1,  # the new one counts, too
             ws="none",
             lifespan="off",
             timeout_graceful_shutdown=GRACE_S,

@@ -12,10 +12,11 @@ from urllib.parse import quote
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from gateway.serve.access import Caller, caller_of
-from gateway.serve.bodies import NDJSON, LineOutcomes, encoded, log_rows, media_type, read_body, rows_of
+from gateway.serve.bodies import NDJSON, LineOutcomes, array_of, encoded, log_rows, media_type, read_body, rows_of
 from gateway.serve.door import Door
 from gateway.serve.geojson import GEOJSON, collection_of, columns_of, features_of
 from gateway.serve.keys import MOST_OWNER
+from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
 from gateway.serve.models import Subscription, SubscriptionOutcome, SubscriptionsPage
 from gateway.serve.paths import Id
 from gateway.serve.problems import Problem, refusal
@@ -35,7 +36,7 @@ _MOST_TTL_S = 10 * 365 * 86_400.0
 
 _SUBSCRIPTION = {"$ref": "#/components/schemas/Subscription"}
 _LINES = {
-    "schema": {"type": "string"},
+    "schema": {"description": "a Subscription a line, or the end of one"},
     "example": '{"subscription_id": "s1", "kind": "boolean", "keywords": "ramen", "region": [139, 35, 140, 36]}\n'
     '{"unsubscribe": "s0"}\n',
 }
@@ -58,7 +59,7 @@ _ANY = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/json": {"schema": {"anyOf": [_SUBSCRIPTION, {"type": "array", "items": _SUBSCRIPTION}]}},
+            "application/json": {"schema": {"anyOf": [_SUBSCRIPTION, array_of(_SUBSCRIPTION)]}},
             NDJSON: _LINES,
             GEOJSON: {"schema": {"type": "object"}, "example": _FEATURES},
         },
@@ -126,7 +127,7 @@ def routes(door: Door) -> APIRouter:
         request: Request,
         after: Annotated[int, Query(description="cursor: `after` of the page before", ge=-1)] = -1,
         limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100,
-        kind: Annotated[list[str] | None, Query(description="only these kinds")] = None,
+        kind: KindNames = None,
         prefix: Annotated[str, Query(description="only ids that begin so", max_length=512)] = "",
         owner: Annotated[str | None, Query(description="only those of this owner", max_length=MOST_OWNER)] = None,
         region: Annotated[
@@ -140,6 +141,7 @@ def routes(door: Door) -> APIRouter:
 
         With `Accept: application/geo+json` a FeatureCollection that can be posted again.
         """
+        refuse_unknown_kinds(kind)
         caller, box = caller_of(request), None if region is None else box_of(region)
 
         def is_wanted(one: Registered) -> bool:
@@ -236,8 +238,8 @@ def _subscribe_of(columns: dict[str, Any], replace: bool, caller: Caller) -> Row
 def _with_expiry(columns: dict[str, Any]) -> Outcome | None:
     """Write `ttl_s` as `expires_at`; returns a refusal if neither can be read."""
     now_us = round(time.time() * 1e6)
-    if _TTL in columns:
-        seconds = columns.pop(_TTL)
+    seconds = columns.pop(_TTL, None)
+    if seconds is not None:
         whole = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= _MOST_TTL_S
         if not whole or columns.get(EXPIRES) is not None:
             return refused("bad_time", f"{_TTL} must be a number of seconds above 0, without {EXPIRES}")

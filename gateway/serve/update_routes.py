@@ -18,10 +18,10 @@ from gateway.serve.door import Door
 from gateway.serve.history import BEGINNING, END, Position
 from gateway.serve.hub import EVENTS, LINES, Form, Interest, Snapshot
 from gateway.serve.keys import MOST_OWNER
+from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
 from gateway.serve.problems import Problem
 from gateway.serve.regions import box_of
 from gateway.serve.standing import results_at
-from matching.kinds import KINDS
 
 _POSITION = re.compile(r"(-1|\d{1,18})(?:-(\d{1,18}))?")
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -65,7 +65,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
             Query(description="the id of the last event that was read, a message number, or `begin`; from now without"),
         ] = None,
         subscription: Annotated[list[str] | None, Query(description="only of these subscriptions")] = None,
-        kind: Annotated[list[str] | None, Query(description="only of these kinds")] = None,
+        kind: KindNames = None,
         owner: Annotated[
             str | None, Query(description="only of this owner's subscriptions", max_length=MOST_OWNER)
         ] = None,
@@ -89,9 +89,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         message all updates were sent. A `gap` event says what was not sent, and what to do.
         """
         door.refuse_if_closing()
-        unknown = [name for name in kind or () if name not in KINDS.names]
-        if unknown:
-            raise Problem(422, "unknown_kind", f"{unknown[0]!r} is no kind", "query kind", f"one of {KINDS.names}")
+        refuse_unknown_kinds(kind)
         caller = caller_of(request)
         if owner is not None and not caller.sees(owner):
             raise Problem(403, "missing_scope", f"this key is of the owner {caller.owner!r} alone", "query owner")

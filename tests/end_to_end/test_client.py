@@ -12,9 +12,9 @@ import pytest
 from gateway.client.rows import Progress, Update
 from skyray import AsyncClient, Client
 from tests.support.beside import BOX, random_message, random_subscription
-from tests.support.books import FIELDS, assert_booked, written
+from tests.support.books import assert_booked
 from tests.support.processes import Command
-from tests.support.serving import Served, free_port, kill
+from tests.support.serving import FIELDS, Served, free_port, kill, written
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
 

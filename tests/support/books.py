@@ -5,15 +5,7 @@ from collections import Counter
 import pyarrow.parquet as pq
 
 from gateway.runs.verify import verify_run
-from tests.support.serving import position
-
-FIELDS = ("as_of", "subscription_id", "message_id", "seq", "change", "score")
-
-
-def written(out):
-    """The updates that a folder has, as a multiset."""
-    rows = [row for part in sorted((out / "updates").glob("part-*")) for row in pq.read_table(part).to_pylist()]
-    return Counter(tuple(row[name] for name in FIELDS) for row in rows)
+from tests.support.serving import FIELDS, position, written
 
 
 def standing_of(book):

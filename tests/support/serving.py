@@ -6,13 +6,18 @@ import re
 import socket
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.parquet as pq
+
 from tests.support.processes import Command
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
+#: Columns of an update that are compared.
+FIELDS = ("as_of", "subscription_id", "message_id", "seq", "change", "score")
 
 
 def free_port() -> int:
@@ -187,6 +192,12 @@ def position(text: str) -> tuple[int, int]:
     """An id as a place."""
     boundary, index = text.rsplit("-", 1)
     return int(boundary), int(index)
+
+
+def written(out: Path) -> Counter:
+    """The updates that a folder has, as a multiset of their `FIELDS`."""
+    parts = (pq.read_table(path, columns=list(FIELDS)) for path in sorted((out / "updates").glob("part-*")))
+    return Counter(row for part in parts for row in zip(*(part[name].to_pylist() for name in FIELDS), strict=True))
 
 
 def kill(served: Command) -> None:

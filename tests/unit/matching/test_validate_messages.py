@@ -144,6 +144,7 @@ def test_message_row_good_row_is_parsed():
         ({"op": "remove"}, "bad_op"),
         ({"op": 2}, "bad_op"),
         ({"op": []}, "bad_op"),
+        ({"op": False}, "bad_op"),
         ({"west": 1}, "bad_rectangle"),
         ({"west": 3, "south": 0, "east": 2, "north": 1}, "bad_rectangle"),
         ({"west": 1, "south": 2, "east": 2, "north": 1}, "bad_rectangle"),

@@ -345,6 +345,19 @@ def test_errors_are_problems_whatever_is_wrong(served):
     assert served.call("GET", "/health", Host=f"localhost:{served.port}").json["status"] == "ok"
 
 
+def test_errors_name_the_methods_of_a_path_and_the_kinds_there_are(served):
+    methods = {"": "GET, POST", "/s1": "DELETE, GET, PUT", "/s1/results": "GET"}
+    for rest, allowed in methods.items():
+        for method in ("PATCH", "OPTIONS"):
+            answer = problem(served.call(method, f"/v1/subscriptions{rest}"), 405, "no_such_method")
+            assert answer.headers["allow"] == allowed
+    for path in ("subscriptions", "updates"):
+        assert "topk" in problem(served.call("GET", f"/v1/{path}?kind=top"), 422, "unknown_kind").json["do"]
+    columns = ramen("no ttl", ttl_s=None, expires_at=None)
+    assert served.call("PUT", "/v1/subscriptions/no%20ttl", columns).status == 201
+    assert served.call("DELETE", "/v1/subscriptions/no%20ttl").status == 200
+
+
 def test_description_is_openapi_3_1_and_whole(served):
     description = served.call("GET", "/openapi.json").json
     assert description["openapi"].startswith("3.1")

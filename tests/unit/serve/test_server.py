@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import resource
 import socket
 import threading
@@ -94,9 +95,11 @@ def test_server_reads_headers_of_64_kib_at_most_and_bodies_of_any_length():
     with bind("127.0.0.1", 0) as listening, Server(counts, listening, lambda loop: None, 9):
         with socket.create_connection(listening.getsockname(), 20) as client, contextlib.suppress(ConnectionError):
             client.sendall(b"GET / HTTP/1.1\r\nHost: here\r\nX: " + b"x" * 2**20)
-            assert client.recv(100).startswith(b"HTTP/1.1 400")
-            while client.recv(2**16):
-                pass
+            answer = client.recv(100)
+            assert answer.startswith(b"HTTP/1.1 400")
+            while data := client.recv(2**16):
+                answer += data
+            assert b"application/problem+json" in answer and b'"bad_request"' in answer
         with socket.create_connection(listening.getsockname(), 20) as client:
             for size in (2**20, 0, 2**18):
                 client.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
@@ -133,6 +136,12 @@ def test_server_answers_a_connection_too_many():
                 every[-1][1].sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
                 assert status == b"503" or begun.acquire(timeout=10)
             assert every[-1][1].recv(12) == b"HTTP/1.1 503"
+            refused = b""
+            while data := every[-1][1].recv(1000):
+                refused += data
+            head, body = refused.lower().split(b"\r\n\r\n")
+            assert b"content-type: application/problem+json" in head and b"retry-after: 5" in head
+            assert json.loads(body)["reason"] == "too_many_connections"
             one.call(answered.set)
             for status, each in every[:-1]:
                 assert each.recv(12) == b"HTTP/1.1 " + status
