@@ -19,7 +19,10 @@ class Extra(NamedTuple):
 
 #: Extras of pyproject.toml that users choose from.
 EXTRAS: Mapping[str, Extra] = {
-    "serve": Extra("the HTTP server", ("fastapi", "uvicorn", "httptools", "prometheus_client", "argon2", "limits")),
+    "serve": Extra(
+        "the HTTP server",
+        ("fastapi", "uvicorn", "httptools", "prometheus_client", "argon2", "limits", "httpx2", "httpcore2"),
+    ),
     "client": Extra("`skyray.Client`, the client of the HTTP server", ("httpx2",)),
     "ray": Extra("runs on several processes and machines", ("ray",)),
     "spark": Extra("`skyray etl`", ("pyspark", "pandas")),

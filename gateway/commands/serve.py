@@ -33,11 +33,19 @@ def limit_options() -> Iterator[Parameter]:
     return of_signature(Limits, groups={"Limits": tuple(field.name for field in fields(Limits))})
 
 
+def webhook_options() -> Iterator[Parameter]:
+    """The options of webhooks."""
+    from gateway.sinks.webhooks.settings import WebhookSettings
+
+    return of_signature(WebhookSettings, groups={"Webhooks": tuple(field.name for field in fields(WebhookSettings))})
+
+
 @app.command(cls=Command, epilog=example("skyray serve --out runs/serve --port 8080"))
 def serve(
     settings: Annotated[dict[str, Any], Late(stream.live_settings)],
     columns: Annotated[dict[str, Any], Late(stream.column_options)],
     limits: Annotated[dict[str, Any], Late(limit_options)],
+    webhooks: Annotated[dict[str, Any], Late(webhook_options)],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -109,6 +117,11 @@ def serve(
     from gateway.serve.server import Server, bind
     from gateway.serve.writer import Writer
     from gateway.shell.interrupts import draining
+    from gateway.sinks.cursor import Released
+    from gateway.sinks.webhooks import routes as webhook_routes
+    from gateway.sinks.webhooks.figures import figures_of
+    from gateway.sinks.webhooks.service import Webhooks
+    from gateway.sinks.webhooks.settings import WebhookSettings
     from topology.folder import FINISHED, INTERRUPTED
     from topology.live import LiveRun
     from topology.preparing import Preparing
@@ -122,6 +135,7 @@ def serve(
         return serve_run(run_dir, host, port, _names(host), stream.say)
     assert out is not None, "one of the two is named"
     bounds, ring = Limits(**limits), KeyRing(keys or out / KEYS)
+    calling = WebhookSettings(**webhooks)
     if host not in LOOPBACK and not ring.current():
         raise ConfigError(
             f"--host {host}: other machines could publish and read without a key; make one first: "
@@ -157,11 +171,15 @@ def serve(
         wal.settle = releaser.settle
         door = Door(registry, wal, writer, hub, releaser, Access(ring, bounds, require_key or host not in LOOPBACK))
         asking = Asking(config, registry, wal, mapping)
-        web = make_app(door, asking, _names(host, *(allowed_host or ())), allow_origin or ())
+        hooks = Webhooks(out, Released(hub.history, lambda: server.running), registry.owners, calling)
+        hub.on_release, door.more_figures = hooks.wake, [lambda: figures_of(hooks)]
+        more = [webhook_routes.routes(door, hooks)]
+        web = make_app(door, asking, _names(host, *(allowed_host or ())), allow_origin or (), more)
         server = Server(web, listening, hub.start, bounds.most_connections)
         step("starting Ray" if executor == "ray" else "loading kernels")
         stopping = stack.enter_context(draining())
         stack.enter_context(server)
+        stack.enter_context(hooks)
         stack.callback(server.call, hub.close)
         writer.begin()
         starting.close()

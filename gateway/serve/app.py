@@ -29,7 +29,13 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def make_app(door: Door, asking: Asking, hosts: frozenset[str], origins: Sequence[str] = ()) -> FastAPI:
+def make_app(
+    door: Door,
+    asking: Asking,
+    hosts: frozenset[str],
+    origins: Sequence[str] = (),
+    more: Sequence[APIRouter] = (),
+) -> FastAPI:
     """The app of a stream.
 
     Parameters
@@ -40,16 +46,18 @@ def make_app(door: Door, asking: Asking, hosts: frozenset[str], origins: Sequenc
         Names by which it may be called.
     origins : sequence of str
         Of pages elsewhere whose scripts may call it.
+    more : sequence of APIRouter
+        Routes of what stands on the stream (`gateway.sinks`).
     """
     alone = (part.routes(door) for part in (message_routes, subscription_routes, operation_routes))
     with_answers = (part.routes(door, asking) for part in (update_routes, asking_routes))
-    app = assembled([*alone, *with_answers])
+    app = assembled([*alone, *with_answers, *more])
     app.add_middleware(AccessGate, access=door.access)  # the last one that is added comes first
     if origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(origins),
-            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "If-Match", "If-None-Match", "Last-Event-ID"],
             expose_headers=["ETag", "Location", "Retry-After"],
         )

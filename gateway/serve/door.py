@@ -5,7 +5,7 @@ Made by `gateway.commands.serve`; used by `gateway.serve.app` and all routes.
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from gateway.live.write_ahead_log import WriteAheadLog
@@ -39,6 +39,8 @@ class Door:
         Figures of the topology.
     latency : LatencyHistogram
         From a row's arrival to the release of its updates.
+    more_figures : list of callable
+        Each yields figures of what stands on the stream (`gateway.sinks`), for Prometheus.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Door:
         self.hub = hub
         self.ready = self.closing = False
         self.snapshot: Snapshot | None = None
+        self.more_figures: list[Callable[[], Iterator[Any]]] = []
         self.latency = releaser.in_flight.latency
         self._releaser = releaser
 

@@ -195,6 +195,8 @@ class Hub:
     ----------
     sent, gaps : int
         Updates that clients got, each counted for each client, and `gap` events for clients that were too slow.
+    on_release : callable
+        Called when boundaries are released.
     """
 
     def __init__(self, history: History, registry: Registry, logged: Callable[[], int]):
@@ -210,6 +212,7 @@ class Hub:
         self._awaited: list[tuple[int, int, asyncio.Future[None]]] = []
         self._number = 0
         self._closing = False
+        self.on_release: Callable[[], None] = lambda: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._trimming: asyncio.Task[None] | None = None
 
@@ -387,6 +390,7 @@ class Hub:
             queue.put(progress[known])
         for came in self._polls:
             came.set()
+        self.on_release()
         while self._awaited and self._awaited[0][0] <= through:
             future = heapq.heappop(self._awaited)[2]
             if not future.done():

@@ -47,6 +47,8 @@ class Figures(Collector):
         buckets = [(f"{edge_s:.6f}", count) for edge_s, count in door.latency.cumulative(_DOUBLINGS)]
         latency.add_metric([], [*buckets, ("+Inf", int(door.latency.counts.sum()))], door.latency.total_s())
         yield latency
+        for figures in door.more_figures:
+            yield from figures()
         yield from self._components()
 
     def _components(self) -> Iterator[Metric]:

@@ -192,6 +192,12 @@ class Server:
         with contextlib.suppress(OSError):
             self._socket.close()
 
+    @property
+    def running(self) -> asyncio.AbstractEventLoop:
+        """The event loop, once it has begun."""
+        assert self.loop is not None, "it runs"
+        return self.loop
+
     def call(self, function: Callable[[], None]) -> None:
         """Call a function in the event loop, soon."""
         assert self.loop is not None, "it runs"

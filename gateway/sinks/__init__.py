@@ -1,0 +1,9 @@
+"""Sinks: updates of `skyray serve` delivered to other systems, each at least once and with ids that never change.
+
+    contract.py    what a sink is: it takes a batch of updates, and answers with an outcome
+    cursor.py      a place in the stream of released updates, and what is behind it
+    webhooks/      batches by HTTP, signed as Standard Webhooks; its outbox is durable
+
+A sink imports from `gateway.serve` what updates and positions are; `gateway.serve` imports no sink.
+Read first: `contract.py`, then `webhooks/dispatch.py`.
+"""

@@ -1,0 +1,391 @@
+"""From the cursor to attempts: cuts batches for every webhook, and delivers each at the webhook's own pace.
+
+Two loops in one event loop. *Taking*: webhooks that are at the same position share a read; what each wants is cut into
+batches and put into the store. A webhook has at most `WINDOW` batches waiting; beyond that its position stays, and its
+updates remain in the stream's own files. *Sending*: at most `IN_FLIGHT` attempts of a webhook at a time, one while it
+fails. So an endpoint that hangs occupies its own few connections, and nothing else waits for it.
+Used by `gateway.sinks.webhooks.service`.
+"""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+
+from gateway.serve.history import Position
+from gateway.serve.releasing import Update
+from gateway.sinks.contract import Batch, Outcome, Verdict
+from gateway.sinks.cursor import Released
+from gateway.sinks.webhooks.model import Delivery, Tally, Webhook
+from gateway.sinks.webhooks.retries import next_attempt_s
+from gateway.sinks.webhooks.sending import Client, WebhookSink
+from gateway.sinks.webhooks.settings import WebhookSettings
+from gateway.sinks.webhooks.store import Store, accept, move, record, rows_of, save_webhook
+from matching.errors import EngineError
+
+#: Batches of a webhook that wait at most, and attempts that are under way.
+WINDOW, IN_FLIGHT = 16, 4
+#: Seconds between two rounds of taking at least, so that updates come together; and at most, for digests.
+LINGER_S, LOOK_S = 0.02, 0.5
+#: Seconds between two writes of positions behind which nothing was accepted.
+_MOVE_S = 5.0
+#: Seconds after which a file that could not be written is tried again.
+_AGAIN_S = 1.0
+
+
+class Line:
+    """One webhook at work.
+
+    hook : Webhook
+    queue : dict of int to Delivery    those that wait, by number, in order
+    in_flight : set of int             their numbers
+    """
+
+    def __init__(self, hook: Webhook, waiting: Iterable[Delivery] = ()):
+        self.hook = hook
+        self.queue = {one.number: one for one in waiting}
+        self.in_flight: set[int] = set()
+        self.until: Position | None = None  # of a digest that is being cut
+        self.hold_s = 0.0  # no attempt before
+        self.timer: asyncio.TimerHandle | None = None
+        self.closed = False
+
+    @property
+    def room(self) -> int:
+        return WINDOW - len(self.queue)
+
+
+class Figures:
+    """Counts of all webhooks since the start; those before are in `carried`."""
+
+    def __init__(self) -> None:
+        self.deliveries = Tally()
+        self.updates = Tally()
+        self.dropped = Tally()  # of webhooks that were deleted while these waited, or were dead
+        self.attempts = Counter[str]()
+        self.attempt_s = 0.0
+
+
+class Dispatcher:
+    """Delivers the updates of a stream to its webhooks; all of it in one event loop.
+
+    Parameters
+    ----------
+    store : Store
+    source : Released
+    owners : mapping of str to str
+        Owner of each subscription id that has one.
+    client : Client
+    settings : WebhookSettings
+    uniform : callable
+        A random number between two.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        source: Released,
+        owners: Mapping[str, str],
+        client: Client,
+        settings: WebhookSettings,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ):
+        self.figures = Figures()
+        self.lines: dict[str, Line] = {}
+        self.failure: BaseException | None = None
+        self._store = store
+        self._source = source
+        self._owners = owners
+        self._client = client
+        self._settings = settings
+        self._uniform = uniform
+        self._came = asyncio.Event()
+        self._moved: set[str] = set()
+        self._moved_s = time.monotonic()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    def load(self, hooks: Iterable[Webhook], waiting: Iterable[Delivery]) -> None:
+        """Take what the store has."""
+        by_hook: dict[str, list[Delivery]] = {}
+        for one in waiting:
+            by_hook.setdefault(one.webhook_id, []).append(one)
+        for hook in hooks:
+            self.add(Line(hook, by_hook.get(hook.webhook_id, ())))
+
+    def add(self, line: Line) -> None:
+        """Take a webhook with its counts, and begin to deliver."""
+        self.lines[line.hook.webhook_id] = line
+        for mine, all_of_them in self._tallies(line.hook):
+            for name in ("accepted", "delivered", "dead"):
+                setattr(all_of_them, name, getattr(all_of_them, name) + getattr(mine, name))
+        self.pump(line)
+        self.wake()
+
+    def remove(self, webhook_id: str) -> None:
+        """Forget a webhook; attempts under way end by themselves, and count no more."""
+        line = self.lines.pop(webhook_id)
+        line.closed = True
+        if line.timer is not None:
+            line.timer.cancel()
+        hook = line.hook
+        for mine, all_of_them in self._tallies(hook):
+            all_of_them.accepted -= mine.waiting + mine.dead
+            all_of_them.dead -= mine.dead
+        self.figures.dropped.accepted += hook.deliveries.waiting + hook.deliveries.dead
+        line.queue.clear()
+
+    def wake(self) -> None:
+        """Look for updates now."""
+        self._came.set()
+
+    async def run(self) -> None:
+        """Take updates until `close`."""
+        while not self._closing:
+            self._came.clear()
+            try:
+                busy = await self._round()
+                await self._save_positions(_MOVE_S)
+                self.failure = None
+            except EngineError as error:  # the file cannot be written: nothing was accepted
+                self.failure, busy = error, False
+                await asyncio.sleep(_AGAIN_S)
+            if busy:
+                await asyncio.sleep(LINGER_S / 10)
+                continue
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._came.wait(), LOOK_S)
+            await asyncio.sleep(LINGER_S)
+
+    async def close(self, patience_s: float = 2.0) -> None:
+        """Stop: attempts under way have some seconds, and are repeated by the same id after the next start."""
+        self._closing = True
+        self.wake()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=patience_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(EngineError):
+            await self._save_positions(0.0)
+
+    # ------------------------------------------------------------------------------------------------------- taking
+
+    async def _round(self) -> bool:
+        """Read once for every position at which webhooks are; returns whether there may be more."""
+        head, now_s = self._source.head, time.time()
+        groups: dict[Position, list[Line]] = {}
+        for line in self.lines.values():
+            if self._takes(line, head, now_s):
+                groups.setdefault(line.hook.position, []).append(line)
+        found = await asyncio.gather(*(self._take(position, lines) for position, lines in groups.items()))
+        return any(found)
+
+    def _takes(self, line: Line, head: Position, now_s: float) -> bool:
+        hook = line.hook
+        if hook.state != "active" or line.room <= 0:
+            return False
+        if hook.every_s and line.until is None and now_s >= hook.due_s:
+            line.until = head
+        if hook.every_s and line.until is not None and hook.position >= line.until:
+            self._end_digest(line, now_s)
+        return hook.position < head and (not hook.every_s or line.until is not None)
+
+    def _end_digest(self, line: Line, now_s: float) -> None:
+        hook, line.until = line.hook, None
+        if now_s >= hook.due_s:
+            hook.due_s += hook.every_s * (1 + (now_s - hook.due_s) // hook.every_s)
+            self._moved.add(hook.webhook_id)
+
+    async def _take(self, position: Position, lines: list[Line]) -> bool:
+        """Read behind a position, and accept what each webhook there wants."""
+        read = await self._source.read_after(position, self._only(lines))
+        if read.behind == position:
+            return False
+        lines = [line for line in lines if not line.closed and line.hook.position == position]
+        wanted = self._wanted(lines, read.updates)
+        jobs = [self._accept(line, wanted[line.hook.webhook_id], read.behind, read.lost) for line in lines]
+        await asyncio.gather(*jobs)
+        return True
+
+    def _only(self, lines: list[Line]) -> set[str]:
+        """Subscriptions whose updates are wanted."""
+        owners = {line.hook.owner for line in lines if line.hook.subscription_id is None}
+        names = {line.hook.subscription_id for line in lines if line.hook.subscription_id is not None}
+        if owners:
+            names.update(name for name, owner in list(self._owners.items()) if owner in owners)
+        return names
+
+    def _wanted(self, lines: list[Line], updates: list[Update]) -> dict[str, list[Update]]:
+        """Of each webhook the updates that it gets, up to the end of its digest."""
+        found: dict[str, list[Update]] = {line.hook.webhook_id: [] for line in lines}
+        by_name: dict[str, list[Line]] = {}
+        by_owner: dict[str, list[Line]] = {}
+        for line in lines:
+            one_of, name = (by_name, line.hook.subscription_id) if line.hook.subscription_id else (by_owner, None)
+            one_of.setdefault(name or line.hook.owner or "", []).append(line)
+        for update in updates:
+            name = update.subscription_id
+            takers = by_name.get(name, ())
+            if by_owner:
+                takers = (*takers, *by_owner.get(self._owners.get(name, ""), ()))
+            for line in takers:
+                found[line.hook.webhook_id].append(update)
+        return found
+
+    async def _accept(self, line: Line, updates: list[Update], behind: Position, lost: bool) -> None:
+        """Cut batches as long as there is room, and put them into the store with the position behind them."""
+        hook = line.hook
+        if line.until is not None and behind > line.until:
+            behind = line.until
+            updates = [one for one in updates if Position.of(one.position) <= behind]
+        batches, whole = cut(hook, updates, line.room, int(time.time()))
+        position = behind if whole else Position.of(batches[-1][0].last)
+        if lost:
+            hook.why = "files of updates are gone from the folder; updates before the position were not delivered"
+        if batches:
+            numbers = await self._store.change(accept(hook.webhook_id, position, hook.due_s, batches))
+            if line.closed:
+                return
+            for number, (batch, count) in zip(numbers, batches, strict=True):
+                line.queue[number] = Delivery(
+                    number, hook.webhook_id, batch.batch_id, batch.first, batch.last, count, batch.created_s,
+                    began_s=batch.created_s,
+                )  # fmt: skip
+            self._count(hook, "accepted", len(batches), sum(count for _, count in batches))
+        else:
+            self._moved.add(hook.webhook_id)
+        hook.position = position
+        if line.until is not None and position >= line.until:
+            self._end_digest(line, time.time())
+        self.pump(line)
+
+    async def _save_positions(self, after_s: float) -> None:
+        if not self._moved or time.monotonic() < self._moved_s + after_s:
+            return
+        self._moved_s = time.monotonic()
+        lines = [self.lines[name] for name in self._moved if name in self.lines]
+        self._moved.clear()
+        await self._store.change(move((one.hook.webhook_id, one.hook.position, one.hook.due_s) for one in lines))
+
+    # ------------------------------------------------------------------------------------------------------ sending
+
+    def pump(self, line: Line) -> None:
+        """Begin the attempts of a webhook that are due, and set its timer for the next one."""
+        if line.timer is not None:
+            line.timer.cancel()
+            line.timer = None
+        if line.closed or self._closing or line.hook.state != "active":
+            return
+        now_s, next_s = time.time(), None
+        for delivery in line.queue.values():
+            if len(line.in_flight) >= (1 if line.hook.failures else IN_FLIGHT):
+                return  # the end of an attempt calls again
+            if delivery.number in line.in_flight:
+                continue
+            due_s = max(delivery.due_s, line.hold_s)
+            if due_s <= now_s:
+                self._begin(line, delivery)
+            else:
+                next_s = due_s if next_s is None else min(next_s, due_s)
+        if next_s is not None:
+            line.timer = asyncio.get_running_loop().call_later(max(0.0, next_s - now_s), self.pump, line)
+
+    def _begin(self, line: Line, delivery: Delivery) -> None:
+        line.in_flight.add(delivery.number)
+        task = asyncio.get_running_loop().create_task(self._attempt(line, delivery))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _attempt(self, line: Line, delivery: Delivery) -> None:
+        """One attempt, and what comes of it; what cannot be written is attempted again, by the same id."""
+        hook = line.hook
+        try:
+            rows = await self._store.read(rows_of(delivery.number))
+            sink = WebhookSink(self._client, hook.webhook_id, hook.url, hook.secrets(time.time()))
+            batch = Batch(delivery.batch_id, delivery.created_s, delivery.first, delivery.last, rows)
+            began_s = time.monotonic()
+            outcome = await sink.deliver(batch)
+            self.figures.attempt_s += time.monotonic() - began_s
+            self.figures.attempts[outcome.reason or "delivered"] += 1
+            await self._end(line, self._after(line, delivery, outcome), outcome)
+        except EngineError as error:
+            self.failure = error
+            line.hold_s = time.time() + _AGAIN_S
+        finally:
+            line.in_flight.discard(delivery.number)
+            if not self._closing:
+                self.pump(line)
+                self.wake()
+
+    def _after(self, line: Line, delivery: Delivery, outcome: Outcome) -> Delivery:
+        """The delivery after an attempt."""
+        now_s, attempts = time.time(), delivery.attempts + 1
+        delivery = delivery._replace(attempts=attempts, reason=outcome.reason, detail=outcome.detail)
+        if outcome.verdict is Verdict.DELIVERED:
+            return delivery._replace(status="delivered", ended_s=now_s)
+        if outcome.verdict is Verdict.GONE:
+            return delivery
+        due_s = next_attempt_s(self._settings, attempts, delivery.began_s, now_s, outcome.wait_s, self._uniform)
+        if outcome.wait_s is not None and due_s is not None:
+            line.hold_s = max(line.hold_s, due_s)
+        return delivery._replace(status="dead", ended_s=now_s) if due_s is None else delivery._replace(due_s=due_s)
+
+    async def _end(self, line: Line, delivery: Delivery, outcome: Outcome) -> None:
+        """Write what became of a delivery."""
+        hook = line.hook
+        if not await self._store.change(record(delivery)) or line.closed:
+            return
+        if delivery.status == "waiting":
+            line.queue[delivery.number] = delivery
+        else:
+            line.queue.pop(delivery.number, None)
+            self._count(hook, delivery.status, 1, delivery.updates)
+        hook.failures = 0 if outcome.verdict is Verdict.DELIVERED else hook.failures + 1
+        if outcome.verdict is Verdict.GONE:
+            hook.state, hook.why = "disabled", outcome.detail
+            await self._store.change(save_webhook(hook))
+
+    def revived(self, line: Line, deliveries: list[Delivery]) -> None:
+        """Take deliveries that wait again."""
+        line.queue.update((one.number, one) for one in deliveries)
+        self._count(line.hook, "dead", -len(deliveries), -sum(one.updates for one in deliveries))
+        line.hold_s = 0.0
+        self.pump(line)
+
+    def _tallies(self, hook: Webhook) -> list[tuple[Tally, Tally]]:
+        return [(hook.deliveries, self.figures.deliveries), (hook.updates, self.figures.updates)]
+
+    def _count(self, hook: Webhook, what: str, deliveries: int, updates: int) -> None:
+        for (mine, all_of_them), more in zip(self._tallies(hook), (deliveries, updates), strict=True):
+            for tally in (mine, all_of_them):
+                setattr(tally, what, getattr(tally, what) + more)
+
+
+def cut(hook: Webhook, updates: list[Update], room: int, now_s: int) -> tuple[list[tuple[Batch, int]], bool]:
+    """Batches of a webhook with their numbers of updates, at most `room`, and whether they have all updates.
+
+    A batch has at least one update, and otherwise at most the webhook's numbers of updates and bytes.
+    """
+    batches: list[tuple[Batch, int]] = []
+    some: list[Update] = []
+    size = 0
+    for one in updates:
+        if some and (len(some) >= hook.batch_updates or size + len(one.data) + 1 > hook.batch_bytes):
+            batches.append(_batch(hook, some, now_s))
+            some, size = [], 0
+            if len(batches) >= room:
+                return batches, False
+        some.append(one)
+        size += len(one.data) + 1
+    if some:
+        batches.append(_batch(hook, some, now_s))
+    return batches, True
+
+
+def _batch(hook: Webhook, updates: list[Update], now_s: int) -> tuple[Batch, int]:
+    first, last = updates[0].position, updates[-1].position
+    rows = b"".join(one.data + b"\n" for one in updates)
+    return Batch(f"{hook.webhook_id}_{first}", now_s, first, last, rows), len(updates)

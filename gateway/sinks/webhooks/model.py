@@ -1,0 +1,113 @@
+"""A webhook and a delivery, as the store keeps them and the API shows them.
+
+Used by `gateway.sinks.webhooks.store` and `.dispatch`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from gateway.serve.history import Position
+
+State = Literal["active", "paused", "disabled"]
+Status = Literal["waiting", "delivered", "dead"]
+#: Updates and bytes of a batch unless the webhook says otherwise, and at most.
+BATCH_UPDATES, BATCH_BYTES = 100, 256 * 1024
+MOST_BATCH_UPDATES, MOST_BATCH_BYTES = 10_000, 2**20
+#: Seconds that a rotated secret still signs.
+OLD_SECRET_S = 24 * 3600
+
+
+@dataclass
+class Tally:
+    """Deliveries, or updates; accepted = delivered + waiting + dead."""
+
+    accepted: int = 0
+    delivered: int = 0
+    dead: int = 0
+
+    @property
+    def waiting(self) -> int:
+        return self.accepted - self.delivered - self.dead
+
+    def shown(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in ("accepted", "delivered", "waiting", "dead")}
+
+
+@dataclass
+class Webhook:
+    """A webhook.
+
+    webhook_id, url : str
+    subscription_id, owner : str or None    whose updates it gets: one of them is given
+    made_by : str or None                   owner of the key that made it, who alone sees it; None: all
+    batch_updates, batch_bytes : int
+    every_s : int                           0: as they come, else a digest at a time
+    secret, old_secret : str                the old one signs until `old_until_s`
+    position : Position                     updates up to here are accepted
+    due_s : float                           of a digest, when the next one is cut
+    failures : int                          attempts that failed since the last one that did not
+    """
+
+    webhook_id: str
+    url: str
+    subscription_id: str | None
+    owner: str | None
+    made_by: str | None
+    created_s: int
+    secret: str
+    position: Position
+    batch_updates: int = BATCH_UPDATES
+    batch_bytes: int = BATCH_BYTES
+    every_s: int = 0
+    due_s: float = 0.0
+    state: State = "active"
+    why: str = ""
+    old_secret: str = ""
+    old_until_s: float = 0.0
+    failures: int = 0
+    deliveries: Tally = field(default_factory=Tally)
+    updates: Tally = field(default_factory=Tally)
+
+    def secrets(self, now_s: float) -> list[str]:
+        """Those that sign now."""
+        return [self.secret, *([self.old_secret] if self.old_secret and now_s < self.old_until_s else [])]
+
+
+class Delivery(NamedTuple):
+    """A batch of one webhook, and what became of it; the rows are in the store.
+
+    number : int       in the order in which batches were accepted, of all webhooks
+    due_s : float      of the next attempt, in seconds since 1970
+    began_s : float    when it was accepted, or was to be delivered again: its age counts from here
+    """
+
+    number: int
+    webhook_id: str
+    batch_id: str
+    first: str
+    last: str
+    updates: int
+    created_s: int
+    status: Status = "waiting"
+    attempts: int = 0
+    due_s: float = 0.0
+    ended_s: float | None = None
+    reason: str = ""
+    detail: str = ""
+    began_s: float = 0.0
+
+    def shown(self) -> dict[str, Any]:
+        """As the API shows it."""
+        return {
+            "id": self.batch_id,
+            "number": self.number,
+            "status": self.status,
+            "attempts": self.attempts,
+            "updates": self.updates,
+            "first": self.first,
+            "last": self.last,
+            "created_s": self.created_s,
+            "next_attempt_s": self.due_s if self.status == "waiting" else None,
+            "ended_s": self.ended_s,
+            "last_error": {"reason": self.reason, "detail": self.detail} if self.reason else None,
+        }

@@ -1,0 +1,186 @@
+"""The thread in which webhooks are delivered, and what the routes ask of it.
+
+Its event loop is its own, so that neither the server nor the topology waits for a file or an endpoint. Made by
+`gateway.commands.serve`; used by `gateway.sinks.webhooks.routes` and `.figures`.
+"""
+
+import asyncio
+import secrets
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gateway.serve.problems import Problem
+from gateway.sinks.cursor import Released
+from gateway.sinks.webhooks.dispatch import Dispatcher, Line
+from gateway.sinks.webhooks.guard import Forbidden, Guard, Resolver, resolve
+from gateway.sinks.webhooks.model import OLD_SECRET_S, Delivery, Webhook
+from gateway.sinks.webhooks.sending import Client
+from gateway.sinks.webhooks.settings import WebhookSettings
+from gateway.sinks.webhooks.signing import new_secret
+from gateway.sinks.webhooks.store import FILE, Store, delete_webhook, listed, revive, save_webhook
+
+Result = TypeVar("Result")
+#: Seconds that attempts under way get when the server ends.
+PATIENCE_S = 2.0
+
+
+class Webhooks:
+    """The webhooks of a stream, delivered while the block lasts.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the stream.
+    source : Released
+    owners : mapping of str to str
+        Owner of each subscription id that has one.
+    settings : WebhookSettings
+    resolver : callable
+        As `Guard` takes it.
+
+    Raises
+    ------
+    InputError, DeliveryError
+        If the store cannot be opened.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        source: Released,
+        owners: Mapping[str, str],
+        settings: WebhookSettings,
+        resolver: Resolver = resolve,
+    ):
+        self.source = source
+        self.settings = settings
+        self.owners = owners
+        self._guard = Guard(settings, resolver)
+        self._store = Store(folder / FILE)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._begun = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="webhooks", daemon=True)
+
+    def __enter__(self) -> "Webhooks":
+        self._thread.start()
+        self._begun.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._loop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join(PATIENCE_S + 10)
+        self._store.close()
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        assert self._dispatcher is not None, "the block has begun"
+        return self._dispatcher
+
+    def wake(self) -> None:
+        """Updates were released; for any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.dispatcher.wake)
+
+    async def ask(self, make: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """The answer of a coroutine that runs in the webhooks' loop."""
+        assert self._loop is not None, "the block has begun"
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), self._loop))
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
+        client = Client(self._guard, self.settings.webhook_timeout_s)
+        self._dispatcher = Dispatcher(self._store, self.source, self.owners, client, self.settings)
+        self._dispatcher.load(*self._store.load())
+        self._begun.set()
+        running = asyncio.create_task(self._dispatcher.run())
+        await self._stopped.wait()
+        await self._dispatcher.close(PATIENCE_S)
+        await running
+        await client.close()
+
+    # ------------------------------------------------------------------------ what routes ask, in the webhooks' loop
+
+    def line(self, webhook_id: str, owner: str | None) -> Line:
+        """A webhook that a caller of this owner sees. Raises Problem."""
+        line = self.dispatcher.lines.get(webhook_id)
+        if line is None or owner not in (None, line.hook.made_by):
+            detail = f"webhook {webhook_id[:200]!r}: is not there"
+            raise Problem(404, "unknown_webhook", detail, "path", "check the id; GET /v1/webhooks lists them")
+        return line
+
+    async def check(self, url: str) -> None:
+        """Raises Problem if a URL may not be called."""
+        try:
+            await self._guard.check(url)
+        except Forbidden as error:
+            do = "give an https URL of the public network, or start the server with --webhook-allow-host HOST"
+            raise Problem(422, error.reason, error.detail, "body url", do) from error
+
+    async def create(self, hook: Webhook) -> Webhook:
+        """Add a webhook. Raises Problem."""
+        most = self.settings.most_webhooks
+        mine = sum(line.hook.made_by == hook.made_by for line in self.dispatcher.lines.values())
+        if most and mine >= most:
+            raise Problem(403, "too_many_webhooks", f"{most:,} webhooks are there, and no more may be", do="end some")
+        await self.check(hook.url)
+        await self._store.change(save_webhook(hook))
+        self.dispatcher.add(Line(hook))
+        return hook
+
+    async def update(self, webhook_id: str, owner: str | None, changes: Mapping[str, Any]) -> Webhook:
+        """Change some columns of a webhook. Raises Problem."""
+        line = self.line(webhook_id, owner)
+        if "url" in changes:
+            await self.check(changes["url"])
+        hook = line.hook
+        for name, value in changes.items():
+            setattr(hook, name, value)
+        if "every_s" in changes:
+            line.until, hook.due_s = None, time.time() + hook.every_s
+        if changes.get("state") == "active" or "url" in changes:
+            hook.failures, hook.why, line.hold_s = 0, "", 0.0
+        await self._store.change(save_webhook(hook))
+        self.dispatcher.pump(line)
+        self.dispatcher.wake()
+        return hook
+
+    async def rotate(self, webhook_id: str, owner: str | None) -> Webhook:
+        """Give a webhook a new secret; the old one signs, too, for a day. Raises Problem."""
+        hook = self.line(webhook_id, owner).hook
+        hook.old_secret, hook.old_until_s, hook.secret = hook.secret, time.time() + OLD_SECRET_S, new_secret()
+        await self._store.change(save_webhook(hook))
+        return hook
+
+    async def delete(self, webhook_id: str, owner: str | None) -> None:
+        """Remove a webhook with its deliveries. Raises Problem."""
+        self.line(webhook_id, owner)
+        self.dispatcher.remove(webhook_id)
+        await self._store.change(delete_webhook(webhook_id))
+
+    async def deliveries(
+        self, webhook_id: str, owner: str | None, status: str | None, before: int | None, most: int
+    ) -> list[Delivery]:
+        """Deliveries of a webhook, the newest first. Raises Problem."""
+        self.line(webhook_id, owner)
+        return await self._store.read(listed(webhook_id, status, before, most))
+
+    async def redeliver(self, webhook_id: str, owner: str | None, numbers: list[int] | None) -> int:
+        """Make dead deliveries wait again, these or all; returns how many. Raises Problem."""
+        line = self.line(webhook_id, owner)
+        revived = await self._store.change(revive(webhook_id, numbers, time.time()))
+        if not line.closed:
+            self.dispatcher.revived(line, revived)
+        return len(revived)
+
+
+def new_webhook_id() -> str:
+    """An id that no other webhook has or had."""
+    return f"wh_{secrets.token_hex(8)}"

@@ -1,0 +1,48 @@
+"""Options of `skyray serve` for webhooks."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from matching.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class WebhookSettings:
+    """What all webhooks of a server have in common.
+
+    Parameters
+    ----------
+    webhook_allow_host : list of str
+        Names that may have any address, and be called by http.
+    webhook_allow_private, webhook_allow_http : bool
+    webhook_attempts : int
+    webhook_lasts_h : float
+        A delivery is dead once it is so old, even if attempts are left.
+    webhook_retry_s : float
+        The longest wait before the second attempt; later waits are up to three times as long, each.
+    webhook_timeout_s : float
+        Of an attempt, from the name to the end of the answer.
+    most_webhooks : int
+        Of one owner.
+    """
+
+    webhook_allow_host: Annotated[
+        list[str] | None, "Host that webhooks may call wherever it is, also by http; may be repeated."
+    ] = None
+    webhook_allow_private: Annotated[bool, "Let webhooks call private and loopback addresses."] = False
+    webhook_allow_http: Annotated[bool, "Let webhooks call http URLs, unencrypted."] = False
+    webhook_attempts: Annotated[int, "Attempts after which a delivery is dead."] = 10
+    webhook_lasts_h: Annotated[float, "Hours after which a delivery is dead."] = 24.0
+    webhook_retry_s: Annotated[float, "Seconds before the second attempt, at most; three times as many each time."] = (
+        10.0
+    )
+    webhook_timeout_s: Annotated[float, "Seconds that an attempt may take."] = 10.0
+    most_webhooks: Annotated[int, "Webhooks of one owner; 0: any number."] = 100
+
+    def __post_init__(self) -> None:
+        least = {"webhook_attempts": 1, "most_webhooks": 0}
+        for name, value in vars(self).items():
+            if isinstance(value, bool | list) or value is None:
+                continue
+            if value < least.get(name, 1e-3):
+                raise ConfigError(f"--{name.replace('_', '-')} {value}: give a number above, at least 1 for counts")

@@ -1,0 +1,317 @@
+"""`sinks.sqlite` of a stream's folder: webhooks with their positions, deliveries with their rows, and counts.
+
+A batch is on disk, in one transaction with the position behind it, before its first attempt; so an id has the same
+content for ever, and a crash loses none. One thread has the connection; changes that come while it writes share the
+next transaction. Counts change in the transaction that changes what they count. Used by
+`gateway.sinks.webhooks.dispatch`.
+"""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gateway.serve.history import Position
+from gateway.sinks.contract import Batch
+from gateway.sinks.webhooks.model import Delivery, Tally, Webhook
+from matching.errors import DeliveryError, InputError
+
+#: Name of the file in the folder.
+FILE = "sinks.sqlite"
+_VERSION = 1
+#: Deliveries of a webhook that are listed after they ended; dead ones keep their rows, and are redelivered from them.
+KEPT_DELIVERED, KEPT_DEAD = 100, 10_000
+_SCHEMA = """
+CREATE TABLE webhooks (
+    webhook_id TEXT PRIMARY KEY, url TEXT NOT NULL, subscription_id TEXT, owner TEXT, made_by TEXT,
+    created_s INTEGER NOT NULL, secret TEXT NOT NULL, old_secret TEXT NOT NULL, old_until_s REAL NOT NULL,
+    batch_updates INTEGER NOT NULL, batch_bytes INTEGER NOT NULL, every_s INTEGER NOT NULL, due_s REAL NOT NULL,
+    state TEXT NOT NULL, why TEXT NOT NULL, boundary INTEGER NOT NULL, place INTEGER NOT NULL
+) STRICT;
+CREATE TABLE tallies (
+    webhook_id TEXT PRIMARY KEY, accepted INTEGER NOT NULL DEFAULT 0, delivered INTEGER NOT NULL DEFAULT 0,
+    dead INTEGER NOT NULL DEFAULT 0, accepted_updates INTEGER NOT NULL DEFAULT 0,
+    delivered_updates INTEGER NOT NULL DEFAULT 0, dead_updates INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE TABLE deliveries (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, webhook_id TEXT NOT NULL, batch_id TEXT NOT NULL UNIQUE,
+    first TEXT NOT NULL, last TEXT NOT NULL, updates INTEGER NOT NULL, created_s INTEGER NOT NULL,
+    status TEXT NOT NULL, attempts INTEGER NOT NULL, due_s REAL NOT NULL, ended_s REAL,
+    reason TEXT NOT NULL, detail TEXT NOT NULL, began_s REAL NOT NULL, rows BLOB NOT NULL
+) STRICT;
+CREATE INDEX of_webhook ON deliveries (webhook_id, status, number);
+"""
+_OF_WEBHOOK = (
+    "webhook_id", "url", "subscription_id", "owner", "made_by", "created_s", "secret", "old_secret", "old_until_s",
+    "batch_updates", "batch_bytes", "every_s", "due_s", "state", "why",
+)  # fmt: skip
+_OF_DELIVERY = ", ".join(Delivery._fields)
+Result = TypeVar("Result")
+Change = Callable[[sqlite3.Connection], Result]
+
+
+class Store:
+    """The file of one stream.
+
+    Parameters
+    ----------
+    path : Path
+        Made if it is not there, readable by its owner alone: it has secrets.
+
+    Raises
+    ------
+    InputError
+        If the file is not of this format.
+    DeliveryError
+        If it cannot be opened.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, "webhook-store")
+        self._waiting: list[tuple[Change[Any], asyncio.Future[Any]]] = []
+        self._writing: asyncio.Task[None] | None = None
+        try:
+            self._connection = self._thread.submit(self._open).result()
+        except (OSError, sqlite3.Error) as error:
+            self._thread.shutdown()
+            raise DeliveryError(f"{path}: cannot be opened ({error}); free space, or restore the file") from error
+        except BaseException:
+            self._thread.shutdown()
+            raise
+
+    def _open(self) -> sqlite3.Connection:
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(self._path, isolation_level=None)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+        elif version != _VERSION:
+            connection.close()
+            raise InputError("bad_sinks", f"{self._path}: has the format {version}, and {_VERSION} is read")
+        return connection
+
+    def close(self) -> None:
+        """Close the file, after what is being written."""
+        self._thread.submit(self._connection.close).result()
+        self._thread.shutdown()
+
+    def load(self) -> tuple[list[Webhook], list[Delivery]]:
+        """All webhooks, and the deliveries that wait, in order."""
+        return self._thread.submit(_load, self._connection).result()
+
+    async def change(self, change: Change[Result]) -> Result:
+        """Make a change, together with others that come meanwhile; it is on disk afterwards.
+
+        Raises
+        ------
+        DeliveryError
+            If the file cannot be written; none of the changes of the transaction was made.
+        """
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((change, future))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+        return await future
+
+    async def read(self, read: Change[Result]) -> Result:
+        """Read, without a transaction. Raises DeliveryError."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, read, self._connection)
+        except sqlite3.Error as error:
+            raise DeliveryError(f"{self._path}: cannot be read ({error}); restore the file") from error
+
+    async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            changes, self._waiting = self._waiting, []
+            try:
+                results = await loop.run_in_executor(self._thread, self._apply, [change for change, _ in changes])
+            except sqlite3.Error as error:
+                failure = DeliveryError(f"{self._path}: cannot be written ({error}); free space")
+                for _, future in changes:
+                    if not future.done():
+                        future.set_exception(failure)
+                continue
+            except Exception as error:  # a defect: the changes of this transaction fail, and no others
+                for _, future in changes:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for (_, future), result in zip(changes, results, strict=True):
+                if not future.done():
+                    future.set_result(result)
+
+    def _apply(self, changes: Iterable[Change[Any]]) -> list[Any]:
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            results = [change(connection) for change in changes]
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return results
+
+
+def _load(connection: sqlite3.Connection) -> tuple[list[Webhook], list[Delivery]]:
+    hooks = []
+    names = ", ".join(_OF_WEBHOOK)
+    for *fields, boundary, place in connection.execute(f"SELECT {names}, boundary, place FROM webhooks ORDER BY rowid"):
+        hook = Webhook(**dict(zip(_OF_WEBHOOK, fields, strict=True)), position=Position(boundary, place))
+        counts = connection.execute("SELECT * FROM tallies WHERE webhook_id = ?", (hook.webhook_id,)).fetchone()
+        hook.deliveries, hook.updates = Tally(*counts[1:4]), Tally(*counts[4:7])
+        hooks.append(hook)
+    waiting = connection.execute(f"SELECT {_OF_DELIVERY} FROM deliveries WHERE status = 'waiting' ORDER BY number")
+    return hooks, [Delivery(*row) for row in waiting]
+
+
+def save_webhook(hook: Webhook) -> Change[None]:
+    """Add a webhook, or write its columns again, but for the position: `accept` and `move` alone do that."""
+    values = [getattr(hook, name) for name in _OF_WEBHOOK] + [*hook.position]
+
+    def change(connection: sqlite3.Connection) -> None:
+        columns = (*_OF_WEBHOOK, "boundary", "place")
+        marks = ", ".join("?" * len(columns))
+        sets = ", ".join(f"{name} = excluded.{name}" for name in _OF_WEBHOOK[1:])
+        connection.execute(
+            f"INSERT INTO webhooks ({', '.join(columns)}) VALUES ({marks})"
+            f" ON CONFLICT (webhook_id) DO UPDATE SET {sets}",
+            values,
+        )
+        connection.execute("INSERT OR IGNORE INTO tallies (webhook_id) VALUES (?)", (hook.webhook_id,))
+
+    return change
+
+
+def delete_webhook(webhook_id: str) -> Change[None]:
+    """Remove a webhook with its deliveries."""
+
+    def change(connection: sqlite3.Connection) -> None:
+        for table in ("webhooks", "tallies", "deliveries"):
+            connection.execute(f"DELETE FROM {table} WHERE webhook_id = ?", (webhook_id,))
+
+    return change
+
+
+def move(positions: Iterable[tuple[str, Position, float]]) -> Change[None]:
+    """Write the positions of webhooks, and when their next digests are due."""
+    rows = [(position.boundary, position.index, due_s, name) for name, position, due_s in positions]
+
+    def change(connection: sqlite3.Connection) -> None:
+        connection.executemany("UPDATE webhooks SET boundary = ?, place = ?, due_s = ? WHERE webhook_id = ?", rows)
+
+    return change
+
+
+def accept(webhook_id: str, position: Position, due_s: float, batches: list[tuple[Batch, int]]) -> Change[list[int]]:
+    """Add batches of a webhook, with their numbers of updates, and write its position; returns their numbers."""
+
+    def change(connection: sqlite3.Connection) -> list[int]:
+        numbers = []
+        for batch, updates in batches:
+            values = (webhook_id, batch.batch_id, batch.first, batch.last, updates, batch.created_s, batch.rows)
+            cursor = connection.execute(
+                "INSERT INTO deliveries (webhook_id, batch_id, first, last, updates, created_s, rows, status, attempts,"
+                " due_s, reason, detail, began_s) VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', 0, 0, '', '', ?)",
+                (*values, batch.created_s),
+            )
+            assert cursor.lastrowid is not None
+            numbers.append(cursor.lastrowid)
+        _count(connection, webhook_id, "accepted", len(batches), sum(updates for _, updates in batches))
+        move([(webhook_id, position, due_s)])(connection)
+        return numbers
+
+    return change
+
+
+def record(delivery: Delivery) -> Change[bool]:
+    """Write what became of a waiting delivery; False if it is not there any more."""
+
+    def change(connection: sqlite3.Connection) -> bool:
+        written = connection.execute(
+            "UPDATE deliveries SET status = ?, attempts = ?, due_s = ?, ended_s = ?, reason = ?, detail = ?"
+            " WHERE number = ? AND status = 'waiting'",
+            (*delivery[7:13], delivery.number),
+        )
+        if written.rowcount and delivery.status != "waiting":
+            _count(connection, delivery.webhook_id, delivery.status, 1, delivery.updates)
+            if delivery.status == "delivered":
+                connection.execute("UPDATE deliveries SET rows = x'' WHERE number = ?", (delivery.number,))
+            _forget(connection, delivery)
+        return bool(written.rowcount)
+
+    return change
+
+
+def revive(webhook_id: str, numbers: list[int] | None, now_s: float) -> Change[list[Delivery]]:
+    """Make dead deliveries wait again, these or all; returns them."""
+
+    def change(connection: sqlite3.Connection) -> list[Delivery]:
+        found = connection.execute(
+            f"SELECT {_OF_DELIVERY} FROM deliveries WHERE webhook_id = ? AND status = 'dead' ORDER BY number",
+            (webhook_id,),
+        )
+        chosen = [Delivery(*row) for row in found.fetchall() if numbers is None or row[0] in numbers]
+        revived = [one._replace(status="waiting", attempts=0, due_s=0.0, ended_s=None, began_s=now_s) for one in chosen]
+        for one in revived:
+            connection.execute(
+                "UPDATE deliveries SET status = 'waiting', attempts = 0, due_s = 0, ended_s = NULL, began_s = ?"
+                " WHERE number = ?",
+                (now_s, one.number),
+            )
+        _count(connection, webhook_id, "dead", -len(revived), -sum(one.updates for one in revived))
+        return revived
+
+    return change
+
+
+def rows_of(number: int) -> Change[bytes]:
+    """The rows of a delivery; empty if it is not there."""
+
+    def read(connection: sqlite3.Connection) -> bytes:
+        found = connection.execute("SELECT rows FROM deliveries WHERE number = ?", (number,)).fetchone()
+        return b"" if found is None else found[0]
+
+    return read
+
+
+def listed(webhook_id: str, status: str | None, before: int | None, most: int) -> Change[list[Delivery]]:
+    """Deliveries of a webhook, the newest first."""
+
+    def read(connection: sqlite3.Connection) -> list[Delivery]:
+        found = connection.execute(
+            f"SELECT {_OF_DELIVERY} FROM deliveries WHERE webhook_id = ? AND (? IS NULL OR status = ?)"
+            " AND (? IS NULL OR number < ?) ORDER BY number DESC LIMIT ?",
+            (webhook_id, status, status, before, before, most),
+        )
+        return [Delivery(*row) for row in found]
+
+    return read
+
+
+def _count(connection: sqlite3.Connection, webhook_id: str, what: str, deliveries: int, updates: int) -> None:
+    connection.execute(
+        f"UPDATE tallies SET {what} = {what} + ?, {what}_updates = {what}_updates + ? WHERE webhook_id = ?",
+        (deliveries, updates, webhook_id),
+    )
+
+
+def _forget(connection: sqlite3.Connection, delivery: Delivery) -> None:
+    """Remove the ended deliveries of a webhook that are too many; counts keep them."""
+    most = KEPT_DELIVERED if delivery.status == "delivered" else KEPT_DEAD
+    found = connection.execute(
+        "SELECT number FROM deliveries WHERE webhook_id = ? AND status = ? ORDER BY number DESC LIMIT 1 OFFSET ?",
+        (delivery.webhook_id, delivery.status, most),
+    ).fetchone()
+    if found is not None:
+        connection.execute(
+            "DELETE FROM deliveries WHERE webhook_id = ? AND status = ? AND number <= ?",
+            (delivery.webhook_id, delivery.status, found[0]),
+        )
