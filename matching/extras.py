@@ -20,6 +20,8 @@ class Extra(NamedTuple):
 #: Extras of pyproject.toml that users choose from.
 EXTRAS: Mapping[str, Extra] = {
     "serve": Extra("the HTTP server", ("fastapi", "uvicorn", "httptools", "prometheus_client", "argon2", "limits")),
+    "nats": Extra("messages of NATS JetStream", ("nats",)),
+    "kafka": Extra("messages of Kafka", ("confluent_kafka",)),
     "ray": Extra("runs on several processes and machines", ("ray",)),
     "spark": Extra("`skyray etl`", ("pyspark", "pandas")),
     "map": Extra("`skyray show --map`", ("matplotlib",)),

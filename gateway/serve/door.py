@@ -15,6 +15,7 @@ from gateway.serve.problems import Problem, later, overloaded
 from gateway.serve.registry import Registry
 from gateway.serve.releasing import Releaser
 from gateway.serve.writer import Outcome, Row, Writer
+from gateway.sources.feed import Feed
 from matching.errors import EngineError
 from topology.core.metrics import Snapshot
 
@@ -39,6 +40,8 @@ class Door:
         Figures of the topology.
     latency : LatencyHistogram
         From a row's arrival to the release of its updates.
+    feed : Feed or None
+        What reads a source.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Door:
         self.ready = self.closing = False
         self.snapshot: Snapshot | None = None
         self.latency = releaser.in_flight.latency
+        self.feed: Feed | None = None
         self._releaser = releaser
 
     async def log(self, rows: Sequence[Row], size_bytes: int) -> list[Outcome]:
@@ -127,6 +131,7 @@ class Door:
             "duplicates": writer.duplicates,
             "clients": self.hub.clients,
             "waiting": writer.waiting,
+            "source": None if self.feed is None else self.feed.figures(),
         }
 
 
