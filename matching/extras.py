@@ -24,6 +24,8 @@ EXTRAS: Mapping[str, Extra] = {
         ("fastapi", "uvicorn", "httptools", "prometheus_client", "argon2", "limits", "httpx2", "httpcore2"),
     ),
     "client": Extra("`skyray.Client`, the client of the HTTP server", ("httpx2",)),
+    "nats": Extra("messages of NATS JetStream", ("nats",)),
+    "kafka": Extra("messages of Kafka", ("confluent_kafka",)),
     "ray": Extra("runs on several processes and machines", ("ray",)),
     "spark": Extra("`skyray etl`", ("pyspark", "pandas")),
     "map": Extra("`skyray show --map`", ("matplotlib",)),

@@ -5,7 +5,8 @@ or -1 if they close none: subscription changes alone, which belong to the next b
 messages are dated too far `ahead` are decided once, and every reader agrees. The head has the number of bytes that
 follow and their checksum, so a torn record counts as absent. The head of a batch has the terms that are admitted with
 it, in order, so that every reader gives them the same ids and weights. A clock mark (`gateway.live.stream_clock`) is a
-record of one line, and a message. With a time window each record has the stream time after it.
+record of one line, and a message. With a time window each record has the stream time after it. If lines came from a
+message broker (`gateway.sources`), the head has how far it was read; a record without lines has nothing else.
 
 Written by `gateway.live.write_ahead_log`; next: `spouts.live`, which turns records into messages and changes.
 """
@@ -32,6 +33,23 @@ class Admitted(NamedTuple):
     messages: int = 0
 
 
+class Origin(NamedTuple):
+    """Where a line came from.
+
+    source : str       name of a source of `gateway.sources`
+    partition : str
+    offset : int       grows within the partition
+    token : str        by which the source knows what it has at this offset again
+    """
+
+    source: str
+    partition: str
+    offset: int
+    token: str
+
+
+#: How far a source was read: partition -> offset and token of the last line, by the source's name.
+Positions = dict[str, dict[str, tuple[int, str]]]
 #: Of a record without new terms.
 NONE_ADMITTED = Admitted()
 
@@ -47,6 +65,7 @@ class Record(NamedTuple):
     mark : bool    the line is a clock mark: the stream was idle, and the clock says `time_us`
     ahead : tuple of int    which of the lines are messages dated too long after their arrival, ascending
     admitted : Admitted    of the batch that the lines close
+    positions : Positions    how far sources are read after them, of partitions that were read
     """
 
     last_seq: int
@@ -57,6 +76,7 @@ class Record(NamedTuple):
     mark: bool = False
     ahead: tuple[int, ...] = ()
     admitted: Admitted = NONE_ADMITTED
+    positions: Positions = {}
 
     @property
     def messages(self) -> int:
@@ -89,6 +109,7 @@ class _Head(msgspec.Struct, omit_defaults=True):
     ahead: tuple[int, ...] = ()
     terms: tuple[str, ...] = ()
     messages: int = 0
+    positions: Positions = {}
 
     @property
     def admitted(self) -> Admitted:
@@ -107,19 +128,22 @@ def encode_record(
     mark: bool = False,
     ahead: Collection[int] = (),
     admitted: Admitted = NONE_ADMITTED,
+    positions: Positions | None = None,
 ) -> bytes:
     """A record as the log has it; the fields as in `Record`, lines with or without their ends."""
     data = b"".join(each.rstrip(b"\r\n") + b"\n" for each in lines)
-    sums = len(data), _checksum(data, admitted)
-    head = _Head(last_seq, line, tuple(changes), *sums, time_us, mark, tuple(ahead), *admitted)
+    sums = len(data), _checksum(data, admitted, positions or {})
+    head = _Head(last_seq, line, tuple(changes), *sums, time_us, mark, tuple(ahead), *admitted, positions or {})
     return msgspec.json.encode(head) + b"\n" + data
 
 
-def _checksum(data: bytes, admitted: Admitted) -> str:
-    """Of the lines, and of the admitted terms if there are any."""
+def _checksum(data: bytes, admitted: Admitted, positions: Positions) -> str:
+    """Of the lines, and of the admitted terms and the positions if there are any."""
     digest = xxhash.xxh3_64(data)
     if admitted.terms:
         digest.update(msgspec.json.encode(admitted))
+    if positions:
+        digest.update(msgspec.json.encode(positions))
     return digest.hexdigest()
 
 
@@ -160,7 +184,7 @@ class LogReader:
         end = 0 if head is None else self._file.tell() + head.bytes
         if head is not None and end < os.fstat(self._file.fileno()).st_size:
             self.offset = end
-            return Record(head.last_seq, head.line, head.changes, [], head.time_us, head.mark, admitted=head.admitted)
+            return _record(head, [])._replace(ahead=())
         return self.read()
 
     def read(self) -> Record | None:
@@ -176,7 +200,7 @@ class LogReader:
             return None
         head = self._head()
         data = b"" if head is None else self._file.read(head.bytes)
-        if head is None or len(data) != head.bytes or _checksum(data, head.admitted) != head.xxh3:
+        if head is None or len(data) != head.bytes or _checksum(data, head.admitted, head.positions) != head.xxh3:
             if self._file.tell() < size:
                 raise CheckpointError(
                     f"{self.path}: is damaged at byte {self.offset:,}, and {size - self.offset:,} bytes follow; bring "
@@ -184,8 +208,7 @@ class LogReader:
                 )
             return None
         self.offset = self._file.tell()
-        lines = data.split(b"\n")[:-1]
-        return Record(head.last_seq, head.line, head.changes, lines, head.time_us, head.mark, head.ahead, head.admitted)
+        return _record(head, data.split(b"\n")[:-1])
 
     def _head(self) -> _Head | None:
         self._file.seek(self.offset)
@@ -205,6 +228,11 @@ class LogReader:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _record(head: _Head, lines: list[bytes]) -> Record:
+    more = head.time_us, head.mark, head.ahead, head.admitted, head.positions
+    return Record(head.last_seq, head.line, head.changes, lines, *more)
 
 
 def read_records(path: str | os.PathLike[str], offset: int = 0) -> Iterator[tuple[Record, int, int]]:

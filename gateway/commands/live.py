@@ -16,7 +16,7 @@ import typer
 from gateway.commands import stream_options as stream
 from gateway.shell.options import Command, Late, example
 from gateway.shell.terminal import Terminal, as_json, cell, shown, writing_to
-from matching.errors import EngineError
+from matching.errors import ConfigError, EngineError
 from topology.folder import FINISHED, INTERRUPTED
 
 app = typer.Typer()
@@ -32,6 +32,7 @@ def live(
     vocabulary: stream.StartingVocabulary = None,
     attribute: stream.AttributeNames = None,
     stem: stream.StemLanguage = "",
+    from_: stream.MessageSource = "",
     subscriptions: stream.StartingSubscriptions = None,
     batch: stream.BatchRows = 5_000,
     linger_ms: stream.LingerMs = 50.0,
@@ -63,7 +64,8 @@ def live(
     A line is a message (text, lon, lat, and if need be id and time), {"subscribe": {...}} or {"unsubscribe": "id"}. A
     change takes effect at its place in the stream. A bad line is refused with its reason; the others are matched. Words
     that are new get a weight when they first come, and keep it. With --out no accepted line is lost by a crash, and
-    {"durable": {"line": N}} is the last one on disk; without --out nothing is kept. With --status nothing is read or
+    {"durable": {"line": N}} is the last one on disk; without --out nothing is kept. With --from the lines are
+    messages of a broker, each read once, until Ctrl-C. With --status nothing is read or
     matched.
     """
     if status is not None:
@@ -75,10 +77,15 @@ def live(
     from gateway.live.recording import record
     from gateway.live.update_listener import Listener
     from gateway.shell.interrupts import draining
+    from gateway.sources.feed import Feed, into_pipe
+    from gateway.sources.uris import source_of
     from topology.live import LiveRun
     from topology.preparing import Preparing
     from topology.settings import LIVE_CREDITS
 
+    if from_ and out is None:
+        raise ConfigError("--from: how far it is read is in the log of a folder; name one with --out")
+    source = source_of(from_) if from_ else None
     terminal = Terminal()
     write = to_standard_output()
     with ExitStack() as stack:
@@ -107,6 +114,7 @@ def live(
             loaded = stream.subscribe_all(pipe, subscriptions or [])
         step("starting Ray" if executor == "ray" else "loading kernels")
         stopping = stack.enter_context(draining())
+        feed = None if source is None else Feed(source, wal, into_pipe(pipe, stopping))
 
         def begin() -> None:
             starting.close()
@@ -116,9 +124,15 @@ def live(
                     f"live: resumes after {wal.next_seq - len(wal.marks):,} messages, with their subscriptions; "
                     f"matches from {place} on"
                 )
-            if out is not None:
+            if out is not None and feed is None:
                 stream.say(f"live: the next line of input is line {wal.line + 1}")
-            stream.say(f"live: {len(admission.subscriptions):,} subscriptions; reads standard input")
+            named = "standard input" if feed is None else feed.name
+            stream.say(f"live: {len(admission.subscriptions):,} subscriptions; reads {named}")
+            if feed is not None:
+                pipe.start(None, stopping, wal.line)
+                feed.begin()
+                stack.callback(feed.close)
+                return
             # not sys.stdin: Python would wait at exit for the thread that reads it
             pipe.start(open(0, "rb", closefd=False), stopping, wal.line)  # noqa: SIM115
 
@@ -126,8 +140,8 @@ def live(
             """Whether the input has ended and all its updates are written; the first call starts the pipe."""
             if not pipe.started:
                 begin()
-            for part in (pipe, listener):
-                if part.failure is not None:
+            for part in (feed, pipe, listener):
+                if part is not None and part.failure is not None:
                     raise part.failure
             return pipe.ended and listener.reached(run.incarnation) >= wal.next_seq - 1
 
@@ -136,6 +150,7 @@ def live(
         stopping()  # from here on the first interrupt drains
         report = run.run(over, lambda: wal.next_seq)
         figures = _figures(pipe, admission, listener, report, loaded, len(wal.marks))
+        figures |= {} if feed is None else {"source": feed.figures()}
         if out is not None:
             try:
                 record(wal, admission, INTERRUPTED if stopping() else FINISHED, report)
@@ -170,7 +185,7 @@ def _refusing(path: Path | None) -> Iterator[Any]:
     """The function that reports refused lines."""
     if path is None:
         yield lambda row: stream.say(
-            f"line {row['line']} refused, {row['reason']}: {shown(row['what'])}: {shown(row['row'])}"
+            f"{_place(row)} refused, {row['reason']}: {shown(row['what'])}: {shown(row['row'])}"
         )
         return
     with writing_to(path), open(path, "a", encoding="utf-8") as file:
@@ -181,6 +196,12 @@ def _refusing(path: Path | None) -> Iterator[Any]:
                 file.flush()
 
         yield refuse
+
+
+def _place(row: dict[str, Any]) -> str:
+    if "source" in row:
+        return f"{row['source']}, partition {row['partition']}, offset {row['offset']}"
+    return f"line {row['line']}"
 
 
 def _figures(

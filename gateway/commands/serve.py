@@ -87,6 +87,7 @@ def serve(
     vocabulary: stream.StartingVocabulary = None,
     attribute: stream.AttributeNames = None,
     stem: stream.StemLanguage = "",
+    from_: stream.MessageSource = "",
     subscriptions: stream.StartingSubscriptions = None,
     batch: stream.BatchRows = 5_000,
     linger_ms: stream.LingerMs = 5.0,
@@ -96,7 +97,8 @@ def serve(
     """Serve a live stream over HTTP: publish messages, subscribe, and follow updates.
 
     What is answered with 200 is on disk, and survives a crash; the same command resumes the stream, and clients that
-    connect again get every update once. GET /openapi.json describes the API.
+    connect again get every update once. With --from it also reads the messages of a broker, each once. GET
+    /openapi.json describes the API.
     """
     require("serve", "skyray serve", "pipe lines through `skyray live`")
     from gateway.live.in_flight import InFlight
@@ -115,6 +117,7 @@ def serve(
     from gateway.serve.releasing import Releaser
     from gateway.serve.replay_server import serve_run
     from gateway.serve.server import Server, bind
+    from gateway.serve.sourced_rows import into_writer
     from gateway.serve.writer import Writer
     from gateway.shell.interrupts import draining
     from gateway.sinks.cursor import Released
@@ -122,6 +125,8 @@ def serve(
     from gateway.sinks.webhooks.figures import figures_of
     from gateway.sinks.webhooks.service import Webhooks
     from gateway.sinks.webhooks.settings import WebhookSettings
+    from gateway.sources.feed import Feed
+    from gateway.sources.uris import source_of
     from topology.folder import FINISHED, INTERRUPTED
     from topology.live import LiveRun
     from topology.preparing import Preparing
@@ -130,10 +135,13 @@ def serve(
     if (out is None) == (run_dir is None):
         raise ConfigError("name either --out, the folder of a stream to serve, or --run, a run to look at")
     if run_dir is not None:
+        if from_:
+            raise ConfigError("--from: a run has all its messages; leave it out, or name --out")
         if host not in LOOPBACK:
             raise ConfigError(f"--host {host}: a run is shown on this machine alone; leave it out")
         return serve_run(run_dir, host, port, _names(host), stream.say)
     assert out is not None, "one of the two is named"
+    source = source_of(from_) if from_ else None
     bounds, ring = Limits(**limits), KeyRing(keys or out / KEYS)
     calling = WebhookSettings(**webhooks)
     if host not in LOOPBACK and not ring.current():
@@ -170,6 +178,8 @@ def serve(
             stream.subscribe_all(writer, subscriptions or [])
         wal.settle = releaser.settle
         door = Door(registry, wal, writer, hub, releaser, Access(ring, bounds, require_key or host not in LOOPBACK))
+        if source is not None:
+            door.feed = Feed(source, wal, into_writer(writer, stream.say))
         asking = Asking(config, registry, wal, mapping)
         hooks = Webhooks(out, Released(hub.history, lambda: server.running), registry.owners, calling)
         hub.on_release, door.more_figures = hooks.wake, [lambda: figures_of(hooks)]
@@ -182,6 +192,10 @@ def serve(
         stack.enter_context(hooks)
         stack.callback(server.call, hub.close)
         writer.begin()
+        if door.feed is not None:
+            door.feed.begin()
+            stack.callback(door.feed.close)
+            stream.say(f"serve: reads {door.feed.name}")
         starting.close()
         name, number = listening.getsockname()[:2]
         if earlier:
@@ -193,11 +207,13 @@ def serve(
             if not door.ready:
                 door.ready = True
                 stream.say("serve: ready")
-            for part in (writer, releaser):
-                if part.failure is not None:
+            for part in (door.feed, writer, releaser):
+                if part is not None and part.failure is not None:
                     raise part.failure if isinstance(part.failure, EngineError) else DeliveryError(str(part.failure))
             if stopping() and not door.closing:
                 door.closing = True
+                if door.feed is not None:
+                    door.feed.finish()
                 writer.finish()
             ended = writer.ended and min(releaser.reached(run.incarnation), releaser.released) >= wal.next_seq - 1
             if ended:

@@ -66,6 +66,16 @@ ExecutorName = Annotated[
         rich_help_panel="Topology",
     ),
 ]
+MessageSource = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="<uri>",
+        help="Broker whose messages are read, beside all others: nats://HOST:PORT/STREAM?consumer=NAME (JetStream) or "
+        "kafka://HOST:PORT/TOPIC?group=NAME. Each is read once: how far is in the folder's log, not at the broker.",
+        rich_help_panel="Input",
+    ),
+]
 
 #: How fields of `EtlOptions` end that name columns.
 _COLUMN = "_column"

@@ -26,6 +26,7 @@ from gateway.live.mapping import ColumnMapping
 from gateway.shell.terminal import as_json
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import ParsedMessage
+from spouts.log import Origin
 from topology.preparing import Preparing
 
 #: Lines that are read ahead of the open batch, at most.
@@ -39,11 +40,12 @@ _QUOTED = 200
 
 
 class Line(NamedTuple):
-    """One line of the input: its number from 1, its bytes, and when it came, by `time.monotonic`."""
+    """One line of the input: its number from 1, its bytes, when it came, by `time.monotonic`, and from which source."""
 
     number: int
     data: bytes
     came_s: float
+    origin: Origin | None = None
 
 
 class Taken(NamedTuple):
@@ -65,6 +67,14 @@ class Keeper(Protocol):
         """Store these lines as a batch; without any message they belong to the next one. Returns when durable."""
         ...
 
+    def reached(self, origin: Origin) -> None:
+        """A source is read up to here, in the batch that is stored next."""
+        ...
+
+    def keep_positions(self) -> None:
+        """Store how far sources are read, if nothing that was stored says so."""
+        ...
+
     def due(self, now_s: float) -> int | None:
         """Stream time of the mark that is due at this `time.monotonic`; None if none is."""
         ...
@@ -82,7 +92,7 @@ class Pipe:
     admission : Admission
     keeper : Keeper
     refuse : callable
-        Takes a refusal: a dict of `line`, `reason`, `what` and `row`.
+        Takes a refusal: a dict of `line`, or `source`, `partition` and `offset`, and of `reason`, `what` and `row`.
     in_flight : InFlight
     batch : int
         Messages and changes of a batch at most.
@@ -129,7 +139,7 @@ class Pipe:
         self._lines: queue.Queue[Line | None] = queue.Queue(READ_AHEAD)
         self._open: list[Taken] = []
 
-    def start(self, source: IO[bytes], stop: Callable[[], bool], lines_before: int = 0) -> None:
+    def start(self, source: IO[bytes] | None, stop: Callable[[], bool], lines_before: int = 0) -> None:
         """`run` in a thread; its error is stored in `failure`."""
 
         def run() -> None:
@@ -142,12 +152,13 @@ class Pipe:
         self.started = True
         threading.Thread(target=run, name="pipe", daemon=True).start()
 
-    def run(self, source: IO[bytes], stop: Callable[[], bool] = lambda: False, lines_before: int = 0) -> None:
+    def run(self, source: IO[bytes] | None, stop: Callable[[], bool] = lambda: False, lines_before: int = 0) -> None:
         """Read until the source ends or `stop` returns True, and close the last batch.
 
         Parameters
         ----------
-        source : binary file
+        source : binary file, optional
+            Without it lines come by `offer`.
         stop : callable
         lines_before : int
             Number of the last line before the source begins.
@@ -157,9 +168,11 @@ class Pipe:
         DeliveryError
             And what else the keeper raises.
         """
-        threading.Thread(target=self._read, args=(source, lines_before), name="lines", daemon=True).start()
+        if source is not None:
+            threading.Thread(target=self._read, args=(source, lines_before), name="lines", daemon=True).start()
         while not stop():
             if not self._open and self._lines.empty():
+                self._keeper.keep_positions()
                 self.pass_time(time.monotonic())
             left_s, full = self._left_s(), len(self._open) >= self._batch
             if full or (left_s <= 0.0 and self._lines.empty()):
@@ -174,10 +187,21 @@ class Pipe:
                 break
             self.take(line)
         self.close_batch()
+        self._keeper.keep_positions()
+
+    def offer(self, line: Line, timeout_s: float) -> bool:
+        """Hand over a line, from another thread; False if too many wait after so long."""
+        try:
+            self._lines.put(line, timeout=timeout_s)
+        except queue.Full:
+            return False
+        return True
 
     def take(self, line: Line) -> None:
         """Put one line into the open batch, or refuse it. Empty lines are skipped."""
         self.lines += 1
+        if line.origin is not None:
+            self._keeper.reached(line.origin)
         if not line.data.strip():
             return
         refused = self.put(line)
@@ -185,7 +209,10 @@ class Pipe:
             return
         self.refused[refused.reason] += 1
         quoted = line.data[:_QUOTED].decode(errors="replace").rstrip("\r\n")
-        self._refuse({"line": line.number, "reason": refused.reason, "what": refused.what, "row": quoted})
+        place = {"line": line.number}
+        if line.origin is not None:
+            place = {"source": line.origin.source, "partition": line.origin.partition, "offset": line.origin.offset}
+        self._refuse({**place, "reason": refused.reason, "what": refused.what, "row": quoted})
 
     def put(self, line: Line) -> Refused | None:
         """Put a line into the open batch; returns its refusal, if any."""
@@ -234,6 +261,11 @@ class Pipe:
                 self._lines.put(Line(number, data, time.monotonic()))
         finally:
             self._lines.put(None)
+
+
+def one_line(data: bytes) -> bytes:
+    """JSON without line ends: between its tokens they mean nothing, and within strings there are none."""
+    return data.replace(b"\r", b" ").replace(b"\n", b" ") if b"\n" in data or b"\r" in data else data
 
 
 def to_standard_output() -> Callable[[bytes], None]:

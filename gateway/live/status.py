@@ -24,6 +24,7 @@ def read_status(folder: Path) -> dict[str, Any]:
     dict
         `folder`; `state`: new, running, killed, interrupted, failed or finished; `process` that runs it, or None;
         `line`, the last durable line of input, 0 if none; `next_line`, the line after it;
+        `source`, names of message sources with the last offset of each partition, or None;
         `messages` (without marks of a clock) and `batches` in the log; `error` that ended it, or None.
 
     Raises
@@ -39,6 +40,7 @@ def read_status(folder: Path) -> dict[str, Any]:
     """
     run, line, seq, batches, marks = RunFolder(folder), 0, -1, 0, 0
     report: dict[str, Any] = {}
+    sources: dict[str, dict[str, int]] = {}
     state = NEW
     process = run.writer()
     if has_begun(folder):
@@ -48,6 +50,8 @@ def read_status(folder: Path) -> dict[str, Any]:
             log.force()
             while (record := log.skim()) is not None:
                 line, marks = record.line, marks + record.mark
+                for name, partitions in record.positions.items():
+                    sources.setdefault(name, {}).update({key: at for key, (at, _) in partitions.items()})
                 if record.last_seq >= 0:
                     seq, batches = record.last_seq, batches + 1
     return {
@@ -58,5 +62,6 @@ def read_status(folder: Path) -> dict[str, Any]:
         "next_line": line + 1,
         "messages": seq + 1 - marks,
         "batches": batches,
+        "source": sources or None,
         "error": report.get("error") if process is None else None,
     }

@@ -31,7 +31,7 @@ from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
 from matching.validate import ParsedMessage, decode_object
 from matching.window import NO_FLOOR, Window
-from spouts.log import NONE_ADMITTED, Admitted, LogReader, Record, encode_record, read_records
+from spouts.log import NONE_ADMITTED, Admitted, LogReader, Origin, Positions, Record, encode_record, read_records
 from spouts.parsed import counts_of, parse_message
 from topology.folder import RunFolder, checksum
 from topology.settings import LiveConfig
@@ -75,6 +75,8 @@ class WriteAheadLog:
         Seq of each clock mark -> its stream time in us.
     size_bytes : int
         Of the log, as far as it was replayed and appended to.
+    positions : Positions
+        How far message sources are read by what is durable.
     settle : callable
         Called when `durable_through` has grown.
 
@@ -98,6 +100,7 @@ class WriteAheadLog:
         self.ends = array("q")
         self.durable_through = -1
         self.marks: dict[int, int] = {}
+        self.positions: Positions = {}
         self.settle: Callable[[], None] = lambda: None
         self._clock = StreamClock(window or Window("count", 1))
         self._durable = durable
@@ -107,6 +110,7 @@ class WriteAheadLog:
         self._offsets = array("q")
         self._admitted = array("q")
         self.size_bytes = 0
+        self._reached: Positions = {}  # what the next record has
         self._recent: dict[int, MessageText] = {}
         self._read_last: tuple[int, list[bytes]] = (-1, [])
         self._reading = threading.Lock()
@@ -187,6 +191,7 @@ class WriteAheadLog:
                     raise CheckpointError(f"{self.log}: a change that was accepted is refused now: {refused.what}")
             admission.new_terms.resume(record)
             self._note(offset, record.last_seq)
+            self._note_positions(record.positions)
             self.line, self.size_bytes = record.line, end
             if record.time_us is not None:
                 time_us = record.time_us
@@ -220,7 +225,7 @@ class WriteAheadLog:
         parsed = [one.message for one in taken if one.message is not None]
         admitted = self._admit(parsed) if parsed else NONE_ADMITTED
         times = {"time_us": self._time_us(), "ahead": ahead}
-        self._append(encode_record(lines, changes, self.line, last_seq, **times, admitted=admitted), last_seq)
+        self._append(lines, changes, last_seq, **times, admitted=admitted)
 
     def due(self, now_s: float) -> int | None:
         """See `gateway.live.pipe.Keeper`."""
@@ -231,7 +236,17 @@ class WriteAheadLog:
         self._clock.mark(time_us, now_s)
         admitted, last_seq = self._admit([]), self.next_seq
         self.marks[last_seq] = time_us
-        self._append(encode_record([b""], (), self.line, last_seq, time_us, mark=True, admitted=admitted), last_seq)
+        self._append([b""], (), last_seq, time_us=time_us, mark=True, admitted=admitted)
+
+    def reached(self, origin: Origin) -> None:
+        """See `gateway.live.pipe.Keeper`."""
+        partitions = self._reached.setdefault(origin.source, {})
+        partitions[origin.partition] = origin.offset, origin.token
+
+    def keep_positions(self) -> None:
+        """See `gateway.live.pipe.Keeper`. Raises DeliveryError if the log cannot be written."""
+        if self._reached:
+            self._append([], (), -1, time_us=self._time_us())
 
     def _admit(self, messages: Sequence[ParsedMessage]) -> Admitted:
         """Admit the new terms of a batch."""
@@ -242,7 +257,15 @@ class WriteAheadLog:
     def _time_us(self) -> int | None:
         return None if self._clock.time_us == NO_FLOOR else self._clock.time_us
 
-    def _append(self, data: bytes, last_seq: int) -> None:
+    def _note_positions(self, read: Positions) -> None:
+        for source, partitions in read.items():
+            # a copy: other threads read it
+            self.positions[source] = self.positions.get(source, {}) | partitions
+
+    def _append(self, lines: Sequence[bytes], changes: Sequence[int], last_seq: int, **more: Any) -> None:
+        """Write a record, with the positions that were reached; fields as in `spouts.log.encode_record`."""
+        reached, self._reached = self._reached, {}
+        data = encode_record(lines, changes, self.line, last_seq, **more, positions=reached)
         self._note(self.size_bytes, last_seq)
         with writing_to(self.log):
             self._file.write(data)
@@ -250,6 +273,7 @@ class WriteAheadLog:
             if self._durable is not None:
                 os.fsync(self._file.fileno())
         self.size_bytes += len(data)
+        self._note_positions(reached)
         self.durable_through = self.next_seq - 1
         if self.line and self._durable is not None:
             self._durable(self.line)

@@ -12,6 +12,7 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from gateway.live.pipe import one_line
 from gateway.serve.access import Caller
 from gateway.serve.door import Door
 from gateway.serve.problems import Problem, answer
@@ -92,11 +93,6 @@ def rows_of(body: bytes) -> list[bytes] | None:
         return [one_line(bytes(row)) for row in _RAW.decode(body)]
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Problem(400, "not_json", f"the body is no JSON array ({error})") from None
-
-
-def one_line(data: bytes) -> bytes:
-    """JSON without line ends: between its tokens they mean nothing, and within strings there are none."""
-    return data.replace(b"\r", b" ").replace(b"\n", b" ") if b"\n" in data or b"\r" in data else data
 
 
 async def log_rows(door: Door, data: Sequence[bytes], row_of: RowOf, patient: bool = False) -> list[Outcome]:

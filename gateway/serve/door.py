@@ -15,6 +15,7 @@ from gateway.serve.problems import Problem, later, overloaded
 from gateway.serve.registry import Registry
 from gateway.serve.releasing import Releaser
 from gateway.serve.writer import Outcome, Row, Writer
+from gateway.sources.feed import Feed
 from matching.errors import EngineError
 from topology.core.metrics import Snapshot
 
@@ -41,6 +42,8 @@ class Door:
         From a row's arrival to the release of its updates.
     more_figures : list of callable
         Each yields figures of what stands on the stream (`gateway.sinks`), for Prometheus.
+    feed : Feed or None
+        What reads a source.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Door:
         self.snapshot: Snapshot | None = None
         self.more_figures: list[Callable[[], Iterator[Any]]] = []
         self.latency = releaser.in_flight.latency
+        self.feed: Feed | None = None
         self._releaser = releaser
 
     async def log(self, rows: Sequence[Row], size_bytes: int) -> list[Outcome]:
@@ -130,6 +134,7 @@ class Door:
             "duplicates": writer.duplicates,
             "clients": self.hub.clients,
             "waiting": writer.waiting,
+            "source": None if self.feed is None else self.feed.figures(),
         }
 
 

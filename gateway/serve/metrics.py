@@ -49,7 +49,29 @@ class Figures(Collector):
         yield latency
         for figures in door.more_figures:
             yield from figures()
+        yield from self._source()
         yield from self._components()
+
+    def _source(self) -> Iterator[Metric]:
+        if self._door.feed is None:
+            return
+        figures, labels = self._door.feed.figures(), ["source"]
+        counters = {
+            "records": "Messages that were read from the source",
+            "reconnects": "Times that the source was away",
+            "removed": "Messages that the broker removed before they were read",
+        }
+        for name, what in counters.items():
+            counter = CounterMetricFamily(f"skyray_source_{name}", what, labels=labels)
+            counter.add_metric([figures["name"]], figures[name])
+            yield counter
+        up = GaugeMetricFamily("skyray_source_up", "1 while the source is read", labels=labels)
+        up.add_metric([figures["name"]], int(figures["state"] == "reading"))
+        yield up
+        if figures["lag"] is not None:
+            lag = GaugeMetricFamily("skyray_source_lag", "Messages of the source that are not read yet", labels=labels)
+            lag.add_metric([figures["name"]], figures["lag"])
+            yield lag
 
     def _components(self) -> Iterator[Metric]:
         snapshot = self._door.snapshot

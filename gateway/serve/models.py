@@ -239,6 +239,19 @@ class Stream(BaseModel):
     complete_through: int = Field(description="all updates as of messages up to this one are out; -1 for none")
 
 
+class Source(BaseModel):
+    """A broker that is read, and how far."""
+
+    name: str
+    state: Literal["connecting", "reading", "away", "ended"] = Field(description="away: tried again and again")
+    error: str | None = Field(description="why it is away")
+    lag: int | None = Field(description="messages of the broker that are not read yet")
+    records: int = Field(description="messages that were read since the start")
+    reconnects: int
+    removed: int = Field(description="messages that the broker removed before they were read")
+    durable: dict[str, int] = Field(description="by partition: the last message that is in the log, or was refused")
+
+
 class Topology(BaseModel):
     """What each component does now."""
 
@@ -248,6 +261,7 @@ class Topology(BaseModel):
     latency_p50_s: float | None
     latency_p99_s: float | None
     topology: dict[str, Any] | None
+    source: Source | None = None
 
 
 class Problem(BaseModel):
@@ -275,3 +289,4 @@ class Health(BaseModel):
     duplicates: int
     clients: int
     waiting: int
+    source: Source | None = None

@@ -71,6 +71,7 @@ def routes(door: Door) -> APIRouter:
                 "latency_p50_s": door.latency.quantile(0.5),
                 "latency_p99_s": door.latency.quantile(0.99),
                 "topology": None if snapshot is None else snapshot.as_dict(),
+                "source": None if door.feed is None else door.feed.figures(),
             }
         )
 

@@ -25,6 +25,7 @@ from gateway.serve.registry import OWNER, Registry, etag_of, owner_of
 from matching.errors import DeliveryError
 from matching.fields import identifier
 from matching.validate import ParsedMessage, decode_object
+from spouts.log import Origin
 from spouts.parsed import parse_message
 from topology.preparing import Preparing
 
@@ -37,9 +38,10 @@ Outcome = dict[str, Any]
 
 
 class Message(NamedTuple):
-    """A row of messages: one line of JSON."""
+    """A row of messages: one line of JSON, and where a source has it."""
 
     data: bytes
+    origin: Origin | None = None
 
 
 class Subscribe(NamedTuple):
@@ -290,6 +292,7 @@ class Writer(Pipe):
         if self._open:
             self._processed.append((request, outcomes))
         else:
+            self._wal.keep_positions()
             request.report(outcomes)
 
     def _commit(self, patience_s: float) -> None:
@@ -311,6 +314,8 @@ class Writer(Pipe):
 
     def _take_row(self, row: Row, came_s: float) -> Outcome:
         if isinstance(row, Message):
+            if row.origin is not None:
+                self._wal.reached(row.origin)
             return self._take_message(row.data, came_s)
         if isinstance(row, Subscribe):
             return self._subscribe(row, came_s)

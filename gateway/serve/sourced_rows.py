@@ -1,0 +1,52 @@
+"""Messages of a source, as rows for the writer of `skyray serve`: the same gate as `POST /v1/messages`.
+
+Used by `gateway.commands.serve`; read on in `gateway.sources.feed`.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from gateway.live.pipe import Line
+from gateway.serve.writer import Message, Outcome, Writer
+from gateway.sources.feed import HandOver
+
+#: Reads of the source that wait for the log at most: the other callers need room, too.
+MOST_OPEN = 2
+#: Seconds before rows are handed over again that found no room.
+_AGAIN_S = 0.05
+#: Refusals that are quoted, of each reason: the others are counted.
+_QUOTED = 3
+
+
+def into_writer(writer: Writer, say: Callable[[str], None]) -> HandOver:
+    """Hands lines to the writer; `say` takes the first refusals of each reason, as text."""
+    room, refusals = threading.Semaphore(MOST_OPEN), Counter[str]()
+
+    def hand_over(lines: Sequence[Line]) -> bool:
+        if not room.acquire(timeout=_AGAIN_S):
+            return False
+
+        def report(outcomes: list[Outcome]) -> None:
+            room.release()
+            for line, outcome in zip(lines, outcomes, strict=True):
+                if outcome["status"] == "refused":
+                    _say_refusal(line, outcome, refusals, say)
+
+        rows = [Message(line.data, line.origin) for line in lines]
+        if not writer.submit(rows, sum(len(row.data) for row in rows), report):
+            room.release()
+            threading.Event().wait(_AGAIN_S)
+            return False
+        return True
+
+    return hand_over
+
+
+def _say_refusal(line: Line, outcome: Outcome, refusals: Counter[str], say: Callable[[str], None]) -> None:
+    reason, origin = outcome["reason"], line.origin
+    refusals[reason] += 1
+    if refusals[reason] <= _QUOTED and origin is not None:
+        more = "; further ones are counted in skyray_refused_rows_total" if refusals[reason] == _QUOTED else ""
+        place = f"{origin.source}, partition {origin.partition}, offset {origin.offset}"
+        say(f"serve: {place} refused, {reason}: {outcome['detail']}{more}")

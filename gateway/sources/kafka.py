@@ -1,0 +1,271 @@
+"""A topic of Kafka.
+
+One reader assigns all partitions of the topic to itself: there is no group membership, so no rebalance can take a
+partition away or give it back at another offset. With a group the offsets that are durable here are committed to the
+broker, for its tools; they are never read. The token of a message is its timestamp and a checksum of its value: at each
+opening the last message that was read is read again and compared, since offsets of a topic that was made anew begin
+again. Used by `gateway.sources.uris`.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import xxhash
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from gateway.sources.source import Delivered, Position, SourceAway
+from matching.errors import ConfigError, InputError
+
+#: Seconds for one answer of a broker; to read the last messages again; between two looks for new partitions.
+_ANSWER_S, _COMPARE_S, _LOOK_S = 5.0, 20.0, 10.0
+#: Kilobytes that the client reads ahead, of one partition and of all.
+_AHEAD_KIB = 16 * 1024
+#: The client would write to standard error: what it says of brokers is in the errors that are raised here.
+_silent = logging.Logger("kafka")
+_silent.addHandler(logging.NullHandler())
+#: Errors that no repetition mends.
+_REFUSALS: frozenset[int] = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+    }
+)
+
+
+class KafkaSource:
+    """See `gateway.sources.source.Source`.
+
+    Parameters
+    ----------
+    brokers : str
+        Hosts with ports, with commas between.
+    topic : str
+    group : str
+        To which durable offsets are committed; "" for none.
+    properties : mapping
+        More properties of librdkafka, for TLS and SASL.
+    """
+
+    extra = "kafka"
+
+    def __init__(self, brokers: str, topic: str, group: str = "", properties: Mapping[str, str] | None = None):
+        self.name = f"kafka/{topic}"
+        self._brokers = brokers
+        self._topic = topic
+        self._group = group
+        self._properties = dict(properties or {})
+        self._consumer: Consumer | None = None
+        self._trouble: KafkaError | None = None
+        self._next: dict[int, int] = {}
+        self._highs: dict[int, int] = {}
+        self._looked_s = 0.0
+
+    def open(self, after: Position) -> int:
+        self.close()
+        self._trouble = None
+        self._consumer = self._made()
+        try:
+            return self._begin(self._consumer, after)
+        except KafkaException as error:
+            raise self._error(error.args[0]) from error
+
+    def read(self, most: int, timeout_s: float) -> list[Delivered]:
+        consumer = self._open()
+        try:
+            messages = consumer.consume(most, timeout_s)
+        except KafkaException as error:
+            raise self._error(error.args[0]) from error
+        found = []
+        for message in messages:
+            if (error := message.error()) is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    continue
+                if found:
+                    break  # what came before it is good, and read; the next opening begins behind that
+                raise self._error(error)
+            found.append(_delivered(message))
+            self._next[_partition(message)] = _offset(message) + 1
+        if not found and self._trouble is not None:
+            raise self._error(self._trouble)
+        if time.monotonic() - self._looked_s >= _LOOK_S:
+            self._look_for_partitions(consumer)
+        return found
+
+    def acknowledge(self, position: Position) -> None:
+        if not self._group or not position:
+            return
+        offsets = [TopicPartition(self._topic, int(name), offset + 1) for name, (offset, _) in position.items()]
+        try:
+            self._open().commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            raise self._error(error.args[0]) from error
+
+    def lag(self) -> int | None:
+        consumer = self._consumer
+        if consumer is None or not self._next:
+            return None
+        try:
+            for partition in [*self._next]:
+                _, high = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
+                self._highs[partition] = max(high, self._highs.get(partition, 0))
+        except (KafkaException, RuntimeError, TypeError):
+            return None  # it is being closed
+        return sum(max(0, self._highs.get(partition, 0) - at) for partition, at in self._next.items())
+
+    def close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+        self._next = {}
+        self._highs = {}
+
+    def _made(self) -> Consumer:
+        fixed = {
+            "bootstrap.servers": self._brokers,
+            "group.id": self._group or "skyray",  # the client wants one, and joins it only when it subscribes
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "allow.auto.create.topics": False,
+            "isolation.level": "read_committed",
+            "queued.max.messages.kbytes": _AHEAD_KIB,
+            "error_cb": self._note_trouble,
+            "logger": _silent,
+        }
+        try:
+            return Consumer({"client.id": "skyray", **self._properties, **fixed})
+        except (KafkaException, ValueError, TypeError) as error:
+            raise ConfigError(f"{self.name}: the client refuses its properties: {error}; mend config=FILE") from error
+
+    def _begin(self, consumer: Consumer, after: Position) -> int:
+        partitions = self._partitions(consumer)
+        if missing := sorted(int(name) for name in after if int(name) not in partitions):
+            raise ConfigError(
+                f"{self.name}: has no partition {missing[0]}, which this folder has read: the topic was created anew. "
+                f"{_ANOTHER}"
+            )
+        removed, begin = 0, {}
+        for partition in partitions:
+            low, high = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), _ANSWER_S)
+            last = after[str(partition)][0] if str(partition) in after else -1
+            if high <= last:
+                raise ConfigError(
+                    f"{self.name}: partition {partition} ends before offset {high:,}, and this folder has read offset "
+                    f"{last:,}: the topic was created anew, or the broker has lost messages. {_ANOTHER}"
+                )
+            self._highs[partition] = high
+            begin[partition] = max(low, last + 1)
+            removed += max(0, low - last - 1) if last >= 0 else 0
+        self._compare(consumer, {int(name): at for name, at in after.items()})
+        consumer.assign([TopicPartition(self._topic, partition, offset) for partition, offset in begin.items()])
+        self._next, self._looked_s = begin, time.monotonic()
+        return removed
+
+    def _partitions(self, consumer: Consumer) -> list[int]:
+        topic = consumer.list_topics(self._topic, timeout=_ANSWER_S).topics[self._topic]
+        if topic.error is not None:
+            if topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise ConfigError(f"{self.name}: the broker has no topic {self._topic!r}; create it, or name another")
+            raise self._error(topic.error)
+        return sorted(topic.partitions)
+
+    def _compare(self, consumer: Consumer, after: Mapping[int, tuple[int, str]]) -> None:
+        """Read the last message of each partition again. Raises ConfigError if it is another one."""
+        open_ones = {}
+        for partition, (offset, token) in after.items():
+            low, _ = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), _ANSWER_S)
+            if low <= offset:  # else it was removed, and cannot be compared
+                open_ones[partition] = offset, token
+        if not open_ones:
+            return
+        consumer.assign([TopicPartition(self._topic, partition, at) for partition, (at, _) in open_ones.items()])
+        until_s = time.monotonic() + _COMPARE_S
+        while open_ones:
+            if time.monotonic() > until_s:
+                raise SourceAway(f"{self.name}: the broker does not send the last messages again")
+            for message in consumer.consume(len(open_ones), 0.5):
+                error, partition = message.error(), message.partition()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise self._error(error)
+                if partition not in open_ones:
+                    continue
+                offset, token = open_ones.pop(partition)
+                if error is None and message.offset() == offset and _token(message) != token:
+                    raise ConfigError(
+                        f"{self.name}: offset {offset:,} of partition {partition} is another message than the one that "
+                        f"this folder has read: the topic was created anew. {_ANOTHER}"
+                    )
+        consumer.unassign()
+
+    def _look_for_partitions(self, consumer: Consumer) -> None:
+        self._looked_s = time.monotonic()
+        try:
+            there = self._partitions(consumer)
+        except KafkaException as error:
+            raise self._error(error.args[0]) from error
+        if set(there) != set(self._next):
+            raise SourceAway(f"{self.name}: its partitions have changed")  # opening it again takes them
+
+    def _note_trouble(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN or error.code() in _REFUSALS or error.fatal():
+            self._trouble = error
+
+    def _error(self, error: KafkaError) -> Exception:
+        if error.code() in _REFUSALS:
+            return ConfigError(f"{self.name}: the broker refuses us: {error.str()}; see config=FILE in docs/brokers.md")
+        return SourceAway(f"{self.name}: the broker cannot be reached ({error.str()})")
+
+    def _open(self) -> Consumer:
+        assert self._consumer is not None, "open() comes first"
+        return self._consumer
+
+
+_ANOTHER = "Name another folder with --out to begin with its first message, or bring the earlier topic back"
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """Properties of a file, `name=value` a line. Raises ConfigError, InputError."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("missing_file", f"{path}: cannot be read ({error}); name a file by config=") from error
+    found = {}
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if line and not line.startswith("#"):
+            name, equals, value = line.partition("=")
+            if not equals or not name.strip():
+                raise ConfigError(f"{path}, line {number}: must be NAME=VALUE")
+            found[name.strip()] = value.strip()
+    return found
+
+
+def _partition(message: Message) -> int:
+    partition = message.partition()
+    assert partition is not None, "it has no error"
+    return partition
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None, "it has no error"
+    return offset
+
+
+def _delivered(message: Message) -> Delivered:
+    return Delivered(str(_partition(message)), _offset(message), _token(message), _value(message))
+
+
+def _token(message: Message) -> str:
+    return f"{message.timestamp()[1]}-{xxhash.xxh3_64_hexdigest(_value(message))}"
+
+
+def _value(message: Message) -> bytes:
+    value: Any = message.value()
+    return value or b""  # a tombstone has none

