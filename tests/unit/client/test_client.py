@@ -126,7 +126,7 @@ def test_client_asks(client, word):
     client.publish(message(word, id=word), wait="delivered")
     (row,) = client.results(name).results
     assert (row.message_id, row.words) == (word, [word])
-    assert client.explain(name, word)["held"] is True
+    assert client.explain(name, word)["in_result"] is True
     with pytest.raises(skyray.NotFound, match="has no id"):
         client.explain(name, "nothing")
     assert client.match(message(word))["reached_in_all"] == 1
