@@ -75,8 +75,9 @@ def assembled(routers: Iterable[APIRouter]) -> FastAPI:
         redoc_url=None,
         responses=_ERRORS,
     )
-    install(app)
-    for router in routers:
+    parts = list(routers)
+    install(app, [route for router in parts for route in router.routes])
+    for router in parts:
         app.include_router(router)
     install_page(app)
     app.add_middleware(RawSegments)

@@ -288,7 +288,8 @@ class Hub:
                 data, position = piece
                 if data:
                     yield data
-            if self._is_open(is_valid):
+            joined = self._is_open(is_valid)
+            if joined:
                 queue.after = position
                 self._join(queue)
                 yield self._progress(queue)
@@ -300,6 +301,8 @@ class Hub:
                     return
                 if self._is_open(is_valid):
                     yield queue.take() or self._progress(queue)
+            if joined and is_valid() and not queue.overflown:
+                yield queue.take() or self._progress(queue)  # what was released just before the hub closed
             yield form.hint()
         finally:
             self._queues.discard(queue)

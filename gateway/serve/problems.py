@@ -3,6 +3,7 @@
 Used by `gateway.serve.app`, which installs the handlers, and by all routes.
 """
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -10,7 +11,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 
 from matching.errors import ConfigError, EngineError, InputError
 
@@ -99,8 +100,8 @@ def answer(problem: Problem) -> Response:
     return Response(data, problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
 
 
-def install(app: FastAPI) -> None:
-    """Make every error of the app a problem."""
+def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Make every error of the app a problem; `routes` are those that it gets by its routers."""
 
     @app.exception_handler(Problem)
     def of_problem(_: Request, error: Problem) -> Response:
@@ -125,7 +126,7 @@ def install(app: FastAPI) -> None:
         reason = {404: "no_such_path", 405: "no_such_method"}.get(error.status_code, "refused")
         headers = dict(error.headers or {})
         if error.status_code == 405:  # the framework names the methods of one route, a path has several
-            headers["Allow"] = ", ".join(_methods_of(request))
+            headers["Allow"] = ", ".join(_methods_of(request, [*app.routes, *routes]))
         return answer(Problem(error.status_code, reason, str(error.detail), do="see /openapi.json", headers=headers))
 
     @app.exception_handler(Exception)
@@ -133,10 +134,10 @@ def install(app: FastAPI) -> None:
         return answer(Problem(500, "failed", "the server failed", do=f"see its log; {type(error).__name__}"))
 
 
-def _methods_of(request: Request) -> list[str]:
+def _methods_of(request: Request, routes: Sequence[BaseRoute]) -> list[str]:
     """The methods that the path of a request takes."""
     found: set[str] = set()
-    for route in request.app.routes:
+    for route in routes:
         if route.matches(request.scope)[0] is not Match.NONE:
             found |= set(getattr(route, "methods", None) or ())
     return sorted(found)

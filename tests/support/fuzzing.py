@@ -14,24 +14,26 @@ import schemathesis
 
 from tests.support.processes import ROOT
 
-#: A refusal of what no schema can say (words, shapes, tags of other versions) is no error. In a query every value is a
-#: text, so that `subscription=false` is an id like others.
+#: A refusal of what no schema can say (words, shapes, tags of other versions) is no error.
 CONFIG = """
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "401", "403", "404", "409", "412", "413", "422", "429", "503"]
 
 [checks.negative_data_rejection]
 expected-statuses = ["400", "401", "403", "404", "405", "406", "409", "412", "413", "415", "422", "429"]
-
-[[operations]]
-include-path = "/v1/updates"
-checks.negative_data_rejection.enabled = false
 """
 
 
 @schemathesis.serializer("application/x-ndjson")
 def lines(_: schemathesis.SerializationContext, value: Any) -> bytes:
     return value.encode(errors="replace") if isinstance(value, str) else json.dumps(value).encode()
+
+
+@schemathesis.hook
+def filter_case(_: schemathesis.HookContext, case: schemathesis.Case) -> bool:
+    """In a query every value is a text: `subscription=2.0`, meant as a wrong type, is an id like others."""
+    wanted = (case.query or {}).get("subscription")
+    return case.path != "/v1/updates" or wanted is None or isinstance(wanted, list)
 
 
 @schemathesis.hook

@@ -272,6 +272,21 @@ def test_hub_quiet_client_gets_heartbeats(monkeypatch):
     assert hubs.HEARTBEAT_S <= 10
 
 
+def test_hub_that_closes_sends_what_was_released_before():
+    async def story():
+        hub = hub_of()
+        clients = [Client(hub), Client(hub, Interest(frozenset(["none"])))]
+        await clients[0].until(lambda: all(one.events for one in clients))
+        hub.deliver([boundary(0, "a")], 0)
+        asyncio.get_running_loop().call_soon_threadsafe(hub.close)  # before the clients get their turn
+        await asyncio.gather(*(one.task for one in clients))
+        assert clients[0].ids == ["0-0"]
+        assert [one.events[-1][1:] for one in clients] == [("progress", {"through": 0})] * 2
+        assert all(one.text.endswith("retry: 1000\n\n") for one in clients)
+
+    run(story)
+
+
 def test_hub_poll_that_is_cut_off_says_up_to_where_it_is_whole():
     async def story():
         hub = hub_of()
