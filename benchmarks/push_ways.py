@@ -300,7 +300,7 @@ class PostGISNotify(Way):
 
         def send(first: int, end: int) -> None:
             given = (list(range(first, end)), *(column[first:end].tolist() for column in columns))
-            self._sql.execute(self._statement, given, prepare=True)
+            self._sql.execute(self._statement.encode(), given, prepare=True)
 
         paced.run(send, look)
         kept = self._sql.execute("SELECT count(*) FROM push.messages").fetchone()
