@@ -135,7 +135,7 @@ def listen(pipe: Connection, channel: str) -> None:
     import psycopg
 
     with psycopg.connect(autocommit=True) as sql:
-        sql.execute(f"LISTEN {channel}")
+        sql.execute(f"LISTEN {channel}".encode())
         pipe.send(sql.info.backend_pid)
         begun_s, book = time.process_time(), _Book()
         while not book.is_over(pipe):

@@ -6,6 +6,7 @@ that sending to clients costs it nothing. Redis has a channel for each subscript
 from the oracle, so that what is measured is what push alone costs.
 """
 
+import http.client
 import json
 import re
 import shutil
@@ -172,7 +173,23 @@ class Skyray(Way):
                 raise TopologyError(f"`skyray serve` has not started: {text[-2000:]}")
             time.sleep(0.05)
         self._port = int(re.findall(r"http://127\.0\.0\.1:(\d+)", text)[0])
+        self._await_matching(deadline_s)
         return self
+
+    def _await_matching(self, deadline_s: float) -> None:
+        """Wait until a message is delivered: with the first one all subscriptions are taken in."""
+        body, number = b"false", 0
+        while b'"delivered":true' not in body.replace(b" ", b""):
+            if time.monotonic() > deadline_s:
+                self.__exit__()
+                raise TopologyError(f"`skyray serve` has delivered no message in {_START_S:.0f} s: {body[:500]!r}")
+            with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=_START_S)) as one:
+                row = {"id": f"first-{number}", "text": "first", "lon": 0, "lat": 0}
+                one.request(
+                    "POST", "/v1/messages?wait=delivered", json.dumps(row), {"Content-Type": "application/json"}
+                )
+                body = one.getresponse().read()
+            number += 1
 
     def __exit__(self, *_: object) -> None:
         self._server.terminate()
@@ -283,7 +300,7 @@ class PostGISNotify(Way):
 
         def send(first: int, end: int) -> None:
             given = (list(range(first, end)), *(column[first:end].tolist() for column in columns))
-            self._sql.execute(self._statement, given, prepare=True)
+            self._sql.execute(self._statement.encode(), given, prepare=True)
 
         paced.run(send, look)
         kept = self._sql.execute("SELECT count(*) FROM push.messages").fetchone()
