@@ -12,7 +12,6 @@ tasks of all terms ahead of their next batch.
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from distribution.router import Router, RoutingTable, check_tasks, spread
@@ -30,7 +29,7 @@ from matching.model import (
     SubscriptionTable,
     empty,
 )
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.prefixes import prefix_lengths, task_of_term
 from matching.storage.slots import SlotMap, resized

@@ -14,7 +14,6 @@ from copy import copy
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from distribution.parts import CELLS, CELLS_A_SIDE, Loads, cell_of, cut, loads_of, reweighed, step_of
@@ -26,7 +25,7 @@ from matching.geo.sphere import chord_squared, covering_ball, metres, unit_vecto
 from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import KEYWORDS_BY_KIND, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, centres
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized

@@ -1,4 +1,6 @@
-"""Compilation of kernels that allocate nothing.
+"""How kernels are compiled: by `njit`, and those that allocate nothing by `njit_no_refcount`.
+
+No kernel is called from C, so none gets the function for that, which takes an eighth of the compiler's time.
 
 Numba counts references to the arrays of a function: one up for each when it is called and one down when it returns,
 with a locked instruction each time, and it finds out that they are in vain only where the function is short and
@@ -10,7 +12,11 @@ which a test looks for. The option has no public name in Numba, whose release is
 `matching.topk.results_kernels`, which is full of them.
 """
 
-from numba import njit
+from functools import partial
 
+import numba
+
+#: Decorator of a kernel.
+njit = partial(numba.njit, no_cfunc_wrapper=True)  # pyright: ignore[reportCallIssue]
 #: Decorator of a kernel that borrows its arrays; otherwise as all others.
-njit_no_refcount = njit(cache=True, nogil=True, _nrt=False)  # pyright: ignore[reportCallIssue]
+njit_no_refcount = njit(cache=True, nogil=True, _nrt=False)

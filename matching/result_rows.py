@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numba import njit
 
 from matching.model import ENTER, LEAVE, Float64, Int32, Int64, UpdateBatch, take_ragged
+from matching.njit import njit
 from matching.window import Boundary
 
 Rows = TypeVar("Rows", bound=NamedTuple)

@@ -24,11 +24,10 @@ deleted is repacked with all above it. Read on in `matching.boolean.engine`.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.boolean.engine import BooleanEngine
 from matching.model import Int32, Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.prefetch import prefetch
 from matching.storage.region_messages import Messages

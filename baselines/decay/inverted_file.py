@@ -8,7 +8,6 @@ of this message for the terms it has. A text score is a product of looked up fac
 """
 
 import numpy as np
-from numba import njit
 
 from baselines.postings import Postings
 from matching.cumulative.engine import CumulativeEngine
@@ -18,7 +17,7 @@ from matching.filters import message_passes
 from matching.geo.sphere import point_of
 from matching.half_life import DecayParameters
 from matching.model import Int32, MessageBatch
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch

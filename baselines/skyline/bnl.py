@@ -5,9 +5,9 @@ the region step (`matching.skyline.engines.regions`) few of the candidates are c
 """
 
 import numpy as np
-from numba import njit
 
 from baselines.skyline.recomputing import Recomputing
+from matching.njit import njit
 from matching.skyline.engines.regions import INNER_FRACTION, split
 from matching.skyline.window import Candidates
 from matching.space import Space

@@ -9,9 +9,8 @@ Read on in `baselines.skyline.linear_quadtrees`, which keeps such words.
 """
 
 import numpy as np
-from numba import njit
 
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.skyline.windows.messages import lived_at, spatial_relevance, text_relevance
 
 #: Levels below the root: cells of a hundredth of a degree.

@@ -8,13 +8,13 @@ The structure is that of `baselines.skyline.keyword_pages`, which says what has 
 """
 
 import numpy as np
-from numba import njit
 
 from baselines.skyline import keyword_pages, page_changes
 from baselines.skyline.cells import DEEPEST, cells_of, pick, write_picked
 from baselines.skyline.keyword_pages import COUNT, HOME, NEXT, NOTHING, USED, may_meet, new_pages, node_of
 from baselines.skyline.keyword_table import ask_for_keyword, find_keyword
 from matching.errors import EngineError
+from matching.njit import njit
 from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 

@@ -13,7 +13,6 @@ The structure is that of `baselines.skyline.linear_quadtrees`. Read on in `basel
 """
 
 import numpy as np
-from numba import njit
 
 from baselines.skyline import linear_changes, linear_quadtrees
 from baselines.skyline.cells import DEEPEST, cells_of, code_of, pick, write_picked
@@ -35,6 +34,7 @@ from baselines.skyline.linear_quadtrees import (
     start_at,
 )
 from matching.errors import EngineError
+from matching.njit import njit
 from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.prefetch import prefetch

@@ -10,14 +10,13 @@ The static form is used for spatial-keyword skylines by Shi, Wu and Mamoulis; ov
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from baselines.skyline import lists as lists_module
 from baselines.skyline.cells import write_picked
 from baselines.skyline.lists import LONGEST, key_of, pick_from, slot_at
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int8, Int32, Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.slots import resized

@@ -9,13 +9,12 @@ Deng et al. (see `matching.skyline.windows.mf_rtree`). Read on in `baselines.sky
 """
 
 import numpy as np
-from numba import njit
 
 from baselines.skyline import lists as lists_module
 from baselines.skyline.cells import write_picked
 from baselines.skyline.lists import key_of, pick_from
 from matching.errors import EngineError
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.skyline.windows import rtree as rtree_module
 from matching.skyline.windows.rtree import (
     FANOUT,

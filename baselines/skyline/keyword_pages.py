@@ -17,12 +17,11 @@ Read on in `baselines.skyline.page_changes`, how messages come and go.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from baselines.skyline.cells import DEEPEST, column_in, line_in
 from baselines.skyline.keyword_table import KeywordTable, has_capacity, new_table, with_capacity
 from matching.model import Int32, Int64, UInt8
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import grown
 
 #: Tuples of a page, and so of a keyword cell that is not dense.

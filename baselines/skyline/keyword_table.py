@@ -7,9 +7,9 @@ Kernels cannot grow arrays, so callers provide capacity (`with_capacity`) before
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import Int32, Int64
+from matching.njit import njit
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import home_of
 

@@ -10,11 +10,10 @@ had others dropped.
 """
 
 import numpy as np
-from numba import njit
 
 from baselines.skyline.sweep import mark_undominated
 from matching.model import Int32, Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.skyline.engine import Offers
 from matching.skyline.engines.eager import Eager
 from matching.skyline.results import (

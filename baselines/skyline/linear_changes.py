@@ -7,7 +7,6 @@ Read on in `baselines.skyline.il_quadtree`, which has the queries.
 """
 
 import numpy as np
-from numba import njit
 
 from baselines.skyline.cells import DEEPEST, code_in, code_of, column_in, line_in, slot_in, tuple_of
 from baselines.skyline.keyword_table import enter_keyword, find_keyword, forget_keyword
@@ -49,7 +48,7 @@ from baselines.skyline.linear_quadtrees import (
     sign,
     start_at,
 )
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 
 
 @njit(cache=True, nogil=True)

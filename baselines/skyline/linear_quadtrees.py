@@ -17,7 +17,6 @@ Read on in `baselines.skyline.linear_changes`, which adds and removes messages.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from baselines.skyline.cells import (
     DEEPEST,
@@ -33,7 +32,7 @@ from baselines.skyline.keyword_table import (
     with_capacity,
 )
 from matching.model import Int64, UInt8
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import resized
 
 #: Messages of a leaf.

@@ -11,10 +11,9 @@ calls `grown`, if there is none. Read on in `baselines.skyline.ir_tree`.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import UNKNOWN_TERM, Int32, Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.prefetch import prefetch
 
 #: Stands in `value` for an entry without a list.

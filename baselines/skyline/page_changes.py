@@ -7,7 +7,6 @@ Read on in `baselines.skyline.i3`, the queries.
 """
 
 import numpy as np
-from numba import njit
 
 from baselines.skyline.cells import DEEPEST, column_in, line_in, tuple_of
 from baselines.skyline.keyword_pages import (
@@ -36,7 +35,7 @@ from baselines.skyline.keyword_pages import (
     take,
 )
 from baselines.skyline.keyword_table import enter_keyword, find_keyword, forget_keyword
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 
 #: Tuples of a cell that has others move out of its way.
 _LARGE = PAGE // 4

@@ -6,9 +6,9 @@ baseline: no state but the result, no assumption about lives. See `baselines.sky
 """
 
 import numpy as np
-from numba import njit
 
 from baselines.skyline.recomputing import Recomputing
+from matching.njit import njit
 from matching.skyline.window import Candidates
 
 

@@ -10,13 +10,12 @@ as in the paper. Read on in `matching.topk.engines.skype`, which does better.
 import math
 
 import numpy as np
-from numba import njit
 
 from baselines.topk.posted import PostedEngine
 from matching.geo.sphere import point_of
 from matching.index import Hits
 from matching.model import Int32, MessageBatch
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch

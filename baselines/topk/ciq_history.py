@@ -9,7 +9,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.ciq.cell_costs import (
     BINS,
@@ -24,7 +23,7 @@ from matching.ciq.cell_costs import (
 )
 from matching.ciq.quadtree import cells_down_to, path_to
 from matching.model import Float32, Float64, Int32
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.point_subscriptions import Subscriptions
 from matching.storage.slots import resized
 

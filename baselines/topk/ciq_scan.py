@@ -9,13 +9,13 @@ first in the list of another term is none either: that is what `exact_score` fin
 import math
 
 import numpy as np
-from numba import njit
 
 from baselines.topk.ciq_history import remember
 from matching.ciq.cell_bounds import is_spatial
 from matching.ciq.cell_walk import candidates_of, make_cursors, make_terms, widest_of
 from matching.ciq.quadtree import path_to
 from matching.geo.sphere import point_of
+from matching.njit import njit
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.storage.term_lists import bit_of

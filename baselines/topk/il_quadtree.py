@@ -12,9 +12,9 @@ first common one. See `matching.topk.windows.generations` for how messages come 
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import Float32, Int32, Int64
+from matching.njit import njit
 from matching.storage.slots import longer
 from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.postings import WHOLE, build_postings, push_reaching, summarise, visit_postings, widen

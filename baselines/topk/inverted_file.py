@@ -9,11 +9,10 @@ rounding, only rule out; the remaining pairs are scored exactly.
 import math
 
 import numpy as np
-from numba import njit
 
 from baselines.topk.posted import PostedEngine
 from matching.geo.sphere import point_of
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized

@@ -11,10 +11,9 @@ The postings, with their signs and norms, are those of `matching.topk.windows.po
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import NO_KEYS, Float32, Int32, Int64, MessageBatch
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.slots import grown
 from matching.topk.window import TopkWindowIndex

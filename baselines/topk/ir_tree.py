@@ -13,10 +13,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import Float32, Float64, Int32, Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.search import (
     SLACK,

@@ -9,10 +9,10 @@ their first common one (where it is not, the pair was decided at an earlier term
 import math
 
 import numpy as np
-from numba import njit
 
 from baselines.topk.posted import PostedEngine
 from matching.geo.sphere import point_of
+from matching.njit import njit
 from matching.topk.scores import exact_score
 
 _BLOCK = 1024

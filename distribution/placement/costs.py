@@ -16,10 +16,9 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from matching.model import Float64, Int32, Int64, MessageBatch
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 
 _STEPS = float(2**30)

@@ -17,12 +17,11 @@ Read on in `distribution.signatures.spatial`.
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from matching.errors import ConfigError, EngineError
 from matching.model import Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import as_input
 
 PLACES = 4

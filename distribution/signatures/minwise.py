@@ -17,11 +17,11 @@ Read on in `distribution.signatures.text`, which makes the pairs of node and key
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from distribution.signatures.cuckoo import hashes
 from matching.model import Int64
+from matching.njit import njit
 from matching.storage.slots import as_input
 
 #: Bins of a row, as in the paper.

@@ -14,12 +14,11 @@ since places are looked up only in their owner's signature (`distribution.locati
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from matching.errors import ConfigError, EngineError
 from matching.model import Float64, Int32, Int64, MessageBatch
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.slots import as_input
 

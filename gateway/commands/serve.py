@@ -40,7 +40,7 @@ def webhook_options() -> Iterator[Parameter]:
     return of_signature(WebhookSettings, groups={"Webhooks": tuple(field.name for field in fields(WebhookSettings))})
 
 
-@app.command(cls=Command, epilog=example("skyray serve --out runs/serve --port 8080"))
+@app.command(cls=Command, epilog=example("skyray serve --demo"))
 def serve(
     settings: Annotated[dict[str, Any], Late(stream.live_settings)],
     columns: Annotated[dict[str, Any], Late(stream.column_options)],
@@ -56,6 +56,21 @@ def serve(
         Path | None,
         typer.Option(
             "--run", help="Folder of a run to look at in its place; nothing is written.", rich_help_panel="Input"
+        ),
+    ] = None,
+    demo: Annotated[
+        bool,
+        typer.Option(
+            "--demo",
+            help="Add generated subscriptions of every kind and messages that reach them, to see updates at once; "
+            "without --out in a new temporary folder.",
+            rich_help_panel="Demo",
+        ),
+    ] = False,
+    demo_rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, max=10_000.0, help="Messages of the demo a second; 20 by default.", rich_help_panel="Demo"
         ),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free.", rich_help_panel="Server")] = 8080,
@@ -97,8 +112,9 @@ def serve(
     """Serve a live stream over HTTP: publish messages, subscribe, and follow updates.
 
     What is answered with 200 is on disk, and survives a crash; the same command resumes the stream, and clients that
-    connect again get every update once. With --from it also reads the messages of a broker, each once. GET
-    /openapi.json describes the API.
+    connect again get every update once. GET /openapi.json describes the API. With --from it also reads the messages of
+    a broker, each once. With --demo there is something to see in the first minute: a page, updates, and two commands to
+    copy.
     """
     require("serve", "skyray serve", "pipe lines through `skyray live`")
     from gateway.live.in_flight import InFlight
@@ -108,6 +124,7 @@ def serve(
     from gateway.serve.access import Access
     from gateway.serve.app import make_app
     from gateway.serve.asking import Asking
+    from gateway.serve.demo import RATE_PER_S, Announcer, Demo, folder_of
     from gateway.serve.door import Door
     from gateway.serve.history import History, Parts
     from gateway.serve.hub import Hub
@@ -132,8 +149,10 @@ def serve(
     from topology.preparing import Preparing
     from topology.settings import LIVE_CREDITS
 
+    announcer = Announcer(stream.say)
+    out = folder_of(out, run_dir, demo_rate, demo)
     if (out is None) == (run_dir is None):
-        raise ConfigError("name either --out, the folder of a stream to serve, or --run, a run to look at")
+        raise ConfigError("name either --out, the folder of a stream to serve, or --run, a run to look at; or --demo")
     if run_dir is not None:
         if from_:
             raise ConfigError("--from: a run has all its messages; leave it out, or name --out")
@@ -169,7 +188,7 @@ def serve(
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
         releaser.resume(hub.history.resume(run.saved_delivery(), wal.look_up))
-        preparing = stack.enter_context(Preparing.of(config))
+        preparing = stack.enter_context(Preparing.of(config, *([announcer.kind] if demo else [])))
         writer = Writer(
             registry, wal, in_flight, batch, linger_ms / 1000.0, mapping,
             most_owned=bounds.most_subscriptions, preparing=preparing,
@@ -202,6 +221,9 @@ def serve(
             stream.say(f"serve: resumes after {wal.next_seq - len(wal.marks):,} messages in {cell(out)}")
         stream.say(f"serve: {len(registry.active):,} subscriptions; listens on http://{_in_url(name)}:{number}")
 
+        made = Demo(writer, demo_rate or RATE_PER_S, wal.next_seq)
+        stack.callback(made.stop)
+
         def over() -> bool:
             """Whether the stream ends and all its updates are out; the first call says that the topology matches."""
             if not door.ready:
@@ -210,10 +232,13 @@ def serve(
             for part in (door.feed, writer, releaser):
                 if part is not None and part.failure is not None:
                     raise part.failure if isinstance(part.failure, EngineError) else DeliveryError(str(part.failure))
+            if demo:
+                announcer.updates(releaser.updates)
             if stopping() and not door.closing:
                 door.closing = True
                 if door.feed is not None:
                     door.feed.finish()
+                made.stop()
                 writer.finish()
             ended = writer.ended and min(releaser.reached(run.incarnation), releaser.released) >= wal.next_seq - 1
             if ended:
@@ -222,6 +247,9 @@ def serve(
 
         preparing.wait(set(registry.last_kind.values()))
         preparing.leave_a_core()
+        if demo:
+            announcer.begins(f"http://{_in_url(name)}:{number}", out, demo_rate or RATE_PER_S)
+            made.begin()
         stopping()  # from here on the first interrupt drains
 
         def note(snapshot: Any) -> None:
@@ -244,6 +272,8 @@ def serve(
             if json
             else f"serve: ended after {ended}; digest {report['digest']}; everything is in {cell(out)}"
         )
+        if demo:
+            announcer.ended(out)
     return 0
 
 

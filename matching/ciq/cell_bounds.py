@@ -9,11 +9,11 @@ Read on in `matching.ciq.celled_lists`.
 """
 
 import numpy as np
-from numba import njit
 
 from matching.ciq.celled_lists import MOST_BUCKETS
 from matching.ciq.quadtree import distance_to_box
 from matching.model import Float32, Float64, Int32
+from matching.njit import njit
 
 #: Below this weight of the text, only the place is tested.
 LEAST_TEXT = 1e-6

@@ -16,12 +16,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.ciq.cell_bounds import bucket_of, is_spatial, place_of, reach_in_box
 from matching.ciq.quadtree import path_to
 from matching.model import Float64, Int32
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import longer
 
 #: Places in `h.facts`.

@@ -15,10 +15,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.ciq.celled_lists import NONE, find_lists, key_of_list
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 
 #: Above every association: the position of a cursor at the end of its list.
 _END = 2**31 - 1

@@ -22,13 +22,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from matching.ciq.quadtree import cells_down_to
 from matching.errors import ConfigError
 from matching.model import Float32, Float64, Int32, Int64, UInt8
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.block_pool import allocate_block, free_block
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import grown

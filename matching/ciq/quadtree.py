@@ -7,7 +7,7 @@ outer border of the square, or beyond it, belongs to the cell next to it. Read o
 
 import math
 
-from numba import njit
+from matching.njit import njit
 
 #: Edges are powers of two, so that cells are exact.
 _WHOLE = 1.0

@@ -13,10 +13,9 @@ array of rows, seq and key of an entry of another. Read on in `matching.cumulati
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import ENTER, LEAVE, Float64, Int32, Int64, UpdateBatch
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.block_pool import NO_BLOCK, allocate_block, free_block
 from matching.storage.point_subscriptions import Subscriptions, take_ragged_at
 from matching.storage.slots import resized

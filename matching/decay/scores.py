@@ -10,10 +10,8 @@ has a text relevance of at most the probability of w. The product over the keywo
 
 import math
 
-from numba import njit
-
 from matching.geo.sphere import distance_to
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 
 
 @njit(cache=True, nogil=True)

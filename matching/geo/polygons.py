@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import Float64, Int32, Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 
 #: Edges for each band that a polygon is divided into, and the most bands that an edge lies in on average: long edges
 #: lie in many, so there are fewer bands then.

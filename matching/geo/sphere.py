@@ -11,9 +11,9 @@ Read on in `matching.geo.polygons`, or in `matching.naive_shapes` for the defini
 import math
 
 import numpy as np
-from numba import njit
 
 from matching.model import Float64
+from matching.njit import njit
 
 #: Mean radius of the earth (IUGG), metres.
 EARTH_RADIUS_M = 6_371_008.8

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import NO_WORDS, Float64, Int32, Int64
+from matching.njit import njit
 from matching.skyline.results import dominates
 
 

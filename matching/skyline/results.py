@@ -11,10 +11,9 @@ Engines choose what to keep and how to use `until`: read on in `matching.skyline
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import Float64, Int8, Int32, Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.block_pool import NO_BLOCK, allocate_block, forget_free, free_block
 from matching.storage.slots import resized
 from matching.storage.state import Lists

@@ -6,9 +6,7 @@ end; and `used`, whose first entry is the end of the used part. What the sizes a
 to the pool: `matching.topk.results_kernels`, `matching.skyline.results`.
 """
 
-from numba import njit
-
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 
 #: Start of a slot without a block, and the end of a list of free ones.
 NO_BLOCK = -1

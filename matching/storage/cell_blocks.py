@@ -15,9 +15,9 @@ Read on in `matching.boolean.engines.cell_term`, which matches messages against 
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import UNKNOWN_TERM, Int32, Int64
+from matching.njit import njit
 from matching.storage.cells import (
     DEAD,
     FINEST,

@@ -14,9 +14,8 @@ phase only computes where the next has to look, and prefetches those places (`ma
 """
 
 import numpy as np
-from numba import njit
 
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.cell_blocks import BUCKETS, CUTS, LEVELS, MORE, NO_SECOND, SORTED, START, TAIL, slot_of
 from matching.storage.cells import (
     DEAD,

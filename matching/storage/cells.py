@@ -13,7 +13,8 @@ Read on in `matching.storage.cell_blocks`, where the words lie.
 """
 
 import numpy as np
-from numba import njit
+
+from matching.njit import njit
 
 FINEST = 14
 _BITS = 15

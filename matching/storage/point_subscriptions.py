@@ -12,7 +12,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from matching.errors import EngineError
@@ -27,6 +26,7 @@ from matching.model import (
     Int64,
     SubscriptionTable,
 )
+from matching.njit import njit
 from matching.storage.slots import SlotMap, grown, resized
 
 #: A pool is compacted when it is full and this fraction of it is dead.

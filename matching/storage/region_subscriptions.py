@@ -7,11 +7,10 @@ the same way. Read on in `matching.storage.cell_term`.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int32, Int64, SubscriptionTable
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import SlotMap, as_input, grown
 
 _MOST_DEAD = 0.25

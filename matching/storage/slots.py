@@ -8,11 +8,10 @@ Read on in `matching.storage.region_subscriptions`, the simplest columns kept th
 """
 
 import numpy as np
-from numba import njit
 
 from matching.errors import EngineError
 from matching.model import Int32, Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 
 EMPTY = -1
 #: Longer runs of linear probing cost more than the 4 bytes an empty place takes.

@@ -5,7 +5,8 @@ whether two texts may share a keyword.
 """
 
 import numpy as np
-from numba import njit
+
+from matching.njit import njit
 
 
 @njit(cache=True, nogil=True)

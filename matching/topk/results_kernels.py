@@ -1,9 +1,8 @@
 """Kernels of the result buffers; `v` is `matching.topk.results.Buffers`."""
 
 import numpy as np
-from numba import njit
 
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.block_pool import allocate_block, forget_free, free_block
 from matching.storage.prefetch import prefetch
 

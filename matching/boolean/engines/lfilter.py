@@ -13,7 +13,6 @@ quadtree, which would be built often and save little. Read on in `_match`, the c
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.boolean.engines.lfilter_cost import (
     CHILD_NS,
@@ -76,7 +75,7 @@ from matching.boolean.engines.pt_quadtree import (
 )
 from matching.boolean.engines.pt_quadtree_build import LEAF_CAPACITY, build_quadtree
 from matching.model import Int32
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.region_messages import Messages
 

@@ -10,13 +10,12 @@ choice` shows whether they still lead to the right choices.
 """
 
 import numpy as np
-from numba import njit
 
 from matching.boolean.engines.lfilter_parts import log2_of
 from matching.boolean.engines.mbr_trie import END_CHILD, FIRST_CHILD, LOW, OWN
 from matching.boolean.engines.mbr_trie_build import BLOCK
 from matching.boolean.engines.pt_quadtree import ENTRIES_BELOW, LIST_END, LIST_START, LISTS_BELOW
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 
 TRIE, QUADTREE = 1, 2
 DIRECT, PRUNE = 1, 2

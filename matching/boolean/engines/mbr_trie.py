@@ -17,7 +17,6 @@ indexes that are built at once); the kernels here match messages by it, for `mat
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.boolean.engines.lfilter_parts import (
     TEST_TEXT,
@@ -38,7 +37,7 @@ from matching.boolean.engines.lfilter_parts import (
 )
 from matching.boolean.engines.mbr_trie_build import BLOCK, build_trie
 from matching.model import Int32
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.region_messages import Messages
 from matching.storage.slots import as_input

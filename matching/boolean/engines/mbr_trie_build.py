@@ -5,10 +5,9 @@ node, so that the ranks below a node are one range. `matching.boolean.engines.mb
 """
 
 import numpy as np
-from numba import njit
 
 from matching.model import Int32
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.cells import box_of, subscription_word
 from matching.storage.region_subscriptions import Columns
 

@@ -14,7 +14,6 @@ Which cells a box lies in, and so which lists there are, says `matching.boolean.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.boolean.engines.lfilter_parts import (
     ONLY_HERE,
@@ -35,7 +34,7 @@ from matching.boolean.engines.lfilter_parts import (
 )
 from matching.boolean.engines.pt_quadtree_build import LEAF_CAPACITY, box_within, build_quadtree
 from matching.model import Int32
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.region_messages import Messages
 from matching.storage.slots import as_input

@@ -7,10 +7,9 @@ leaf). Pivotal tokens are as in the paper. `matching.boolean.engines.pt_quadtree
 """
 
 import numpy as np
-from numba import njit
 
 from matching.boolean.engines.lfilter_parts import first_not_below, interleave, text_bit
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.cells import FINEST, box_of, cell_range, fitting_level
 from matching.storage.region_subscriptions import Columns
 from matching.storage.slots import as_input, longer

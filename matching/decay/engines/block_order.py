@@ -6,7 +6,8 @@ Used by `matching.decay.engines.block_lists`; read on there.
 import math
 
 import numpy as np
-from numba import njit
+
+from matching.njit import njit
 
 #: Bits of a coordinate in the order of the curve.
 _BITS = 16

@@ -8,7 +8,6 @@ r^2 - r^4 / 12 + r^6 / 360, three products where many postings take one instruct
 """
 
 import numpy as np
-from numba import njit
 
 from matching.decay.engines.block_lists import (
     ABSOLUTE_SLACK,
@@ -28,7 +27,7 @@ from matching.decay.engines.block_lists import (
     WEST,
     is_on_sphere,
 )
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 
 #: An angle beyond which all places lie.
 _BEYOND = np.float32(4.0)

@@ -14,11 +14,10 @@ is known beforehand, and next to nothing.
 import math
 
 import numpy as np
-from numba import njit
 
 from matching.ciq.cell_bounds import is_spatial
 from matching.decay.scores import background_of, probability
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.term_lists import bit_of
 
 #: Rounding of exponents, of which the largest are as large as the age of the stream in half-lives.

@@ -11,7 +11,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.ciq.cell_costs import (
     BINS,
@@ -28,7 +27,7 @@ from matching.ciq.quadtree import cells_down_to, path_to
 from matching.decay.scores import text_relevance
 from matching.half_life import DecayParameters
 from matching.model import Float64, Int32
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.point_subscriptions import Subscriptions
 from matching.storage.slots import resized
 

@@ -9,7 +9,6 @@ skipped there cannot be reached, so one found first in the list of a later term 
 import math
 
 import numpy as np
-from numba import njit
 
 from matching.ciq.cell_walk import candidates_of, make_cursors, make_terms, widest_of
 from matching.ciq.quadtree import path_to
@@ -19,6 +18,7 @@ from matching.decay.engines.ciq_history import remember
 from matching.decay.scores import key_of, length_of, lift, relevance, text_relevance
 from matching.filters import message_passes
 from matching.geo.sphere import point_of
+from matching.njit import njit
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 

@@ -16,7 +16,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
@@ -36,7 +35,7 @@ from matching.filters import message_passes
 from matching.geo.sphere import EARTH_RADIUS_M, point_of
 from matching.half_life import DecayParameters
 from matching.model import Int32, MessageBatch
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.operator import Work
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES

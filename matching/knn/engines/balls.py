@@ -14,11 +14,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.geo.sphere import EARTH_RADIUS_M
 from matching.model import Float32, Int32, Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 
 #: What float32 may be wrong by in the distance of two points of the unit square, or the chord of two unit vectors, with
 #: a margin: coordinates are rounded, and so are differences, squares and sum. As a place on the earth it is 40 m, of a

@@ -14,12 +14,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.geo.sphere import EARTH_RADIUS_M, degrees_east
 from matching.knn.engines.balls import NOWHERE, SLACK, BallLists, Balls, drop, limit_of, make_headers, push
 from matching.model import Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.slots import home_of, resized
 

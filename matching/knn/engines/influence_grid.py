@@ -11,7 +11,6 @@ possible, and is no longer indexed.
 """
 
 import numpy as np
-from numba import njit
 
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
@@ -32,7 +31,7 @@ from matching.knn.engines.cells import (
     unpost_cells,
 )
 from matching.knn.engines.terms import TermLists, is_first_common, post_terms, unpost_terms
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch

@@ -6,11 +6,10 @@ list of hundreds of thousands without a search. Read on in
 """
 
 import numpy as np
-from numba import njit
 
 from matching.knn.engines.balls import NOWHERE, BallLists, drop, is_on_sphere, limit_of, push
 from matching.model import Int32
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.point_subscriptions import Subscriptions
 
 

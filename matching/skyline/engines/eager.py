@@ -14,10 +14,9 @@ dominator lives as long, and covers all it covered.
 """
 
 import numpy as np
-from numba import njit
 
 from matching.model import Int32, Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.skyline.engine import Offers, SkylineEngine
 from matching.skyline.results import (
     UNDOMINATED,

@@ -11,9 +11,9 @@ Newcomers that cannot change a skyline are deferred without being compared with 
 """
 
 import numpy as np
-from numba import njit
 
 from matching.model import Int32, Int64
+from matching.njit import njit
 from matching.skyline.engine import Offers
 from matching.skyline.engines.eager import Eager
 from matching.skyline.engines.tails import clear, defer, forget_ended, new_tails, note_members, settle_all, with_slots

@@ -10,7 +10,8 @@ engines with result buffers need dominated messages too.
 """
 
 import numpy as np
-from numba import njit
+
+from matching.njit import njit
 
 #: Radius of the disc, in half diagonals of the rectangle.
 INNER_FRACTION = 0.2

@@ -16,10 +16,9 @@ Used by `matching.skyline.engines.eager_star`.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import Float64, Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.skyline.results import UNDOMINATED, copy_entry, dominates, has_capacity_for, place_of, put
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized

@@ -12,10 +12,9 @@ Filters are blocks of one pool, of 2**`bits` words. A fingerprint that is presen
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import resized
 
 #: Fingerprint bits, as in the paper; 0 is no fingerprint.

@@ -9,10 +9,9 @@ entries by object, and drops the object with the last of them. Used by `matching
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import Int32, Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import home_of
 
 _EMPTY = -(2**62)

@@ -6,10 +6,9 @@ Used by `matching.skyline.windows.mf_rtree`, which builds, cleans and searches t
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import Int8, Int32, Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.skyline.windows import filters as filters_module
 from matching.skyline.windows import memo as memo_module
 from matching.skyline.windows.filters import FULLEST, INNER, LEAF, Filters

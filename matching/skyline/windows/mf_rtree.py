@@ -13,10 +13,9 @@ data" (section 3.2.2), with the memo's bookkeeping after Silva, Xiong and Aref, 
 """
 
 import numpy as np
-from numba import njit
 
 from matching.errors import ConfigError, EngineError
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.skyline.windows import filters as filters_module
 from matching.skyline.windows import memo as memo_module
 from matching.skyline.windows import rtree as rtree_module

@@ -9,9 +9,8 @@ queries read only the newest of each object.
 """
 
 import numpy as np
-from numba import njit
 
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.skyline.windows import filters as filters_module
 from matching.skyline.windows.filters import LEAF
 from matching.skyline.windows.messages import spatial_relevance, text_relevance

@@ -8,10 +8,9 @@ overflows. An empty node is removed; an underfull one stays, as is usual for tre
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import Float64, Int8, Int32, Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import resized
 
 #: Entries of a node at most: the capacity C of the paper's formula.

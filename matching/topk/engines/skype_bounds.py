@@ -6,9 +6,9 @@ Read on in `matching.topk.engines.skype_scan`, which uses them.
 import math
 
 import numpy as np
-from numba import njit
 
 from matching.geo.sphere import distance_to, least_angle_squared
+from matching.njit import njit
 
 #: What is counted, and the place of each count (`matching.topk.engines.skype.Skype.counters`).
 COUNTERS = (

@@ -7,9 +7,8 @@ Used by `matching.topk.engines.skype_lists`, where the view `v` is described. Re
 import math
 
 import numpy as np
-from numba import njit
 
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.topk.engines.skype_tree import (
     INTS,
     build_tree,

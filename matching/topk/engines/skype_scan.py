@@ -10,9 +10,9 @@ term's tree, then the bounds of the postings in the groups that are left, then w
 import math
 
 import numpy as np
-from numba import njit
 
 from matching.geo.sphere import least_angle_squared, point_of
+from matching.njit import njit
 from matching.storage.slots import longer
 from matching.topk.engines.skype_bounds import (
     CELLS,

@@ -16,10 +16,9 @@ as the paper does, cells first, down to `cell_size`, then by alpha. Read on in `
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import Float32, Int32
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 
 #: Columns of node_floats: box west, south, east, north, least slope, envelope at 0, near and far, and the maxima of
 #: own, rest, total and peak (see `matching.topk.engines.skype_lists`). On the sphere, where boxes are of unit vectors,

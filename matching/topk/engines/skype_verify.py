@@ -7,9 +7,9 @@ of which nearly all subscriptions are candidates. Read on in `matching.topk.scor
 import math
 
 import numpy as np
-from numba import njit
 
 from matching.geo.sphere import distance_to, point_of
+from matching.njit import njit
 from matching.topk.engines.skype_bounds import (
     FIRST_COMMON,
     HITS,

@@ -10,10 +10,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from matching.model import Float32, Int32, Int64
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.topk.scores import least_distance
 from matching.topk.windows.search import (
     SLACK,

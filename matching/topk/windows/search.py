@@ -14,13 +14,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from matching.filters import Filters, passes
 from matching.geo.sphere import distance_to
 from matching.model import Float32, Float64, Int32, Int64, MessageBatch, centres
-from matching.njit import njit_no_refcount
+from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import longer
 from matching.topk.scores import whole_score
 

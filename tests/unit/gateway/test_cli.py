@@ -238,6 +238,8 @@ def cli_home():
         (["run", "--messages", "m", "--subscriptions", "a", "--out", "o", "--config", "none.toml"], "does not exist"),
         (["verify", "x", "--all", "--sample", "3"], "--all and --sample exclude each other"),
         (["demo", "--min-population", "7"], "choose one of 500, 1000, 5000, 15000"),
+        (["serve", "--demo", "--run", "r"], "--demo: makes a new stream, and --run shows one that has ended"),
+        (["serve", "--demo-rate", "5", "--out", "o"], "--demo-rate: is that of the demo's messages; add --demo"),
         (["loadtest", "--rate", "0"], "rate 0.0 for 30.0 s is no message at all"),
         (
             ["subscriptions", "generate", "--messages", "m", "--kind", "bool", "--count", "1", "--out", "o"],

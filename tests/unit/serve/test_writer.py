@@ -8,8 +8,21 @@ import pytest
 from gateway.serve import writer as writers
 from gateway.serve.writer import Message, Subscribe, Unsubscribe
 from matching.errors import DeliveryError
+from matching.kinds import KINDS
 from tests.support.serving import lines_of
 from tests.support.writing import DEADLINE_S, WriterStream, await_
+from topology.preparing import Preparing
+
+
+class Held(Preparing):
+    """Prepares nothing before it may."""
+
+    def __init__(self):
+        super().__init__(KINDS, {}, {}, load=False, ready=["boolean"])
+        self.may = threading.Event()
+
+    def _prepare(self, name):
+        assert self.may.wait(DEADLINE_S)
 
 
 @pytest.fixture
@@ -153,3 +166,48 @@ def test_writer_whose_disk_is_full_says_so_to_all_who_wait(stack, tmp_path, monk
     assert [[one["status"] for one in outcomes] for outcomes in found] == [["failed"], ["failed"] * 2]
     assert "No space left" in found[0][0]["detail"]
     assert stream.writer.submit([message("m2")], 1, print) is False
+
+
+def nearest(name):
+    return {"subscription_id": name, "kind": "knn", "keywords": "tea", "lon": 1, "lat": 1, "k": 2}
+
+
+def test_writer_first_subscription_of_a_kind_waits_for_its_kernels_and_nothing_else_does(stack, tmp_path):
+    preparing = Held()
+    stream = stack.enter_context(WriterStream(tmp_path / "out", preparing=preparing))
+    stream.writer.begin()
+    waiting = stream.submit(Subscribe(nearest("n")))
+    others = stream.submit(message("m0"), Subscribe(tea("s")), message("m1"))
+    await_(lambda: others)
+    assert [one["status"] for one in others] == ["accepted", "created", "accepted"]
+    assert not waiting and "n" not in stream.registry.active
+    assert stream.writer.preparing == ["knn"] and stream.writer.waiting == 1
+    preparing.may.set()
+    await_(lambda: waiting)
+    assert (waiting[0]["status"], waiting[0]["from_seq"]) == ("created", 2)
+    assert stream.writer.preparing == [] and stream.writer.waiting == 0
+    stream.end()
+
+
+def test_writer_that_ends_answers_what_waits_for_kernels_that_nothing_of_it_is_logged(stack, tmp_path):
+    preparing = Held()
+    stream = stack.enter_context(WriterStream(tmp_path / "out", preparing=preparing))
+    stream.writer.begin()
+    waiting = stream.submit(Subscribe(nearest("n")))
+    stream.end()
+    assert [one["status"] for one in waiting] == ["failed"] and not stream.records()
+    preparing.may.set()
+
+
+def test_writer_too_much_that_waits_for_kernels_is_refused(stack, tmp_path, monkeypatch):
+    monkeypatch.setattr(writers, "MOST_WAITING", 3)
+    preparing = Held()
+    stream = stack.enter_context(WriterStream(tmp_path / "out", preparing=preparing))
+    stream.writer.begin()
+    found = [stream.submit(Subscribe(nearest(f"n{number}"))) for number in range(3)]
+    assert not stream.writer.submit([Subscribe(nearest("n3"))], 1, print)
+    others = stream.submit(message("m"))
+    await_(lambda: others)
+    preparing.may.set()
+    await_(lambda: all(found))
+    stream.end()

@@ -121,10 +121,11 @@ class Recorder:
         """Nobody counts credits here."""
 
 
-def answers_of(restored_as: int | None) -> list:
+def answers_of(restored_as: int | None, used_kinds=None) -> list:
     """What tuple bolts answer to a skyline and to a top-k question at the end of a world of objects.
 
-    Behind the batch of the window's middle they are saved, and so many others go on; None: the same one does.
+    Behind the batch of the window's middle they are saved, and so many others go on; None: the same one does. Without
+    `used_kinds` they index nothing before the questions.
     """
     world = SkylineWorld(WorldRecipe(window="count:120", objects=10, deletes=0.1, terms=2), 6)
     as_of = world.turns[-3].boundary
@@ -135,12 +136,12 @@ def answers_of(restored_as: int | None) -> list:
         np.array([0, 2]), np.array([0, 1], np.int32), words,
     )  # fmt: skip
     contexts = [Recorder(0, 1)]
-    bolts = [tuple_bolt(contexts[0])]
+    bolts = [tuple_bolt(contexts[0], used_kinds)]
     for turn in world.turns:
         if turn.boundary.number == 9 and restored_as is not None:
             saved = through_frames(8, tuples=bolts)
             contexts = [Recorder(task, restored_as) for task in range(restored_as)]
-            bolts = [tuple_bolt(context) for context in contexts]
+            bolts = [tuple_bolt(context, used_kinds) for context in contexts]
             for bolt in bolts:
                 bolt.restore(saved)
         for task, bolt in enumerate(bolts):
@@ -148,6 +149,7 @@ def answers_of(restored_as: int | None) -> list:
                 each.take(np.flatnonzero(each.seq % len(bolts) == task)) for each in (turn.messages, turn.ended)
             )
             bolt.execute(Delivery("window", "distribution", 0, Part(turn.boundary, mine, ended)))
+    assert all(bool(bolt.indexes) == (used_kinds is not None) for bolt in bolts)
     merged = []
     for kind, rows in ((SKYLINE, everything), (TOPK, best)):
         query = WindowQuery(as_of, as_of.number, rows)
@@ -157,11 +159,13 @@ def answers_of(restored_as: int | None) -> list:
     return merged
 
 
-@pytest.mark.parametrize("tasks", [1, 3])
-def test_tuple_bolts_restored_answer_every_kind_as_before(tasks):
+@pytest.mark.parametrize(
+    ("tasks", "used_kinds"), [(1, KINDS.names), (3, KINDS.names), (None, None), (1, None), (3, None)]
+)
+def test_tuple_bolts_restored_or_indexing_on_demand_answer_every_kind_as_before(tasks, used_kinds):
     """Whoever hears no ends has to find what later versions of an object have ended."""
-    skylines, best = answers_of(None)
-    again, best_again = answers_of(tasks)
+    skylines, best = answers_of(None, KINDS.names)
+    again, best_again = answers_of(tasks, used_kinds)
     assert all(np.array_equal(*columns) for columns in zip(skylines, again, strict=True)) and skylines.seq.size > 2
     assert sorted(best.seq) == sorted(best_again.seq) and sorted(best.score) == sorted(best_again.score)
     assert np.isin(skylines.seq, best.seq).all() and best.seq.size > 3 * skylines.seq.size

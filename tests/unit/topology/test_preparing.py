@@ -1,0 +1,79 @@
+"""Kinds are prepared once, in the order in which they are asked for, by processes that end with the stream."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+from matching.kinds import KINDS
+from tests.support.processes import ROOT
+from topology.preparing import Preparing
+
+DEADLINE_S = 20
+
+
+class Noting(Preparing):
+    """Notes what it would prepare, one after the other."""
+
+    def __init__(self, ready=()):
+        self.said: list[tuple[str, bool]] = []
+        super().__init__(KINDS, {}, {}, False, ready, lambda name, is_ready: self.said.append((name, is_ready)))
+        self.leave_a_core()
+        self._most = 1
+        self.prepared: list[str] = []
+        self.may = threading.Semaphore(0)
+
+    def _prepare(self, name):
+        assert self.may.acquire(timeout=DEADLINE_S)
+        self.prepared.append(name)
+
+
+def test_preparing_is_in_the_order_of_asking_and_once():
+    with Noting(ready=["topk"]) as preparing:
+        assert preparing.is_ready("topk") and preparing.is_ready("no kind at all")
+        for name in ("knn", "decay", "knn"):
+            assert not preparing.is_ready(name)
+        assert preparing.preparing == ["knn", "decay"]
+        preparing.may.release()
+        assert preparing.wait(["knn"]) and not preparing.is_ready("decay")
+        preparing.may.release()
+        assert preparing.wait(["knn", "decay", "topk"]) and preparing.preparing == []
+    assert preparing.prepared == ["knn", "decay"]
+    assert preparing.said[:2] == [("knn", False), ("knn", True)]
+
+
+def test_preparing_that_is_closed_or_stopped_makes_nobody_wait():
+    with Noting() as preparing:
+        assert not preparing.wait(["knn"], lambda: True)
+    assert not preparing.wait(["decay"]) and not preparing.prepared
+    preparing.may.release()
+
+
+CLOSED = """
+import json, os, sys, time
+import psutil
+from matching.kinds import KINDS
+from topology.preparing import Preparing
+
+with Preparing(KINDS, {}, {}, load=False) as preparing:
+    assert not preparing.is_ready("knn")
+    deadline = time.monotonic() + 60
+    while not (children := psutil.Process().children()):
+        assert time.monotonic() < deadline
+print(json.dumps([child.is_running() for child in children]))
+"""
+
+
+def test_preparing_that_is_closed_ends_the_process_that_compiles(tmp_path):
+    environment = {**os.environ, "SKYRAY_KERNEL_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    assert json.loads(done.stdout) == [False] and not list(tmp_path.rglob("prepared-*"))
