@@ -70,11 +70,11 @@ def found_by(engine, messages, most_hits: int = 1 << 21) -> list[tuple[int, int,
     return sorted(hits)
 
 
+@pytest.mark.parametrize("engine", [Cramped, CrampedH], ids=["cramped", "cramped_h"])
 @pytest.mark.parametrize(
     "first", [pytest.param(first, marks=[pytest.mark.wide] if first else []) for first in range(0, 60, 4)]
 )
 @pytest.mark.parametrize("name", RECIPES)
-@pytest.mark.parametrize("engine", [Cramped, CrampedH], ids=["cramped", "cramped_h"])
 def test_topk_ciq_where_its_rules_bite_equals_oracle(engine, name, first):
     for seed in range(first, first + (4 if first else 1)):
         world = make_world(Recipe(kinds=(TOPK,), **RECIPES[name]), seed)

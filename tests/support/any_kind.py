@@ -26,6 +26,7 @@ from matching.model import (
 from matching.naive import Oracle
 from matching.naive_rows import DecayModel, Extras, Result, tally
 from matching.window import NO_FLOOR, Boundary, Window
+from tests.support.remembered import remembered
 from tests.support.worlds import SPACE
 
 TERMS = 6
@@ -127,6 +128,7 @@ def window_of(recipe: Recipe) -> Window:
     return Window(kind, int(length))
 
 
+@remembered
 def expected(turns: list[Turn], window: Window) -> tuple[list[Counter], list[Result]]:
     """What the oracle says: updates of each batch, and standing results at the end, but for text scores."""
     oracle = oracle_of(window)

@@ -34,6 +34,7 @@ from matching.naive import Oracle
 from matching.naive_rows import DecayModel, Extras, tally
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
+from tests.support.remembered import remembered
 from topology.core.api.component import Bolt, Context, Delivery, Spout, Tick
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
@@ -91,6 +92,7 @@ class World:
         recipe, counts = self.recipe, _collection(self.recipe.terms)
         return DecayParameters.of(recipe.half_life_s, recipe.smoothing, counts, int(counts.sum()), 1_000_000)
 
+    @remembered
     def expected(self) -> tuple[list[Counter], Counter]:
         """What the oracle says: updates of each batch, and the standing top-k results at the end."""
         fading, counts = self.fading, _collection(self.recipe.terms)
