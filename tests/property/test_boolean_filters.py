@@ -90,15 +90,42 @@ def test_messages_without_attributes_lack_them():
     assert (marks & there).astype(bool).tolist() == [True, True]
 
 
-def test_postings_of_what_a_condition_refuses_are_not_verified():
-    rows = table([((-10.0, -10.0, 10.0, 10.0), [1])] * 200)
-    programs = [program_of([Instruction(ANY_OF, 0, [number % 10])]) for number in range(200)]
-    offsets, words = joined_programs(programs)
+def of_values(values, first=0, term=1):
+    """Subscriptions of one place and word, each with one value of attribute 0; and a message of each value."""
+    rows = table([((-10.0, -10.0, 10.0, 10.0), [term])] * len(values), first)
+    offsets, words = joined_programs([program_of([Instruction(ANY_OF, 0, [value])]) for value in values])
+    messages = batch([((1.0, 1.0), [1])] * len(values))
+    rows = SubscriptionTable(**(rows._asdict() | {"filter_offsets": offsets, "filter_words": words}))
+    return rows, type(messages)(**(messages._asdict() | {"keys": np.array(values).reshape(-1, 1)}))
+
+
+def test_postings_from_before_get_new_marks_when_more_values_are_known():
     engine = CellTerm(SPACE)
-    engine.insert(SubscriptionTable(**(rows._asdict() | {"filter_offsets": offsets, "filter_words": words})))
-    messages = batch([((1.0, 1.0), [1])])
-    keyed = type(messages)(**(messages._asdict() | {"keys": np.array([[3]])}))
-    hits = engine.match(keyed)
+    rows, messages = of_values([3])
+    engine.insert(rows)
+    assert engine_pairs(engine, messages) == [(0, 0)]
+    engine.insert(of_values([1, 2, 4], 1)[0])
+    assert engine_pairs(engine, messages) == [(0, 0)]
+
+
+def test_marks_and_programs_follow_their_postings_when_others_leave_and_come():
+    for count in (10, 300):  # a tail alone, and a block that is sorted
+        engine = CellTerm(SPACE)
+        rows, messages = of_values([number % 10 for number in range(count)])
+        slots = engine.insert(rows)
+        engine.remove(slots[::3])
+        left = rows.take(np.setdiff1d(np.arange(count), np.arange(0, count, 3)))
+        assert engine_pairs(engine, messages) == oracle_pairs(left, messages)
+        # of another word: these move the block, and the programs of those that are left
+        engine.insert(of_values([number % 10 for number in range(2 * count)], count, term=0)[0])
+        assert engine_pairs(engine, messages) == oracle_pairs(left, messages)
+
+
+def test_postings_of_what_a_condition_refuses_are_not_verified():
+    rows, messages = of_values([number % 10 for number in range(200)])
+    engine = CellTerm(SPACE)
+    engine.insert(rows)
+    hits = engine.match(messages.take(np.array([3])))
     assert (hits.matched, hits.verified) == (20, 20)
 
 
