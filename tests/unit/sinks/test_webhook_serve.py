@@ -13,7 +13,7 @@ from gateway.serve.keys import KeyScope, create_key
 from gateway.sinks.webhooks.settings import WebhookSettings
 from tests.support.doors import door_of
 from tests.support.endpoints import Endpoint, answers
-from tests.support.serving import Served, kill
+from tests.support.serving import Served, call, kill
 
 pytestmark = pytest.mark.timeout(120)
 
