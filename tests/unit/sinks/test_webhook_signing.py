@@ -1,6 +1,7 @@
 """Signatures, waits, outcomes, bodies and batches."""
 
 import json
+import time
 
 import pytest
 
@@ -14,6 +15,7 @@ from gateway.sinks.webhooks.sending import body_of, outcome_of, wait_of
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.signing import new_secret, signature, signed_headers
 from matching.errors import ConfigError
+from tests.support.documents import blocks
 
 #: Made by `printf %s ID.TIMESTAMP.BODY | openssl dgst -sha256 -mac HMAC -macopt hexkey:KEY -binary | base64`.
 VECTORS = [
@@ -109,3 +111,16 @@ def test_settings_without_sense_are_refused():
     for bad in ({"webhook_attempts": 0}, {"webhook_timeout_s": 0}, {"webhook_lasts_h": -1}, {"most_webhooks": -1}):
         with pytest.raises(ConfigError, match="--"):
             WebhookSettings(**bad)
+
+
+def test_function_of_the_guide_verifies_what_is_signed_and_nothing_else():
+    (block,) = [one for one in blocks("docs/webhooks.md") if one.language == "python"]
+    assert len(block.lines) <= 12
+    names = {}
+    exec("\n".join(block.lines), names)
+    secret, now_s = new_secret(), int(time.time())
+    headers = signed_headers([new_secret(), secret], "wh_1", now_s, b"body")
+    assert names["is_genuine"](secret, headers, b"body")
+    assert not names["is_genuine"](secret, headers, b"bodY")
+    assert not names["is_genuine"](new_secret(), headers, b"body")
+    assert not names["is_genuine"](secret, signed_headers([secret], "wh_1", now_s - 600, b"body"), b"body")
