@@ -72,7 +72,7 @@ class Endpoint:
                     self.book.append((way, time.monotonic(), body))
                 writer.write(_ANSWERS.get(way, _GOOD))
                 await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             writer.close()
 
 
