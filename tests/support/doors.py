@@ -16,11 +16,17 @@ from gateway.serve.keys import KeyRing
 from gateway.serve.limits import Limits
 from gateway.serve.releasing import Releaser
 from gateway.serve.server import Server, bind
+from gateway.sinks.cursor import Released
+from gateway.sinks.webhooks import routes as webhook_routes
+from gateway.sinks.webhooks.service import Webhooks
+from gateway.sinks.webhooks.settings import WebhookSettings
 from tests.support.writing import WriterStream
 
 
 @contextmanager
-def door_of(out: Path, limits: Limits | None = None, **options: Any) -> Iterator[tuple[WriterStream, Door, int]]:
+def door_of(
+    out: Path, limits: Limits | None = None, calling: WebhookSettings | None = None, **options: Any
+) -> Iterator[tuple[WriterStream, Door, int]]:
     """The stream, its door and its port; the keys are those of the folder."""
     with WriterStream(out, **options) as stream, bind("127.0.0.1", 0) as listening:
         wal = stream.wal
@@ -30,6 +36,11 @@ def door_of(out: Path, limits: Limits | None = None, **options: Any) -> Iterator
             access = Access(KeyRing(out / KEYS), limits or Limits())
             door = Door(stream.registry, wal, stream.writer, hub, releaser, access)
             asking = Asking(stream.config, stream.registry, wal, stream.mapping)
-            with Server(make_app(door, asking, frozenset(["127.0.0.1"])), listening, hub.start, 100):
+            hooks = Webhooks(
+                out, Released(hub.history, lambda: server.running), stream.registry.owners, calling or WebhookSettings()
+            )
+            more = [webhook_routes.routes(door, hooks)]
+            server = Server(make_app(door, asking, frozenset(["127.0.0.1"]), (), more), listening, hub.start, 100)
+            with server, hooks:
                 stream.writer.begin()
                 yield stream, door, listening.getsockname()[1]

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+import typer
+
 from matching.errors import ConfigError
 
 
@@ -27,22 +29,28 @@ class WebhookSettings:
     """
 
     webhook_allow_host: Annotated[
-        list[str] | None, "Host that webhooks may call wherever it is, also by http; may be repeated."
+        list[str] | None,
+        typer.Option(
+            metavar="HOST",
+            help="Host that webhooks may call wherever it is, also by http; may be repeated.",
+            rich_help_panel="Webhooks",
+        ),
     ] = None
-    webhook_allow_private: Annotated[bool, "Let webhooks call private and loopback addresses."] = False
-    webhook_allow_http: Annotated[bool, "Let webhooks call http URLs, unencrypted."] = False
-    webhook_attempts: Annotated[int, "Attempts after which a delivery is dead."] = 10
-    webhook_lasts_h: Annotated[float, "Hours after which a delivery is dead."] = 24.0
-    webhook_retry_s: Annotated[float, "Seconds before the second attempt, at most; three times as many each time."] = (
+    webhook_allow_private: Annotated[bool, "Let webhooks call private and loopback addresses"] = False
+    webhook_allow_http: Annotated[bool, "Let webhooks call http URLs, unencrypted"] = False
+    webhook_attempts: Annotated[int, "Attempts after which a delivery is dead"] = 10
+    webhook_lasts_h: Annotated[float, "Hours after which a delivery is dead"] = 24.0
+    webhook_retry_s: Annotated[float, "Seconds before the second attempt, at most; three times as many each time"] = (
         10.0
     )
-    webhook_timeout_s: Annotated[float, "Seconds that an attempt may take."] = 10.0
-    most_webhooks: Annotated[int, "Webhooks of one owner; 0: any number."] = 100
+    webhook_timeout_s: Annotated[float, "Seconds that an attempt may take"] = 10.0
+    most_webhooks: Annotated[int, "Webhooks of one owner; 0: any number"] = 100
 
     def __post_init__(self) -> None:
         least = {"webhook_attempts": 1, "most_webhooks": 0}
         for name, value in vars(self).items():
             if isinstance(value, bool | list) or value is None:
                 continue
-            if value < least.get(name, 1e-3):
-                raise ConfigError(f"--{name.replace('_', '-')} {value}: give a number above, at least 1 for counts")
+            if not value >= least.get(name, 0.001):
+                option = name.replace("_", "-")
+                raise ConfigError(f"--{option} {value}: give a number, at least {least.get(name, 0.001)}")

@@ -8,11 +8,16 @@ import time
 
 import pytest
 
+from gateway.live.write_ahead_log import KEYS
+from gateway.serve.keys import KeyScope, create_key
+from gateway.sinks.webhooks.settings import WebhookSettings
+from tests.support.doors import door_of
 from tests.support.endpoints import Endpoint, answers
-from tests.support.serving import Served, kill
+from tests.support.serving import Served, call, kill
 
 pytestmark = pytest.mark.timeout(120)
 
+SUBSCRIBE, PUBLISH = frozenset[KeyScope](["subscribe"]), frozenset[KeyScope](["publish"])
 ALLOWED = ("--webhook-allow-host", "127.0.0.1", "--webhook-retry-s", 0.01, "--webhook-attempts", 3)
 PROBLEM = {"type", "title", "status", "detail", "reason", "do"}
 
@@ -197,41 +202,49 @@ def test_openapi_has_examples_of_webhooks(served):
 
 def test_key_of_an_owner_sees_its_own_webhooks_alone(tmp_path):
     out = tmp_path / "out"
-    out.mkdir()
+    with door_of(out, calling=WebhookSettings(webhook_allow_private=True, most_webhooks=2)) as (_, _, port):
+        assert call(port, "POST", "/v1/subscriptions", ramen("kappa", owner="shop")).status == 201
+        keys = {name: create_key(out / KEYS, SUBSCRIBE, name)[1] for name in ("shop", "other")}
+        shop, other = ({"Authorization": f"Bearer {keys[name]}"} for name in ("shop", "other"))
+        publisher = {"Authorization": f"Bearer {create_key(out / KEYS, PUBLISH)[1]}"}
+        url = {"url": "https://127.0.0.1/"}
+        refused(call(port, "POST", "/v1/webhooks", url), 401, "no_key")
+        refused(call(port, "POST", "/v1/webhooks", url, **publisher), 403, "missing_scope")
+        refused(
+            call(port, "POST", "/v1/webhooks", {**url, "subscription_id": "kappa"}, **other),
+            404,
+            "unknown_subscription",
+        )
+        refused(call(port, "POST", "/v1/webhooks", {**url, "owner": "shop"}, **other), 403, "missing_scope")
+        hook = call(port, "POST", "/v1/webhooks", url, **shop).json
+        assert hook["owner"] == "shop"
+        path = f"/v1/webhooks/{hook['id']}"
+        for method, where in (
+            ("GET", path),
+            ("DELETE", path),
+            ("POST", f"{path}/rotate"),
+            ("POST", f"{path}/redeliver"),
+            ("GET", f"{path}/deliveries"),
+        ):
+            refused(call(port, method, where, **other), 404, "unknown_webhook")
+        refused(call(port, "PATCH", path, {"state": "paused"}, **other), 404, "unknown_webhook")
+        assert call(port, "GET", "/v1/webhooks", **other).json == {"webhooks": []}
+        assert call(port, "POST", "/v1/webhooks", {**url, "subscription_id": "kappa"}, **shop).status == 201
+        refused(call(port, "POST", "/v1/webhooks", url, **shop), 403, "too_many_webhooks")
+
+
+def test_webhook_of_an_owner_gets_the_updates_of_all_its_subscriptions(served):
     with Endpoint() as endpoint:
-        keys = {}
-        for name in ("shop", "other"):
-            words = ["keys", "create", "--out", out, "--scope", "subscribe", "--owner", name]
-            keys[name] = skyray_key(words)
-        publisher = skyray_key(["keys", "create", "--out", out, "--scope", "publish"])
-        with Served(out, *ALLOWED) as served:
-            shop, other = ({"Authorization": f"Bearer {keys[name]}"} for name in ("shop", "other"))
-            assert served.call("POST", "/v1/subscriptions", ramen("kappa"), **shop).status == 201
-            refused(served.call("POST", "/v1/webhooks", {"url": endpoint.url}), 401, "no_key")
-            body = {"url": endpoint.url, "subscription_id": "kappa"}
-            refused(served.call("POST", "/v1/webhooks", body, **other), 404, "unknown_subscription")
-            theirs = {"url": endpoint.url, "owner": "shop"}
-            refused(served.call("POST", "/v1/webhooks", theirs, **other), 403, "missing_scope")
-            hook = served.call("POST", "/v1/webhooks", {"url": endpoint.url}, **shop).json
-            assert hook["owner"] == "shop"
-            path = f"/v1/webhooks/{hook['id']}"
-            for method, where in (("GET", path), ("DELETE", path), ("POST", f"{path}/rotate")):
-                refused(served.call(method, where, **other), 404, "unknown_webhook")
-            assert served.call("GET", "/v1/webhooks", **other).json == {"webhooks": []}
-            rows = [{"text": "kappa", "lon": 139.5, "lat": 35.5}]
-            served.call("POST", "/v1/messages", rows, Authorization=f"Bearer {publisher}")
-            (came,) = endpoint.await_(lambda book: len(book) == 1)
-            assert came.updates[0]["subscription_id"] == "kappa"
+        for name, owner in (("mu", "shop"), ("nu", "shop"), ("xi", "other")):
+            served.call("POST", "/v1/subscriptions", ramen(name, owner=owner))
+        made = served.call("POST", "/v1/webhooks", {"url": endpoint.url, "owner": "shop"})
+        assert made.status == 201
+        publish(served, "mu", "nu", "xi")
+        book = endpoint.await_(lambda book: sum(len(one.updates) for one in book) == 2)
+        assert {row["subscription_id"] for one in book for row in one.updates} == {"mu", "nu"}
 
 
-def skyray_key(words):
-    from tests.support.processes import Command
-
-    with Command(words) as command:
-        _, said, _ = command.finish(30)
-    return next(word for word in said.split() if word.startswith("sk_"))
-
-
+@pytest.mark.long
 def test_killed_server_delivers_the_rest_once_it_runs_again(tmp_path):
     out = tmp_path / "out"
     with Endpoint(answers(500)) as endpoint:

@@ -1,0 +1,78 @@
+"""Webhooks over a stream whose boundaries the test releases: the real history, store, dispatcher and client."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.serve.history import History, Parts
+from gateway.serve.releasing import Released, Update
+from gateway.sinks import cursor
+from gateway.sinks.webhooks.guard import resolve
+from gateway.sinks.webhooks.model import Webhook
+from gateway.sinks.webhooks.service import Webhooks, new_webhook_id
+from gateway.sinks.webhooks.settings import WebhookSettings
+from gateway.sinks.webhooks.signing import new_secret
+
+LOOPBACK = WebhookSettings(webhook_allow_host=["127.0.0.1"], webhook_retry_s=0.01)
+
+
+class Stream:
+    """A history with an event loop of its own; a boundary has one message, and an update for each name."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.seq = -1
+        self.hooks: Webhooks | None = None
+        self.history = History(Parts(folder / "updates", [], lambda seqs: {}))
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(10)
+        self.loop.close()
+
+    def release(self, *names: str) -> None:
+        self.seq += 1
+        rows = [(f"{self.seq}-{place}", name) for place, name in enumerate(sorted(names))]
+        updates = (Update(name, at, msgspec.json.encode({"id": at, "text": f"{name}\n"}), 0, 0) for at, name in rows)
+        released = Released(self.seq, tuple(updates))
+        self.loop.call_soon_threadsafe(self._append, released, self.seq)
+
+    def _append(self, released: Released, through: int) -> None:
+        self.history.append([released], through)
+        if self.hooks is not None:
+            self.hooks.wake()
+
+    @contextmanager
+    def webhooks(self, settings: WebhookSettings = LOOPBACK, resolver: Any = resolve) -> Iterator[Webhooks]:
+        source = cursor.Released(self.history, lambda: self.loop)
+        with Webhooks(self.folder, source, {}, settings, resolver) as hooks:
+            self.hooks = hooks
+            try:
+                yield hooks
+            finally:
+                self.hooks = None
+
+    def hook(self, url: str, name: str, **more: Any) -> Webhook:
+        given = {"owner": None, "made_by": None, "created_s": 0, "secret": new_secret(), **more}
+        return Webhook(new_webhook_id(), url, name, position=self.history.head, **given)
+
+
+def asked(hooks: Webhooks, make: Callable[[], Any]) -> Any:
+    """What a coroutine of the webhooks' loop answers."""
+    return asyncio.run(hooks.ask(make))
+
+
+def await_that(condition: Callable[[], Any], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.005)
