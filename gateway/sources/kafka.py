@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import xxhash
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -107,16 +108,10 @@ class KafkaSource:
             raise self._error(error.args[0]) from error
 
     def lag(self) -> int | None:
-        consumer = self._consumer
-        if consumer is None or not self._next:
+        following, highs = self._next, self._highs
+        if not following:
             return None
-        try:
-            for partition in [*self._next]:
-                _, high = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
-                self._highs[partition] = max(high, self._highs.get(partition, 0))
-        except (KafkaException, RuntimeError, TypeError):
-            return None  # it is being closed
-        return sum(max(0, self._highs.get(partition, 0) - at) for partition, at in self._next.items())
+        return sum(max(0, highs.get(partition, 0) - at) for partition, at in following.copy().items())
 
     def close(self) -> None:
         consumer, self._consumer = self._consumer, None
@@ -136,6 +131,8 @@ class KafkaSource:
             "allow.auto.create.topics": False,
             "isolation.level": "read_committed",
             "queued.max.messages.kbytes": _AHEAD_KIB,
+            "statistics.interval.ms": 1_000,
+            "stats_cb": self._note_ends,
             "error_cb": self._note_trouble,
             "logger": _silent,
         }
@@ -212,6 +209,12 @@ class KafkaSource:
             raise self._error(error.args[0]) from error
         if set(there) != set(self._next):
             raise SourceAway(f"{self.name}: its partitions have changed")  # opening it again takes them
+
+    def _note_ends(self, text: str) -> None:
+        """Take the ends of the partitions from the client's statistics; asking the consumer from here could block."""
+        partitions = msgspec.json.decode(text).get("topics", {}).get(self._topic, {}).get("partitions", {})
+        ends = {int(name): one["ls_offset"] for name, one in partitions.items() if int(name) in self._highs}
+        self._highs = {partition: max(high, ends.get(partition, 0)) for partition, high in self._highs.items()}
 
     def _note_trouble(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN or error.code() in _REFUSALS or error.fatal():

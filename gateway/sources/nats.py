@@ -111,6 +111,8 @@ class NatsSource:
             await self._client.connect(
                 self._servers,
                 allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
                 connect_timeout=_CONNECT_S,
                 ping_interval=5,
                 error_cb=_ignore,

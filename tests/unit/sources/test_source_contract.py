@@ -107,14 +107,12 @@ def test_stream_that_is_not_there_is_refused(broker, closing):
         source.open({})
 
 
-def test_broker_that_is_not_there_is_away(closing):
-    for source in (NatsSource([f"nats://127.0.0.1:{silent_port()}"], STREAM), _away_kafka()):
+def test_broker_that_is_not_there_is_away(closing, monkeypatch):
+    monkeypatch.setattr("gateway.sources.kafka._ANSWER_S", 0.5)
+    kafka = KafkaSource(f"127.0.0.1:{silent_port()}", "posts")
+    for source in (NatsSource([f"nats://127.0.0.1:{silent_port()}"], STREAM), kafka):
         with pytest.raises(SourceAway, match="cannot be reached"):
             closing(source).open({})
-
-
-def _away_kafka():
-    return KafkaSource(f"127.0.0.1:{silent_port()}", "posts")
 
 
 def test_durable_position_is_shown_at_the_nats_server(tmp_path, closing):
