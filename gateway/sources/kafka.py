@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import xxhash
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from gateway.sources.source import Delivered, Position, SourceAway
 from matching.errors import ConfigError, InputError
@@ -82,16 +82,16 @@ class KafkaSource:
             messages = consumer.consume(most, timeout_s)
         except KafkaException as error:
             raise self._error(error.args[0]) from error
-        found = []
+        found: list[Delivered] = []
         for message in messages:
-            if (error := message.error()) is not None:
-                if error.code() == KafkaError._PARTITION_EOF:
-                    continue
+            if (error := message.error()) is None:
+                found.append(_delivered(message))
+            elif error.code() != KafkaError._PARTITION_EOF:
                 if found:
-                    break  # what came before it is good, and read; the next opening begins behind that
+                    self._trouble = self._trouble or error  # what came before it is good; a later read raises it
+                    break
                 raise self._error(error)
-            found.append(_delivered(message))
-            self._next[_partition(message)] = _offset(message) + 1
+        self._next |= {int(one.partition): one.offset + 1 for one in found}
         if not found and self._trouble is not None:
             raise self._error(self._trouble)
         if time.monotonic() - self._looked_s >= _LOOK_S:
@@ -194,7 +194,7 @@ class KafkaSource:
                 if partition not in open_ones:
                     continue
                 offset, token = open_ones.pop(partition)
-                if error is None and message.offset() == offset and _token(message) != token:
+                if error is None and message.offset() == offset and _delivered(message).token != token:
                     raise ConfigError(
                         f"{self.name}: offset {offset:,} of partition {partition} is another message than the one that "
                         f"this folder has read: the topic was created anew. {_ANOTHER}"
@@ -249,26 +249,8 @@ def read_properties(path: str) -> dict[str, str]:
     return found
 
 
-def _partition(message: Message) -> int:
-    partition = message.partition()
-    assert partition is not None, "it has no error"
-    return partition
-
-
-def _offset(message: Message) -> int:
-    offset = message.offset()
-    assert offset is not None, "it has no error"
-    return offset
-
-
-def _delivered(message: Message) -> Delivered:
-    return Delivered(str(_partition(message)), _offset(message), _token(message), _value(message))
-
-
-def _token(message: Message) -> str:
-    return f"{message.timestamp()[1]}-{xxhash.xxh3_64_hexdigest(_value(message))}"
-
-
-def _value(message: Message) -> bytes:
-    value: Any = message.value()
-    return value or b""  # a tombstone has none
+def _delivered(message: Any) -> Delivered:
+    """A message that is no error; a tombstone has no value."""
+    data = message.value() or b""
+    token = f"{message.timestamp()[1]}-{xxhash.xxh3_64_intdigest(data):x}"
+    return Delivered(str(message.partition()), message.offset(), token, data)
