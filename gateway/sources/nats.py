@@ -185,7 +185,7 @@ class NatsSource:
         found: list[Any] = []
         try:
             found = await self._subscription.fetch(most, timeout_s)
-        except (TimeoutError, asyncio.TimeoutError, nats.errors.TimeoutError):
+        except (TimeoutError, nats.errors.TimeoutError):
             pass  # none came
         except nats.errors.Error:
             if self._client is not None:

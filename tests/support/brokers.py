@@ -226,5 +226,9 @@ class Publisher:
             if not rows:
                 await asyncio.sleep(0.01)
             answers = [await context.publish_async("posts", row) for row in rows]
-            await asyncio.wait_for(asyncio.gather(*answers), 5)
+            while not all(answer.done() for answer in answers):
+                if not context._nc.is_connected:
+                    raise OSError("the server was killed")
+                await asyncio.sleep(0.002)
+            await asyncio.gather(*answers)
             sent += len(rows)
