@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import xxhash
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from gateway.sources.source import Delivered, Position, SourceAway
 from matching.errors import ConfigError, InputError
@@ -81,16 +82,16 @@ class KafkaSource:
             messages = consumer.consume(most, timeout_s)
         except KafkaException as error:
             raise self._error(error.args[0]) from error
-        found = []
+        found: list[Delivered] = []
         for message in messages:
-            if (error := message.error()) is not None:
-                if error.code() == KafkaError._PARTITION_EOF:
-                    continue
+            if (error := message.error()) is None:
+                found.append(_delivered(message))
+            elif error.code() != KafkaError._PARTITION_EOF:
                 if found:
-                    break  # what came before it is good, and read; the next opening begins behind that
+                    self._trouble = self._trouble or error  # what came before it is good; a later read raises it
+                    break
                 raise self._error(error)
-            found.append(_delivered(message))
-            self._next[_partition(message)] = _offset(message) + 1
+        self._next |= {int(one.partition): one.offset + 1 for one in found}
         if not found and self._trouble is not None:
             raise self._error(self._trouble)
         if time.monotonic() - self._looked_s >= _LOOK_S:
@@ -107,16 +108,10 @@ class KafkaSource:
             raise self._error(error.args[0]) from error
 
     def lag(self) -> int | None:
-        consumer = self._consumer
-        if consumer is None or not self._next:
+        following, highs = self._next, self._highs
+        if not following:
             return None
-        try:
-            for partition in [*self._next]:
-                _, high = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
-                self._highs[partition] = max(high, self._highs.get(partition, 0))
-        except (KafkaException, RuntimeError, TypeError):
-            return None  # it is being closed
-        return sum(max(0, self._highs.get(partition, 0) - at) for partition, at in self._next.items())
+        return sum(max(0, highs.get(partition, 0) - at) for partition, at in following.copy().items())
 
     def close(self) -> None:
         consumer, self._consumer = self._consumer, None
@@ -136,6 +131,8 @@ class KafkaSource:
             "allow.auto.create.topics": False,
             "isolation.level": "read_committed",
             "queued.max.messages.kbytes": _AHEAD_KIB,
+            "statistics.interval.ms": 1_000,
+            "stats_cb": self._note_ends,
             "error_cb": self._note_trouble,
             "logger": _silent,
         }
@@ -197,7 +194,7 @@ class KafkaSource:
                 if partition not in open_ones:
                     continue
                 offset, token = open_ones.pop(partition)
-                if error is None and message.offset() == offset and _token(message) != token:
+                if error is None and message.offset() == offset and _delivered(message).token != token:
                     raise ConfigError(
                         f"{self.name}: offset {offset:,} of partition {partition} is another message than the one that "
                         f"this folder has read: the topic was created anew. {_ANOTHER}"
@@ -212,6 +209,12 @@ class KafkaSource:
             raise self._error(error.args[0]) from error
         if set(there) != set(self._next):
             raise SourceAway(f"{self.name}: its partitions have changed")  # opening it again takes them
+
+    def _note_ends(self, text: str) -> None:
+        """Take the ends of the partitions from the client's statistics; asking the consumer from here could block."""
+        partitions = msgspec.json.decode(text).get("topics", {}).get(self._topic, {}).get("partitions", {})
+        ends = {int(name): one["ls_offset"] for name, one in partitions.items() if int(name) in self._highs}
+        self._highs = {partition: max(high, ends.get(partition, 0)) for partition, high in self._highs.items()}
 
     def _note_trouble(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN or error.code() in _REFUSALS or error.fatal():
@@ -246,26 +249,8 @@ def read_properties(path: str) -> dict[str, str]:
     return found
 
 
-def _partition(message: Message) -> int:
-    partition = message.partition()
-    assert partition is not None, "it has no error"
-    return partition
-
-
-def _offset(message: Message) -> int:
-    offset = message.offset()
-    assert offset is not None, "it has no error"
-    return offset
-
-
-def _delivered(message: Message) -> Delivered:
-    return Delivered(str(_partition(message)), _offset(message), _token(message), _value(message))
-
-
-def _token(message: Message) -> str:
-    return f"{message.timestamp()[1]}-{xxhash.xxh3_64_hexdigest(_value(message))}"
-
-
-def _value(message: Message) -> bytes:
-    value: Any = message.value()
-    return value or b""  # a tombstone has none
+def _delivered(message: Any) -> Delivered:
+    """A message that is no error; a tombstone has no value."""
+    data = message.value() or b""
+    token = f"{message.timestamp()[1]}-{xxhash.xxh3_64_intdigest(data):x}"
+    return Delivered(str(message.partition()), message.offset(), token, data)

@@ -111,6 +111,8 @@ class NatsSource:
             await self._client.connect(
                 self._servers,
                 allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
                 connect_timeout=_CONNECT_S,
                 ping_interval=5,
                 error_cb=_ignore,
@@ -181,9 +183,18 @@ class NatsSource:
     async def _fetch(self, most: int, timeout_s: float) -> list[Any]:
         assert self._subscription is not None and self._client is not None, "open() comes first"
         found: list[Any] = []
-        with contextlib.suppress(TimeoutError, asyncio.TimeoutError, nats.errors.TimeoutError):
+        try:
             found = await self._subscription.fetch(most, timeout_s)
-        if not found and not self._client.is_connected:
+        except (TimeoutError, nats.errors.TimeoutError):
+            pass  # none came
+        except nats.errors.Error:
+            if self._client is not None:
+                raise
+            return []  # it is being closed, and nobody waits for this any more
+        client = self._client
+        if client is None:
+            return []  # as above
+        if not found and not client.is_connected:
             raise SourceAway(f"{self.name}: the connection is lost")
         if not found and time.monotonic() - self._looked_s >= _LOOK_S:
             await self._look_again()

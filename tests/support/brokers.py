@@ -61,7 +61,11 @@ class NatsBroker:
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + _DEADLINE_S
         while True:
+            with socket.socket() as one:
+                listens = one.connect_ex(("127.0.0.1", self.port)) == 0
             try:
+                if not listens:
+                    raise OSError("it does not listen yet")
                 self.call(lambda context: context.account_info())
                 return
             except Exception:
@@ -177,3 +181,54 @@ def silent_port() -> int:
 
 async def _ignore(error: Exception) -> None:
     """What the client says while the server is not there."""
+
+
+class Publisher:
+    """Publishes rows to a NATS server that may be killed, each as the message of its number, in a thread.
+
+    After each connection the server says how many it has, and the rows behind those follow: it has each once.
+
+    Parameters
+    ----------
+    broker : NatsBroker
+    rows : sequence of bytes
+    ahead : callable
+        Returns how many messages there may be at most by now.
+    """
+
+    def __init__(self, broker: NatsBroker, rows: Sequence[bytes], ahead: Callable[[], int]):
+        self._broker = broker
+        self._rows = rows
+        self._ahead = ahead
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                self._broker.call(self._publish)
+                return
+            except Exception:  # it was killed
+                self._over.wait(0.05)
+
+    async def _publish(self, context: JetStreamContext) -> None:
+        sent = (await context.stream_info(STREAM)).state.last_seq
+        while sent < len(self._rows) and not self._over.is_set():
+            rows = self._rows[sent : min(sent + 500, self._ahead())]
+            if not rows:
+                await asyncio.sleep(0.01)
+            answers = [await context.publish_async("posts", row) for row in rows]
+            while not all(answer.done() for answer in answers):
+                if not context._nc.is_connected:
+                    raise OSError("the server was killed")
+                await asyncio.sleep(0.002)
+            await asyncio.gather(*answers)
+            sent += len(rows)

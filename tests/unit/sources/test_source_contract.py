@@ -83,7 +83,7 @@ def test_stream_made_anew_under_a_used_name_is_refused(name, count, tmp_path, cl
         source.open({})
         read = position(read_all(source, 100))
         source.close()
-        if name == "nats":
+        if isinstance(earlier, NatsBroker):
             earlier.recreate()
             assert_refused(earlier, count, read, closing)
     if name == "kafka":
@@ -107,14 +107,12 @@ def test_stream_that_is_not_there_is_refused(broker, closing):
         source.open({})
 
 
-def test_broker_that_is_not_there_is_away(closing):
-    for source in (NatsSource([f"nats://127.0.0.1:{silent_port()}"], STREAM), _away_kafka()):
+def test_broker_that_is_not_there_is_away(closing, monkeypatch):
+    monkeypatch.setattr("gateway.sources.kafka._ANSWER_S", 0.5)
+    kafka = KafkaSource(f"127.0.0.1:{silent_port()}", "posts")
+    for source in (NatsSource([f"nats://127.0.0.1:{silent_port()}"], STREAM), kafka):
         with pytest.raises(SourceAway, match="cannot be reached"):
             closing(source).open({})
-
-
-def _away_kafka():
-    return KafkaSource(f"127.0.0.1:{silent_port()}", "posts")
 
 
 def test_durable_position_is_shown_at_the_nats_server(tmp_path, closing):
