@@ -1,6 +1,6 @@
 """How kernels are compiled: by `njit`, and those that allocate nothing by `njit_no_refcount`.
 
-No kernel is called from C, so none gets the function for that, which takes an eighth of the compiler's time.
+No kernel is called from C, so none gets the function for that: a twentieth of the compiler's time.
 
 Numba counts references to the arrays of a function: one up for each when it is called and one down when it returns,
 with a locked instruction each time, and it finds out that they are in vain only where the function is short and
