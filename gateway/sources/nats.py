@@ -188,17 +188,20 @@ class NatsSource:
         except (TimeoutError, nats.errors.TimeoutError):
             pass  # none came
         except nats.errors.Error:
-            if self._client is not None:
+            if not self._is_closed():
                 raise
-            return []  # it is being closed, and nobody waits for this any more
+        if self._is_closed():
+            return []  # nothing waits for this any more
         client = self._client
-        if client is None:
-            return []  # as above
         if not found and not client.is_connected:
             raise SourceAway(f"{self.name}: the connection is lost")
         if not found and time.monotonic() - self._looked_s >= _LOOK_S:
             await self._look_again()
         return found
+
+    def _is_closed(self) -> bool:
+        """Another thread closes it, at any time."""
+        return self._client is None
 
     async def _look_again(self) -> None:
         """Whether stream and consumer are still there; a deleted consumer looks like an idle stream."""
