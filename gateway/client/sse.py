@@ -51,9 +51,10 @@ class EventParser:
         self._data: list[bytes] = []
 
     def _lines(self, chunk: bytes) -> list[bytes]:
-        if self._after_cr and chunk:
+        if not chunk:
+            return []
+        if self._after_cr:
             chunk = chunk.removeprefix(b"\n")  # the second half of CR LF
-            self._after_cr = False
         data = self._rest + chunk
         if self._at_start:
             if len(data) < len(_MARK) and _MARK.startswith(data):

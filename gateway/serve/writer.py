@@ -243,8 +243,9 @@ class Writer(Pipe):
         """The kinds of rows whose kernels are not there; they are prepared from now on."""
         if self._kernels is None:
             return frozenset()
-        kinds = {row.columns.get("kind") for row in rows if isinstance(row, Subscribe)}
-        return frozenset(kind for kind in kinds if isinstance(kind, str) and not self._kernels.is_ready(kind))
+        kinds = [row.columns.get("kind") for row in rows if isinstance(row, Subscribe)]
+        named = {kind for kind in kinds if isinstance(kind, str)}  # what is no text is refused later
+        return frozenset(kind for kind in named if not self._kernels.is_ready(kind))
 
     def _park(self, parked: _Parked) -> bool:
         full = self._parked_rows + len(parked.request.rows) > MOST_WAITING

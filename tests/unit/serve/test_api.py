@@ -160,6 +160,8 @@ def test_subscription_is_created_read_replaced_and_ended_by_its_entity_tag(serve
     problem(served.call("PUT", path, ramen("other")), 422, "bad_id")
     assert served.call("PUT", path, ramen("life"), If_None_Match="*").status == 201
     problem(served.call("POST", "/v1/subscriptions", ramen("bad", kind="none")), 422, "unknown_kind")
+    for other in ({}, [], 7, True):
+        assert served.call("POST", "/v1/subscriptions", ramen("bad", kind=other)).status == 422, other
     named = served.call("POST", "/v1/subscriptions", ramen("x") | {"subscription_id": None}).json
     assert len(named["subscription_id"]) == 32
 
