@@ -1,10 +1,10 @@
 """All tests that a commit has to pass, on two cores: `python -m tests.halves`; `--wide` as CI has them.
 
-Two sessions of pytest run beside each other: one has the tests that need neither Ray nor the product as a process, the
-other has the rest. The one that ends first takes files of the other, from the end of its list
-(`tests/support/sharing.py`): the cores are busy until the end, however the tests grow. Each Ray serves a whole session,
-and each process loads a kernel once. The output of the first session is shown as it comes, that of the others at the
-end. Then comes what has to run alone.
+Three sessions of pytest run beside each other. Two have the tests that need neither Ray nor the product as a process, one
+from the first file on and one from the last (`tests/support/sharing.py`). The third has the rest, and gets help when they
+are done. So the cores are busy until the end, however the tests grow. Each Ray serves a whole session, and each process
+loads a kernel once. The output of the third is shown as it comes, that of the others at the end. Then comes what has to
+run alone.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _FINE = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 class Halves:
-    """The sessions, and how they end.
+    """Two halves of the tests, the sessions that run them, and how these end.
 
     Attributes
     ----------
@@ -54,22 +54,27 @@ class Halves:
         self._logs: list[Path] = []
 
     def run(self) -> None:
-        """Both halves, each with its help for the other."""
-        other = threading.Thread(target=self._lane, args=("plain", "rest", True))
-        other.start()
+        """The rest in one session, what is plain in two: a third of the time of a test it waits for something."""
+        others = [
+            threading.Thread(target=self._plain),
+            threading.Thread(target=self._session, args=("plain", ["--from-the-end"], True)),
+        ]
+        for other in others:
+            other.start()
         try:
-            self._lane("rest", "plain", False)
+            self._session("rest", [], False)
+            self._ended.add("rest")
         finally:
-            other.join()
+            for other in others:
+                other.join()
             for log in self._logs:
                 sys.stdout.write(log.read_text(errors="replace"))
             sys.stdout.flush()
 
-    def _lane(self, own: str, other: str, quiet: bool) -> None:
-        code = self._session(own, [], quiet)
-        self._ended.add(own)
-        if code in (*_FINE, pytest.ExitCode.TESTS_FAILED) and other not in self._ended:
-            self._session(other, ["--from-the-end"], True)
+    def _plain(self) -> None:
+        code = self._session("plain", [], True)
+        if code in (*_FINE, pytest.ExitCode.TESTS_FAILED) and "rest" not in self._ended:
+            self._session("rest", ["--from-the-end"], True)
 
     def _session(self, part: str, more: list[str], quiet: bool) -> int:
         name = f"{part}-helped" if more else part

@@ -229,7 +229,7 @@ def serve(
             if not door.ready:
                 door.ready = True
                 stream.say("serve: ready")
-            for part in (door.feed, writer, releaser):
+            for part in (door.feed, writer, releaser, hooks):
                 if part is not None and part.failure is not None:
                     raise part.failure if isinstance(part.failure, EngineError) else DeliveryError(str(part.failure))
             if demo:

@@ -46,28 +46,34 @@ class Released:
         """Behind all that is released."""
         return self._history.head
 
-    async def read_after(self, position: Position, only: Collection[str] | None = None, most: int = PIECE) -> Read:
+    async def read_after(
+        self, position: Position, only: Callable[[], Collection[str]] | None = None, most: int = PIECE
+    ) -> Read:
         """About `most` updates after a position; nothing if it is at the head, or beyond.
 
         Parameters
         ----------
         position : Position
-        only : collection of str, optional
-            Subscriptions that are wanted; others may come too.
+        only : callable, optional
+            Makes the subscriptions that are wanted, for a read from files; others may come too.
         most : int
         """
         reading = asyncio.run_coroutine_threadsafe(self._read(position, only, most), self._loop())
         return await asyncio.wrap_future(reading)
 
-    async def _read(self, position: Position, only: Collection[str] | None, most: int) -> Read:
+    async def _read(self, position: Position, only: Callable[[], Collection[str]] | None, most: int) -> Read:
         """In the server's event loop."""
         history = self._history
         if position >= history.head:
             return Read([], position)
         if history.has_after(position):
             return Read(*history.read_after(position, most))
+
+        def read(floor: int = history.floor) -> tuple[list[Update], Position]:
+            return history.parts.read_after(position, floor, only() if only is not None else None, most)
+
         try:
-            found, behind = await asyncio.to_thread(history.parts.read_after, position, history.floor, only, most)
+            found, behind = await asyncio.to_thread(read)
         except PartsMissing as missing:
             return Read([], Position(missing.boundary - 1, 0), lost=True)
         return Read(found, min(behind, history.head))

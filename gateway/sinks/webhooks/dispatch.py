@@ -201,7 +201,7 @@ class Dispatcher:
 
     async def _take(self, position: Position, lines: list[Line]) -> bool:
         """Read behind a position, and accept what each webhook there wants."""
-        read = await self._source.read_after(position, self._only(lines))
+        read = await self._source.read_after(position, lambda: self._only(lines))
         if read.behind == position:
             return False
         lines = [line for line in lines if not line.closed and line.hook.position == position]

@@ -41,6 +41,11 @@ class Webhooks:
     resolver : callable
         As `Guard` takes it.
 
+    Attributes
+    ----------
+    failure : BaseException or None
+        What ended the delivery of webhooks before its time.
+
     Raises
     ------
     InputError, DeliveryError
@@ -58,6 +63,7 @@ class Webhooks:
         self.source = source
         self.settings = settings
         self.owners = owners
+        self.failure: BaseException | None = None
         self._guard = Guard(settings, resolver)
         self._store = Store(folder / FILE)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -68,6 +74,8 @@ class Webhooks:
     def __enter__(self) -> "Webhooks":
         self._thread.start()
         self._begun.wait()
+        if self.failure is not None:
+            raise self.failure
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -92,7 +100,12 @@ class Webhooks:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), self._loop))
 
     def _run(self) -> None:
-        asyncio.run(self._serve())
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # the command ends the server with it
+            self.failure = error
+        finally:
+            self._begun.set()
 
     async def _serve(self) -> None:
         self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
@@ -100,8 +113,9 @@ class Webhooks:
         self._dispatcher = Dispatcher(self._store, self.source, self.owners, client, self.settings)
         self._dispatcher.load(*self._store.load())
         self._begun.set()
-        running = asyncio.create_task(self._dispatcher.run())
-        await self._stopped.wait()
+        running, stopped = asyncio.create_task(self._dispatcher.run()), asyncio.create_task(self._stopped.wait())
+        await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
         await self._dispatcher.close(PATIENCE_S)
         await running
         await client.close()
