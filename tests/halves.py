@@ -1,10 +1,10 @@
 """All tests that a commit has to pass, on two cores: `python -m tests.halves`; `--wide` as CI has them.
 
-Three sessions of pytest run beside each other. Two have the tests that need neither Ray nor the product as a process, one
-from the first file on and one from the last (`tests/support/sharing.py`). The third has the rest, and gets help when they
-are done. So the cores are busy until the end, however the tests grow. Each Ray serves a whole session, and each process
-loads a kernel once. The output of the third is shown as it comes, that of the others at the end. Then comes what has to
-run alone.
+Three sessions of pytest run beside each other. Two have the tests that need neither Ray nor the product as a process,
+one from the first file on and one from the last (`tests/support/sharing.py`). The third has the rest, and gets help
+when they are done. So the cores are busy until the end, however the tests grow. Each Ray serves a whole session, and
+each process loads a kernel once. The output of the third is shown as it comes, that of the others at the end. Then
+comes what has to run alone.
 """
 
 import argparse
