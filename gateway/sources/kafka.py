@@ -9,13 +9,13 @@ again. Used by `gateway.sources.uris`.
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import xxhash
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from gateway.sources.source import Delivered, Position, SourceAway
 from matching.errors import ConfigError, InputError
@@ -63,13 +63,14 @@ class KafkaSource:
         self._properties = dict(properties or {})
         self._consumer: Consumer | None = None
         self._trouble: KafkaError | None = None
+        self._stopped: KafkaError | None = None  # of a partition; the next read raises it
         self._next: dict[int, int] = {}
         self._highs: dict[int, int] = {}
         self._looked_s = 0.0
 
     def open(self, after: Position) -> int:
         self.close()
-        self._trouble = None
+        self._trouble = self._stopped = None
         self._consumer = self._made()
         try:
             return self._begin(self._consumer, after)
@@ -78,19 +79,15 @@ class KafkaSource:
 
     def read(self, most: int, timeout_s: float) -> list[Delivered]:
         consumer = self._open()
+        if self._stopped is not None:
+            raise self._error(self._stopped)
         try:
             messages = consumer.consume(most, timeout_s)
         except KafkaException as error:
             raise self._error(error.args[0]) from error
-        found: list[Delivered] = []
-        for message in messages:
-            if (error := message.error()) is None:
-                found.append(_delivered(message))
-            elif error.code() != KafkaError._PARTITION_EOF:
-                if found:
-                    self._trouble = self._trouble or error  # what came before it is good; a later read raises it
-                    break
-                raise self._error(error)
+        found, self._stopped = sorted_out(messages)
+        if not found and self._stopped is not None:
+            raise self._error(self._stopped)
         self._next |= {int(one.partition): one.offset + 1 for one in found}
         if not found and self._trouble is not None:
             raise self._error(self._trouble)
@@ -228,6 +225,26 @@ class KafkaSource:
     def _open(self) -> Consumer:
         assert self._consumer is not None, "open() comes first"
         return self._consumer
+
+
+def sorted_out(messages: Sequence[Message]) -> tuple[list[Delivered], KafkaError | None]:
+    """The messages of one answer, and the first error in it.
+
+    A partition with an error ends there: what is behind it is read again. Those of the others are all kept, since the
+    client has moved past them.
+    """
+    found: list[Delivered] = []
+    ended: set[int] = set()
+    first: KafkaError | None = None
+    for message in messages:
+        error, partition = message.error(), message.partition() or 0
+        if error is None:
+            if partition not in ended:
+                found.append(_delivered(message))
+        elif error.code() != KafkaError._PARTITION_EOF:
+            ended.add(partition)
+            first = first or error
+    return found, first
 
 
 _ANOTHER = "Name another folder with --out to begin with its first message, or bring the earlier topic back"

@@ -125,6 +125,11 @@ class NatsSource:
         self._context = self._client.jetstream(timeout=_ANSWER_S)
         info = await self._look()
         self._created, self._looked_s = str(info.created), time.monotonic()
+        if info.config.retention not in (None, api.RetentionPolicy.LIMITS):
+            raise ConfigError(
+                f"{self.name}: has the retention {info.config.retention.value}, by which the broker removes what was "
+                "taken, so that it could not be read again; read a stream with the retention limits, such as a mirror"
+            )
         begin = self._check(info, after)
         if self._durable:
             await self._remove_earlier()
@@ -181,27 +186,23 @@ class NatsSource:
             await self._context.delete_consumer(self._stream, self._durable)
 
     async def _fetch(self, most: int, timeout_s: float) -> list[Any]:
-        assert self._subscription is not None and self._client is not None, "open() comes first"
+        client = self._client  # `close` takes it away
+        assert self._subscription is not None and client is not None, "open() comes first"
         found: list[Any] = []
         try:
             found = await self._subscription.fetch(most, timeout_s)
         except (TimeoutError, nats.errors.TimeoutError):
             pass  # none came
         except nats.errors.Error:
-            if not self._is_closed():
+            if client is self._client:
                 raise
-        if self._is_closed():
-            return []  # nothing waits for this any more
-        client = self._client
+        if client is not self._client:
+            return []  # it is being closed, and nobody waits for this any more
         if not found and not client.is_connected:
             raise SourceAway(f"{self.name}: the connection is lost")
         if not found and time.monotonic() - self._looked_s >= _LOOK_S:
             await self._look_again()
         return found
-
-    def _is_closed(self) -> bool:
-        """Another thread closes it, at any time."""
-        return self._client is None
 
     async def _look_again(self) -> None:
         """Whether stream and consumer are still there; a deleted consumer looks like an idle stream."""

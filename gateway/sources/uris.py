@@ -89,4 +89,4 @@ def _with_port(host: str, default: int, wrong) -> str:
 
 def _shown(uri: str) -> str:
     """A URI without its password."""
-    return re.sub(r"//[^/@]*@", "//***@", uri)
+    return re.sub(r"//.*@", "//***@", uri)

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 import nats
 from confluent_kafka import Producer
 from nats.js import JetStreamContext
-from nats.js.api import StreamConfig
+from nats.js.api import RetentionPolicy, StreamConfig
 
 from gateway.sources.kafka import KafkaSource
 from gateway.sources.nats import NatsSource
@@ -83,8 +83,9 @@ class NatsBroker:
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
 
-    def create(self) -> None:
-        self.call(lambda context: context.add_stream(StreamConfig(STREAM, subjects=["posts"])))
+    def create(self, retention: str = "limits") -> None:
+        config = StreamConfig(STREAM, subjects=["posts"], retention=RetentionPolicy(retention))
+        self.call(lambda context: context.add_stream(config))
 
     def recreate(self) -> None:
         self.call(lambda context: context.delete_stream(STREAM))

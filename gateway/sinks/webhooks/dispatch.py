@@ -149,7 +149,7 @@ class Dispatcher:
                 busy = await self._round()
                 await self._save_positions(_MOVE_S)
                 self.failure = None
-            except EngineError as error:  # the file cannot be written: nothing was accepted
+            except (EngineError, OSError) as error:  # a file cannot be written or read: nothing was accepted
                 self.failure, busy = error, False
                 await asyncio.sleep(_AGAIN_S)
             if busy:
@@ -238,6 +238,8 @@ class Dispatcher:
     async def _accept(self, line: Line, updates: list[Update], behind: Position, lost: bool) -> None:
         """Cut batches as long as there is room, and put them into the store with the position behind them."""
         hook = line.hook
+        if line.closed:
+            return
         if line.until is not None and behind > line.until:
             behind = line.until
             updates = [one for one in updates if Position.of(one.position) <= behind]
@@ -344,7 +346,7 @@ class Dispatcher:
             line.queue.pop(delivery.number, None)
             self._count(hook, delivery.status, 1, delivery.updates)
         hook.failures = 0 if outcome.verdict is Verdict.DELIVERED else hook.failures + 1
-        if outcome.verdict is Verdict.GONE:
+        if outcome.verdict is Verdict.GONE and not line.closed:
             hook.state, hook.why = "disabled", outcome.detail
             await self._store.change(save_webhook(hook))
 

@@ -21,8 +21,11 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 #: Public by the registries, and yet not of the network's other side: 6to4 relays, NAT64, and the metadata of a cloud.
 _CLOSED = [
-    ipaddress.ip_network(one) for one in ("192.88.99.0/24", "64:ff9b::/96", "64:ff9b:1::/48", "168.63.129.16/32")
-]
+    ipaddress.ip_network(one)
+    for one in (
+        "192.0.0.0/24", "192.88.99.0/24", "64:ff9b::/96", "64:ff9b:1::/48", "fec0::/10", "168.63.129.16/32",
+    )
+]  # fmt: skip
 _MOST_URL = 2_000
 #: Seconds that a name may take to be resolved.
 RESOLVE_S = 5.0
@@ -138,9 +141,11 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         """See `httpcore2.AsyncNetworkBackend`. Raises Forbidden."""
         failure: Exception | None = None
-        for address in await self._guard.addresses(host, port):
+        addresses = await self._guard.addresses(host, port)
+        each_s = timeout / len(addresses) if timeout and addresses else timeout  # one that is silent leaves time
+        for address in addresses:
             try:
-                return await self._plain.connect_tcp(address, port, timeout, local_address, socket_options)
+                return await self._plain.connect_tcp(address, port, each_s, local_address, socket_options)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failure = error
         assert failure is not None, "there is an address"

@@ -255,7 +255,7 @@ def routes(door: Door, hooks: Webhooks) -> APIRouter:
         request: Request,
         webhook_id: Id,
         status: Annotated[Literal["waiting", "delivered", "dead"] | None, Query(description="only these")] = None,
-        before: Annotated[int | None, Query(description="cursor: `before` of the page before")] = None,
+        before: Annotated[int | None, Query(description="cursor: `before` of the page before", ge=0, lt=2**63)] = None,
         limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
     ) -> Response:
         """Those that wait, dead ones, and the last delivered ones, with their attempts and last errors."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib.metadata import version
 from typing import Any
 
@@ -51,7 +52,11 @@ class Client:
         self._timeout_s = timeout_s
         self._headers = {"Content-Type": "application/json", "User-Agent": f"skyray/{version('skyray')}"}
         self._http = httpx2.AsyncClient(
-            transport=_Transport(guard), timeout=timeout_s, follow_redirects=False, trust_env=False
+            transport=_Transport(guard),
+            timeout=timeout_s,
+            follow_redirects=False,
+            trust_env=False,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # one endpoint's must reach no other
         )
 
     async def close(self) -> None:

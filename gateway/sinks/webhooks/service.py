@@ -140,11 +140,11 @@ class Webhooks:
 
     async def create(self, hook: Webhook) -> Webhook:
         """Add a webhook. Raises Problem."""
+        await self.check(hook.url)
         most = self.settings.most_webhooks
         mine = sum(line.hook.made_by == hook.made_by for line in self.dispatcher.lines.values())
         if most and mine >= most:
             raise Problem(403, "too_many_webhooks", f"{most:,} webhooks are there, and no more may be", do="end some")
-        await self.check(hook.url)
         await self._store.change(save_webhook(hook))
         self.dispatcher.add(Line(hook))
         return hook
@@ -154,6 +154,7 @@ class Webhooks:
         line = self.line(webhook_id, owner)
         if "url" in changes:
             await self.check(changes["url"])
+            line = self.line(webhook_id, owner)  # it may have been deleted meanwhile
         hook = line.hook
         for name, value in changes.items():
             setattr(hook, name, value)

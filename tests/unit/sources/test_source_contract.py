@@ -1,8 +1,9 @@
 """What every source promises (`gateway.sources.source`), held against real brokers."""
 
 import pytest
+from confluent_kafka import KafkaError
 
-from gateway.sources.kafka import KafkaSource
+from gateway.sources.kafka import KafkaSource, sorted_out
 from gateway.sources.nats import NatsSource
 from gateway.sources.source import SourceAway
 from matching.errors import ConfigError
@@ -180,3 +181,37 @@ def test_consumer_that_is_deleted_below_us_is_noticed(tmp_path, closing):
         with pytest.raises(SourceAway):
             for _ in range(100):
                 source.read(10, 0.1)
+
+
+class Answered:
+    """What the client of Kafka has for a message, or for an error of a partition."""
+
+    def __init__(self, partition, offset, error=None):
+        self.partition, self.offset = lambda: partition, lambda: offset
+        self.error = lambda: None if error is None else KafkaError(error)
+        self.value, self.key = lambda: b"%d" % offset, lambda: None
+        self.timestamp, self.headers = lambda: (0, 0), lambda: None
+
+
+def test_error_of_a_partition_of_kafka_loses_nothing_of_the_others():
+    removed, end = KafkaError._AUTO_OFFSET_RESET, KafkaError._PARTITION_EOF
+    answer = [
+        Answered(1, 5),
+        Answered(0, 7, removed),
+        Answered(1, 6),
+        Answered(2, 9, end),
+        Answered(0, 8),
+        Answered(1, 7),
+    ]
+    found, error = sorted_out(answer)
+    assert [(one.partition, one.offset) for one in found] == [("1", 5), ("1", 6), ("1", 7)]
+    assert error is not None and error.code() == removed
+    found, error = sorted_out([Answered(0, 1), Answered(1, 2, end)])
+    assert [one.offset for one in found] == [1] and error is None
+
+
+def test_stream_of_nats_that_removes_what_is_taken_is_refused(tmp_path, closing):
+    with NatsBroker(tmp_path / "broker") as broker:
+        broker.create(retention="interest")
+        with pytest.raises(ConfigError, match="retention interest.*retention limits"):
+            closing(broker.source()).open({})
