@@ -181,19 +181,18 @@ class NatsSource:
             await self._context.delete_consumer(self._stream, self._durable)
 
     async def _fetch(self, most: int, timeout_s: float) -> list[Any]:
-        assert self._subscription is not None and self._client is not None, "open() comes first"
+        client = self._client  # `close` takes it away
+        assert self._subscription is not None and client is not None, "open() comes first"
         found: list[Any] = []
         try:
             found = await self._subscription.fetch(most, timeout_s)
         except (TimeoutError, nats.errors.TimeoutError):
             pass  # none came
         except nats.errors.Error:
-            if self._client is not None:
+            if client is self._client:
                 raise
+        if client is not self._client:
             return []  # it is being closed, and nobody waits for this any more
-        client = self._client
-        if client is None:
-            return []  # as above
         if not found and not client.is_connected:
             raise SourceAway(f"{self.name}: the connection is lost")
         if not found and time.monotonic() - self._looked_s >= _LOOK_S:

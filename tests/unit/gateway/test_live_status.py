@@ -33,7 +33,7 @@ def test_status_of_a_stream_that_runs_was_killed_and_has_ended(words, tmp_path):
     mine.write_text('{"subscription_id": "s1", "kind": "knn", "keywords": "w1", "lon": 0, "lat": 0, "k": 1}\n')
     assert json.loads(told(out, "--json")) == {
         "folder": str(out), "state": "new", "process": None, "line": 0, "next_line": 1, "messages": 0, "batches": 0,
-        "error": None}  # fmt: skip
+        "source": None, "error": None}  # fmt: skip
     for turn, (before, state) in enumerate(((0, "killed"), (3, "finished"))):
         read, write = os.pipe()
         arguments = ["live", "--vocabulary", words, "--world", "earth", "--subscriptions", mine, "--out", out]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from gateway.live.pipe import Line
+from gateway.live.status import read_status
 from gateway.serve.sourced_rows import MOST_OPEN, into_writer
 from gateway.sources.feed import MOST_READ, Feed, into_pipe
 from matching.errors import ConfigError
@@ -193,6 +194,7 @@ def test_lines_of_skyray_live_come_from_a_source(tmp_path, nats_broker):
         assert places == ([] if life else [(f"nats/{STREAM}", 51), (f"nats/{STREAM}", 62)])
         lines = [line for record, _, _ in read_records(stream.journal.log) for line in record.message_lines()]
         assert lines == ROWS[: 100 if life else 60]
+        assert read_status(tmp_path / "live")["source"] == {f"nats/{STREAM}": {"0": 102 if life else 62}}
         stream.journal.close()
 
 
