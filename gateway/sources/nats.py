@@ -127,7 +127,7 @@ class NatsSource:
         self._created, self._looked_s = str(info.created), time.monotonic()
         if info.config.retention not in (None, api.RetentionPolicy.LIMITS):
             raise ConfigError(
-                f"{self.name}: has the retention {info.config.retention.value}, by which the broker removes what was "
+                f"{self.name}: has the retention {api.RetentionPolicy(info.config.retention).value}, by which the broker removes what was "
                 "taken, so that it could not be read again; read a stream with the retention limits, such as a mirror"
             )
         begin = self._check(info, after)

@@ -43,6 +43,8 @@ def source_of(uri: str) -> Source:
     parts = urlsplit(uri)
     name, options = unquote(parts.path).strip("/"), dict(parse_qsl(parts.query, keep_blank_values=True))
     login, _, hosts = parts.netloc.rpartition("@")
+    if "@" in parts.path:
+        raise wrong("a / in a user or password is written %2F, an @ in a name %40")
     if parts.fragment:
         raise wrong("has a #, which means nothing here")
     if not hosts:
