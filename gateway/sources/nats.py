@@ -125,10 +125,11 @@ class NatsSource:
         self._context = self._client.jetstream(timeout=_ANSWER_S)
         info = await self._look()
         self._created, self._looked_s = str(info.created), time.monotonic()
-        if info.config.retention not in (None, api.RetentionPolicy.LIMITS):
+        retention = api.RetentionPolicy(info.config.retention or "limits")
+        if retention is not api.RetentionPolicy.LIMITS:
             raise ConfigError(
-                f"{self.name}: has the retention {api.RetentionPolicy(info.config.retention).value}, by which the broker removes what was "
-                "taken, so that it could not be read again; read a stream with the retention limits, such as a mirror"
+                f"{self.name}: has the retention {retention.value}, by which the broker removes what was taken, so "
+                "that it could not be read again; read a stream with the retention limits, such as a mirror"
             )
         begin = self._check(info, after)
         if self._durable:
