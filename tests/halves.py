@@ -91,8 +91,10 @@ class Halves:
 
 def session(words: Sequence[str], log: Path | None = None) -> int:
     """A session of pytest, shown or with its output in a file; its exit code."""
+    # what is not shown waits for nobody: it leaves the cores to the session that starts and kills processes
+    polite = [] if log is None else ["nice", "-n", "3"]
     with nullcontext() if log is None else log.open("wb") as out:
-        return subprocess.call([sys.executable, "-m", "pytest", *words], stdout=out, stderr=out)
+        return subprocess.call([*polite, sys.executable, "-m", "pytest", *words], stdout=out, stderr=out)
 
 
 def main() -> int:

@@ -41,6 +41,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 def _taken(items: list[pytest.Item], folder: Path, from_the_end: bool) -> Iterator[pytest.Item]:
     """Tests of files that no other session has taken; a file is taken when its first test is asked for."""
     files = [(path, list(tests)) for path, tests in groupby(items, lambda item: item.path)]
+    files.sort(key=lambda file: "fault" not in file[0].parts)  # one of them takes minutes: not as the last one
     for path, tests in reversed(files) if from_the_end else files:
         mark = folder / "~".join(path.relative_to(tests[0].config.rootpath).parts)
         try:
