@@ -52,9 +52,11 @@ class Blocks(NamedTuple):
                           only a tail), LEVELS in use (bit mask), GONE among the sorted
     finest : int8[t]      finest level of a block when it was last sorted
     box : uint64[p], link : int64[p]
-    mark : uint64[p]      marks of the postings (`matching.storage.marks`); uint64[0] in an index without
     cuts : int32[c]       bucket i of a block is sorted part [cuts[CUTS + i], cuts[CUTS + i + 1])
     used : int64[4]       end of the used places, abandoned places; the same of cuts
+
+    Marks of the postings (`matching.storage.marks`) are an array beside it, `marks` uint64[p], or uint64[0] in an index
+    without: each array of a view costs every kernel that takes it two locked instructions.
     """
 
     lookup: Int32
@@ -63,7 +65,6 @@ class Blocks(NamedTuple):
     finest: np.ndarray
     box: np.ndarray
     link: Int64
-    mark: np.ndarray
     cuts: Int32
     used: Int64
 
@@ -121,7 +122,7 @@ def describe(slots, columns, west, south, steps_per_degree, out_term, out_box, o
 
 
 @njit(cache=True, nogil=True)
-def append(order, term, box, link, mark, done, blocks):
+def append(order, term, box, link, mark, done, blocks, marks):
     """Add postings in `order` (sorted by term) from `done` on; `mark` is uint64[0] in an index without marks.
 
     Returns (done, places needed, cuts needed); done falls short when a pool is full. Amortised O(sqrt(block)) each.
@@ -138,7 +139,7 @@ def append(order, term, box, link, mark, done, blocks):
         tail = head[TAIL] + more
         longest = SMALL if head[BUCKETS] == 0 else tail_allowed(head[SORTED])
         if tail > longest or head[SORTED] + tail > head[CAPACITY]:
-            places, cuts = _sort(which, blocks, order, done, until, box, link, mark)
+            places, cuts = _sort(which, blocks, marks, order, done, until, box, link, mark)
             if places + cuts > 0:
                 # Nothing of this term has been written: the caller grows the pool and repeats the term.
                 return done, places, cuts
@@ -148,22 +149,22 @@ def append(order, term, box, link, mark, done, blocks):
                 blocks.box[end + i] = box[order[done + i]]
                 blocks.link[end + i] = link[order[done + i]]
                 if mark.shape[0] > 0:
-                    blocks.mark[end + i] = mark[order[done + i]]
+                    marks[end + i] = mark[order[done + i]]
             head[TAIL] = tail
         done = until
     return done, 0, 0
 
 
 @njit(cache=True, nogil=True)
-def sort_block(which, blocks):
+def sort_block(which, blocks, marks):
     """Sort a block again without its gone postings; nothing happens if that exceeds the pool."""
     none, no_words = np.zeros(0, np.int64), np.zeros(0, np.uint64)
-    places, cuts = _sort(which, blocks, none, 0, 0, no_words, none, no_words)
+    places, cuts = _sort(which, blocks, marks, none, 0, 0, no_words, none, no_words)
     return places + cuts == 0
 
 
 @njit(cache=True, nogil=True)
-def _collect(head, blocks, box, link, mark):
+def _collect(head, blocks, marks, box, link, mark):
     """Copy each living posting of a block once, without level; returns how many."""
     count = 0
     covered = np.empty(4, np.int64)
@@ -182,20 +183,20 @@ def _collect(head, blocks, box, link, mark):
                 box[count] = word & LANES
                 link[count] = blocks.link[place]
                 if mark.shape[0] > 0:
-                    mark[count] = blocks.mark[place]
+                    mark[count] = marks[place]
                 count += 1
     # None here is dead: removal fills the hole in a tail with the last of it.
     for place in range(start + head[SORTED], start + head[SORTED] + head[TAIL]):
         box[count] = blocks.box[place]
         link[count] = blocks.link[place]
         if mark.shape[0] > 0:
-            mark[count] = blocks.mark[place]
+            mark[count] = marks[place]
         count += 1
     return count
 
 
 @njit(cache=True, nogil=True)
-def _sort(which, blocks, order, first, last, new_box, new_link, new_mark):
+def _sort(which, blocks, marks, order, first, last, new_box, new_link, new_mark):
     """Lay a block out anew with postings order[first:last] added.
 
     Returns (0, 0), or the places and cuts that the pools must still have free; nothing is changed then.
@@ -203,9 +204,9 @@ def _sort(which, blocks, order, first, last, new_box, new_link, new_mark):
     head = blocks.head[which]
     most = head[SORTED] + head[TAIL] + last - first
     box, link = np.empty(most, np.uint64), np.empty(most, np.int64)
-    marked = blocks.mark.shape[0] > 0 or new_mark.shape[0] > 0
+    marked = marks.shape[0] > 0 or new_mark.shape[0] > 0
     mark = np.empty(most if marked else 0, np.uint64)
-    size = _collect(head, blocks, box, link, mark)
+    size = _collect(head, blocks, marks, box, link, mark)
     for i in range(first, last):
         box[size] = new_box[order[i]]
         link[size] = new_link[order[i]]
@@ -267,7 +268,7 @@ def _sort(which, blocks, order, first, last, new_box, new_link, new_mark):
             blocks.box[start + i] = box[i]
             blocks.link[start + i] = link[i]
             if mark.shape[0] > 0:
-                blocks.mark[start + i] = mark[i]
+                marks[start + i] = mark[i]
         # No level bits either: words of a tail are walked as of level 0.
         head[TAIL] = size
         return 0, 0
@@ -285,12 +286,12 @@ def _sort(which, blocks, order, first, last, new_box, new_link, new_mark):
             blocks.box[place] = box[i]
             blocks.link[place] = link[i]
             if mark.shape[0] > 0:
-                blocks.mark[place] = mark[i]
+                marks[place] = mark[i]
     return 0, 0
 
 
 @njit(cache=True, nogil=True)
-def remove_entry(term, box, link, blocks):
+def remove_entry(term, box, link, blocks, marks):
     """Remove postings as `describe` gives them; returns (done, unsorted).
 
     done falls short at a posting that is not where it must be: the state is damaged. `unsorted` counts blocks that
@@ -319,7 +320,7 @@ def remove_entry(term, box, link, blocks):
         if taken > 0:
             head[GONE] += taken
             # Only at a quarter: sorting at every removal would cost more than walking past the dead.
-            if head[GONE] * 4 > head[SORTED] and not sort_block(which, blocks):
+            if head[GONE] * 4 > head[SORTED] and not sort_block(which, blocks, marks):
                 unsorted += 1
             continue
         tail = start + head[SORTED]
@@ -329,8 +330,8 @@ def remove_entry(term, box, link, blocks):
                 last = tail + head[TAIL] - 1
                 blocks.box[place] = blocks.box[last]
                 blocks.link[place] = blocks.link[last]
-                if blocks.mark.shape[0] > 0:
-                    blocks.mark[place] = blocks.mark[last]
+                if marks.shape[0] > 0:
+                    marks[place] = marks[last]
                 head[TAIL] -= 1
                 taken = 1
                 break
@@ -340,7 +341,7 @@ def remove_entry(term, box, link, blocks):
 
 
 @njit(cache=True, nogil=True)
-def repack(blocks, box, link, mark, cuts):
+def repack(blocks, marks, box, link, mark, cuts):
     """Move every block, in the order of the terms' arrival, into new pools; its capacity shrinks to what is in use and
     the tail allowed after it."""
     end, end_cuts = 0, 0
@@ -361,7 +362,7 @@ def repack(blocks, box, link, mark, cuts):
             box[end + i] = blocks.box[start + i]
             link[end + i] = blocks.link[start + i]
             if mark.shape[0] > 0:
-                mark[end + i] = blocks.mark[start + i]
+                mark[end + i] = marks[start + i]
         head[START] = end
         head[CAPACITY] = capacity
         end += capacity

@@ -7,14 +7,17 @@ phase only computes where the next has to look, and prefetches those places (`ma
 2. `find_cuts`: in each block, the buckets of the cells that the message covers, one a level in use;
 3. `find_runs`: the postings of those buckets;
 4. `walk`: one subtraction a posting (`matching.storage.cells`) leaves the candidates;
-5. `sift`, in an index with marks: one bit operation a candidate (`matching.storage.marks`);
-6. `verify`: second keyword, degrees where lattice coordinates are equal, then the keywords beyond the second.
+   in an index with marks `sift` leaves fewer, by one bit operation a candidate (`matching.storage.marks`);
+5. `verify`: second keyword, degrees where lattice coordinates are equal, then the keywords beyond the second.
 
 `match` runs them message by message. Read on in `matching.storage.cell_blocks`, where the postings lie.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
+from matching.model import Int64
 from matching.njit import njit, njit_no_refcount
 from matching.storage.cell_blocks import BUCKETS, CUTS, LEVELS, MORE, NO_SECOND, SORTED, START, TAIL, slot_of
 from matching.storage.cells import (
@@ -39,8 +42,22 @@ _NO_CUT = -1
 #: Places (a power of two) of the table by which `verify` looks up the terms of a message.
 TABLE = 1024
 NO_TERM = np.int32(-1)
-#: Counts of survivors that `match` adds to.
-STAGES = 3
+#: Columns of the counts of a sieve, how many, and their names.
+MET_BOX, PASSED_MARK, HAD_KEYWORDS, STAGES = range(4)
+STAGE_NAMES = ("met_box", "passed_mark", "had_keywords")
+
+
+class Sieve(NamedTuple):
+    """Kernel view of the marks by which candidates fall (`matching.storage.marks`).
+
+    marks : uint64[p]           of the postings, by place
+    of_messages : uint64[rows]
+    stages : int64[STAGES]      pairs that have survived each stage of all matches so far; added to
+    """
+
+    marks: np.ndarray
+    of_messages: np.ndarray
+    stages: Int64
 
 
 @njit(cache=True, nogil=True)
@@ -175,8 +192,28 @@ def find_runs(blocks, count, run_first, run_last, run_level, run_cut):
 
 
 @njit(cache=True, nogil=True)
-def walk(left, bottom, right, top, blocks, runs, run_first, run_last, run_level, candidates):
-    """Write the places whose words the message reaches into candidates (int64[postings]); returns how many."""
+def sift(sieve, row, count, candidates):
+    """Keep the candidates, places, whose mark shares no bit with that of the message; returns how many."""
+    # Prefetched in a loop of its own, so that the misses overlap.
+    for i in range(count):
+        prefetch(sieve.marks, candidates[i])
+    mark, kept = sieve.of_messages[row], 0
+    for i in range(count):
+        place = candidates[i]
+        candidates[kept] = place
+        kept += (sieve.marks[place] & mark) == 0
+    sieve.stages[MET_BOX] += count
+    sieve.stages[PASSED_MARK] += kept
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def walk(left, bottom, right, top, row, blocks, sieve, runs, run_first, run_last, run_level, candidates):
+    """Write the places whose words the message reaches into candidates (int64[postings]); returns how many.
+
+    Written as 2 * place, plus one where a lattice coordinate is equal, so that the degrees have to be compared. Without
+    a sieve (None) nothing is compiled for it.
+    """
     reach = message_word(left, bottom, right, top)
     count = 0
     for run in range(runs):
@@ -194,27 +231,8 @@ def walk(left, bottom, right, top, blocks, runs, run_first, run_last, run_level,
             word = blocks.box[place] ^ bits
             candidates[count] = place
             count += ((reach - (word & LANES)) & ~word & GUARDS) == GUARDS
-    return count
-
-
-@njit(cache=True, nogil=True)
-def sift(blocks, mark, count, candidates):
-    """Keep the candidates, places, whose mark shares no bit with that of the message; returns how many."""
-    # Prefetched in a loop of its own, so that the misses overlap.
-    for i in range(count):
-        prefetch(blocks.mark, candidates[i])
-    kept = 0
-    for i in range(count):
-        place = candidates[i]
-        candidates[kept] = place
-        kept += (blocks.mark[place] & mark) == 0
-    return kept
-
-
-@njit(cache=True, nogil=True)
-def edges(left, bottom, right, top, blocks, count, candidates):
-    """Turn places into 2 * place, plus one where a lattice coordinate is equal: there the degrees have to decide."""
-    reach = message_word(left, bottom, right, top)
+    if sieve is not None:
+        count = sift(sieve, row, count, candidates)
     # One less in each lane tests for strictly inside; failing that, a side is equal. A loop of its own, so that all
     # links are prefetched before `verify` reads the first.
     beyond = reach - ONE_IN_EACH_LANE
@@ -222,6 +240,7 @@ def edges(left, bottom, right, top, blocks, count, candidates):
         place = candidates[i]
         prefetch(blocks.link, place)
         candidates[i] = 2 * place + (((beyond - (blocks.box[place] & LANES)) & GUARDS) != GUARDS)
+    return count
 
 
 @njit_no_refcount
@@ -298,13 +317,11 @@ def verify(messages, row, blocks, columns, count, candidates, table, seen, out_s
 
 @njit(cache=True, nogil=True)
 def match(
-    messages, first_row, marks, blocks, columns, world_west, world_south, steps_per_degree, seen, stages, out_slot,
-    out_row,
-):  # fmt: skip
+    messages, first_row, blocks, sieve, columns, world_west, world_south, steps_per_degree, seen, out_slot, out_row
+):
     """Match rows from `first_row` on; see `CellTermIndex.scan` for what is returned, `verify` for `seen`.
 
-    marks : uint64[rows]     of the messages; uint64[0] in an index without marks
-    stages : int64[STAGES]   counts, added to: candidates before they are sifted, those left, pairs with all keywords
+    `sieve` is None in an index without marks, for which the kernel is compiled apart: it pays nothing for them.
     """
     found, scanned, verified = 0, 0, 0
     # Scratch of a whole batch, as long as its largest message needs.
@@ -326,11 +343,7 @@ def match(
         runs = find_cuts(left, bottom, right, top, blocks, which, terms, run_first, run_last, run_level, run_cut)
         runs, length = find_runs(blocks, runs, run_first, run_last, run_level, run_cut)
         candidates = longer(candidates, length + 1)
-        count = walk(left, bottom, right, top, blocks, runs, run_first, run_last, run_level, candidates)
-        met = count
-        if marks.shape[0] > 0:
-            count = sift(blocks, marks[row], count, candidates)
-        edges(left, bottom, right, top, blocks, count, candidates)
+        count = walk(left, bottom, right, top, row, blocks, sieve, runs, run_first, run_last, run_level, candidates)
         # One more than can match: `verify` writes before it knows.
         if found + count >= out_slot.shape[0]:
             return found, row, scanned + length, verified
@@ -340,7 +353,6 @@ def match(
             out_row[i] = row
         scanned += length
         verified += count
-        stages[0] += met
-        stages[1] += count
-        stages[2] += found - before
+        if sieve is not None:
+            sieve.stages[HAD_KEYWORDS] += found - before
     return found, messages.west.shape[0], scanned, verified

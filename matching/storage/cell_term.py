@@ -20,7 +20,7 @@ from matching.errors import EngineError
 from matching.model import Int32, Int64
 from matching.space import Space
 from matching.storage.cell_blocks import Blocks, append, describe, remove_entry, repack, slot_of
-from matching.storage.cell_match import STAGES, match
+from matching.storage.cell_match import STAGES, Sieve, match
 from matching.storage.cells import LATTICE_STEPS
 from matching.storage.marks import NO_MARKS, Marker
 from matching.storage.region_messages import Messages
@@ -42,7 +42,7 @@ class CellTermIndex:
 
     Attributes
     ----------
-    stages : int64[STAGES]        what survived each stage of all matches so far (`matching.storage.cell_match.match`)
+    stages : int64[STAGES]        pairs that survived each stage of all matches with marks (`cell_match.Sieve`)
     """
 
     def __init__(self, space: Space, rows: RegionSubscriptions, owner: str):
@@ -61,7 +61,7 @@ class CellTermIndex:
         self._seen = np.zeros(0, np.uint8)
 
     def _blocks(self) -> Blocks:
-        pools = (self._box, self._link, self._mark, self._cuts, self._used)
+        pools = (self._box, self._link, self._cuts, self._used)
         return Blocks(self._terms.index, self._terms.number, self._head, self._finest, *pools)
 
     def _describe(self, slots: Int32):
@@ -84,7 +84,7 @@ class CellTermIndex:
         self._finest = grown(self._finest, self._terms.capacity)
         done = 0
         while True:
-            done, places, cuts = append(order, term, box, link, mark, done, self._blocks())
+            done, places, cuts = append(order, term, box, link, mark, done, self._blocks(), self._mark)
             if done == term.shape[0]:
                 break
             # What is left needs about this much: packing once is cheaper than packing for each term.
@@ -100,7 +100,7 @@ class CellTermIndex:
             If a row is missing, which is damage.
         """
         term, box, link = self._describe(slots)
-        done, unsorted = remove_entry(term, box, link, self._blocks())
+        done, unsorted = remove_entry(term, box, link, self._blocks(), self._mark)
         if done < term.shape[0]:
             number = self.subscriptions.slots.number[slot_of(link[done])]
             raise EngineError(
@@ -126,7 +126,7 @@ class CellTermIndex:
             raise EngineError(f"{self._owner}: {wanted} postings do not fit one index; use more query bolts")
         marks = np.zeros(0 if self._marker is None else wanted, np.uint64)
         pools = np.zeros(wanted, np.uint64), np.zeros(wanted, np.int64), marks, np.zeros(wanted_cuts, np.int32)
-        repack(self._blocks(), *pools)
+        repack(self._blocks(), self._mark, *pools)
         self._box, self._link, self._mark, self._cuts = pools
 
     @property
@@ -151,7 +151,8 @@ class CellTermIndex:
             self._seen = np.zeros(self.subscriptions.slots.capacity, np.uint8)
         columns = self.subscriptions.columns
         frame = (self.space.west, self.space.south, self._steps_per_degree)
-        return match(messages, first_row, marks, self._blocks(), columns, *frame, self._seen, self.stages, slots, rows)
+        sieve = None if self._marker is None else Sieve(self._mark, marks, self.stages)
+        return match(messages, first_row, self._blocks(), sieve, columns, *frame, self._seen, slots, rows)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All memory but the rows. Views, no copies."""

@@ -12,6 +12,7 @@ from matching.boolean.engine import BooleanEngine
 from matching.index import Hits
 from matching.model import Int32, MessageBatch
 from matching.space import Space
+from matching.storage.cell_match import STAGE_NAMES
 from matching.storage.cell_term import CellTermIndex
 from matching.storage.marks import NO_MARKS, Marker
 from matching.storage.region_messages import Messages
@@ -29,8 +30,8 @@ class CellTerm(BooleanEngine):
         self._message_marks = NO_MARKS
 
     def survivors(self) -> dict[str, int]:
-        """Pairs that have survived each stage of all matches so far; the next stage is the filter."""
-        return dict(zip(("met_box", "passed_mark", "had_keywords"), self.index.stages.tolist(), strict=True))
+        """Pairs that survived each stage of all matches with marks so far; the next stage is the filter."""
+        return dict(zip(STAGE_NAMES, self.index.stages.tolist(), strict=True)) if self.index.marked else {}
 
     def _post(self, slots: Int32) -> None:
         if self._marker.learn():
