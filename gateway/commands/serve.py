@@ -126,6 +126,7 @@ def serve(
     from gateway.serve.asking import Asking
     from gateway.serve.demo import RATE_PER_S, Announcer, Demo, folder_of
     from gateway.serve.door import Door
+    from gateway.serve.garbage import Garbage
     from gateway.serve.history import History, Parts
     from gateway.serve.hub import Hub
     from gateway.serve.keys import KeyRing
@@ -221,6 +222,7 @@ def serve(
             stream.say(f"serve: resumes after {wal.next_seq - len(wal.marks):,} messages in {cell(out)}")
         stream.say(f"serve: {len(registry.active):,} subscriptions; listens on http://{_in_url(name)}:{number}")
 
+        garbage = stack.enter_context(Garbage())
         made = Demo(writer, demo_rate or RATE_PER_S, wal.next_seq)
         stack.callback(made.stop)
 
@@ -228,10 +230,12 @@ def serve(
             """Whether the stream ends and all its updates are out; the first call says that the topology matches."""
             if not door.ready:
                 door.ready = True
+                garbage.collect()
                 stream.say("serve: ready")
             for part in (door.feed, writer, releaser, hooks):
                 if part is not None and part.failure is not None:
                     raise part.failure if isinstance(part.failure, EngineError) else DeliveryError(str(part.failure))
+            garbage.look(hub.ended)
             if demo:
                 announcer.updates(releaser.updates)
             if stopping() and not door.closing:

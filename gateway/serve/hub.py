@@ -195,6 +195,8 @@ class Hub:
     ----------
     sent, gaps : int
         Updates that clients got, each counted for each client, and `gap` events for clients that were too slow.
+    ended : int
+        Streams that have ended.
     on_release : callable
         Called when boundaries are released.
     """
@@ -202,7 +204,7 @@ class Hub:
     def __init__(self, history: History, registry: Registry, logged: Callable[[], int]):
         self.history = history
         self._logged = logged
-        self.sent = self.gaps = 0
+        self.sent = self.gaps = self.ended = 0
         self._registry = registry
         self._everything: set[_Queue] = set()  # without a filter by subscription
         self._by_subscription: dict[str, set[_Queue]] = {}
@@ -305,6 +307,7 @@ class Hub:
                 yield queue.take() or self._progress(queue)  # what was released just before the hub closed
             yield form.hint()
         finally:
+            self.ended += 1
             self._queues.discard(queue)
             self._leave(queue)
             queue.close()
