@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         Unreachable,
     )
     from gateway.live.engine import Engine
-    from gateway.runs.reader import Run
+    from gateway.runs.interface import Run
 
 __all__ = [
     "AsyncClient",
@@ -72,7 +72,7 @@ _LATE = {
     "AsyncClient": "gateway.client.awaiting",
     "Client": "gateway.client.blocking",
     "Engine": "gateway.live.engine",
-    "Run": "gateway.runs.reader",
+    "Run": "gateway.runs.interface",
     **dict.fromkeys(_ERRORS, "gateway.client.errors"),
 }
 
@@ -151,7 +151,7 @@ def run(
 
 def open(folder: str | os.PathLike[str]) -> "Run":
     """A run in any state: its `report`, `updates()`, `results()` and `explain()`; see `gateway.runs.reader.Run`."""
-    from gateway.runs.reader import Run
+    from gateway.runs.interface import Run
 
     return Run(folder)
 

@@ -62,7 +62,7 @@ def bench(
             tell(f"turn {number + 1} of {rounds}: {name}, {load}: {row}")
             return row
 
-        measured = _measured(in_turns(turns, rounds, one))  # type: ignore[arg-type]
+        measured = _measured(in_turns(turns, rounds, one))
     workload = {"subscriptions": subscriptions, "clients": clients, "rate": rate, "seconds": seconds}
     workload |= {"warm_up": warm_up, "words": words_of(subscriptions), "seed": seed}
     judged = measured.get("skyray") or next(iter(measured.values()))

@@ -28,7 +28,7 @@ from benchmarks.command import ROOT
 from benchmarks.peers import PostGIS
 from benchmarks.push_clients import Collected, End, Reading, SlowClient, collect, listen
 from benchmarks.push_load import Messages, Subscriptions
-from matching.errors import TopologyError
+from matching.errors import ConfigError, TopologyError
 
 #: Seconds that a server may take to start, and a collector to be ready or to answer.
 _START_S, _ANSWER_S = 120.0, 90.0
@@ -137,7 +137,8 @@ class Way(ABC):
         """The processes that serve."""
 
     def slow_client(self) -> SlowClient:
-        raise NotImplementedError
+        """One that follows everything, a line a second. Raises ConfigError where no client may be slow."""
+        raise ConfigError(f"{self.name}: every client of it is one of those that are timed")
 
     def processor_s(self) -> float:
         """Seconds that its processes have taken so far."""

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from operator import attrgetter
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from matching.operator import KindOperator, WindowIndex
+
+Name = TypeVar("Name")
 
 #: Part, path to an object, methods. What runs inside a refill counts as refill, whatever it calls.
 _CLOCKED = (
@@ -27,9 +29,9 @@ _CLOCKED = (
 )
 
 
-def in_turns(names: Iterable[str], rounds: int, measure: Callable[[str, int], Any]) -> dict[str, list[Any]]:
+def in_turns(names: Iterable[Name], rounds: int, measure: Callable[[Name, int], Any]) -> dict[Name, list[Any]]:
     """What each says of its turns, A B A B: a slow minute of the machine hits all alike."""
-    turns: dict[str, list[Any]] = {name: [] for name in names}
+    turns: dict[Name, list[Any]] = {name: [] for name in names}
     for turn in range(rounds):
         for name, mine in turns.items():
             mine.append(measure(name, turn))

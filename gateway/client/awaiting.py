@@ -12,7 +12,7 @@ import httpx2
 
 from gateway.client import flows, requests
 from gateway.client.commands import Answer, Command, Failure, Flow, Item, Open, Read, Send, Sleep, Take
-from gateway.client.flows import Followed, Following, Patience, Rows
+from gateway.client.flows import Followed, FollowedStream, Following, Patience, Rows
 from gateway.client.requests import Box, Call, Names, Row, Wait
 from gateway.client.rows import Event, MessageOutcome, Missed, Results, Subscription, SubscriptionOutcome, Update
 from gateway.client.transport import (
@@ -137,7 +137,7 @@ async def _each(rows: Iterable[Row]) -> AsyncIterator[Row]:
         yield row
 
 
-class AsyncUpdates(Generic[E]):
+class AsyncUpdates(FollowedStream, Generic[E]):
     """As `Updates`, by `async for`; `async with` closes it.
 
     Parameters
@@ -145,31 +145,13 @@ class AsyncUpdates(Generic[E]):
     runner : _Runner
     state : Followed
     following : Following
-
-    Attributes
-    ----------
-    position : str or None    behind the last update that was handed on; give it as `since=` to go on from there
-    through : int             all updates as of messages up to this one were handed on; -1 before
-    connections : int         that were opened
     """
 
     def __init__(self, runner: _Runner, state: Followed, following: Following):
+        super().__init__(state)
         self._runner = runner
-        self._state = state
         self._following = following
         self._items: AsyncGenerator[E] = runner.items(flows.follow(state, following))
-
-    @property
-    def position(self) -> str | None:
-        return self._state.position
-
-    @property
-    def through(self) -> int:
-        return self._state.through
-
-    @property
-    def connections(self) -> int:
-        return self._state.connections
 
     def __aiter__(self) -> "AsyncUpdates[E]":
         return self

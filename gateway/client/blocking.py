@@ -5,7 +5,7 @@ Each method is a request of `gateway.client.requests`, carried out as `gateway.c
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import islice
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -14,7 +14,7 @@ import httpx2
 
 from gateway.client import flows, requests
 from gateway.client.commands import Answer, Command, Failure, Flow, Item, Open, Read, Send, Sleep, Take
-from gateway.client.flows import Followed, Following, Patience, Rows
+from gateway.client.flows import Followed, FollowedStream, Following, Patience, Rows
 from gateway.client.requests import Box, Call, Names, Row, Wait
 from gateway.client.rows import Event, MessageOutcome, Missed, Results, Subscription, SubscriptionOutcome, Update
 from gateway.client.transport import (
@@ -50,7 +50,7 @@ class _Runner:
         except StopIteration as end:
             return end.value
 
-    def items(self, flow: Flow[None]) -> Iterator[Any]:
+    def items(self, flow: Flow[None]) -> Generator[Any]:
         """What a flow hands on."""
         outcome: Any = None
         try:
@@ -121,7 +121,7 @@ class _Runner:
             response.close()
 
 
-class Updates(Generic[E]):
+class Updates(FollowedStream, Generic[E]):
     """A stream of updates: an iterator that connects again by itself; `with` closes it.
 
     Parameters
@@ -129,31 +129,13 @@ class Updates(Generic[E]):
     runner : _Runner
     state : Followed
     following : Following
-
-    Attributes
-    ----------
-    position : str or None    behind the last update that was handed on; give it as `since=` to go on from there
-    through : int             all updates as of messages up to this one were handed on; -1 before
-    connections : int         that were opened
     """
 
     def __init__(self, runner: _Runner, state: Followed, following: Following):
+        super().__init__(state)
         self._runner = runner
-        self._state = state
         self._following = following
-        self._items: Iterator[E] = runner.items(flows.follow(state, following))
-
-    @property
-    def position(self) -> str | None:
-        return self._state.position
-
-    @property
-    def through(self) -> int:
-        return self._state.through
-
-    @property
-    def connections(self) -> int:
-        return self._state.connections
+        self._items: Generator[E] = runner.items(flows.follow(state, following))
 
     def __iter__(self) -> "Updates[E]":
         return self
@@ -170,7 +152,7 @@ class Updates(Generic[E]):
 
     def close(self) -> None:
         """Close the connection; nothing more is handed on."""
-        self._items.close()  # type: ignore[attr-defined]
+        self._items.close()
         self._runner.close()
 
 

@@ -316,6 +316,32 @@ class Followed:
         return True
 
 
+class FollowedStream:
+    """What both clients say of a stream of updates.
+
+    Attributes
+    ----------
+    position : str or None    behind the last update that was handed on; give it as `since=` to go on from there
+    through : int             all updates as of messages up to this one were handed on; -1 before
+    connections : int         that were opened
+    """
+
+    def __init__(self, state: Followed):
+        self._state = state
+
+    @property
+    def position(self) -> str | None:
+        return self._state.position
+
+    @property
+    def through(self) -> int:
+        return self._state.through
+
+    @property
+    def connections(self) -> int:
+        return self._state.connections
+
+
 _UPDATE = msgspec.json.Decoder(Update)
 _PROGRESS = msgspec.json.Decoder(Progress)
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)

@@ -242,12 +242,6 @@ class Run:
         self.known(subscription_ids)
         return self._with_messages(self.result_rows(subscription_ids or None))
 
-    def explain(self, subscription_id: str, message_id: str) -> dict[str, Any]:
-        """Why a message is in a subscription's result, or is not: see `gateway.runs.explaining.explain`."""
-        from gateway.runs.explaining import explain
-
-        return explain(self.folder, subscription_id, message_id)
-
     def _with_messages(self, table: pa.Table) -> pa.Table:
         known = self.known(sorted(set(table["subscription_id"].to_pylist())))
         rows = self.join(table.to_pylist(), known)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import nats
+import nats.errors
 from confluent_kafka import Producer
 from nats.js import JetStreamContext
 from nats.js.api import RetentionPolicy, StreamConfig
@@ -28,6 +29,8 @@ STREAM = "POSTS"
 _SERVER = Path(sys.prefix) / "bin" / "nats-server"
 _DEADLINE_S = 60.0
 _Result = TypeVar("_Result")
+#: What a client of a broker raises that is not there, or was killed.
+_AWAY = (OSError, TimeoutError, nats.errors.Error)
 
 
 def nats_server() -> str:
@@ -68,7 +71,7 @@ class NatsBroker:
                     raise OSError("it does not listen yet")
                 self.call(lambda context: context.account_info())
                 return
-            except Exception:
+            except _AWAY:
                 assert self.process.poll() is None and time.monotonic() < deadline, "the server does not start"
                 threading.Event().wait(0.05)
 
@@ -217,7 +220,7 @@ class Publisher:
             try:
                 self._broker.call(self._publish)
                 return
-            except Exception:  # it was killed
+            except _AWAY:  # it was killed
                 self._over.wait(0.05)
 
     async def _publish(self, context: JetStreamContext) -> None:
