@@ -149,13 +149,20 @@ def test_documents_figures_are_those_of_the_results():
             assert float(said) == round(kept[key][field], places), (key, heading)
 
 
+def _cells_of(document):
+    """Rows of the tables of a document, as lists of cells."""
+    rows = (line.strip().strip("|").split("|") for line in text_of(document).splitlines() if line.startswith("|"))
+    return [[cell.strip() for cell in row] for row in rows]
+
+
 def test_readme_numbers_are_those_of_the_results():
     boolean = json.loads((RESULTS / "boolean-1000000.json").read_text())["results"]
     ours, postgis, duckdb = (
         next(row for row in boolean if row["engine"] == name) for name in ("cell_term", "postgis", "duckdb")
     )
-    latency = json.loads((RESULTS / "latency.json").read_text())
-    local, load = latency["measured"]["local"], latency["workload"]
+    push = json.loads((RESULTS / "push.json").read_text())
+    measured, load = push["measured"], push["workload"]
+    each = load["subscriptions"] // load["clients"]
     text = " ".join(text_of("README.md").split())
     for said in (
         f"**{ours['messages_per_s']:,.0f} messages/s** against 1,000,000 `boolean` subscriptions",
@@ -163,10 +170,43 @@ def test_readme_numbers_are_those_of_the_results():
         f"PostGIS {postgis['messages_per_s']:,.0f}, DuckDB {duckdb['messages_per_s']:,.0f}",
         f"**{ours['bytes_per_subscription']:.0f} bytes** for such a subscription",
         f"PostGIS {postgis['bytes_per_subscription']:.0f}",
-        f"**{local['p99_ms']:.0f} ms** from due to written for 99 of 100 updates at {local['rate']:,.0f} messages/s",
-        f"half of what {load['subscriptions']:,} subscriptions sustain",
+        f"**{measured['skyray']['steady']['p99_ms']:.0f} ms** from due to read by its client for 99 of 100 updates",
+        f"at {load['rate']:,.0f} messages/s, {load['clients']:,} clients of {each} subscriptions each",
+        f"PostGIS with NOTIFY, to one listener, not durable: {measured['postgis']['steady']['p99_ms']:.1f}",
     ):
         assert said in text, said
+
+
+def test_serve_says_how_fast_push_is():
+    push = json.loads((RESULTS / "push.json").read_text())
+    rows = {cells[0]: cells[1:] for cells in _cells_of("docs/serve.md")}
+    for way, name in (
+        ("skyray", "`skyray serve`, to 1,000 clients"),
+        ("postgis", "PostGIS and NOTIFY, to one listener"),
+    ):
+        for load, said in zip(("steady", "quiet", "slow_client"), rows[name], strict=True):
+            if load in push["measured"][way]:
+                figures = push["measured"][way][load]
+                assert [float(word) for word in said.split(", ")] == [
+                    pytest.approx(figures[each], abs=0.51 if way == "skyray" else 0.051)
+                    for each in ("p50_ms", "p99_ms")
+                ]
+    assert push["exact"] and f"of {push['compared']:,} updates none was missing" in " ".join(
+        text_of("docs/serve.md").split()
+    )
+
+
+def test_figures_says_what_saved_searches_cost():
+    text = " ".join(text_of("docs/figures.md").split())
+    for name, words in (("1000000", 3), ("1000000-short", 1), ("4600000", 1)):
+        rows = json.loads((RESULTS / f"saved-searches-{name}.json").read_text())["results"]
+        ours = rows[0]
+        assert all(row["exact"] for row in rows) and ours["engine"] == "cell_term"
+        took = f"{ours['us_per_message']:.2f}" if words == 3 else f"{ours['us_per_message']:.1f}"
+        assert took in text and f"{ours['alone_p99_ms']:.2f} ms" in text or name == "1000000-short"
+        for row in rows[1:]:
+            ratio = row["us_per_message"] / ours["us_per_message"]
+            assert f"{ratio:.0f}" in text, (name, row["engine"])
 
 
 def test_live_says_what_an_empty_start_costs():
