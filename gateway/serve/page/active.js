@@ -16,15 +16,18 @@ export class Active {
     this.after = null; // of the next page
     this.shown = "";
     this.requests = 0;
+    this.timer = null; // of a prefix that is being typed
     byId("active-next").addEventListener("click", () => this.turn([...this.cursors, this.after]));
     byId("active-before").addEventListener("click", () => this.turn(this.cursors.slice(0, -1)));
     byId("prefix").addEventListener("input", () => {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => this.turn([null]), TYPED_MS);
+      this.allowTurns(); // the cursors belong to the prefix before
     });
   }
 
   async turn(cursors) {
+    this.timer = null;
     this.cursors = cursors;
     await this.load();
     byId("prefix").scrollIntoView({ block: "center" });
@@ -36,13 +39,20 @@ export class Active {
     const request = this.requests;
     const query = { limit: PAGE, prefix: byId("prefix").value.trim(), after: this.cursors.at(-1) };
     const found = await call("GET", pathNow("/v1/subscriptions", query), undefined, { quiet: true }).catch(() => null);
-    if (found === null || request !== this.requests) return;
-    this.rows = found.subscriptions;
-    this.after = found.after;
+    if (request !== this.requests) return;
+    if (found !== null) [this.rows, this.after] = [found.subscriptions, found.after];
+    this.allowTurns();
+    if (found === null) return;
     const shown = JSON.stringify([this.rows, this.after, this.cursors]);
     if (shown === this.shown) return; // rows that stay as they are keep the focus
     this.shown = shown;
     this.draw();
+  }
+
+  allowTurns() {
+    const allowed = this.timer === null;
+    byId("active-before").disabled = !allowed || this.cursors.length === 1;
+    byId("active-next").disabled = !allowed || this.after === null;
   }
 
   draw() {
@@ -51,8 +61,6 @@ export class Active {
     show(byId("active-empty"), this.rows.length === 0);
     show(byId("active-pages"), this.after !== null || first > 0);
     byId("active-place").textContent = `${(first + 1).toLocaleString("en")} to ${(first + this.rows.length).toLocaleString("en")}`;
-    byId("active-before").disabled = first === 0;
-    byId("active-next").disabled = this.after === null;
     this.onChange(this.rows);
   }
 }
