@@ -1,0 +1,94 @@
+"""What a stream sink is: it takes all updates of a stream in order, and says how far it has them.
+
+A webhook gets the updates that it asked for, batch by batch (`contract.py`); a stream sink is a receiver of everything,
+named by `--to`. Delivery begins behind the position that the receiver keeps itself, in the same transaction as the
+updates (`exactly_once`), or else behind the one in the folder, which may lag: then the last pieces come again, with the
+same ids. Driven by `gateway.sinks.pump`.
+"""
+
+from typing import NamedTuple, Protocol
+
+from gateway.serve.history import Position
+from gateway.serve.releasing import Update
+from matching.errors import EngineError
+
+
+class SinkAway(EngineError):
+    """A receiver that cannot be reached now, or a connection that is broken; opening the sink again may help."""
+
+
+class Piece(NamedTuple):
+    """Consecutive updates of a stream.
+
+    updates : list of Update    in the order of the stream; none if boundaries passed without any
+    behind : Position           behind the last of them
+    ends_boundary : bool        whether `behind` is the end of a boundary: results are as of a boundary only there
+    through_seq : int           the last seq of the boundary of `behind`
+    """
+
+    updates: list[Update]
+    behind: Position
+    ends_boundary: bool
+    through_seq: int
+
+
+class StreamSink(Protocol):
+    """One receiver of all updates; used by one thread.
+
+    Attributes
+    ----------
+    name : str
+        `kafka/posts`: without address and secrets, since its position in the folder has this name.
+    extra : str
+        Of the distribution (`matching.extras`).
+    exactly_once : bool
+        Whether the receiver keeps the position itself, in one transaction with the updates.
+    """
+
+    name: str
+    extra: str
+    exactly_once: bool
+
+    def open(self, stream: str) -> Position | None:
+        """Connect; after it no earlier process can write to the receiver any more, where it is `exactly_once`.
+
+        Parameters
+        ----------
+        stream : str
+            Identity of the stream; another one may not write into the same place.
+
+        Returns
+        -------
+        Position or None
+            Behind the last update that the receiver has of this stream; None if it does not know.
+
+        Raises
+        ------
+        ConfigError
+            If the receiver refuses us, or has another stream's updates.
+        SinkAway
+            If it cannot be reached.
+        """
+        ...
+
+    def deliver(self, piece: Piece) -> Position:
+        """Deliver a piece, in a bounded time.
+
+        Returns
+        -------
+        Position
+            Behind the last update that the receiver holds durably: earlier than `piece.behind` while a transaction is
+            open that ends with its boundary.
+
+        Raises
+        ------
+        SinkAway
+            If it is unknown whether the piece arrived; the sink is closed, opened, and asked for its position.
+        EngineError
+            If the receiver will never take it; says why.
+        """
+        ...
+
+    def close(self) -> None:
+        """Disconnect; what is not committed is dropped. `open` may be called again. Never raises."""
+        ...
