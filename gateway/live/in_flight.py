@@ -8,7 +8,7 @@ the producer waits and memory stays flat. Used by `gateway.live.pipe`, which clo
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -29,11 +29,14 @@ class InFlight:
         From line in to line out.
     through : int
         The watermark, as the seq of a message.
+    on_idle : callable
+        Called, in the thread that advances the watermark, when no batch is in flight any more.
     """
 
     def __init__(self, most: int):
         self.latency = LatencyHistogram()
         self.through = -1
+        self.on_idle: Callable[[], None] = lambda: None
         self._most = most
         self._batches: deque[tuple[int, np.ndarray]] = deque()
         self._changed = threading.Condition()
@@ -51,6 +54,14 @@ class InFlight:
             while self._batches and self._batches[0][0] <= self.through:
                 self.latency.record(now_s - self._batches.popleft()[1])
             self._changed.notify_all()
+            idle = not self._batches
+        if idle:
+            self.on_idle()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no batch is in flight."""
+        return not self._batches
 
     def await_capacity(self, timeout_s: float) -> bool:
         """Wait until one more batch may be in flight; False after the timeout."""

@@ -147,6 +147,7 @@ class Writer(Pipe):
         self._processed: list[tuple[_Request, list[Outcome]]] = []
         self._current: _Request | None = None  # some of its rows are taken
         self._closing = False
+        in_flight.on_idle = self._wake
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 
     def seq_of(self, message_id: str) -> int | None:
@@ -238,6 +239,14 @@ class Writer(Pipe):
             self._waiting -= len(request.rows)
             self._waiting_bytes -= request.size_bytes
         self._process(request)
+
+    def _left_s(self) -> float:
+        """Nothing to wait for while the topology is idle: rows that come while it matches these are the next batch."""
+        return 0.0 if self._open and self._in_flight.idle else super()._left_s()
+
+    def _wake(self) -> None:
+        with self._came:
+            self._came.notify()
 
     def _unprepared(self, rows: Sequence[Row]) -> frozenset[str]:
         """The kinds of rows whose kernels are not there; they are prepared from now on."""

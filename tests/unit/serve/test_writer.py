@@ -68,6 +68,19 @@ def test_writer_answers_nothing_before_it_is_on_disk(stack, tmp_path, monkeypatc
     assert [one["status"] for one in found] == ["accepted", "duplicate", "created", "refused"]
 
 
+def test_writer_rows_wait_for_others_only_while_the_topology_is_busy(stack, tmp_path):
+    stream = stack.enter_context(WriterStream(tmp_path / "out", linger_s=10 * DEADLINE_S))
+    stream.writer.begin()
+    first = stream.submit(message("m0"))
+    await_(lambda: first)
+    found = [stream.submit(message(f"m{number}")) for number in (1, 2)]
+    await_(lambda: stream.writer.waiting == 0)
+    assert found == [[], []], "the first is in flight"
+    stream.in_flight.advance(0)
+    await_(lambda: all(found))
+    assert [record.messages for record in stream.records()] == [1, 2]
+
+
 def test_writer_while_the_topology_has_no_room_gathers_and_then_refuses(stack, tmp_path, monkeypatch):
     monkeypatch.setattr(writers, "MOST_WAITING", 10)
     stream = stack.enter_context(WriterStream(tmp_path / "out", most=1, batch=5))
