@@ -55,7 +55,7 @@ BatchRows = Annotated[
 LingerMs = Annotated[
     float,
     typer.Option(
-        min=0.0, max=60_000.0, help="How long one of them waits for others at most.", rich_help_panel="Window and batches"
+        min=0.0, max=60_000.0, help="How long one waits for others at most.", rich_help_panel="Window and batches"
     ),
 ]
 ExecutorName = Annotated[
