@@ -29,7 +29,7 @@ from spouts.cuts import Cuts
 from spouts.cutting import MessageSpout, Rows, Source
 from spouts.log import LogReader, Record
 from spouts.logged_words import LoggedWords
-from spouts.parsed import message_batch, messages_of, objects_of, vector_of
+from spouts.parsed import counts_of, message_batch, messages_of, objects_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
 from topology.core.api.component import Context, Saved, Spout, Tick
 
@@ -111,7 +111,8 @@ class LogSource(Source):
     def _rows(self, record: Record) -> Rows:
         schema = self._words.vocabulary.attributes
         parsed = list(messages_of(record, self._next_seq, self._space, schema, self._reader.path))
-        vectors = [vector_of(one, self._words.vocabulary) for one in parsed]
+        vocabulary = self._words.vocabulary
+        vectors = vocabulary.unit_vectors([counts_of(one, vocabulary) for one in parsed])
         self.unknown_words += sum(vector.unknown for vector in vectors)
         messages = message_batch(parsed, vectors, self._next_seq, self._space, self._window)
         self._next_seq += len(parsed)

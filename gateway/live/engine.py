@@ -274,7 +274,7 @@ class Engine:
         first = self._boundary.last_seq + 1
         counts = [counts_of(parsed, self.vocabulary) for parsed in taken]
         self._admission.new_terms.admit(counts, first)
-        vectors = [self.vocabulary.unit_vector(each) for each in counts]
+        vectors = self.vocabulary.unit_vectors(counts)
         self.unknown_words += sum(vector.unknown for vector in vectors)
         batch = message_batch(taken, vectors, first, self.space, self.window)
         self._clock = stream_time(batch.life, self._clock)

@@ -198,7 +198,7 @@ class Asking:
         parsed = subscription_row(named, words, self._registry.space, KINDS)
         if isinstance(parsed, Refusal):
             raise InputError(parsed.reason, meaning_of(parsed.reason, KINDS, parsed.detail))
-        vectors, parsed_messages = [words.unit_vector(text) for text in texts], [read.parsed for read in reads]
+        vectors, parsed_messages = words.unit_vectors(texts), [read.parsed for read in reads]
         batch = message_batch(parsed_messages, vectors, 0, self._registry.space, self._registry.window)
         past = Past.of(batch, batch.event_time_us, len(words))
         return preview_of(parsed, KINDS, words, past, _Texts(self, reads), shown) | {"read": len(reads)}

@@ -1,5 +1,6 @@
 """What must hold of the tokeniser whatever the text."""
 
+import numpy as np
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,3 +83,14 @@ def test_vocabulary_vectors_have_unit_norm_and_ascending_terms(messages):
         assert ids == sorted(set(ids)) and len(ids) == len(counts) and vector.unknown == 0
         if ids:
             assert abs(float((vector.weights.astype(float) ** 2).sum()) - 1) < 1e-6
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 9)), max_size=12))
+@settings(max_examples=200, deadline=None)
+def test_vocabulary_vectors_of_many_messages_are_those_of_each_to_the_bit(messages):
+    vocabulary = Vocabulary.of_counts([{"a": 2, "b": 1, "the": 3}, {"a": 1, "c": 1}])
+    vocabulary.stop_terms = frozenset({"the"})
+    for one, together in zip(messages, vocabulary.unit_vectors(messages), strict=True):
+        alone = vocabulary.unit_vector(one)
+        assert all(np.array_equal(a, b) for a, b in zip(alone[:3], together[:3], strict=True))
+        assert alone[3:] == together[3:]
