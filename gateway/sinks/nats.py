@@ -1,10 +1,12 @@
 """Updates to a stream of NATS JetStream.
 
 Each update is one message, with the attributes of a CloudEvent as headers. The position is in the messages themselves:
-the id of the last one says behind which update the stream ends. Each message names the sequence that must be the last
-one before it, so the server takes a message only directly behind the one that we expect there. It refuses all that
-follow one it has not taken, what it has already, and an earlier process once a later one has written: no gap, no repeat
-and no other order, whatever was under way at a crash. See `gateway.sinks.stream` for what a sink promises.
+the id of the last one says behind which update the stream ends. The server takes a message only directly behind its
+predecessor: of those that are under way together, the first names the last sequence of the stream, and each other one
+the id of the one before. So the server refuses all that follow one it has not taken, and what it has already: no gap,
+no repeat and no other order, whatever was under way at a crash, and of however many processes. Sequences alone would
+let in one from the middle, once something else has written as many messages. See `gateway.sinks.stream` for the
+contract.
 """
 
 import asyncio
@@ -38,13 +40,16 @@ _CONNECT_S, _ANSWER_S, _PIECE_S = 3, 10.0, 60.0
 _HEADERS_BYTES = 32_768
 #: Characters of a subject's token, and those that are left of a longer one.
 _TOKEN, _LEFT = 255, 190
-_ID, _EXPECTED, _STATUS = str(api.Header.MSG_ID.value), "Nats-Expected-Last-Sequence", str(api.Header.STATUS.value)
+_ID, _LAST_ID = api.Header.MSG_ID.value, api.Header.EXPECTED_LAST_MSG_ID.value
+_LAST_SEQUENCE = api.Header.EXPECTED_LAST_SEQUENCE.value
 _OURS = re.compile(r"(.+):([0-9]+-[0-9]+)")
 #: What a header of a CloudEvent may have as it is: printable ASCII without space, double quote and percent sign.
 _PLAIN = re.compile(r"[!#$&-~]*")
 _SAFE = "".join(map(chr, range(0x21, 0x7F))).replace('"', "").replace("%", "")
-#: Codes of the server: the message is too large, its headers are, the last sequence is another one.
-_TOO_LARGE, _HEADERS_TOO_LARGE, _OTHER_LAST = 10054, 10097, 10071
+#: Codes of the server: the message is too large, its headers are.
+_TOO_LARGE, _HEADERS_TOO_LARGE = 10054, 10097
+#: Codes of the server: another id or sequence is the last one.
+_OTHER_LAST = frozenset({10070, 10071})
 #: Codes of the server: it or the account has no room, a limit of the stream is reached.
 _NO_ROOM = frozenset({10002, 10023, 10028, 10047, 10077})
 
@@ -76,6 +81,7 @@ class NatsSink:
         self._client: Client | None = None
         self._identity = ""
         self._sequence = 0  # the last one of the stream
+        self._replicated = False
         self._at: Position | None = None  # of the update that it has
         self._run: _Run | None = None
         self._runs = 0
@@ -124,6 +130,7 @@ class NatsSink:
             raise
         info = await self._look()
         self._check(info.config)
+        self._replicated = (info.config.num_replicas or 1) > 1
         last = await self._last(info.state.last_seq)
         self._sequence = max(info.state.last_seq, last.seq or 0) if last else info.state.last_seq
         self._at = self._position(last) if last else None
@@ -205,7 +212,7 @@ class NatsSink:
                     self._sequence += run.stored
                     if run.taken:
                         self._at = Position.of(updates[run.taken - 1].position)
-                    if run.refusal is not None and not self._is_after_repeats(run):
+                    if run.refusal is not None and not run.is_after_repeats:
                         raise self._meaning(run.refusal, updates[run.taken])
                     updates = updates[run.taken :]
         finally:
@@ -215,9 +222,15 @@ class NatsSink:
         """Publish updates until one is refused, and wait for the answers to all that were."""
         client = self._client
         assert client is not None, "open() comes first"
-        sequence, inbox, largest = self._sequence, f"{self._inbox}.{run.number}-", client.max_payload - _HEADERS_BYTES
+        inbox, largest = f"{self._inbox}.{run.number}-", client.max_payload - _HEADERS_BYTES
+        before = ""
         for number, update in enumerate(run.updates):
-            headers = self._headers(update, sequence + number)
+            headers = self._headers(update)
+            if before:
+                headers[_LAST_ID] = before
+            if not before or self._replicated:  # a leader compares sequences before it replicates, ids only after it
+                headers[_LAST_SEQUENCE] = str(self._sequence + number)
+            before = headers[_ID]
             if len(update.data) > largest and _size(update, headers) > client.max_payload:
                 run.refuse(_Refusal(_TOO_LARGE, f"its max_payload is {client.max_payload:,} bytes"), number)
                 break
@@ -232,17 +245,16 @@ class NatsSink:
         while run.answered < run.sent:
             await self._progress(run)
 
-    def _headers(self, update: Update, expected: int) -> dict[str, str]:
+    def _headers(self, update: Update) -> dict[str, str]:
         attributes = attributes_of(update, self._identity)
         found = {f"ce-{name}": _encoded(value) for name, value in attributes.items()}
         found[_ID] = f"{self._identity}:{update.position}"
-        found[_EXPECTED] = str(expected)
         return found
 
     async def _progress(self, run: "_Run") -> None:
         """Wait for an answer."""
         client = self._client
-        if client is None or client.is_closed:
+        if client is None or client.is_closed or self._refused:
             raise SinkAway(f"{self.name}: the connection is lost")
         run.changed.clear()
         try:
@@ -256,19 +268,13 @@ class NatsSink:
         number, _, place = message.subject[len(self._inbox) + 1 :].partition("-")
         if run is None or number != str(run.number):
             return
-        if message.headers and message.headers.get(_STATUS) == "503":
+        if message.headers and message.headers.get(api.Header.STATUS.value) == "503":
             run.take(int(place), _Answer(error=_Refusal(503, "no stream takes the subject")))
             return
         with contextlib.suppress(msgspec.MsgspecError):  # any subscriber of the subject can answer something else
             answer = _ANSWERS.decode(message.data)
             if answer.error is not None or answer.stream == self._stream:
                 run.take(int(place), answer)
-
-    def _is_after_repeats(self, run: "_Run") -> bool:
-        """Whether a message was refused only since the server has dropped repeats before it, which have no sequence."""
-        refusal = run.refusal
-        repeats = run.taken - run.stored
-        return refusal is not None and repeats > 0 and refusal.last_sequence == self._sequence
 
     def _meaning(self, refusal: "_Refusal", update: Update) -> EngineError:
         what = f"{self.name}: refuses update {update.position} of {update.subscription_id!r}"
@@ -280,8 +286,8 @@ class NatsSink:
             )
         if refusal.err_code == _HEADERS_TOO_LARGE:
             return EngineError(f"{what}, whose headers are too large: {said}")
-        if refusal.err_code == _OTHER_LAST:
-            return SinkAway(f"{self.name}: something else has written to it: {said}, not {self._sequence:,}")
+        if refusal.err_code in _OTHER_LAST:
+            return SinkAway(f"{self.name}: something else has written to it behind {self._sequence:,}: {said}")
         if refusal.err_code in _NO_ROOM:
             return SinkAway(f"{what}: {said}. Raise the limits of the stream or remove messages; nothing is lost")
         return SinkAway(f"{what}: {said}")
@@ -324,12 +330,6 @@ class _Refusal(msgspec.Struct):
     err_code: int = 0
     description: str = ""
 
-    @property
-    def last_sequence(self) -> int | None:
-        """The last sequence of the stream, if another one was expected."""
-        words = self.description.split()
-        return int(words[-1]) if self.err_code == _OTHER_LAST and words and words[-1].isdigit() else None
-
 
 class _Answer(msgspec.Struct):
     """What the server says of a message."""
@@ -367,6 +367,11 @@ class _Run:
         self.refusal: _Refusal | None = None
         self.changed = asyncio.Event()
         self._answers: list[_Answer | None] = [None] * len(updates)
+
+    @property
+    def is_after_repeats(self) -> bool:
+        """Whether the refusal only means that the server has dropped repeats, which then are not its last message."""
+        return self.refusal is not None and self.refusal.err_code in _OTHER_LAST and self.stored < self.taken
 
     @property
     def is_full(self) -> bool:
