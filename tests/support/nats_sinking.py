@@ -175,7 +175,7 @@ def _write(path: Path, value: object) -> None:
 def _deliver_all(folder: Path, url: str, count: int) -> None:
     updates, said = updates_of(count), folder / "said"
     places = {one.position: place for place, one in enumerate(updates)}
-    sink, rng = NatsSink([url], NAME, SUBJECT), random.Random(time.monotonic_ns())
+    sink, rng = NatsSink([url], NAME, SUBJECT), random.Random(count)
     while True:
         with contextlib.suppress(SinkAway):
             found = sink.open(IDENTITY)
