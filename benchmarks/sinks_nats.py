@@ -76,7 +76,7 @@ def _turn(broker: NatsBroker, rows: list[Update], way: Callable[[], float]) -> t
     create(broker)
     seconds = way()
     had = Had.by(broker)
-    right = had.data == [one.data for one in rows] and had.ids == [f"{IDENTITY}:{one.position}" for one in rows]
+    right = had.data == [one.data for one in rows] and had.ids == [f"{IDENTITY}/{one.position}" for one in rows]
     broker.call(lambda context: context.delete_stream(NAME))
     return seconds, right
 

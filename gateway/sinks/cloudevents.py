@@ -1,15 +1,51 @@
-"""An update as a CloudEvent: its attributes, which a broker's messages have as headers."""
+"""The CloudEvents 1.0 attributes of an update, for sinks whose records have headers.
+
+The names are those of the specification; a binding has its prefix for them: `ce_` in Kafka, `ce-` in NATS, and
+`datacontenttype` is the header `content-type` in binary mode. There is no `time`: an update has numbers of the stream
+(`seq`, `as_of`), no clock. Used by `gateway.sinks.kafka` and `gateway.sinks.nats`.
+"""
+
+from urllib.parse import quote
+
+import msgspec
 
 from gateway.serve.releasing import Update
 
 
+class _Changed(msgspec.Struct):
+    """What is read of an update's JSON."""
+
+    change: str
+
+
+_changed = msgspec.json.Decoder(_Changed)
+
+
 def attributes_of(update: Update, stream: str) -> dict[str, str]:
-    """The attributes of an update of a stream, by their names."""
+    """The CloudEvents attributes of an update.
+
+    Parameters
+    ----------
+    update : Update
+        Its `data` is JSON, with the field `change`.
+    stream : str
+        Identity of the stream.
+
+    Returns
+    -------
+    dict of str to str
+        By name. The `id` is unique among all streams, and the same whenever the update comes again.
+    """
     return {
         "specversion": "1.0",
-        "id": update.position,
-        "source": f"/skyray/{stream}",
-        "type": "skyray.update",
+        "id": f"{stream}/{update.position}",
+        "source": source_of(stream),
+        "type": f"skyray.update.{_changed.decode(update.data).change}",
         "subject": update.subscription_id,
         "datacontenttype": "application/json",
     }
+
+
+def source_of(stream: str) -> str:
+    """The `source` of all updates of a stream, a URI reference."""
+    return f"/skyray/{quote(stream, safe='')}"

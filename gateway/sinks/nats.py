@@ -17,7 +17,7 @@ import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 import nats.errors
@@ -42,7 +42,7 @@ _HEADERS_BYTES = 32_768
 _TOKEN, _LEFT = 255, 190
 _ID, _LAST_ID = api.Header.MSG_ID.value, api.Header.EXPECTED_LAST_MSG_ID.value
 _LAST_SEQUENCE = api.Header.EXPECTED_LAST_SEQUENCE.value
-_OURS = re.compile(r"(.+):([0-9]+-[0-9]+)")
+_OURS = re.compile(r"(.+)/([0-9]+-[0-9]+)")
 #: What a header of a CloudEvent may have as it is: printable ASCII without space, double quote and percent sign.
 _PLAIN = re.compile(r"[!#$&-~]*")
 _SAFE = "".join(map(chr, range(0x21, 0x7F))).replace('"', "").replace("%", "")
@@ -110,7 +110,7 @@ class NatsSink:
         loop.call_soon_threadsafe(loop.stop)
 
     async def _connect(self, identity: str) -> Position | None:
-        self._client, self._refused, self._identity = Client(), "", _encoded(identity)
+        self._client, self._refused, self._identity = Client(), "", identity
         try:
             # the connection is not mended below us: after a loss the stream says what it has
             await self._client.connect(
@@ -186,7 +186,7 @@ class NatsSink:
                 f"{self.name}: message {last.seq:,} is none of Skyray's ({last.subject}); give Skyray a stream of its "
                 "own, to which no other program writes"
             )
-        if found[1] != self._identity:
+        if unquote(found[1]) != self._identity:
             raise ConfigError(
                 f"{self.name}: has the updates of another Skyray stream, {found[1]}; this one is {self._identity}. "
                 "Name another stream of JetStream, or the folder whose updates these are"
@@ -248,7 +248,7 @@ class NatsSink:
     def _headers(self, update: Update) -> dict[str, str]:
         attributes = attributes_of(update, self._identity)
         found = {f"ce-{name}": _encoded(value) for name, value in attributes.items()}
-        found[_ID] = f"{self._identity}:{update.position}"
+        found[_ID] = _encoded(f"{self._identity}/{update.position}")
         return found
 
     async def _progress(self, run: "_Run") -> None:

@@ -73,7 +73,7 @@ def test_sink_and_server_killed_in_turn_neither_lose_nor_repeat(tmp_path, count,
         sink.join()
         had = Had.by(broker)
     assert len(killing.in_doubt) == kills
-    ids, wanted = had.ids, [f"{IDENTITY}:{one.position}" for one in updates]
+    ids, wanted = had.ids, [f"{IDENTITY}/{one.position}" for one in updates]
     assert set(wanted) - set(ids) == set(), "missing"
     assert set(ids) - set(wanted) == set(), "extra"
     assert len(ids) - len(set(ids)) == 0, "repeated"

@@ -64,7 +64,8 @@ def change(broker, **options):
 
 
 def large(position, size):
-    return Update("s1", position, b"x" * size, 0, 0)
+    row = b'{"change":"match","text":"%s"}'
+    return Update("s1", position, row % (b"x" * (size + 2 - len(row))), 0, 0)
 
 
 def test_sink_publishes_each_update_once_in_order(broker, opened):
@@ -75,7 +76,7 @@ def test_sink_publishes_each_update_once_in_order(broker, opened):
         assert sink.deliver(piece) == piece.behind
     had = Had.by(broker)
     assert had.data == [one.data for one in UPDATES]
-    assert had.ids == [f"{IDENTITY}:{one.position}" for one in UPDATES]
+    assert had.ids == [f"{IDENTITY}/{one.position}" for one in UPDATES]
     assert [one.subject for one in had] == [f"{SUBJECT}.{token_of(one.subscription_id)}" for one in UPDATES]
 
 
@@ -87,7 +88,8 @@ def test_message_is_a_cloudevent_whose_values_are_percent_encoded(broker, opened
     for sequence in (1, next(n for n, one in enumerate(UPDATES, 1) if one.subscription_id == "東京 ramen")):
         update, headers = UPDATES[sequence - 1], message(broker, sequence).headers or {}
         assert headers["ce-specversion"] == "1.0"
-        assert {"ce-id", "ce-source", "ce-type"} <= set(headers)
+        assert headers["ce-id"] == headers["Nats-Msg-Id"] == f"{IDENTITY}/{update.position}"
+        assert {"ce-source", "ce-type", "ce-datacontenttype"} <= set(headers)
         assert unquote(headers["ce-subject"]) == update.subscription_id == json.loads(update.data)["subscription_id"]
         assert all(re.fullmatch(r"[!-~]+", value) and '"' not in value for value in headers.values())
 
@@ -145,7 +147,7 @@ def test_update_that_is_too_large_stops_what_follows_it(broker, opened, limited)
     piece = [
         *UPDATES[:100],
         large(f"{boundary}-9000", size),
-        *(large(f"{boundary}-{n}", 9) for n in range(9_001, 9_100)),
+        *(large(f"{boundary}-{n}", 90) for n in range(9_001, 9_100)),
     ]
     with pytest.raises(EngineError, match=rf"update {boundary}-9000 of 's1' with {size:,} bytes.*Raise") as caught:
         sink.deliver(piece_of(piece))
@@ -196,7 +198,7 @@ def test_removed_messages_come_again_with_the_same_ids_or_not_at_all(broker, ope
     broker.start()
     assert opened(sink) is None
     sink.deliver(piece_of(UPDATES[1_600:1_700]))
-    assert Had.by(broker).ids == [f"{IDENTITY}:{one.position}" for one in UPDATES[1_600:1_700]]
+    assert Had.by(broker).ids == [f"{IDENTITY}/{one.position}" for one in UPDATES[1_600:1_700]]
 
 
 def test_last_message_that_was_deleted_does_not_hide_the_one_before(broker, opened):
@@ -429,3 +431,13 @@ def test_token_of_a_subscription_id_is_one_token_and_its_own():
     assert all(re.fullmatch(r"[A-Za-z0-9_%~-]{1,255}", one) for one in tokens)
     assert [unquote(one) for one in tokens[:11]] == ids[:11]
     assert tokens[1] == "a%2Eb"
+
+
+def test_stream_whose_identity_is_no_plain_text_is_known_again(broker, opened):
+    create(broker)
+    sink = sink_of(broker)
+    opened(sink, "läuft/hier 7")
+    sink.deliver(piece_of(UPDATES[:3]))
+    assert opened(sink, "läuft/hier 7") == position(UPDATES[2])
+    with pytest.raises(ConfigError, match="another Skyray stream"):
+        opened(sink, "läuft/hier")
