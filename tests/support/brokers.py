@@ -42,13 +42,23 @@ def nats_server() -> str:
 class NatsBroker:
     """A NATS server with JetStream, whose files are in a folder; it can be killed and started again.
 
+    Parameters
+    ----------
+    folder : Path
+    *options
+        Of the server's command line.
+
     Attributes
     ----------
     port : int
+    login : str
+        `user:password@`, if the options want one.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, *options: str):
         self.folder = folder
+        self.options = options
+        self.login = ""
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -60,7 +70,17 @@ class NatsBroker:
         self.kill()
 
     def start(self) -> None:
-        command = [nats_server(), "-js", "-sd", str(self.folder), "-a", "127.0.0.1", "-p", str(self.port)]
+        command = [
+            nats_server(),
+            "-js",
+            "-sd",
+            str(self.folder),
+            "-a",
+            "127.0.0.1",
+            "-p",
+            str(self.port),
+            *self.options,
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + _DEADLINE_S
         while True:
@@ -84,7 +104,7 @@ class NatsBroker:
 
     @property
     def url(self) -> str:
-        return f"nats://127.0.0.1:{self.port}"
+        return f"nats://{self.login}127.0.0.1:{self.port}"
 
     def create(self, retention: str = "limits") -> None:
         config = StreamConfig(STREAM, subjects=["posts"], retention=RetentionPolicy(retention))

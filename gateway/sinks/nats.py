@@ -1,0 +1,450 @@
+"""Updates to a stream of NATS JetStream.
+
+Each update is one message, with the attributes of a CloudEvent as headers. The position is in the messages themselves:
+the id of the last one says behind which update the stream ends. The server takes a message only directly behind its
+predecessor: of those that are under way together, the first names the last sequence of the stream, and each other one
+the id of the one before. So the server refuses all that follow one it has not taken, and what it has already: no gap,
+no repeat and no other order, whatever was under way at a crash, and of however many processes. Sequences alone would
+let in one from the middle, once something else has written as many messages. See `gateway.sinks.stream` for the
+contract.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import re
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote
+
+import msgspec
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import api
+
+from gateway.serve.history import Position
+from gateway.serve.releasing import Update
+from gateway.sinks.cloudevents import attributes_of
+from gateway.sinks.stream import Piece, SinkAway
+from matching.errors import ConfigError, EngineError
+
+#: Messages, and bytes of their data, that are published and not acknowledged yet.
+WINDOW, WINDOW_BYTES = 1_000, 8 * 2**20
+#: Seconds: to connect, for one answer, for a whole piece.
+_CONNECT_S, _ANSWER_S, _PIECE_S = 3, 10.0, 60.0
+#: Bytes of headers below which nobody counts them.
+_HEADERS_BYTES = 32_768
+#: Characters of a subject's token, and those that are left of a longer one.
+_TOKEN, _LEFT = 255, 190
+_ID, _LAST_ID = api.Header.MSG_ID.value, api.Header.EXPECTED_LAST_MSG_ID.value
+_LAST_SEQUENCE = api.Header.EXPECTED_LAST_SEQUENCE.value
+_OURS = re.compile(r"(.+)/([0-9]+-[0-9]+)")
+#: What a header of a CloudEvent may have as it is: printable ASCII without space, double quote and percent sign.
+_PLAIN = re.compile(r"[!#$&-~]*")
+_SAFE = "".join(map(chr, range(0x21, 0x7F))).replace('"', "").replace("%", "")
+#: Codes of the server: the message is too large, its headers are.
+_TOO_LARGE, _HEADERS_TOO_LARGE = 10054, 10097
+#: Codes of the server: another id or sequence is the last one.
+_OTHER_LAST = frozenset({10070, 10071})
+#: Codes of the server: it or the account has no room, a limit of the stream is reached.
+_NO_ROOM = frozenset({10002, 10023, 10028, 10047, 10077})
+
+_Result = TypeVar("_Result")
+
+
+class NatsSink:
+    """See `gateway.sinks.stream.StreamSink`.
+
+    Parameters
+    ----------
+    servers : sequence of str
+        URLs, with user and password if need be.
+    stream : str
+        Of JetStream, to which nobody else writes.
+    subject : str
+        Updates are published under `SUBJECT.<token of the subscription id>`, see `token_of`.
+    """
+
+    extra = "nats"
+    exactly_once = True
+
+    def __init__(self, servers: Sequence[str], stream: str, subject: str):
+        self.name = f"nats/{stream}"
+        self._servers = list(servers)
+        self._stream = stream
+        self._subject = subject
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._client: Client | None = None
+        self._identity = ""
+        self._sequence = 0  # the last one of the stream
+        self._replicated = False
+        self._at: Position | None = None  # of the update that it has
+        self._run: _Run | None = None
+        self._runs = 0
+        self._refused = ""
+
+    def open(self, stream: str) -> Position | None:
+        self.close()
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=_run_loop, args=(self._loop,), name="nats sink", daemon=True).start()
+        return self._call(self._connect(stream))
+
+    def deliver(self, piece: Piece) -> Position:
+        updates = self._lacking(piece.updates)
+        if updates:
+            self._call(self._publish_all(updates))
+        return piece.behind
+
+    def close(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        client, self._client, self._run = self._client, None, None
+        if client is not None:
+            with contextlib.suppress(Exception):
+                asyncio.run_coroutine_threadsafe(client.close(), loop).result(_CONNECT_S)
+        loop.call_soon_threadsafe(loop.stop)
+
+    async def _connect(self, identity: str) -> Position | None:
+        self._client, self._refused, self._identity = Client(), "", identity
+        try:
+            # the connection is not mended below us: after a loss the stream says what it has
+            await self._client.connect(
+                self._servers,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+                connect_timeout=_CONNECT_S,
+                ping_interval=5,
+                error_cb=self._note_error,
+                closed_cb=self._wake,
+                name="skyray",
+            )
+        except nats.errors.Error as error:
+            if _is_refusal(error):
+                raise ConfigError(f"{self.name}: the server refuses the connection: {error}") from error
+            raise
+        info = await self._look()
+        self._check(info.config)
+        self._replicated = (info.config.num_replicas or 1) > 1
+        last = await self._last(info.state.last_seq)
+        self._sequence = max(info.state.last_seq, last.seq or 0) if last else info.state.last_seq
+        self._at = self._position(last) if last else None
+        self._inbox = self._client.new_inbox()
+        await self._client.subscribe(f"{self._inbox}.*", cb=self._take)
+        return self._at
+
+    async def _look(self) -> api.StreamInfo:
+        try:
+            return await self._context.stream_info(self._stream)
+        except nats.js.errors.NotFoundError as error:
+            raise ConfigError(
+                f"{self.name}: the server has no stream {self._stream!r}; create it, for the subject {self._takes!r}"
+            ) from error
+
+    def _check(self, config: api.StreamConfig) -> None:
+        retention = api.RetentionPolicy(config.retention or "limits")
+        subjects = config.subjects or []
+        why = ""
+        if config.mirror is not None:
+            why = "is a mirror, to which nobody can write; name the stream that it mirrors"
+        elif not any(_covers(one, f"{self._subject}.~") for one in subjects):
+            why = f"takes {', '.join(subjects) or 'no subject'}; give it the subject {self._takes!r}"
+        elif config.sealed:
+            why = "is sealed, so nothing can be written to it; name another"
+        elif config.no_ack:
+            why = "acknowledges nothing (no_ack), so nobody knows what it has; create it without that"
+        elif config.persist_mode == api.PersistMode.ASYNC:
+            why = "acknowledges before it has written (persist_mode async); create it without that"
+        elif retention is not api.RetentionPolicy.LIMITS:
+            why = (
+                f"has the retention {retention.value}, by which the server removes what was taken, so that it could "
+                "not say how far it has come; take one with the retention limits, and source it into this one"
+            )
+        if why:
+            raise ConfigError(f"{self.name}: {why}")
+
+    async def _last(self, sequence: int) -> api.RawStreamMsg | None:
+        """The last message of the stream, or of ours if that one was deleted; None if it has none."""
+        if not sequence:
+            return None
+        with contextlib.suppress(nats.js.errors.NotFoundError):
+            return await self._context.get_msg(self._stream, sequence)
+        with contextlib.suppress(nats.js.errors.NotFoundError):
+            return await self._context.get_last_msg(self._stream, f"{self._subject}.>")
+        return None
+
+    def _position(self, last: api.RawStreamMsg) -> Position:
+        """Of a message. Raises ConfigError if it is not one of this stream of updates."""
+        found = _OURS.fullmatch((last.headers or {}).get(_ID, ""))
+        if found is None:
+            raise ConfigError(
+                f"{self.name}: message {last.seq:,} is none of Skyray's ({last.subject}); give Skyray a stream of its "
+                "own, to which no other program writes"
+            )
+        if unquote(found[1]) != self._identity:
+            raise ConfigError(
+                f"{self.name}: has the updates of another Skyray stream, {found[1]}; this one is {self._identity}. "
+                "Name another stream of JetStream, or the folder whose updates these are"
+            )
+        return Position.of(found[2])
+
+    def _lacking(self, updates: list[Update]) -> list[Update]:
+        """Those that the stream does not have; the caller's position may be behind the stream's."""
+        if self._at is None:
+            return updates
+        first = 0
+        while first < len(updates) and Position.of(updates[first].position) <= self._at:
+            first += 1
+        return updates[first:] if first else updates
+
+    async def _publish_all(self, updates: list[Update]) -> None:
+        try:
+            async with asyncio.timeout(_PIECE_S):
+                while updates:
+                    self._runs += 1
+                    run = self._run = _Run(updates, self._runs)
+                    await self._publish(run)
+                    self._sequence += run.stored
+                    if run.taken:
+                        self._at = Position.of(updates[run.taken - 1].position)
+                    if run.refusal is not None and not run.is_after_repeats:
+                        raise self._meaning(run.refusal, updates[run.taken])
+                    updates = updates[run.taken :]
+        finally:
+            self._run = None
+
+    async def _publish(self, run: "_Run") -> None:
+        """Publish updates until one is refused, and wait for the answers to all that were."""
+        client = self._client
+        assert client is not None, "open() comes first"
+        inbox, largest = f"{self._inbox}.{run.number}-", client.max_payload - _HEADERS_BYTES
+        before = ""
+        for number, update in enumerate(run.updates):
+            headers = self._headers(update)
+            if before:
+                headers[_LAST_ID] = before
+            if not before or self._replicated:  # a leader compares sequences before it replicates, ids only after it
+                headers[_LAST_SEQUENCE] = str(self._sequence + number)
+            before = headers[_ID]
+            if len(update.data) > largest and _size(update, headers) > client.max_payload:
+                run.refuse(_Refusal(_TOO_LARGE, f"its max_payload is {client.max_payload:,} bytes"), number)
+                break
+            subject = f"{self._subject}.{token_of(update.subscription_id)}"
+            await client.publish(subject, update.data, f"{inbox}{number}", headers)
+            run.sent += 1
+            run.open_bytes += len(update.data)
+            while run.is_full and run.refusal is None:
+                await self._progress(run)
+            if run.refusal is not None:
+                break
+        while run.answered < run.sent:
+            await self._progress(run)
+
+    def _headers(self, update: Update) -> dict[str, str]:
+        attributes = attributes_of(update, self._identity)
+        found = {f"ce-{name}": _encoded(value) for name, value in attributes.items()}
+        found[_ID] = _encoded(f"{self._identity}/{update.position}")
+        return found
+
+    async def _progress(self, run: "_Run") -> None:
+        """Wait for an answer."""
+        client = self._client
+        if client is None or client.is_closed or self._refused:
+            raise SinkAway(f"{self.name}: the connection is lost")
+        run.changed.clear()
+        try:
+            await asyncio.wait_for(run.changed.wait(), _ANSWER_S)
+        except TimeoutError as error:
+            raise SinkAway(f"{self.name}: no acknowledgement came within {_ANSWER_S:g} s") from error
+
+    async def _take(self, message: Msg) -> None:
+        """Take the answer to a message."""
+        run = self._run
+        number, _, place = message.subject[len(self._inbox) + 1 :].partition("-")
+        if run is None or number != str(run.number):
+            return
+        if message.headers and message.headers.get(api.Header.STATUS.value) == "503":
+            run.take(int(place), _Answer(error=_Refusal(503, "no stream takes the subject")))
+            return
+        with contextlib.suppress(msgspec.MsgspecError):  # any subscriber of the subject can answer something else
+            answer = _ANSWERS.decode(message.data)
+            if answer.error is not None or answer.stream == self._stream:
+                run.take(int(place), answer)
+
+    def _meaning(self, refusal: "_Refusal", update: Update) -> EngineError:
+        what = f"{self.name}: refuses update {update.position} of {update.subscription_id!r}"
+        said = f"the server says {refusal.description!r}"
+        if refusal.err_code == _TOO_LARGE:
+            return EngineError(
+                f"{what} with {len(update.data):,} bytes, which is too large: {said}. Raise max_msg_size of the "
+                "stream, or max_payload of the server, and start again"
+            )
+        if refusal.err_code == _HEADERS_TOO_LARGE:
+            return EngineError(f"{what}, whose headers are too large: {said}")
+        if refusal.err_code in _OTHER_LAST:
+            return SinkAway(f"{self.name}: something else has written to it behind {self._sequence:,}: {said}")
+        if refusal.err_code in _NO_ROOM:
+            return SinkAway(f"{what}: {said}. Raise the limits of the stream or remove messages; nothing is lost")
+        return SinkAway(f"{what}: {said}")
+
+    @property
+    def _context(self) -> Any:
+        assert self._client is not None, "open() comes first"
+        return self._client.jetstream(timeout=_ANSWER_S)
+
+    @property
+    def _takes(self) -> str:
+        """The subject that the stream must take."""
+        return f"{self._subject}.*"
+
+    async def _note_error(self, error: Exception) -> None:
+        if "permissions violation" in str(error).lower():
+            self._refused = str(error)
+        await self._wake()
+
+    async def _wake(self) -> None:
+        if self._run is not None:
+            self._run.changed.set()
+
+    def _call(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
+        assert self._loop is not None, "open() comes first"
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result(2 * _PIECE_S)
+        except (OSError, TimeoutError, nats.errors.Error, SinkAway) as error:
+            if self._refused:
+                raise ConfigError(f"{self.name}: the server does not permit it: {self._refused}") from error
+            if isinstance(error, SinkAway):
+                raise
+            raise SinkAway(f"{self.name}: the server cannot be reached ({error or type(error).__name__})") from error
+
+
+class _Refusal(msgspec.Struct):
+    """Why the server has not taken a message."""
+
+    err_code: int = 0
+    description: str = ""
+
+
+class _Answer(msgspec.Struct):
+    """What the server says of a message."""
+
+    stream: str = ""
+    seq: int = 0
+    duplicate: bool = False
+    error: _Refusal | None = None
+
+
+_ANSWERS = msgspec.json.Decoder(_Answer)
+
+
+class _Run:
+    """Updates that are published one behind the other; belongs to the event loop.
+
+    Attributes
+    ----------
+    sent, answered : int
+    taken : int
+        How many the stream has, from the first on without a gap.
+    stored : int
+        How many of these got a sequence; the others were repeats.
+    open_bytes : int
+        Of data that is sent and not taken.
+    refusal : _Refusal or None
+        Why the one behind those taken was not.
+    changed : asyncio.Event
+    """
+
+    def __init__(self, updates: list[Update], number: int):
+        self.updates = updates
+        self.number = number
+        self.sent = self.answered = self.taken = self.stored = self.open_bytes = 0
+        self.refusal: _Refusal | None = None
+        self.changed = asyncio.Event()
+        self._answers: list[_Answer | None] = [None] * len(updates)
+
+    @property
+    def is_after_repeats(self) -> bool:
+        """Whether the refusal only means that the server has dropped repeats, which then are not its last message."""
+        return self.refusal is not None and self.refusal.err_code in _OTHER_LAST and self.stored < self.taken
+
+    @property
+    def is_full(self) -> bool:
+        return self.sent - self.taken >= WINDOW or self.open_bytes >= WINDOW_BYTES
+
+    def take(self, place: int, answer: _Answer) -> None:
+        if self._answers[place] is not None:
+            return
+        self._answers[place] = answer
+        self.answered += 1
+        while self.refusal is None and self.taken < len(self._answers):
+            first = self._answers[self.taken]
+            if first is None:
+                break
+            if first.error is not None:
+                self.refusal = first.error
+                break
+            self.open_bytes -= len(self.updates[self.taken].data)
+            self.stored += not first.duplicate
+            self.taken += 1
+        self.changed.set()
+
+    def refuse(self, refusal: _Refusal, place: int) -> None:
+        """Refuse an update that was not sent."""
+        self.sent += 1
+        self.take(place, _Answer(error=refusal))
+
+
+@lru_cache(65_536)
+def token_of(subscription_id: str) -> str:
+    """A subscription id as one token of a subject.
+
+    UTF-8, percent-encoded but for letters, digits, `_` and `-`. A token that would be longer than 255 characters is
+    cut, and ends with `~` and a digest of the id. The id itself is in the message.
+    """
+    token = quote(subscription_id, safe="").replace(".", "%2E").replace("~", "%7E")
+    if len(token) <= _TOKEN:
+        return token
+    return f"{token[:_LEFT]}~{hashlib.sha256(subscription_id.encode()).hexdigest()[:32]}"
+
+
+def _encoded(value: str) -> str:
+    """A value of a CloudEvent as a header of NATS."""
+    return value if _PLAIN.fullmatch(value) else quote(value, safe=_SAFE)
+
+
+def _size(update: Update, headers: Mapping[str, str]) -> int:
+    """Bytes of a message as the server counts them."""
+    lines = sum(len(name) + len(value) + 4 for name, value in headers.items())
+    return len(update.data) + lines + len("NATS/1.0\r\n\r\n")
+
+
+def _covers(taken: str, subject: str) -> bool:
+    """Whether a stream that takes the first takes the second, which has no wildcard."""
+    wanted = subject.split(".")
+    for place, token in enumerate(taken.split(".")):
+        if token == ">":
+            return place < len(wanted)
+        if place >= len(wanted) or token not in ("*", wanted[place]):
+            return False
+    return len(taken.split(".")) == len(wanted)
+
+
+def _is_refusal(error: Exception) -> bool:
+    refusals = nats.errors.AuthorizationError, nats.errors.InvalidUserCredentialsError
+    return isinstance(error, refusals) or "authorization" in str(error).lower()
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+    finally:
+        loop.close()

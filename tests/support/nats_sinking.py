@@ -1,0 +1,201 @@
+"""Updates of a made-up stream in pieces, and a process that delivers them to NATS until it is killed.
+
+    python -m tests.support.nats_sinking FOLDER URL COUNT
+
+The process goes by `limit` in the folder: so many updates may be delivered by now. It writes down what `deliver` said,
+and stops with an error if the sink finds less when it is opened the next time.
+"""
+
+import contextlib
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, RawStreamMsg, StreamConfig
+
+from gateway.live.update_listener import MessageText
+from gateway.serve.history import BEGINNING, Position
+from gateway.serve.releasing import RawUpdate, Update, release
+from gateway.sinks.nats import NatsSink
+from gateway.sinks.stream import Piece, SinkAway
+from tests.support.brokers import NatsBroker
+
+NAME, SUBJECT, IDENTITY = "UPDATES", "skyray.updates", "5f0c2b9d01e7a384"
+_DEADLINE_S = 120.0
+#: Ids of subscriptions, with what a subject may not have.
+_IDS = ["s1", "shop.7", "東京 ramen", "a*b>c", "100%", "~tilde", "x" * 512, *(f"user-{n}" for n in range(40))]
+
+
+def updates_of(count: int, seed: int = 7) -> list[Update]:
+    """The first so many updates of a stream whose boundaries have from none to 60 of them."""
+    rng, found, seq = random.Random(seed), [], -1
+    while len(found) < count:
+        seq += rng.randint(1, 20)
+        some = range(rng.randrange(60))
+        wanted = {(rng.choice(_IDS), rng.randrange(3), max(0, seq - rng.randrange(30))) for _ in some}
+        rows = [RawUpdate(*one, seq, rng.choice([None, 0.25])) for one in sorted(wanted)]
+        found += release(seq, rows, _texts).updates
+    return found[:count]
+
+
+def _texts(seqs: Any) -> dict[int, MessageText]:
+    return {seq: MessageText(f"m{seq}", f"ramen {seq} ラーメン\n", seq % 180, seq % 90) for seq in seqs}
+
+
+def pieces_of(updates: list[Update], seed: int = 7) -> Iterator[Piece]:
+    """Updates in pieces of several sizes; some end within a boundary, and some have none."""
+    rng, at = random.Random(seed), 0
+    while at < len(updates):
+        some = updates[at : at + rng.choice([0, 1, 3, 40, 200, 700, 2_500])]
+        at += len(some)
+        yield piece_of(some) if some else Piece([], _behind(updates[at - 1] if at else None), True, 0)
+
+
+def piece_of(updates: list[Update]) -> Piece:
+    behind = _behind(updates[-1])
+    return Piece(updates, behind, False, behind.boundary)
+
+
+def _behind(update: Update | None) -> Position:
+    return BEGINNING if update is None else Position.of(update.position)
+
+
+def sink_of(broker: NatsBroker, stream: str = NAME, subject: str = SUBJECT) -> NatsSink:
+    return NatsSink([broker.url], stream, subject)
+
+
+def create(broker: NatsBroker, **options: Any) -> None:
+    """Create the stream at the broker."""
+    config = StreamConfig(NAME, **{"subjects": [f"{SUBJECT}.*"], **options})
+    broker.call(lambda context: context.add_stream(config))
+
+
+def last_sequence(broker: NatsBroker) -> int:
+    async def look(context: JetStreamContext) -> int:
+        return (await context.stream_info(NAME)).state.last_seq
+
+    return broker.call(look)
+
+
+def unread_bytes(broker: NatsBroker) -> int:
+    """Bytes that have come to the broker's port, and that it has not read."""
+    found = 0
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, _, _, queues, *_ = line.split()
+        if int(local.partition(":")[2], 16) == broker.port:
+            found += int(queues.partition(":")[2], 16)
+    return found
+
+
+def message(broker: NatsBroker, sequence: int) -> RawStreamMsg:
+    return broker.call(lambda context: context.get_msg(NAME, sequence))
+
+
+class Had(list[Any]):
+    """All messages of the stream, in its order: subject, headers, data."""
+
+    @classmethod
+    def by(cls, broker: NatsBroker) -> "Had":
+        return cls(broker.call(_read_all))
+
+    @property
+    def data(self) -> list[bytes]:
+        return [one.data for one in self]
+
+    @property
+    def ids(self) -> list[str]:
+        return [one.headers["Nats-Msg-Id"] for one in self]
+
+
+async def _read_all(context: JetStreamContext) -> list[Any]:
+    count = (await context.stream_info(NAME)).state.messages
+    made = await context.add_consumer(NAME, ConsumerConfig(ack_policy=AckPolicy.NONE, inactive_threshold=60.0))
+    subscription = await context.pull_subscribe_bind(made.name, NAME)
+    found: list[Any] = []
+    while len(found) < count:
+        found += await subscription.fetch(min(1_000, count - len(found)), 20)
+    return found
+
+
+class SinkProcess:
+    """A process with a sink; it is killed at the end of the block, too."""
+
+    def __init__(self, folder: Path, broker: NatsBroker, count: int, limit: int):
+        self._folder = folder
+        self.allow(limit)
+        self._command = [sys.executable, "-m", __name__, str(folder), broker.url, str(count)]
+        self.start()
+
+    def __enter__(self) -> "SinkProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self._command, stderr=subprocess.PIPE, text=True)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait."""
+        self.process.kill()
+        self.process.communicate()
+
+    def allow(self, limit: int) -> None:
+        """So many updates may be delivered by now."""
+        _write(self._folder / "limit", limit)
+
+    def await_(self, condition: Any) -> None:
+        deadline = time.monotonic() + _DEADLINE_S
+        while not condition():
+            self.check()
+            assert time.monotonic() < deadline, "it does not get further"
+            threading.Event().wait(0.005)
+
+    def check(self) -> None:
+        """That it runs, or has ended well."""
+        if self.process.poll() not in (None, 0):
+            raise AssertionError(self.process.communicate()[1])
+
+    def join(self) -> None:
+        assert self.process.wait(_DEADLINE_S) == 0, self.process.communicate()[1]
+
+
+def _write(path: Path, value: object) -> None:
+    beside = path.with_suffix(".new")
+    beside.write_text(str(value))
+    beside.replace(path)
+
+
+def _deliver_all(folder: Path, url: str, count: int) -> None:
+    updates, said = updates_of(count), folder / "said"
+    places = {one.position: place for place, one in enumerate(updates)}
+    sink, rng = NatsSink([url], NAME, SUBJECT), random.Random(count)
+    while True:
+        with contextlib.suppress(SinkAway):
+            found = sink.open(IDENTITY)
+            done = 0 if found is None else places[found.text] + 1
+            promised = int(said.read_text()) if said.exists() else 0
+            if done < promised:
+                sys.exit(f"the sink said that {promised:,} are durable, and now it has {done:,}")
+            while done < count:
+                limit = int((folder / "limit").read_text())
+                some = updates[done : min(limit, done + rng.choice([1, 20, 300, 2_000]))]
+                if some:
+                    done = places[sink.deliver(piece_of(some)).text] + 1
+                    _write(said, done)
+                else:
+                    threading.Event().wait(0.002)
+            sink.close()
+            return
+        sink.close()
+        threading.Event().wait(0.02)
+
+
+if __name__ == "__main__":
+    _deliver_all(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
