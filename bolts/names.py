@@ -173,21 +173,25 @@ class IdColumn:
         self.first = number
 
     def state(self, first: int, needed: Int64) -> dict[str, np.ndarray]:
-        """Names under numbers from `first` on, and under `needed` (ascending) of those before. O(their bytes).
+        """Names under numbers from `first` on, and under `needed` (ascending) of those before.
 
-        Hashes are derived from names, and saved only without them.
+        O(those before `first`): the data of the others are a view, which later calls leave as it is. Hashes are derived
+        from names, and saved only without them.
         """
         kept = needed[needed < first]
-        numbers = np.concatenate([kept, np.arange(first, self.end)])
+        apart = np.concatenate([kept, np.arange(first, self.first)])  # not in the arrays
+        start, used = max(first - self.first, 0), self.end - self.first
         state = {"first": np.array(first, np.int64), "end": np.array(self.end, np.int64), "kept": kept}
         if not self.keep_names:
-            return state | {"hashes": self.hashes(numbers)}
-        names = self.names(numbers)
-        _, cuts, text = names.buffers()
-        offsets = np.zeros(1, np.int64) if not len(names) else np.frombuffer(cuts, np.int64, len(names) + 1)
-        used = int(offsets[-1])
-        data = np.frombuffer(text, np.uint8, used) if used else np.zeros(0, np.uint8)
-        return state | {"offsets": offsets, "data": data}
+            return state | {"hashes": np.concatenate([self.hashes(apart), self._hashes[start:used]])}
+        offsets = self._offsets[start : used + 1]
+        data = self._data[offsets[0] : offsets[-1]]
+        if not apart.shape[0]:
+            return state | {"offsets": offsets - offsets[0], "data": data}
+        before = _flat(self.names(apart))
+        behind = offsets[1:] - offsets[0] + before.offsets[-1]
+        joined = np.concatenate([before.offsets, behind]), np.concatenate([before.data, data])
+        return state | dict(zip(("offsets", "data"), joined, strict=True))
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Replace the column by `state`.
@@ -233,6 +237,13 @@ class IdColumn:
             f"delivery: {self.what} {int(numbers[0])} is named, but its id is not known (known: {self.first} to "
             f"{self.end - 1}); it was never sent, or dropped because no update should name it any more"
         )
+
+
+def _flat(names: pa.Array) -> Names:
+    """Of a large string array without an offset, at least one name; a view."""
+    _, cuts, text = names.buffers()
+    offsets = np.frombuffer(cuts, np.int64, len(names) + 1)
+    return Names(offsets, np.frombuffer(text, np.uint8, int(offsets[-1])))
 
 
 def _grown(array: np.ndarray, used: int, wanted: int) -> np.ndarray:
