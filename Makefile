@@ -15,6 +15,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 WARMED := $(VENV)/.warmed
 DOCUMENTING := $(VENV)/.documenting
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+WARM := if test -f matching/warmup.py; then $(BIN)/python -m matching.warmup; fi
 KERNELS := $(shell find matching baselines distribution -name '*.py' 2>/dev/null)
 
 export RAY_USAGE_STATS_ENABLED := 0
@@ -35,17 +37,19 @@ setup: $(WARMED)
 
 documenting: $(DOCUMENTING)
 
-# The stamp is made last, so that an interrupted installation is begun again.
+# The stamp is made last, so that an interrupted installation is begun again. What the core needs comes first: then kernels
+# are compiled while the rest, Spark and Ray above all, is unpacked.
 $(INSTALLED): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; install python3.11 with its venv module, or say make PYTHON=/path/to/python" >&2; exit 1; }
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@echo "Setting up $(VENV) (about 2 GB, once)"
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
+	@$(INSTALL) $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"])')
+	@$(WARM) & warming=$$!; $(INSTALL) --editable '.[all,dev]' || { kill $$warming; exit 1; }; wait $$warming
 	@touch $@
 
 # Kernels are compiled into a cache that knows them by their sources: what has not changed is not compiled again.
 $(WARMED): $(INSTALLED) $(KERNELS)
-	@if test -f matching/warmup.py; then $(BIN)/python -m matching.warmup; fi
+	@$(WARM)
 	@touch $@
 
 demo: $(WARMED)
@@ -53,7 +57,7 @@ demo: $(WARMED)
 
 # A link that leads nowhere is an error.
 $(DOCUMENTING): $(INSTALLED)
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@$(INSTALL) --editable '.[docs]'
 	@touch $@
 
 docs: $(DOCUMENTING)
