@@ -14,6 +14,7 @@ A record of an update has the subscription id as key, the JSON as value, and the
 the Kafka binding of CloudEvents has them in binary mode. Used by `gateway.sinks.uris`.
 """
 
+import contextlib
 import logging
 import time
 import uuid
@@ -57,7 +58,8 @@ _REFUSALS: frozenset[int] = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-_FENCED: frozenset[int] = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED})
+#: The epoch of the producer is not the last one.
+_FENCED: frozenset[int] = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 _TOO_LARGE: frozenset[int] = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _UNKNOWN: frozenset[int] = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
@@ -114,7 +116,7 @@ class KafkaSink:
     def open(self, stream: str) -> Position | None:
         self.close()
         self._stream, self._trouble = stream, None
-        consumer = self._made(Consumer, {"group.id": "skyray", "isolation.level": "read_committed", **_READING})
+        consumer = self._reader()
         try:
             self._find_topics(consumer)
             if self._claimed:
@@ -152,13 +154,11 @@ class KafkaSink:
         producer, self._producer = self._producer, None
         if producer is None:
             return
-        try:
-            if self._began_s is not None:
+        began_s, self._began_s, self._undelivered = self._began_s, None, None
+        with contextlib.suppress(KafkaException):  # the broker drops it, by its time limit or at the next opening
+            if began_s is not None:
                 producer.abort_transaction(_ABORT_S)
-        except KafkaException:
-            pass  # the broker drops it, by its time limit or at the next opening
-        finally:
-            self._began_s = self._undelivered = None
+        with contextlib.suppress(KafkaException):  # a client that has ended has nothing to be purged
             producer.purge()
             producer.flush(0)
 
@@ -174,6 +174,10 @@ class KafkaSink:
         except (KafkaException, ValueError, TypeError) as error:
             raise ConfigError(f"{self.name}: the client refuses its properties: {error}; mend config=FILE") from error
 
+    def _reader(self) -> Consumer:
+        """A reader of committed positions."""
+        return self._made(Consumer, {"group.id": "skyray", "isolation.level": "read_committed", **_READING})
+
     def _transactions(self) -> dict[str, Any]:
         """Properties of the producer."""
         return {
@@ -185,22 +189,31 @@ class KafkaSink:
         }
 
     def _find_topics(self, consumer: Consumer) -> None:
-        """Make sure that both topics are there. Raises ConfigError, KafkaException."""
-        wanted = {self._topic: self._create or 1, self._topic + POSITIONS: 1}
-        there = {}
-        for name in wanted:
-            topic = consumer.list_topics(name, timeout=_ANSWER_S).topics[name]
-            if topic.error is not None and topic.error.code() not in _UNKNOWN:
-                raise KafkaException(topic.error)
-            there[name] = topic.error is None
-        missing = {name: partitions for name, partitions in wanted.items() if not there[name]}
-        if missing and self._create is None:
+        """Make sure that both topics are there. Raises ConfigError, KafkaException, SinkAway."""
+        if not (missing := self._missing(consumer)):
+            return
+        if self._create is None:
             raise ConfigError(
                 f"{self.name}: the broker has no topic {' and no topic '.join(map(repr, missing))}; add "
                 f"?create=PARTITIONS to the URI, or create it: {self._creating(missing)}"
             )
-        if missing:
-            self._create_topics(missing)
+        self._create_topics(missing)
+        until_s = time.monotonic() + _READ_S
+        while self._missing(consumer):
+            if time.monotonic() > until_s:
+                raise SinkAway(f"{self.name}: the broker does not have the topics yet that it has created")
+            consumer.poll(0.05)
+
+    def _missing(self, consumer: Consumer) -> dict[str, int]:
+        """The topics that are not there, and how many partitions they are to have."""
+        missing = {}
+        for name, partitions in {self._topic: self._create or 4, self._topic + POSITIONS: 1}.items():
+            error = consumer.list_topics(name, timeout=_ANSWER_S).topics[name].error
+            if error is not None and error.code() not in _UNKNOWN:
+                raise KafkaException(error)
+            if error is not None:
+                missing[name] = partitions
+        return missing
 
     def _create_topics(self, missing: Mapping[str, int]) -> None:
         admin = self._made(AdminClient, {})
@@ -225,7 +238,7 @@ class KafkaSink:
         """The commands that create topics."""
         return " && ".join(
             f"kafka-topics.sh --bootstrap-server {self._servers} --create --topic {name} --partitions "
-            + (f"1 {_COMPACTED_OPTIONS}" if name.endswith(POSITIONS) else str(max(partitions, self._create or 4)))
+            + (f"1 {_COMPACTED_OPTIONS}" if name.endswith(POSITIONS) else str(partitions))
             for name, partitions in missing.items()
         )
 
@@ -337,21 +350,26 @@ class KafkaSink:
                 return self._too_large(position)
             if cause.code() in _REFUSALS | _FENCED | _UNKNOWN:
                 error = cause
-        if error.code() in _FENCED or (error.code() == KafkaError.INVALID_PRODUCER_EPOCH and self._is_fenced()):
-            return self._fenced()
+        if error.code() in _FENCED:
+            return self._replaced()
         for one in (error, self._trouble):
             if one is not None and one.code() in _REFUSALS:
                 return ConfigError(f"{self.name}: the broker refuses us: {one.str()}; see config=FILE")
         return SinkAway(f"{self.name}: the broker does not take updates ({error.str()}){self._why()}")
 
-    def _is_fenced(self) -> bool:
-        """Whether a newer process made our epoch old; else the broker has ended the transaction by its age."""
+    def _replaced(self) -> Exception:
+        """The exception for an old epoch: a newer process has opened the sink, or the transaction was too old."""
         try:
-            self._open().abort_transaction(_COMMIT_S)
+            consumer = self._reader()
+            try:
+                self._check(self._last(consumer))
+            finally:
+                consumer.close()
         except KafkaException as error:
-            return error.args[0].fatal() or error.args[0].code() in _FENCED
-        self._began_s = None
-        return False
+            return SinkAway(f"{self.name}: the broker has ended the transaction, and cannot say why ({error})")
+        except EngineError as error:
+            return error
+        return SinkAway(f"{self.name}: the broker has ended a transaction that took longer than {_TRANSACTION_S} s")
 
     def _fenced(self) -> EngineError:
         return EngineError(
@@ -381,13 +399,14 @@ _READING: Mapping[str, Any] = {
     "enable.partition.eof": True,
     "allow.auto.create.topics": False,
     "auto.offset.reset": "earliest",
+    "fetch.wait.max.ms": 10,  # the end of a partition is seen by an answer without records
 }
 #: A broker keeps the last position for good, and removes those before it.
 _COMPACTED: Mapping[str, str] = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
 _COMPACTED_OPTIONS = " ".join(f"--config {name}={value}" for name, value in _COMPACTED.items())
 
 
-def headers_of(update: Update, stream: str) -> list[tuple[str, str]]:
+def headers_of(update: Update, stream: str) -> list[tuple[str, str | bytes | None]]:
     """The headers of an update's record: CloudEvents in binary mode."""
     attributes = attributes_of(update, stream)
     content_type = attributes.pop("datacontenttype")

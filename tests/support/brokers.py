@@ -164,9 +164,9 @@ class KafkaBroker:
     def __exit__(self, *_: object) -> None:
         self._producer = None
 
-    def create(self) -> None:
+    def create(self, topic: str = "") -> None:
         assert self._producer is not None
-        self._producer.list_topics(self.topic, timeout=20)
+        self._producer.list_topics(topic or self.topic, timeout=20)
 
     def publish(self, rows: Sequence[bytes]) -> None:
         """Publish rows, one to each partition in turn, and wait until the broker has them."""

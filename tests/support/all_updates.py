@@ -1,0 +1,100 @@
+"""Generated updates for sinks of all updates, and a process that delivers them, which a test can kill.
+
+python -m tests.support.all_updates kafka ADDRESS TOPIC COUNT
+"""
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+from gateway.live.update_listener import MessageText
+from gateway.serve.history import BEGINNING, Position
+from gateway.serve.releasing import RawUpdate, Released, Update, release
+from gateway.sinks.kafka import KafkaSink
+from gateway.sinks.stream import Piece, StreamSink
+
+STREAM = "stream-1"
+#: Of every so many boundaries one is larger than a piece.
+_CYCLE, _SMALL, _LARGE, _PIECE = 25, 50, 1_200, 500
+_SUBSCRIPTIONS = 97
+
+
+def boundary(number: int) -> Released:
+    """The updates of a boundary, by its number from 0."""
+    end = number * 10 + 9
+    size = _LARGE if number % _CYCLE == 7 else _SMALL
+    updates = [
+        RawUpdate(f"s{(number * 31 + place) % _SUBSCRIPTIONS}", 2 - place % 2 * 2, end - place % 10, end, place / 7)
+        for place in range(size)
+    ]
+    return release(end, updates, _texts)
+
+
+def _texts(seqs: Sequence[int]) -> dict[int, MessageText]:
+    return {seq: MessageText(f"m{seq}", f"ramen in Łódź {seq}", seq % 180, seq % 90) for seq in seqs}
+
+
+def pieces_after(position: Position, count: int, most: int = _PIECE) -> Iterator[Piece]:
+    """The updates behind a position, of the first `count`, in pieces of `most`."""
+    part: list[Update] = []
+    for update, ends in _updates(position, count):
+        part.append(update)
+        if len(part) == most:
+            yield _piece(part, ends)
+            part = []
+    if part:
+        yield _piece(part, True)
+
+
+def _piece(part: list[Update], ends: bool) -> Piece:
+    behind = Position.of(part[-1].position)
+    return Piece(part, behind, ends, behind.boundary)
+
+
+def _updates(position: Position, count: int) -> Iterator[tuple[Update, bool]]:
+    """The updates behind a position, of the first `count`, and whether each is the last of its boundary."""
+    before, number = 0, 0
+    while before < count:
+        end, size = number * 10 + 9, min(_LARGE if number % _CYCLE == 7 else _SMALL, count - before)
+        if end >= position.boundary:
+            first = position.index + 1 if end == position.boundary else 0
+            for place, update in enumerate(boundary(number).updates[first:size], start=first + 1):
+                yield update, place == size
+        before += size
+        number += 1
+
+
+def deliver(sink: StreamSink, count: int) -> None:
+    """Deliver what the receiver lacks of the first `count` updates."""
+    for piece in pieces_after(sink.open(STREAM) or BEGINNING, count):
+        sink.deliver(piece)
+    sink.close()
+
+
+def compared(had: Sequence[tuple[str, str]], count: int) -> dict[str, int]:
+    """How the updates that a receiver had differ from the first `count`.
+
+    Parameters
+    ----------
+    had : sequence of (str, str)
+        Subscription id and position of each, in the order of the receiver.
+    count : int
+    """
+    wanted = [(one.subscription_id, one.position) for piece in pieces_after(BEGINNING, count) for one in piece.updates]
+    assert len(wanted) == count
+    counts = Counter(had)
+    orders: dict[bool, dict[str, list[str]]] = {side: defaultdict(list) for side in (False, True)}
+    for side, rows in ((False, wanted), (True, had)):
+        for subscription_id, position in rows:
+            orders[side][subscription_id].append(position)
+    return {
+        "missing": sum(one not in counts for one in wanted),
+        "extra": len(counts.keys() - set(wanted)),
+        "repeated": sum(times - 1 for times in counts.values()),
+        "disordered": sum(orders[True][name] != orders[False][name] for name in orders[False]),
+    }
+
+
+if __name__ == "__main__":
+    _, _kind, _address, _topic, _count = sys.argv
+    deliver(KafkaSink(_address, _topic), int(_count))

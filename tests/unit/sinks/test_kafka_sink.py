@@ -1,0 +1,454 @@
+"""The Kafka sink, through the contract of `gateway.sinks.stream`.
+
+What is exact about it is tested with `TransactionalBroker`, since the mock broker of the client library shows
+uncommitted records to readers of committed ones, and fences nobody. The mock is an implementation of the protocol that
+is not ours, so what it can show is tested with it too. Neither keeps anything on a disk, nor has replicas.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from gateway.serve.history import BEGINNING, Position
+from gateway.serve.releasing import Update
+from gateway.sinks import kafka
+from gateway.sinks.kafka import KafkaSink
+from gateway.sinks.stream import Piece, SinkAway
+from matching.errors import ConfigError, EngineError
+from tests.support import transactional_broker as broker_of
+from tests.support.all_updates import STREAM, boundary, compared, deliver, pieces_after
+from tests.support.brokers import KafkaBroker, silent_port
+from tests.support.kafka_topics import committed, keys_and_positions
+from tests.support.transactional_broker import TransactionalBroker
+
+TOPIC, PARTITIONS = "updates", 3
+REFUSED, NOT_AUTHORISED = 29, 53  # of a topic, of a transactional id
+
+
+@pytest.fixture
+def broker():
+    with TransactionalBroker() as one:
+        one.create(TOPIC, PARTITIONS)
+        one.create(TOPIC + kafka.POSITIONS, 1)
+        yield one
+
+
+@pytest.fixture
+def sink(broker):
+    one = KafkaSink(broker.address, TOPIC)
+    yield one
+    one.close()
+
+
+def one_piece(number=0, most=None):
+    """A boundary, or its beginning, as a piece."""
+    updates = list(boundary(number).updates)[:most]
+    behind = Position.of(updates[-1].position)
+    return Piece(updates, behind, most is None, behind.boundary)
+
+
+def rest_of(piece, number=0):
+    updates = list(boundary(number).updates)[len(piece.updates) :]
+    return Piece(updates, Position.of(updates[-1].position), True, piece.through_seq)
+
+
+def positions(broker):
+    return [position for _, position in keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))]
+
+
+def kept(broker):
+    """The positions that were committed."""
+    messages = committed(broker.address, TOPIC + kafka.POSITIONS, 1)
+    return [json.loads(one.value() or b"")["position"] for one in messages]
+
+
+# ---------------------------------------------------------------- what is delivered
+
+
+def test_sink_delivers_each_update_once_in_order_of_its_subscription(broker, sink):
+    deliver(sink, 6_000)
+    had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))
+    assert compared(had, 6_000) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
+
+
+def test_record_of_update_has_json_key_and_cloudevents_headers(broker, sink):
+    sink.open("world 1")
+    piece = one_piece()
+    sink.deliver(piece)
+    by_position = {one.position: one for one in piece.updates}
+    for message in committed(broker.address, TOPIC, PARTITIONS):
+        headers = {name: value.decode() for name, value in message.headers()}
+        update = by_position[headers["ce_id"].removeprefix("world 1/")]
+        assert message.value() == update.data
+        assert message.key() == update.subscription_id.encode()
+        assert headers == {
+            "ce_specversion": "1.0",
+            "ce_id": f"world 1/{update.position}",
+            "ce_source": "/skyray/world%201",
+            "ce_type": f"skyray.update.{json.loads(update.data)['change']}",
+            "ce_subject": update.subscription_id,
+            "content-type": "application/json",
+        }
+
+
+def test_record_is_in_the_partition_that_java_clients_take_for_its_key(broker, sink):
+    assert murmur2(b"foobar") == -790332482 & 0xFFFFFFFF  # an example of Kafka's own tests
+    sink.open(STREAM)
+    sink.deliver(one_piece())
+    messages = committed(broker.address, TOPIC, PARTITIONS)
+    assert len({one.partition() for one in messages}) == PARTITIONS
+    for message in messages:
+        assert message.partition() == (murmur2(message.key()) & 0x7FFFFFFF) % PARTITIONS
+
+
+def murmur2(data):
+    """MurmurHash2 with the seed of Kafka."""
+    mask, factor = 0xFFFFFFFF, 0x5BD1E995
+    value = 0x9747B28C ^ len(data)
+    whole = len(data) // 4 * 4
+    for at in range(0, whole, 4):
+        word = int.from_bytes(data[at : at + 4], "little") * factor & mask
+        word = (word ^ word >> 24) * factor & mask
+        value = value * factor & mask ^ word
+    if whole < len(data):
+        value = (value ^ int.from_bytes(data[whole:], "little")) * factor & mask
+    value = (value ^ value >> 13) * factor & mask
+    return value ^ value >> 15
+
+
+# ---------------------------------------------------------------- transactions and positions
+
+
+def test_boundary_in_two_pieces_is_visible_only_as_a_whole(broker, sink):
+    sink.open(STREAM)
+    assert sink.deliver(one_piece(0)) == one_piece(0).behind
+    first = one_piece(1, most=20)
+    assert sink.deliver(first) == one_piece(0).behind
+    sink._producer.flush(10)
+    assert len(committed(broker.address, TOPIC, PARTITIONS, "read_uncommitted")) == 70
+    assert len(positions(broker)) == 50
+    assert sink.deliver(rest_of(first, 1)) == one_piece(1).behind
+    assert len(positions(broker)) == 100
+
+
+def test_transaction_beyond_its_bytes_is_committed_within_the_boundary(broker, sink, monkeypatch):
+    monkeypatch.setattr(kafka, "MOST_BYTES", 1_000)
+    sink.open(STREAM)
+    sink.deliver(one_piece(0))
+    first = one_piece(1, most=20)
+    assert sink.deliver(first) == first.behind
+    assert len(positions(broker)) == 70
+    sink.close()
+    assert sink.open(STREAM) == first.behind
+
+
+def test_position_is_in_the_transaction_of_its_updates(broker, sink):
+    assert sink.open(STREAM) is None
+    sink.deliver(one_piece(0))
+    sink.deliver(one_piece(1))
+    assert kept(broker) == [None, one_piece(0).behind.text, one_piece(1).behind.text]
+    broker.fail(broker_of.END_TRANSACTION, broker_of.NO_PRODUCER)
+    with pytest.raises(EngineError):
+        sink.deliver(one_piece(2))
+    assert kept(broker)[-1] == one_piece(1).behind.text
+    assert len(positions(broker)) == 100
+    assert sink.open(STREAM) == one_piece(1).behind
+
+
+def test_pieces_without_updates_take_no_transaction(broker, sink):
+    sink.open(STREAM)
+    sink.deliver(one_piece(0))
+    requests = len(broker.requests)
+    assert sink.deliver(Piece([], Position(500, 0), True, 500)) == Position(500, 0)
+    assert broker_of.END_TRANSACTION not in broker.requests[requests:]
+    sink.close()
+    assert sink.open(STREAM) == one_piece(0).behind
+
+
+def test_piece_without_updates_commits_the_boundary_that_it_ends(broker, sink):
+    sink.open(STREAM)
+    sink.deliver(one_piece(0))
+    sink.deliver(one_piece(1, most=20))
+    assert sink.deliver(Piece([], Position(19, 20), True, 19)) == Position(19, 20)
+    assert len(positions(broker)) == 70
+
+
+def test_last_position_is_found_behind_many_dropped_transactions(broker, sink, monkeypatch):
+    monkeypatch.setattr(kafka, "_LAST", 4)
+    sink.open(STREAM)
+    sink.deliver(one_piece(0))
+    monkeypatch.setattr(sink, "_topic", "other")  # its records are in the same topic of positions
+    monkeypatch.setattr(kafka, "POSITIONS", "")
+    for number in range(30):
+        sink._producer.begin_transaction()
+        sink._producer.produce(TOPIC + "-positions", b"{}", b"other", partition=0)
+        sink._producer.flush(10)
+        sink._producer.abort_transaction(10) if number % 2 else sink._producer.commit_transaction(10)
+    monkeypatch.undo()
+    sink._topic = TOPIC
+    assert sink.open(STREAM) == one_piece(0).behind
+
+
+# ---------------------------------------------------------------- who may write
+
+
+def test_older_process_that_comes_back_cannot_write(broker, sink):
+    sink.open(STREAM)
+    sink.deliver(one_piece(0))
+    sink.deliver(one_piece(1, most=20))
+    newer = KafkaSink(broker.address, TOPIC)
+    assert newer.open(STREAM) == one_piece(0).behind
+    newer.deliver(one_piece(1))
+    with pytest.raises(EngineError, match="a newer process delivers the updates of stream") as raised:
+        sink.deliver(rest_of(one_piece(1, most=20), 1))
+    assert not isinstance(raised.value, SinkAway)
+    assert newer.deliver(one_piece(2)) == one_piece(2).behind
+    newer.close()
+    had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))
+    assert compared(had, 150) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
+
+
+def test_older_process_that_opens_again_does_not_fence_the_newer_one(broker, sink):
+    sink.open(STREAM)
+    sink.deliver(one_piece(0))
+    newer = KafkaSink(broker.address, TOPIC)
+    newer.open(STREAM)
+    sink.close()
+    with pytest.raises(EngineError, match="a newer process delivers"):
+        sink.open(STREAM)
+    assert newer.deliver(one_piece(1)) == one_piece(1).behind
+    newer.close()
+
+
+def test_transaction_that_was_too_old_is_no_newer_process(broker, sink):
+    sink.open(STREAM)
+    sink.deliver(one_piece(0))
+    sink.deliver(one_piece(1, most=20))
+    sink._producer.flush(10)
+    broker.expire()
+    with pytest.raises(SinkAway, match="took longer than 60 s"):
+        sink.deliver(rest_of(one_piece(1, most=20), 1))
+    assert sink.open(STREAM) == one_piece(0).behind
+    assert sink.deliver(one_piece(1)) == one_piece(1).behind
+    assert len(positions(broker)) == 100
+
+
+def test_topic_of_another_stream_is_refused(broker, sink):
+    sink.open(STREAM)
+    other = KafkaSink(broker.address, TOPIC)
+    with pytest.raises(ConfigError, match="stream stream-1 writes this topic, and this is stream stream-2"):
+        other.open("stream-2")
+    other.close()
+    assert sink.deliver(one_piece(0)) == one_piece(0).behind
+
+
+def test_topic_of_positions_with_other_records_is_refused(broker, sink):
+    sink.open(STREAM)
+    sink._producer.begin_transaction()
+    sink._producer.produce(TOPIC + kafka.POSITIONS, b"seven", TOPIC, partition=0)
+    sink._producer.commit_transaction(10)
+    with pytest.raises(ConfigError, match=r"offset 2 of topic 'updates-positions' is no position"):
+        sink.open(STREAM)
+
+
+# ---------------------------------------------------------------- errors
+
+
+def test_topic_that_is_not_there_is_created_only_if_asked(broker):
+    sink = KafkaSink(broker.address, "new")
+    with pytest.raises(ConfigError, match=r"--create --topic new --partitions 4 && .*--topic new-positions"):
+        sink.open(STREAM)
+    assert "new" not in broker.logs
+    sink = KafkaSink(broker.address, "new", create=5)
+    assert sink.open(STREAM) is None
+    assert (len(broker.logs["new"]), len(broker.logs["new-positions"])) == (5, 1)
+    assert broker.configs["new-positions"]["cleanup.policy"] == "compact"
+    assert sink.deliver(one_piece(0)) == one_piece(0).behind
+    sink.close()
+    sink = KafkaSink(broker.address, "new", create=7)
+    assert sink.open(STREAM) == one_piece(0).behind
+    assert len(broker.logs["new"]) == 5
+    sink.close()
+
+
+def test_broker_that_may_not_create_topics_says_how(broker):
+    broker.fail(broker_of.CREATE_TOPICS, 44)  # its policy
+    sink = KafkaSink(broker.address, "new", create=5)
+    with pytest.raises(ConfigError, match=r"does not create topic 'new' .*--topic new --partitions 5"):
+        sink.open(STREAM)
+    sink.close()
+
+
+@pytest.mark.parametrize("limit", ["client", "broker"])
+def test_update_that_is_too_large_is_named(broker, sink, limit):
+    broker.largest_bytes = 50_000 if limit == "broker" else 5_000_000
+    sink.open(STREAM)
+    sink.deliver(one_piece(0))
+    text = "x" * (60_000 if limit == "broker" else 1_100_000)
+    large = Update("s1", "19-1", json.dumps({"id": "19-1", "change": "enter", "text": text}).encode(), 0.0, 0.0)
+    with pytest.raises(EngineError, match="update 19-1.* is larger than the broker or the client takes") as raised:
+        sink.deliver(Piece([large], Position(19, 1), True, 19))
+    assert not isinstance(raised.value, SinkAway)
+    assert sink.open(STREAM) == one_piece(0).behind
+    assert len(positions(broker)) == 50
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [(broker_of.INIT_PRODUCER_ID, NOT_AUTHORISED), (broker_of.ADD_PARTITIONS, REFUSED)],
+)
+def test_open_without_authorisation_is_refused(broker, sink, kind, error):
+    broker.fail(kind, error)
+    with pytest.raises(ConfigError, match="the broker refuses us"):
+        sink.open(STREAM)
+
+
+def test_deliver_without_authorisation_is_refused(broker, sink):
+    sink.open(STREAM)
+    broker.fail(broker_of.PRODUCE, REFUSED)
+    with pytest.raises(ConfigError, match="the broker refuses us"):
+        sink.deliver(one_piece(0))
+
+
+def test_sink_without_broker_is_away(monkeypatch):
+    monkeypatch.setattr(kafka, "_ANSWER_S", 0.5)
+    sink = KafkaSink(f"127.0.0.1:{silent_port()}", TOPIC)
+    with pytest.raises(SinkAway, match="kafka/updates"):
+        sink.open(STREAM)
+    sink.close()
+
+
+def test_property_that_the_client_does_not_know_is_refused(broker):
+    sink = KafkaSink(broker.address, TOPIC, {"no.such.property": "1"})
+    with pytest.raises(ConfigError, match="the client refuses its properties"):
+        sink.open(STREAM)
+
+
+def test_broker_that_goes_away_in_a_transaction_gets_its_updates_once(broker, sink, monkeypatch):
+    monkeypatch.setattr(kafka, "_COMMIT_S", 1.0)
+    monkeypatch.setattr(kafka, "_ABORT_S", 0.2)
+    sink.open(STREAM)
+    sink.deliver(one_piece(0))
+    sink.deliver(one_piece(1, most=20))
+    sink._producer.flush(10)
+    broker.away()
+    with pytest.raises(SinkAway):
+        sink.deliver(rest_of(one_piece(1, most=20), 1))
+    broker.back()
+    monkeypatch.setattr(kafka, "_COMMIT_S", 30.0)
+    assert sink.open(STREAM) == one_piece(0).behind
+    deliver_rest(sink, 500)
+    had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))
+    assert compared(had, 500) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
+
+
+def test_commit_whose_answer_is_lost_is_known_after_opening(broker, sink, monkeypatch):
+    monkeypatch.setattr(kafka, "_COMMIT_S", 1.0)
+    monkeypatch.setattr(kafka, "_ABORT_S", 0.2)
+    sink.open(STREAM)
+    broker.once_after(broker_of.END_TRANSACTION, broker.away)
+    with pytest.raises(SinkAway):
+        sink.deliver(one_piece(0))
+    broker.back()
+    monkeypatch.setattr(kafka, "_COMMIT_S", 30.0)
+    assert sink.open(STREAM) == one_piece(0).behind
+    assert len(positions(broker)) == 50
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        (broker_of.ADD_PARTITIONS, 51),  # concurrent transactions
+        (broker_of.END_TRANSACTION, 14),  # the coordinator loads
+        (broker_of.END_TRANSACTION, 16),  # another one is the coordinator
+        (broker_of.PRODUCE, 6),  # another one is the leader
+        (broker_of.PRODUCE, 7),  # timed out
+    ],
+)
+def test_errors_that_pass_are_mended_by_the_client(broker, sink, kind, error):
+    sink.open(STREAM)
+    broker.fail(kind, error, error)
+    deliver_rest(sink, 300)
+    had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))
+    assert compared(had, 300) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
+
+
+def deliver_rest(sink, count):
+    """Deliver what an open sink lacks."""
+    for piece in pieces_after(sink._durable or BEGINNING, count):
+        sink.deliver(piece)
+
+
+# ---------------------------------------------------------------- killed
+
+
+@pytest.mark.parametrize(
+    ("count", "kills"),
+    [(4_000, 3), pytest.param(200_000, 10, marks=[pytest.mark.long, pytest.mark.timeout(900)])],
+)
+def test_process_killed_in_its_transactions_neither_loses_nor_repeats(broker, count, kills):
+    """Killed by the broker's thread while a request is not answered: records are there, and no marker behind them.
+
+    Every third kill is behind the commit, which is not answered either.
+    """
+    within = 0
+    for kill in range(kills):
+        process = started(broker, count)
+        ended = threading.Event()
+
+        def end(process=process, ended=ended):
+            process.kill()
+            process.wait(20)
+            ended.set()
+
+        kind = broker_of.END_TRANSACTION if kill % 3 == 2 else broker_of.PRODUCE
+        others = (count // kills // 500) // (1 if kind == broker_of.END_TRANSACTION else 2) + kill
+        broker.once_after(kind, end, others)
+        assert ended.wait(300), "the process has ended before it was killed"
+        within += any(part.open for part in broker.logs[TOPIC])
+        assert process.returncode == -9
+    assert within == kills - kills // 3
+    process = started(broker, count)
+    assert process.wait(300) == 0
+    uncommitted = committed(broker.address, TOPIC, PARTITIONS, "read_uncommitted")
+    had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))
+    assert len(uncommitted) > len(had), "no transaction was dropped"
+    assert compared(had, count) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
+
+
+def started(broker, count):
+    command = [sys.executable, "-m", "tests.support.all_updates", "kafka", broker.address, TOPIC, str(count)]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.getcwd()})
+
+
+# ---------------------------------------------------------------- the mock of the client library
+
+
+@pytest.fixture
+def mock():
+    with KafkaBroker(TOPIC) as one:
+        one.create()
+        one.create(TOPIC + kafka.POSITIONS)
+        yield one
+
+
+def test_mock_has_each_update_once_and_the_position(mock):
+    """The mock keeps the order and the markers of transactions; it neither hides uncommitted records nor fences."""
+    sink = KafkaSink(mock.address, TOPIC)
+    deliver(sink, 3_000)
+    (last,) = list(pieces_after(BEGINNING, 3_000))[-1:]
+    assert sink.open(STREAM) == last.behind
+    sink.close()
+    had = keys_and_positions(committed(mock.address, TOPIC, 4))
+    assert compared(had, 3_000) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
+    with pytest.raises(ConfigError, match="another topic"):
+        KafkaSink(mock.address, TOPIC).open("stream-2")
+
+
+def test_mock_without_the_topic_is_refused(mock):
+    with pytest.raises(ConfigError, match="has no topic 'none' and no topic 'none-positions'"):
+        KafkaSink(mock.address, "none").open(STREAM)
