@@ -6,8 +6,10 @@ from contextlib import ExitStack
 import pytest
 
 from tests.support.brokers import NatsBroker
+from tests.support.nats_cluster import NatsCluster
 from tests.support.nats_sinking import (
     IDENTITY,
+    NAME,
     Had,
     SinkProcess,
     create,
@@ -73,6 +75,37 @@ def test_sink_and_server_killed_in_turn_neither_lose_nor_repeat(tmp_path, count,
         sink.join()
         had = Had.by(broker)
     assert len(killing.in_doubt) == kills
+    assert_once_each(had, updates)
+
+
+@pytest.mark.long
+def test_sink_and_leader_of_three_servers_killed_in_turn_neither_lose_nor_repeat(tmp_path):
+    count, kills = 30_000, 3
+    updates = updates_of(count)
+    step = count // (2 * kills + 1)
+    with ExitStack() as stack:
+        cluster = stack.enter_context(NatsCluster(tmp_path / "cluster"))
+        create(cluster, num_replicas=3)
+        sink = stack.enter_context(SinkProcess(tmp_path, cluster, count, limit=step))
+        for number in range(1, 2 * kills + 1):
+            at = number * step
+            sink.await_(lambda at=at: last_sequence(cluster) >= at)
+            sink.allow(at + step)
+            sink.await_(lambda at=at: last_sequence(cluster) > at)
+            if number % 2:
+                sink.kill()
+                sink.start()
+            else:
+                leader = cluster.leader(NAME)
+                leader.kill()
+                leader.start()
+        sink.allow(count)
+        sink.join()
+        assert_once_each(Had.by(cluster), updates)
+
+
+def assert_once_each(had, updates):
+    """That a stream has all updates once, in their order."""
     ids, wanted = had.ids, [f"{IDENTITY}/{one.position}" for one in updates]
     assert set(wanted) - set(ids) == set(), "missing"
     assert set(ids) - set(wanted) == set(), "extra"

@@ -2,19 +2,23 @@
 
     python -m tests.support.nats_sinking FOLDER URL COUNT
 
-The process goes by `limit` in the folder: so many updates may be delivered by now. It writes down what `deliver` said,
-and stops with an error if the sink finds less when it is opened the next time.
+imports all there is to import, and then forks a process for each line that it reads: a killed one is followed by the
+next at once. It goes by `limit` in the folder: so many updates may be delivered by now. It writes down what `deliver`
+said, and fails if the sink finds less when it is opened the next time.
 """
 
 import contextlib
+import os
 import random
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, RawStreamMsg, StreamConfig
@@ -25,9 +29,12 @@ from gateway.serve.releasing import RawUpdate, Update, release
 from gateway.sinks.nats import NatsSink
 from gateway.sinks.stream import Piece, SinkAway
 from tests.support.brokers import NatsBroker
+from tests.support.nats_cluster import NatsCluster
 
 NAME, SUBJECT, IDENTITY = "UPDATES", "skyray.updates", "5f0c2b9d01e7a384"
-_DEADLINE_S = 120.0
+#: Seconds that a test waits for a step, and that a process works.
+_DEADLINE_S, _LASTS_S = 120.0, 900.0
+Servers = NatsBroker | NatsCluster
 #: Ids of subscriptions, with what a subject may not have.
 _IDS = ["s1", "shop.7", "東京 ramen", "a*b>c", "100%", "~tilde", "x" * 512, *(f"user-{n}" for n in range(40))]
 
@@ -70,13 +77,13 @@ def sink_of(broker: NatsBroker, stream: str = NAME, subject: str = SUBJECT) -> N
     return NatsSink([broker.url], stream, subject)
 
 
-def create(broker: NatsBroker, **options: Any) -> None:
+def create(broker: Servers, **options: Any) -> None:
     """Create the stream at the broker."""
     config = StreamConfig(NAME, **{"subjects": [f"{SUBJECT}.*"], **options})
     broker.call(lambda context: context.add_stream(config))
 
 
-def last_sequence(broker: NatsBroker) -> int:
+def last_sequence(broker: Servers) -> int:
     async def look(context: JetStreamContext) -> int:
         return (await context.stream_info(NAME)).state.last_seq
 
@@ -101,7 +108,7 @@ class Had(list[Any]):
     """All messages of the stream, in its order: subject, headers, data."""
 
     @classmethod
-    def by(cls, broker: NatsBroker) -> "Had":
+    def by(cls, broker: Servers) -> "Had":
         return cls(broker.call(_read_all))
 
     @property
@@ -124,46 +131,55 @@ async def _read_all(context: JetStreamContext) -> list[Any]:
 
 
 class SinkProcess:
-    """A process with a sink; it is killed at the end of the block, too."""
+    """A process with a sink, started with the block; it is killed at its end, too."""
 
-    def __init__(self, folder: Path, broker: NatsBroker, count: int, limit: int):
+    def __init__(self, folder: Path, broker: Servers, count: int, limit: int):
         self._folder = folder
         self.allow(limit)
-        self._command = [sys.executable, "-m", __name__, str(folder), broker.url, str(count)]
-        self.start()
+        command = [sys.executable, "-m", __name__, str(folder), broker.url, str(count)]
+        self._forking = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._pid = 0
 
-    def __enter__(self) -> "SinkProcess":
+    def __enter__(self) -> Self:
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.kill()
+        if self._pid:
+            self.kill()
+        self._forking.communicate()
 
     def start(self) -> None:
-        self.process = subprocess.Popen(self._command, stderr=subprocess.PIPE, text=True)
+        assert self._forking.stdin is not None and self._forking.stdout is not None
+        print(file=self._forking.stdin, flush=True)
+        self._pid = int(self._forking.stdout.readline())
 
     def kill(self) -> None:
         """SIGKILL, and wait."""
-        self.process.kill()
-        self.process.communicate()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        self._reap()
 
     def allow(self, limit: int) -> None:
         """So many updates may be delivered by now."""
         _write(self._folder / "limit", limit)
 
-    def await_(self, condition: Any) -> None:
+    def await_(self, condition: Callable[[], Any]) -> None:
         deadline = time.monotonic() + _DEADLINE_S
         while not condition():
-            self.check()
+            if (self._folder / "failed").exists():
+                raise AssertionError((self._folder / "failed").read_text())
             assert time.monotonic() < deadline, "it does not get further"
             threading.Event().wait(0.005)
 
-    def check(self) -> None:
-        """That it runs, or has ended well."""
-        if self.process.poll() not in (None, 0):
-            raise AssertionError(self.process.communicate()[1])
-
     def join(self) -> None:
-        assert self.process.wait(_DEADLINE_S) == 0, self.process.communicate()[1]
+        self.await_((self._folder / "ended").exists)
+        assert self._reap() == 0
+
+    def _reap(self) -> int:
+        assert self._forking.stdout is not None
+        self._pid = 0
+        return int(self._forking.stdout.readline())
 
 
 def _write(path: Path, value: object) -> None:
@@ -172,18 +188,18 @@ def _write(path: Path, value: object) -> None:
     beside.replace(path)
 
 
-def _deliver_all(folder: Path, url: str, count: int) -> None:
-    updates, said = updates_of(count), folder / "said"
+def _deliver_all(folder: Path, url: str, updates: list[Update]) -> None:
+    said, deadline = folder / "said", time.monotonic() + _LASTS_S
     places = {one.position: place for place, one in enumerate(updates)}
-    sink, rng = NatsSink([url], NAME, SUBJECT), random.Random(count)
-    while True:
+    sink, rng, done = NatsSink(url.split(","), NAME, SUBJECT), random.Random(len(updates)), 0
+    while done < len(updates):
         with contextlib.suppress(SinkAway):
             found = sink.open(IDENTITY)
             done = 0 if found is None else places[found.text] + 1
             promised = int(said.read_text()) if said.exists() else 0
-            if done < promised:
-                sys.exit(f"the sink said that {promised:,} are durable, and now it has {done:,}")
-            while done < count:
+            assert done >= promised, f"deliver said that {promised:,} are durable, and now there are {done:,}"
+            while done < len(updates):
+                assert time.monotonic() < deadline, "nobody needs it any more"
                 limit = int((folder / "limit").read_text())
                 some = updates[done : min(limit, done + rng.choice([1, 20, 300, 2_000]))]
                 if some:
@@ -191,11 +207,25 @@ def _deliver_all(folder: Path, url: str, count: int) -> None:
                     _write(said, done)
                 else:
                     threading.Event().wait(0.002)
-            sink.close()
-            return
         sink.close()
         threading.Event().wait(0.02)
+    _write(folder / "ended", done)
+
+
+def _fork(folder: Path, url: str, count: int) -> None:
+    updates = updates_of(count)
+    for _ in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _deliver_all(folder, url, updates)
+            except BaseException:
+                _write(folder / "failed", traceback.format_exc())
+                os._exit(1)
+            os._exit(0)
+        os.write(1, b"%d\n" % pid)
+        os.write(1, b"%d\n" % os.waitpid(pid, 0)[1])
 
 
 if __name__ == "__main__":
-    _deliver_all(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    _fork(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

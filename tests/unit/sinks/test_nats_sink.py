@@ -33,10 +33,24 @@ from tests.support.nats_sinking import (
 UPDATES = updates_of(3_000)
 
 
-@pytest.fixture
-def broker(tmp_path):
-    with NatsBroker(tmp_path / "broker") as one:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with NatsBroker(tmp_path_factory.mktemp("broker")) as one:
         yield one
+
+
+@pytest.fixture
+def broker(server):
+    """A server without streams."""
+    yield server
+    if server.process is None:
+        server.start()
+    server.call(remove_all)
+
+
+async def remove_all(context):
+    for stream in await context.streams_info():
+        await context.delete_stream(stream.config.name)
 
 
 @pytest.fixture
@@ -71,7 +85,7 @@ def large(position, size):
 def test_sink_publishes_each_update_once_in_order(broker, opened):
     create(broker)
     sink = sink_of(broker)
-    assert (sink.name, opened(sink)) == (f"nats/{NAME}", None)
+    assert (sink.name, opened(sink), sink.exactly_once) == (f"nats/{NAME}", None, True)
     for piece in pieces_of(UPDATES):
         assert sink.deliver(piece) == piece.behind
     had = Had.by(broker)
@@ -187,7 +201,7 @@ def test_removed_messages_come_again_with_the_same_ids_or_not_at_all(broker, ope
     opened(sink)
     sink.deliver(piece_of(UPDATES[:1_500]))
     broker.call(lambda context: context.purge_stream(NAME))
-    assert opened(sink) is None  # the stream does not know
+    assert opened(sink) is None and not sink.exactly_once  # the stream does not know
     sink.deliver(piece_of(UPDATES[1_000:1_700]))  # the server knows the ids of the first 500
     assert Had.by(broker).data == [one.data for one in UPDATES[1_500:1_700]]
     assert opened(sink) == position(UPDATES[1_699])
@@ -215,9 +229,20 @@ def test_last_message_that_was_deleted_does_not_hide_the_one_before(broker, open
 def test_stream_that_begins_with_a_later_sequence_is_written_to(broker, opened):
     create(broker, first_seq=500)
     sink = sink_of(broker)
-    assert opened(sink) is None
+    assert opened(sink) is None and sink.exactly_once
     sink.deliver(piece_of(UPDATES[:10]))
-    assert opened(sink) == position(UPDATES[9])
+    assert opened(sink) == position(UPDATES[9]) and sink.exactly_once
+
+
+def test_stream_in_memory_is_not_said_to_keep_the_position(broker, opened):
+    create(broker, storage="memory")
+    sink = sink_of(broker)
+    assert opened(sink) is None and not sink.exactly_once
+    sink.deliver(piece_of(UPDATES[:10]))
+    broker.kill()
+    broker.start()
+    with pytest.raises(ConfigError, match="create it"):
+        opened(sink)
 
 
 def test_stream_with_updates_of_another_stream_is_refused(broker, opened):
