@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.live.write_ahead_log import KEYS
 from gateway.serve.access import Access
 from gateway.serve.access import Caller as AccessCaller
 from gateway.serve.keys import Key, KeyRing, Refused, create_key, read_keys, revoke_key
@@ -19,6 +18,7 @@ from gateway.serve.problems import Problem
 from matching.errors import ConfigError, InputError
 from tests.support.processes import Command
 from tests.support.serving import Served, call, free_port, kill, lines_of
+from topology.folder import KEYS
 
 pytestmark = pytest.mark.timeout(180)
 
