@@ -1,10 +1,10 @@
 """All tests that a commit has to pass, on two cores: `python -m tests.halves`; `--wide` as CI has them.
 
 Three sessions of pytest run beside each other. Two have the tests that need neither Ray nor the product as a process,
-one from the first file on and one from the last (`tests/support/sharing.py`). The third has the rest, and gets help
-when they are done. So the cores are busy until the end, however the tests grow. Each Ray serves a whole session, and
-each process loads a kernel once. The output of the third is shown as it comes, that of the others at the end. Then
-comes what has to run alone.
+one from the first file on and one from the last (`tests/support/sharing.py`); the latter begins with those of a
+browser. The third has the rest, and gets help when they are done. So the cores are busy until the end, however the
+tests grow. Each Ray serves a whole session, and each process loads a kernel once. The output of the third is shown as
+it comes, that of the others at the end.
 """
 
 import argparse
@@ -29,9 +29,9 @@ PLAIN = [
     *(f"tests/end_to_end/test_{name}.py" for name in ("routers", "etl", "etl_alone")),
     *(f"tests/fault/test_{name}.py" for name in ("damaged_checkpoints", "going_on", "simulation")),
 ]
-#: A browser that draws maps without a graphics card wants both cores.
-ALONE = ["tests/browser"]
-REST = ["tests", *(word for path in (*PLAIN, *ALONE) for word in ("--ignore", path))]
+#: A page mostly waits, for a server or for Chromium: other tests use the cores meanwhile.
+BROWSER = ["tests/browser"]
+REST = ["tests", *(word for path in (*PLAIN, *BROWSER) for word in ("--ignore", path))]
 WIDE = ["-m", "not long and not cluster"]
 _FINE = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
@@ -46,7 +46,7 @@ class Halves:
 
     def __init__(self, plain: Sequence[str], rest: Sequence[str], scratch: Path):
         self.codes: list[int] = []
-        self._parts = {"plain": plain, "rest": rest}
+        self._parts = {"plain": plain, "rest": rest, "browser": BROWSER}
         self._scratch = scratch
         self._marks = scratch / "marks"
         self._marks.mkdir()
@@ -57,7 +57,7 @@ class Halves:
         """The rest in one session, what is plain in two: a third of the time of a test it waits for something."""
         others = [
             threading.Thread(target=self._plain),
-            threading.Thread(target=self._session, args=("plain", ["--from-the-end"], True)),
+            threading.Thread(target=self._browser_and_plain),
         ]
         for other in others:
             other.start()
@@ -75,6 +75,10 @@ class Halves:
         code = self._session("plain", [], True)
         if code in (*_FINE, pytest.ExitCode.TESTS_FAILED) and "rest" not in self._ended:
             self._session("rest", ["--from-the-end"], True)
+
+    def _browser_and_plain(self) -> None:
+        if self._session("browser", [], True) in (*_FINE, pytest.ExitCode.TESTS_FAILED):
+            self._session("plain", ["--from-the-end"], True)
 
     def _session(self, part: str, more: list[str], quiet: bool) -> int:
         name = f"{part}-helped" if more else part
@@ -102,7 +106,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.halves", description=__doc__.splitlines()[0])
     parser.add_argument("--wide", action="store_true", help="with the wide rows of the tests without Ray")
     options = parser.parse_args()
-    sys.stdout.write(f"{' '.join(PLAIN)} run beside the rest; their report follows at the end\n")
+    sys.stdout.write(f"{' '.join((*BROWSER, *PLAIN))} run beside the rest; their report follows at the end\n")
     sys.stdout.flush()
     # An interrupt reaches the sessions by itself, and they end in their own time; a handler is not inherited.
     signal.signal(signal.SIGINT, lambda *_: None)
@@ -110,11 +114,8 @@ def main() -> int:
         scratch = Path(folder)
         halves = Halves([*(WIDE if options.wide else []), *PLAIN], REST, scratch)
         halves.run()
-        codes = halves.codes
-        if pytest.ExitCode.INTERRUPTED not in codes:
-            codes = [*codes, session([*ALONE, "--left-out", str(scratch / "alone")])]
-        left_out.main([str(scratch / name) for name in ("plain", "rest", "alone")])
-    return int(any(code not in _FINE for code in codes))
+        left_out.main([str(scratch / name) for name in ("plain", "rest", "browser")])
+    return int(any(code not in _FINE for code in halves.codes))
 
 
 if __name__ == "__main__":

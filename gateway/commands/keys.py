@@ -91,7 +91,7 @@ def revoke(
 
 def _path_of(out: Path | None, keys: Path | None) -> Path:
     """The file of the keys. Raises ConfigError unless one of the two is given."""
-    from gateway.live.write_ahead_log import KEYS
+    from topology.folder import KEYS
 
     if (out is None) == (keys is None):
         raise ConfigError("--out or --keys: name the folder of the stream, or the file of its keys")

@@ -120,7 +120,6 @@ def serve(
     from gateway.live.in_flight import InFlight
     from gateway.live.opening import open_stream
     from gateway.live.recording import record
-    from gateway.live.write_ahead_log import KEYS
     from gateway.serve.access import Access
     from gateway.serve.app import make_app
     from gateway.serve.asking import Asking
@@ -145,7 +144,7 @@ def serve(
     from gateway.sinks.webhooks.settings import WebhookSettings
     from gateway.sources.feed import Feed
     from gateway.sources.uris import source_of
-    from topology.folder import FINISHED, INTERRUPTED
+    from topology.folder import FINISHED, INTERRUPTED, KEYS
     from topology.live import LiveRun
     from topology.preparing import Preparing
     from topology.settings import LIVE_CREDITS

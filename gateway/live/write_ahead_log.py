@@ -33,15 +33,13 @@ from matching.validate import ParsedMessage, decode_object
 from matching.window import NO_FLOOR, Window
 from spouts.log import NONE_ADMITTED, Admitted, LogReader, Origin, Positions, Record, encode_record, read_records
 from spouts.parsed import counts_of, parse_message
-from topology.folder import RunFolder, checksum
+from topology.folder import KEYS, RunFolder, checksum
 from topology.settings import LiveConfig
 
 #: Settings on which answers depend besides the lines, and `most_terms`.
 ANSWER_SETTINGS = ("window", "world", "projection", "distance", "decay_half_life", "decay_smoothing")
 #: Where the log is in the folder.
 LOG = Path("journal", "log")
-#: Keys of a server (`gateway.serve.keys`), which may be there before the stream.
-KEYS = "keys.json"
 #: Where the words of a stream are that starts without any.
 EMPTY_START = Path("journal", "start")
 #: Messages whose texts are kept in memory; older ones are read from the log.

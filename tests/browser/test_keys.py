@@ -2,10 +2,10 @@
 
 import pytest
 
-from gateway.live.write_ahead_log import KEYS
 from gateway.serve.keys import create_key
 from tests.support.browsing import chromium, visit
 from tests.support.serving import Served, call, kill
+from topology.folder import KEYS
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 

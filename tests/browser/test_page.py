@@ -242,7 +242,7 @@ def test_page_has_no_serious_barrier_and_fits_its_window(browser, served, tmp_pa
         seen.until(lambda: len(seen.rows()) >= 2)
 
         def check(where):
-            seen.page.wait_for_timeout(1700)  # rows that came just now are still coloured
+            seen.settle()  # rows that came just now are still coloured
             assert seen.barriers() == [], where
             assert seen.overflow() <= 0, where
 

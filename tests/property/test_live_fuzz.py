@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.etl_folder import random_rows, write_etl
+from tests.support.examples import examples
 from tests.support.live_streams import Stream
 
 MESSAGE = {"text": "w11 w9", "lon": 10, "lat": 20, "time": "2024-05-01T12:00:00Z"}
@@ -41,7 +42,7 @@ def words(tmp_path_factory):
     return write_etl(tmp_path_factory.mktemp("fuzz") / "etl", random_rows(60))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(odd=st.lists(lines | cut, max_size=8))
 @example(odd=[b'{"text": "\\ud800", "lon": 1, "lat": 1}', b"[" * 9_999, b'{"k": 1e999}', b"\xff\xfe", b"null"])
 @example(odd=[b'{"subscribe": {}, "unsubscribe": "good"}', b'{"unsubscribe": "\\u0000"}', b'{"lon": NaN}'])

@@ -98,6 +98,10 @@ class Visit:
         found = self._session.send("Performance.getMetrics")["metrics"]
         return {one["name"]: one["value"] for one in found}
 
+    def settle(self) -> None:
+        """Colours and places are what they become."""
+        self.page.evaluate("document.getAnimations().forEach((one) => one.finish())")
+
     def barriers(self) -> list[str]:
         """Serious findings of axe."""
         found = Axe().run(self.page).response["violations"]

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway.live.write_ahead_log import KEYS
 from gateway.serve.access import Access
 from gateway.serve.app import make_app
 from gateway.serve.asking import Asking
@@ -21,6 +20,7 @@ from gateway.sinks.webhooks import routes as webhook_routes
 from gateway.sinks.webhooks.service import Webhooks
 from gateway.sinks.webhooks.settings import WebhookSettings
 from tests.support.writing import WriterStream
+from topology.folder import KEYS
 
 
 @contextmanager

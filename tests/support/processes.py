@@ -99,11 +99,13 @@ class Command:
 
     def await_(self, what: Callable[[], bool], seconds: float = 90) -> None:
         """Poll until something is so while the command still runs."""
-        deadline = time.monotonic() + seconds
+        began_s = asked_s = time.monotonic()
         while not what():
             assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.read()}"
-            assert time.monotonic() < deadline, self.read()
-            threading.Event().wait(0.01)
+            assert asked_s < began_s + seconds, self.read()
+            # what takes long to answer, as who runs, is asked less often: the command needs the processor itself
+            threading.Event().wait(max(0.01, 4 * (time.monotonic() - asked_s)))
+            asked_s = time.monotonic()
 
     def finish(self, seconds: float = 100) -> tuple[int, str, str]:
         """Wait for the end; exit code, standard output, standard error."""
@@ -120,7 +122,7 @@ class Command:
         deadline = time.monotonic() + seconds
         while left := self.started():
             assert time.monotonic() < deadline, [command_line(process) for process in left]
-            threading.Event().wait(0.05)
+            threading.Event().wait(0.1)
 
 
 def marked(mark: str) -> list[psutil.Process]:

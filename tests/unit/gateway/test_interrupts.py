@@ -35,12 +35,14 @@ def command(interrupts):
 sys.exit(run_interruptible(command))
 """
 UNHEARD = """
-import hashlib
+import ctypes
 
 def command(interrupts):
     child = subprocess.Popen(["sleep", "60"])
+    lock, take = ctypes.create_string_buffer(256), ctypes.CDLL(None).pthread_mutex_lock
+    take(lock)
     say("waiting")
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # minutes, in a library that looks at no signal
+    take(lock)  # for ever, in a library that looks at no signal
 
 sys.exit(run_interruptible(command))
 """
@@ -111,7 +113,7 @@ sys.exit(gateway.entry.main())
 def told(script, number=signal.SIGTERM, times=1, between_s=0.0):
     """Run a script, send it signals once it waits; exit code, what it printed, its line, seconds to the end."""
     with Command([], script=BEGIN + script) as command:
-        command.await_(lambda: "waiting" in command.read()[0], 30)
+        command.await_(lambda: "waiting" in command.read()[0])
         began_s = time.monotonic()
         for _ in range(times):
             command.process.send_signal(number)
@@ -124,7 +126,7 @@ def told(script, number=signal.SIGTERM, times=1, between_s=0.0):
 
 def test_interrupt_while_the_commands_are_imported_is_one_line():
     code, printed, said, took_s = told(EARLY, signal.SIGINT)
-    assert (code, printed, said) == (130, ["waiting"], "error: interrupted\n") and took_s < 10
+    assert (code, printed, said) == (130, ["waiting"], "error: interrupted\n") and took_s < 25
 
 
 def test_interrupt_swallowed_by_an_import_comes_again():
@@ -137,7 +139,7 @@ def test_interrupt_that_a_library_does_not_hear_ends_the_process_and_its_childre
     code, _, said, took_s = told(UNHEARD, number)
     assert code == exit_code(number)
     assert "what had not ended after" in said and said.count("\n") == 1
-    assert DEEP_S < took_s < DEEP_S + 10
+    assert DEEP_S < took_s < DEEP_S + 20
 
 
 def test_interrupt_repeated_does_not_cut_short_what_is_given_back():
@@ -149,7 +151,7 @@ def test_interrupt_that_nothing_follows_ends_the_process_and_its_children():
     code, _, said, took_s = told(HANGING)
     assert code == 143
     assert said.startswith("error: terminated; what had not ended after") and said.count("\n") == 1
-    assert took_s < 10
+    assert took_s < 25
 
 
 def test_interrupt_that_was_ignored_before_still_is():

@@ -96,6 +96,6 @@ def test_session_without_a_test_left_to_take_is_fine_and_a_failure_is_not(folder
 
 def test_halves_are_everything_there_is():
     """A path that is gone would end a session; one that is in neither half would be run by nobody."""
-    assert all((ROOT / path).exists() for path in (*halves.PLAIN, *halves.ALONE))
-    assert halves.REST[0] == "tests" and set(halves.REST[2::2]) == {*halves.PLAIN, *halves.ALONE}
-    assert halves.REST[1::2] == ["--ignore"] * (len(halves.PLAIN) + len(halves.ALONE))
+    assert all((ROOT / path).exists() for path in (*halves.PLAIN, *halves.BROWSER))
+    assert halves.REST[0] == "tests" and set(halves.REST[2::2]) == {*halves.PLAIN, *halves.BROWSER}
+    assert halves.REST[1::2] == ["--ignore"] * (len(halves.PLAIN) + len(halves.BROWSER))

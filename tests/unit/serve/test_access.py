@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.live.write_ahead_log import KEYS
 from gateway.serve import bodies
 from gateway.serve import keys as of_keys
 from gateway.serve.access import MOST_WRONG, Access, Caller
@@ -22,6 +21,7 @@ from matching.errors import ConfigError
 from tests.support.doors import door_of
 from tests.support.serving import NDJSON, call, lines_of
 from tests.support.writing import await_
+from topology.folder import KEYS
 
 pytestmark = pytest.mark.timeout(120)
 

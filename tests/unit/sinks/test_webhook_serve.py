@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from gateway.live.write_ahead_log import KEYS
 from gateway.serve.keys import KeyScope, create_key
 from gateway.sinks.webhooks.settings import WebhookSettings
 from tests.support.doors import door_of
 from tests.support.endpoints import Endpoint, answers
 from tests.support.serving import Served, call, kill
+from topology.folder import KEYS
 
 pytestmark = pytest.mark.timeout(120)
 
