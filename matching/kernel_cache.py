@@ -14,6 +14,7 @@ Numba calls `KernelLocator`, which `matching/__init__.py` registers, and its own
 
 import atexit
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Self
 
+import llvmlite.binding
 import numba
 from numba.core.caching import Cache, IndexDataCacheFile, _CacheLocator
 
@@ -165,6 +167,28 @@ def _passing_folder(why: str) -> Path | None:
         stacklevel=2,
     )
     return found
+
+
+def stamp_of(kind: str, engine: str | None, window: str | None) -> Path | None:
+    """The file that says that the kernels of a kind are in the cache, by all sources.
+
+    Parameters
+    ----------
+    kind : str
+    engine, window : str, optional
+        Names of its engine and window index; None for the default.
+
+    Returns
+    -------
+    Path or None
+        None if there is no cache, or nothing is compiled here.
+    """
+    place = None if numba.config.DISABLE_JIT else folder()  # type: ignore[attr-defined]
+    if place is None:
+        return None
+    sources = [digest_of(Path(path)) for path in ("matching/warmup.py", "baselines/kinds.py")]
+    chosen = [kind, engine, window, llvmlite.binding.get_host_cpu_name(), *sources]
+    return place / f"prepared-{hashlib.sha256(json.dumps(chosen).encode()).hexdigest()[:32]}"
 
 
 def own_folder(place: Path) -> Path:

@@ -23,6 +23,7 @@ from matching.filters import FilterStore, circle_instruction, filters_of, passin
 from matching.geo.polygons import Rings
 from matching.geo.sphere import ball_box, unit_vectors
 from matching.half_life import DecayParameters
+from matching.kernel_cache import stamp_of
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
@@ -126,8 +127,11 @@ def _warm_in_parallel(all_of_them: bool) -> Iterator[Warmed]:
 
 
 def _warm_named(name: str, all_of_them: bool) -> int:
-    """Warm up a kind; how many kernels had to be compiled for it."""
-    return max(warmed.compiled for warmed in in_turn(list(_parts_of(KINDS.named(name), {}, {}, all_of_them))))
+    """Warm up a kind, and note that it is prepared; how many kernels had to be compiled for it."""
+    compiled = max(warmed.compiled for warmed in in_turn(list(_parts_of(KINDS.named(name), {}, {}, all_of_them))))
+    if (stamp := stamp_of(name, None, None)) is not None:
+        stamp.touch(mode=0o600)
+    return compiled
 
 
 def warm_engine(kind: Kind, name: str) -> None:

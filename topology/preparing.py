@@ -5,7 +5,6 @@ interpreter; then a thread loads them here, where tasks run in this process. Who
 `is_ready`, or waits. Used by `gateway.live.pipe` and `gateway.serve.writer`; read on in `matching.warmup`.
 """
 
-import hashlib
 import json
 import os
 import signal
@@ -18,10 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-import llvmlite.binding
-
 from distribution.routers import works_on_all_kinds
-from matching import kernel_cache
+from matching.kernel_cache import stamp_of
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.warmup import parts
@@ -144,7 +141,7 @@ class Preparing:
                 self._tell(name, True)
 
     def _prepare(self, name: str) -> None:
-        stamp = _stamp(name, self._engines, self._windows)
+        stamp = stamp_of(name, self._engines.get(name), self._windows.get(name))
         if stamp is not None and not stamp.exists():
             self._compile(name)
         if self._load and not self._closed:
@@ -166,16 +163,6 @@ class Preparing:
             self._children.discard(child)
 
 
-def _stamp(name: str, engines: Mapping[str, str], windows: Mapping[str, str]) -> Path | None:
-    """The file that says that the kernels of a kind are in the cache, by all sources; None without a cache."""
-    folder = kernel_cache.folder()
-    if folder is None:
-        return None
-    sources = [kernel_cache.digest_of(Path(path)) for path in ("matching/warmup.py", "baselines/kinds.py")]
-    chosen = [name, engines.get(name), windows.get(name), llvmlite.binding.get_host_cpu_name(), *sources]
-    return folder / f"prepared-{hashlib.sha256(json.dumps(chosen).encode()).hexdigest()[:32]}"
-
-
 def main(asked: str) -> None:
     """Compile the kernels of a kind; what a process does for `Preparing`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the stream, which ends this process itself
@@ -184,7 +171,7 @@ def main(asked: str) -> None:
     name, engines, windows = wanted["kind"], wanted["engines"], wanted["windows"]
     for _, warm in parts(kinds_with(KINDS, engines, windows), engines, windows, used=[name]):
         warm()
-    if (stamp := _stamp(name, engines, windows)) is not None:
+    if (stamp := stamp_of(name, engines.get(name), windows.get(name))) is not None:
         stamp.touch(mode=0o600)
 
 

@@ -22,7 +22,7 @@ from gateway.sinks.webhooks.model import Delivery, Tally, Webhook
 from gateway.sinks.webhooks.retries import next_attempt_s
 from gateway.sinks.webhooks.sending import Client, WebhookSink
 from gateway.sinks.webhooks.settings import WebhookSettings
-from gateway.sinks.webhooks.store import Store, accept, move, record, rows_of, save_webhook
+from gateway.sinks.webhooks.store import Store, accept, change_webhook, move, record, rows_of
 from matching.errors import EngineError
 
 #: Batches of a webhook that wait at most, and attempts that are under way.
@@ -31,8 +31,8 @@ WINDOW, IN_FLIGHT = 16, 4
 LINGER_S, LOOK_S = 0.02, 0.5
 #: Seconds between two writes of positions behind which nothing was accepted.
 _MOVE_S = 5.0
-#: Seconds after which a file that could not be written is tried again.
-_AGAIN_S = 1.0
+#: Seconds after which a file that could not be written is tried again; of a webhook twice as many each time, at most.
+_AGAIN_S, _MOST_AGAIN_S = 1.0, 300.0
 
 
 class Line:
@@ -41,12 +41,18 @@ class Line:
     hook : Webhook
     queue : dict of int to Delivery    those that wait, by number, in order
     in_flight : set of int             their numbers
+    unwritten : dict of int to (Delivery, Outcome)
+        What became of attempts and could not be written yet: it is written, and the batch is not sent again.
+    changing : Lock                    held while its columns are changed
     """
 
     def __init__(self, hook: Webhook, waiting: Iterable[Delivery] = ()):
         self.hook = hook
         self.queue = {one.number: one for one in waiting}
         self.in_flight: set[int] = set()
+        self.unwritten: dict[int, tuple[Delivery, Outcome]] = {}
+        self.again_s = _AGAIN_S  # after a failure to read or write the file
+        self.changing = asyncio.Lock()
         self.until: Position | None = None  # of a digest that is being cut
         self.hold_s = 0.0  # no attempt before
         self.timer: asyncio.TimerHandle | None = None
@@ -64,6 +70,7 @@ class Figures:
         self.deliveries = Tally()
         self.updates = Tally()
         self.dropped = Tally()  # of webhooks that were deleted while these waited, or were dead
+        self.forgotten = 0  # dead deliveries that were too many, or had too many bytes
         self.attempts = Counter[str]()
         self.attempt_s = 0.0
 
@@ -302,25 +309,34 @@ class Dispatcher:
         task.add_done_callback(self._tasks.discard)
 
     async def _attempt(self, line: Line, delivery: Delivery) -> None:
-        """One attempt, and what comes of it; what cannot be written is attempted again, by the same id."""
-        hook = line.hook
+        """One attempt, and what comes of it; what could not be written after an earlier one is written instead."""
         try:
-            rows = await self._store.read(rows_of(delivery.number))
-            sink = WebhookSink(self._client, hook.webhook_id, hook.url, hook.secrets(time.time()))
-            batch = Batch(delivery.batch_id, delivery.created_s, delivery.first, delivery.last, rows)
-            began_s = time.monotonic()
-            outcome = await sink.deliver(batch)
-            self.figures.attempt_s += time.monotonic() - began_s
-            self.figures.attempts[outcome.reason or "delivered"] += 1
-            await self._end(line, self._after(line, delivery, outcome), outcome)
+            if delivery.number not in line.unwritten:
+                outcome = await self._send(line.hook, delivery)
+                line.unwritten[delivery.number] = self._after(line, delivery, outcome), outcome
+            await self._end(line, *line.unwritten[delivery.number])
+            del line.unwritten[delivery.number]
+            line.again_s = _AGAIN_S
         except EngineError as error:
             self.failure = error
-            line.hold_s = time.time() + _AGAIN_S
+            line.hold_s = max(line.hold_s, time.time() + line.again_s)
+            line.again_s = min(2 * line.again_s, _MOST_AGAIN_S)
         finally:
             line.in_flight.discard(delivery.number)
             if not self._closing:
                 self.pump(line)
                 self.wake()
+
+    async def _send(self, hook: Webhook, delivery: Delivery) -> Outcome:
+        """Send a delivery once. Raises DeliveryError if its rows cannot be read."""
+        rows = await self._store.read(rows_of(delivery.number))
+        sink = WebhookSink(self._client, hook.webhook_id, hook.url, hook.secrets(time.time()))
+        batch = Batch(delivery.batch_id, delivery.created_s, delivery.first, delivery.last, rows)
+        began_s = time.monotonic()
+        outcome = await sink.deliver(batch)
+        self.figures.attempt_s += time.monotonic() - began_s
+        self.figures.attempts[outcome.reason or "delivered"] += 1
+        return outcome
 
     def _after(self, line: Line, delivery: Delivery, outcome: Outcome) -> Delivery:
         """The delivery after an attempt."""
@@ -338,7 +354,9 @@ class Dispatcher:
     async def _end(self, line: Line, delivery: Delivery, outcome: Outcome) -> None:
         """Write what became of a delivery."""
         hook = line.hook
-        if not await self._store.change(record(delivery)) or line.closed:
+        recorded = await self._store.change(record(delivery))
+        self.figures.forgotten += recorded.forgotten
+        if not recorded.written or line.closed:
             return
         if delivery.status == "waiting":
             line.queue[delivery.number] = delivery
@@ -347,8 +365,8 @@ class Dispatcher:
             self._count(hook, delivery.status, 1, delivery.updates)
         hook.failures = 0 if outcome.verdict is Verdict.DELIVERED else hook.failures + 1
         if outcome.verdict is Verdict.GONE and not line.closed:
-            hook.state, hook.why = "disabled", outcome.detail
-            await self._store.change(save_webhook(hook))
+            hook.state, hook.why = "disabled", outcome.detail  # also where it cannot be written: nobody is there
+            await self._store.change(change_webhook(hook.webhook_id, {"state": hook.state, "why": hook.why}))
 
     def revived(self, line: Line, deliveries: list[Delivery]) -> None:
         """Take deliveries that wait again."""

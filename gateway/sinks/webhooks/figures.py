@@ -17,6 +17,7 @@ def figures_of(hooks: Webhooks) -> Iterator[Metric]:
     yield _counter("dropped_deliveries", "Batches not delivered as their webhooks were deleted", dropped)
     yield _gauge("waiting_deliveries", "Batches that wait for an attempt", deliveries.waiting)
     yield _gauge("dead_deliveries", "Batches without attempts left", deliveries.dead)
+    yield _counter("forgotten_deliveries", "Dead batches that were removed to make room for others", figures.forgotten)
     yield _counter("delivered_updates", "Updates that were delivered", updates.delivered)
     yield _gauge("waiting_updates", "Updates of batches that wait", updates.waiting)
     attempts = CounterMetricFamily("skyray_webhook_attempts", "Attempts by what became of them", labels=["outcome"])

@@ -9,6 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from gateway.sinks.webhooks.model import OLD_SECRET_S, Delivery, Webhook
 from gateway.sinks.webhooks.sending import Client
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.signing import new_secret
-from gateway.sinks.webhooks.store import FILE, Store, delete_webhook, listed, revive, save_webhook
+from gateway.sinks.webhooks.store import FILE, Store, change_webhook, delete_webhook, listed, revive, save_webhook
 
 Result = TypeVar("Result")
 #: Seconds that attempts under way get when the server ends.
@@ -155,24 +156,35 @@ class Webhooks:
         if "url" in changes:
             await self.check(changes["url"])
             line = self.line(webhook_id, owner)  # it may have been deleted meanwhile
-        hook = line.hook
-        for name, value in changes.items():
-            setattr(hook, name, value)
+        again, changes = changes.get("state") == "active" or "url" in changes, dict(changes)
         if "every_s" in changes:
-            line.until, hook.due_s = None, time.time() + hook.every_s
-        if changes.get("state") == "active" or "url" in changes:
-            hook.failures, hook.why, line.hold_s = 0, "", 0.0
-        await self._store.change(save_webhook(hook))
+            changes["due_s"] = time.time() + changes["every_s"]
+        if again:
+            changes["why"] = ""
+        async with line.changing:
+            await self._write(line.hook, changes)
+        if "every_s" in changes:
+            line.until = None
+        if again:
+            line.hook.failures, line.hold_s = 0, 0.0
         self.dispatcher.pump(line)
         self.dispatcher.wake()
-        return hook
+        return line.hook
+
+    async def _write(self, hook: Webhook, changes: Mapping[str, Any]) -> None:
+        """Change columns of a webhook: on disk first, so that a failure leaves it as it was."""
+        if changes:
+            await self._store.change(change_webhook(hook.webhook_id, changes))
+        for name, value in changes.items():
+            setattr(hook, name, value)
 
     async def rotate(self, webhook_id: str, owner: str | None) -> Webhook:
         """Give a webhook a new secret; the old one signs, too, for a day. Raises Problem."""
-        hook = self.line(webhook_id, owner).hook
-        hook.old_secret, hook.old_until_s, hook.secret = hook.secret, time.time() + OLD_SECRET_S, new_secret()
-        await self._store.change(save_webhook(hook))
-        return hook
+        line = self.line(webhook_id, owner)
+        async with line.changing:
+            old = {"old_secret": line.hook.secret, "old_until_s": time.time() + OLD_SECRET_S}
+            await self._write(line.hook, {"secret": new_secret(), **old})
+            return replace(line.hook)  # with this secret, whatever comes next
 
     async def delete(self, webhook_id: str, owner: str | None) -> None:
         """Remove a webhook with its deliveries. Raises Problem."""

@@ -9,10 +9,10 @@ next transaction. Counts change in the transaction that changes what they count.
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from gateway.serve.history import Position
 from gateway.sinks.contract import Batch
@@ -24,6 +24,8 @@ FILE = "sinks.sqlite"
 _VERSION = 1
 #: Deliveries of a webhook that are listed after they ended; dead ones keep their rows, and are redelivered from them.
 KEPT_DELIVERED, KEPT_DEAD = 100, 10_000
+#: Bytes of rows that the dead deliveries of a webhook have at most, but for the newest one.
+KEPT_DEAD_BYTES = 64 * 2**20
 _SCHEMA = """
 CREATE TABLE webhooks (
     webhook_id TEXT PRIMARY KEY, url TEXT NOT NULL, subscription_id TEXT, owner TEXT, made_by TEXT,
@@ -173,19 +175,25 @@ def _load(connection: sqlite3.Connection) -> tuple[list[Webhook], list[Delivery]
 
 
 def save_webhook(hook: Webhook) -> Change[None]:
-    """Add a webhook, or write its columns again, but for the position: `accept` and `move` alone do that."""
+    """Add a webhook."""
     values = [getattr(hook, name) for name in _OF_WEBHOOK] + [*hook.position]
 
     def change(connection: sqlite3.Connection) -> None:
         columns = (*_OF_WEBHOOK, "boundary", "place")
         marks = ", ".join("?" * len(columns))
-        sets = ", ".join(f"{name} = excluded.{name}" for name in _OF_WEBHOOK[1:])
-        connection.execute(
-            f"INSERT INTO webhooks ({', '.join(columns)}) VALUES ({marks})"
-            f" ON CONFLICT (webhook_id) DO UPDATE SET {sets}",
-            values,
-        )
-        connection.execute("INSERT OR IGNORE INTO tallies (webhook_id) VALUES (?)", (hook.webhook_id,))
+        connection.execute(f"INSERT INTO webhooks ({', '.join(columns)}) VALUES ({marks})", values)
+        connection.execute("INSERT INTO tallies (webhook_id) VALUES (?)", (hook.webhook_id,))
+
+    return change
+
+
+def change_webhook(webhook_id: str, changes: Mapping[str, Any]) -> Change[None]:
+    """Write some columns of a webhook, and no others; nothing if it is not there."""
+    assert changes.keys() <= set(_OF_WEBHOOK[1:]), "they are columns"
+    sets, values = ", ".join(f"{name} = ?" for name in changes), [*changes.values(), webhook_id]
+
+    def change(connection: sqlite3.Connection) -> None:
+        connection.execute(f"UPDATE webhooks SET {sets} WHERE webhook_id = ?", values)
 
     return change
 
@@ -231,21 +239,33 @@ def accept(webhook_id: str, position: Position, due_s: float, batches: list[tupl
     return change
 
 
-def record(delivery: Delivery) -> Change[bool]:
-    """Write what became of a waiting delivery; False if it is not there any more."""
+class Recorded(NamedTuple):
+    """What became of a change of a delivery.
 
-    def change(connection: sqlite3.Connection) -> bool:
+    written : bool     False if the delivery does not wait any more
+    forgotten : int    dead deliveries that were removed since they were too many, or had too many bytes
+    """
+
+    written: bool
+    forgotten: int = 0
+
+
+def record(delivery: Delivery) -> Change[Recorded]:
+    """Write what became of a waiting delivery. O(dead deliveries of its webhook) if it is dead."""
+
+    def change(connection: sqlite3.Connection) -> Recorded:
         written = connection.execute(
             "UPDATE deliveries SET status = ?, attempts = ?, due_s = ?, ended_s = ?, reason = ?, detail = ?"
             " WHERE number = ? AND status = 'waiting'",
             (*delivery[7:13], delivery.number),
         )
-        if written.rowcount and delivery.status != "waiting":
-            _count(connection, delivery.webhook_id, delivery.status, 1, delivery.updates)
-            if delivery.status == "delivered":
-                connection.execute("UPDATE deliveries SET rows = x'' WHERE number = ?", (delivery.number,))
-            _forget(connection, delivery)
-        return bool(written.rowcount)
+        if not written.rowcount or delivery.status == "waiting":
+            return Recorded(bool(written.rowcount))
+        _count(connection, delivery.webhook_id, delivery.status, 1, delivery.updates)
+        if delivery.status == "delivered":
+            connection.execute("UPDATE deliveries SET rows = x'' WHERE number = ?", (delivery.number,))
+        forgotten = _forget(connection, delivery)
+        return Recorded(True, forgotten if delivery.status == "dead" else 0)
 
     return change
 
@@ -303,15 +323,24 @@ def _count(connection: sqlite3.Connection, webhook_id: str, what: str, deliverie
     )
 
 
-def _forget(connection: sqlite3.Connection, delivery: Delivery) -> None:
-    """Remove the ended deliveries of a webhook that are too many; counts keep them."""
+def _forget(connection: sqlite3.Connection, delivery: Delivery) -> int:
+    """Remove the ended deliveries of a webhook, the oldest, that are too many or have too many bytes; counts keep them.
+
+    Returns how many.
+    """
     most = KEPT_DELIVERED if delivery.status == "delivered" else KEPT_DEAD
+    oldest_kept, size_bytes = delivery.number, 0
     found = connection.execute(
-        "SELECT number FROM deliveries WHERE webhook_id = ? AND status = ? ORDER BY number DESC LIMIT 1 OFFSET ?",
+        "SELECT number, length(rows) FROM deliveries WHERE webhook_id = ? AND status = ? ORDER BY number DESC LIMIT ?",
         (delivery.webhook_id, delivery.status, most),
-    ).fetchone()
-    if found is not None:
-        connection.execute(
-            "DELETE FROM deliveries WHERE webhook_id = ? AND status = ? AND number <= ?",
-            (delivery.webhook_id, delivery.status, found[0]),
-        )
+    )
+    for place, (number, length) in enumerate(found):
+        size_bytes += length
+        if place and size_bytes > KEPT_DEAD_BYTES:
+            break
+        oldest_kept = number
+    gone = connection.execute(
+        "DELETE FROM deliveries WHERE webhook_id = ? AND status = ? AND number < ?",
+        (delivery.webhook_id, delivery.status, oldest_kept),
+    )
+    return gone.rowcount

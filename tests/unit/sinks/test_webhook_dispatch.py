@@ -1,15 +1,18 @@
 """Deliveries over a stream whose boundaries the test releases: bad endpoints, restarts, rooms."""
 
+import asyncio
 import sqlite3
 import time
 from contextlib import ExitStack
 
 import pytest
 
+from gateway.sinks.contract import Batch
+from gateway.sinks.webhooks import dispatch, store
 from gateway.sinks.webhooks.dispatch import IN_FLIGHT, WINDOW
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.store import FILE, Store
-from matching.errors import InputError
+from matching.errors import DeliveryError, InputError
 from tests.support.endpoints import Endpoint, answer, answers, drips, floods, hangs
 from tests.support.hooking import Stream, asked, await_that
 
@@ -151,3 +154,125 @@ def test_store_is_durable_at_every_commit(tmp_path):
         assert found.result() == ["wal", 2]
     finally:
         store.close()
+
+
+def writes_fail(hooks, fail):
+    """Let SQLite refuse every write from now on, or none."""
+    asked(hooks, lambda: hooks._store.read(lambda file: file.execute(f"PRAGMA query_only = {int(fail)}")))
+
+
+def test_secret_that_cannot_be_written_is_not_the_new_one(stream):
+    with Endpoint(answers(200)) as endpoint, stream.webhooks() as hooks:
+        hook = stream.hook(endpoint.url, "s")
+        asked(hooks, lambda: hooks.create(hook))
+        before = hook.secret
+        writes_fail(hooks, True)
+        for change in (
+            lambda: hooks.rotate(hook.webhook_id, None),
+            lambda: hooks.update(hook.webhook_id, None, {"batch_updates": 7, "every_s": 60}),
+        ):
+            with pytest.raises(DeliveryError, match="cannot be written"):
+                asked(hooks, change)
+        assert (hook.secret, hook.old_secret, hook.batch_updates, hook.every_s) == (before, "", 100, 0)
+        writes_fail(hooks, False)
+        rotated = asked(hooks, lambda: hooks.rotate(hook.webhook_id, None))
+        assert rotated.secret == hook.secret != before and hook.old_secret == before
+    with stream.webhooks() as hooks:
+        (line,) = hooks.dispatcher.lines.values()
+        assert (line.hook.secret, line.hook.old_secret) == (rotated.secret, before)
+
+
+def test_secrets_rotated_at_once_are_one_after_the_other(stream):
+    with Endpoint(answers(200)) as endpoint, stream.webhooks() as hooks:
+        hook = stream.hook(endpoint.url, "s")
+        asked(hooks, lambda: hooks.create(hook))
+
+        async def at_once():
+            change = hooks.update(hook.webhook_id, None, {"batch_updates": 7})
+            return await asyncio.gather(*(hooks.rotate(hook.webhook_id, None) for _ in range(2)), change)
+
+        first, second, _ = asked(hooks, at_once)
+        assert hook.secret == second.secret != first.secret and hook.old_secret == first.secret
+    with stream.webhooks() as hooks:
+        (line,) = hooks.dispatcher.lines.values()
+        found = line.hook
+        assert (found.secret, found.old_secret, found.batch_updates) == (second.secret, first.secret, 7)
+
+
+def test_batch_that_was_delivered_is_not_sent_again_while_the_disk_is_full(stream, monkeypatch):
+    monkeypatch.setattr(dispatch, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(dispatch, "_MOST_AGAIN_S", 0.08)
+    came, may = asyncio.Event(), False
+
+    async def late(headers, body, writer):
+        came.set()
+        while not may:
+            await asyncio.sleep(0.005)
+        return answer(200)
+
+    with Endpoint(late) as endpoint, stream.webhooks() as hooks:
+        hook = stream.hook(endpoint.url, "s")
+        asked(hooks, lambda: hooks.create(hook))
+        stream.release("s")
+        await_that(came.is_set)
+        writes_fail(hooks, True)
+        may = True
+        (line,) = hooks.dispatcher.lines.values()
+        await_that(lambda: line.again_s == 0.08)
+        assert list(line.unwritten) and hook.deliveries.delivered == 0
+        writes_fail(hooks, False)
+        await_that(lambda: hook.deliveries.delivered == 1)
+        assert len(endpoint.book) == 1 and not line.unwritten
+        assert hooks.dispatcher.figures.attempts == {"delivered": 1}
+
+
+def test_pauses_of_a_file_that_cannot_be_read_double_up_to_a_longest(stream, monkeypatch):
+    monkeypatch.setattr(dispatch, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(dispatch, "_MOST_AGAIN_S", 0.04)
+    seen = []
+    with Endpoint(answers(200)) as endpoint, stream.webhooks() as hooks:
+        read, hook = hooks._store.read, stream.hook(endpoint.url, "s")
+
+        async def refused(change):
+            (line,) = hooks.dispatcher.lines.values()
+            seen.append(line.again_s)
+            raise DeliveryError("cannot be read")
+
+        asked(hooks, lambda: hooks.create(hook))
+        hooks._store.read = refused
+        stream.release("s")
+        await_that(lambda: len(seen) >= 5)
+        hooks._store.read = read
+        await_that(lambda: hook.deliveries.delivered == 1)
+    assert seen[:5] == [0.01, 0.02, 0.04, 0.04, 0.04]
+
+
+def test_dead_deliveries_have_a_limit_of_number_and_of_bytes(stream, monkeypatch):
+    monkeypatch.setattr(store, "KEPT_DEAD", 5)
+    monkeypatch.setattr(store, "KEPT_DEAD_BYTES", 100)
+    settings = WebhookSettings(webhook_allow_host=["127.0.0.1"], webhook_attempts=1)
+    with Endpoint(answers(500)) as endpoint, stream.webhooks(settings) as hooks:
+        hook = stream.hook(endpoint.url, "s", state="paused")
+        asked(hooks, lambda: hooks.create(hook))
+        line = hooks.dispatcher.lines[hook.webhook_id]
+
+        def dead(size_bytes):
+            """A delivery of this many bytes that dies; what is dead then, the newest first."""
+            batch = Batch(f"{hook.webhook_id}_{hook.deliveries.accepted}", 0, "0-0", "0-0", b"x" * size_bytes)
+            accepted = store.accept(hook.webhook_id, hook.position, 0.0, [(batch, 1)])
+
+            async def die():
+                (number,) = await hooks._store.change(accepted)
+                hook.deliveries.accepted += 1
+                delivery = dispatch.Delivery(number, hook.webhook_id, batch.batch_id, "0-0", "0-0", 1, 0)
+                ended = delivery._replace(status="dead", ended_s=1.0, attempts=1)
+                await hooks.dispatcher._end(line, ended, dispatch.Outcome(dispatch.Verdict.FAILED, "status", "500"))
+                return [one.number for one in await hooks.deliveries(hook.webhook_id, None, "dead", None, 100)]
+
+            return asked(hooks, die)
+
+        assert [dead(30) for _ in range(4)] == [[1], [2, 1], [3, 2, 1], [4, 3, 2]]
+        assert dead(1_000) == [5]  # the newest is kept whatever it has
+        assert [len(dead(1)) for _ in range(7)] == [1, 2, 3, 4, 5, 5, 5]
+        assert hook.deliveries.dead == 12 and hooks.dispatcher.figures.forgotten == 7
+        assert asked(hooks, lambda: hooks._store.read(store.rows_of(12))) == b"x"

@@ -6,6 +6,10 @@ import subprocess
 import sys
 import threading
 
+import numba
+import pytest
+
+from matching import kernel_cache, warmup
 from matching.kinds import KINDS
 from tests.support.processes import ROOT
 from topology.preparing import Preparing
@@ -48,6 +52,38 @@ def test_preparing_that_is_closed_or_stopped_makes_nobody_wait():
         assert not preparing.wait(["knn"], lambda: True)
     assert not preparing.wait(["decay"]) and not preparing.prepared
     preparing.may.release()
+
+
+class Compiling(Preparing):
+    """Notes what it would compile."""
+
+    def __init__(self, engines):
+        super().__init__(KINDS, engines, {}, False)
+        self.compiled: list[str] = []
+
+    def _compile(self, name):
+        self.compiled.append(name)
+
+
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
+def test_kind_that_setup_has_compiled_is_not_compiled_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_cache, "folder", lambda: tmp_path)
+    warmup._warm_named("knn", False)
+    (stamp,) = tmp_path.glob("prepared-*")
+    assert stamp.stat().st_mode & 0o777 == 0o600
+    with Compiling({}) as preparing:
+        assert preparing.wait(["knn", "boolean"]) and preparing.compiled == ["boolean"]
+    with Compiling({"knn": "inverted_file"}) as preparing:  # setup has compiled the default engine
+        assert preparing.wait(["knn"]) and preparing.compiled == ["knn"]
+
+
+def test_nothing_is_noted_where_nothing_is_compiled(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_cache, "folder", lambda: tmp_path)
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    assert kernel_cache.stamp_of("knn", None, None) is None
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 0)
+    monkeypatch.setattr(kernel_cache, "folder", lambda: None)
+    assert kernel_cache.stamp_of("knn", None, None) is None
 
 
 CLOSED = """
