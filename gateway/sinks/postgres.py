@@ -70,9 +70,9 @@ _COPY_UPDATES = (
     "COPY {schema}.updates (boundary, place, change, subscription_id, message_id, seq, as_of, score, lon, lat, text)"
     " FROM STDIN (FORMAT BINARY)"
 )
-_UPDATE_TYPES = "int8 int8 text text text int8 int8 float8 float8 float8 text".split()
+_UPDATE_TYPES = ["int8", "int8", "text", "text", "text", "int8", "int8", "float8", "float8", "float8", "text"]
 _COPY_CHANGED = "COPY pg_temp.changed FROM STDIN (FORMAT BINARY)"
-_CHANGED_TYPES = "text int8 bool text int8 float8 float8 float8 text".split()
+_CHANGED_TYPES = ["text", "int8", "bool", "text", "int8", "float8", "float8", "float8", "text"]
 _LEAVE = (
     "DELETE FROM {schema}.results r USING pg_temp.changed c"
     " WHERE NOT c.entered AND r.subscription_id = c.subscription_id AND r.seq = c.seq"

@@ -1,4 +1,4 @@
-"""The PostgreSQL sink and a real server: whole boundaries, results by replay, the fence, and errors that say what to do."""
+"""The PostgreSQL sink and a real server: whole boundaries, results by replay, the fence, and errors."""
 
 import json
 import random
