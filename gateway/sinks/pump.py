@@ -261,8 +261,8 @@ class Pump:
             position = self._reached.place.position
         if position.boundary >= self._logged():
             raise ConfigError(
-                f"{self.name}: has updates up to message {position.boundary:,}, and the folder's log ends before it: it "
-                "is an older copy; restore the newer one, or name another place"
+                f"{self.name}: has updates up to message {position.boundary:,}, and the folder's log ends before it: "
+                "the folder is an older copy; restore the newer one, or name another place"
             )
         self._given.clear()
         self._at = None
@@ -324,8 +324,8 @@ class Pump:
         if lost > 0:
             self._lost += lost
             self._say(
-                f"{self.name} lacks {lost:,} updates after {self._at.position.text}: files of the folder's updates/ are "
-                "gone; what follows is delivered, and results there are wrong where these would have changed them"
+                f"{self.name} lacks {lost:,} updates after {self._at.position.text}: files of the folder's updates/ "
+                "are gone; what follows is delivered, and results there are wrong where these would have changed them"
             )
 
     def _deliver(self, piece: Piece, end: Reached) -> None:

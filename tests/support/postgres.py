@@ -40,7 +40,7 @@ class PostgresServer:
     def __init__(self) -> None:
         self.port = free_port()
         self._folder = Path(tempfile.mkdtemp(prefix="skyray-postgres-"))
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[Any] | None = None
         # it refuses to be run by root
         self._as: dict[str, Any] = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
         self._log = self._folder / "log"
