@@ -26,6 +26,7 @@ EXTRAS: Mapping[str, Extra] = {
     "client": Extra("`skyray.Client`, the client of the HTTP server", ("httpx2",)),
     "nats": Extra("messages of NATS JetStream", ("nats",)),
     "kafka": Extra("messages of Kafka", ("confluent_kafka",)),
+    "postgres": Extra("updates and results in PostgreSQL", ("psycopg",)),
     "ray": Extra("runs on several processes and machines", ("ray",)),
     "spark": Extra("`skyray etl`", ("pyspark", "pandas")),
     "map": Extra("`skyray show --map`", ("matplotlib",)),

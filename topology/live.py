@@ -115,6 +115,11 @@ class LiveRun(RecoveringRun):
         self._folder.clear_hidden()
         return {**began_with(self._config), **self.values(), **summary}
 
+    @property
+    def identity(self) -> str:
+        """The same in all lives of the stream, and of no other stream."""
+        return str(self._facts["run"])
+
     def saved_delivery(self) -> Mapping[str, np.ndarray] | None:
         """What the delivery bolt saved in the checkpoint to resume from; None without one."""
         saved = self._load(self.manifest)

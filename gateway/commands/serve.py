@@ -103,6 +103,7 @@ def serve(
     attribute: stream.AttributeNames = None,
     stem: stream.StemLanguage = "",
     from_: stream.MessageSource = "",
+    to: stream.UpdateSinks = None,
     subscriptions: stream.StartingSubscriptions = None,
     batch: stream.BatchRows = 5_000,
     linger_ms: stream.LingerMs = 5.0,
@@ -113,10 +114,11 @@ def serve(
 
     What is answered with 200 is on disk, and survives a crash; the same command resumes the stream, and clients that
     connect again get every update once. GET /openapi.json describes the API. With --from it also reads the messages of
-    a broker, each once. With --demo there is something to see in the first minute: a page, updates, and two commands to
-    copy.
+    a broker, each once; with --to it delivers all updates to a database or a broker. With --demo there is something to
+    see in the first minute: a page, updates, and two commands to copy.
     """
     require("serve", "skyray serve", "pipe lines through `skyray live`")
+    from gateway.commands.delivering import Deliveries
     from gateway.live.in_flight import InFlight
     from gateway.live.opening import open_stream
     from gateway.live.recording import record
@@ -154,13 +156,14 @@ def serve(
     if (out is None) == (run_dir is None):
         raise ConfigError("name either --out, the folder of a stream to serve, or --run, a run to look at; or --demo")
     if run_dir is not None:
-        if from_:
-            raise ConfigError("--from: a run has all its messages; leave it out, or name --out")
+        if from_ or to:
+            raise ConfigError(f"--{'from' if from_ else 'to'}: a run is over; leave it out, or name --out")
         if host not in LOOPBACK:
             raise ConfigError(f"--host {host}: a run is shown on this machine alone; leave it out")
         return serve_run(run_dir, host, port, _names(host), stream.say)
     assert out is not None, "one of the two is named"
     source = source_of(from_) if from_ else None
+    deliveries = Deliveries(to or (), lambda line: stream.say(f"serve: {line}"))
     bounds, ring = Limits(**limits), KeyRing(keys or out / KEYS)
     calling = WebhookSettings(**webhooks)
     if host not in LOOPBACK and not ring.current():
@@ -200,8 +203,14 @@ def serve(
         if source is not None:
             door.feed = Feed(source, wal, into_writer(writer, stream.say))
         asking = Asking(config, registry, wal, mapping)
-        hooks = Webhooks(out, Released(hub.history, lambda: server.running), registry.owners, calling)
-        hub.on_release, door.more_figures = hooks.wake, [lambda: figures_of(hooks)]
+        released = Released(hub.history, lambda: server.running)
+        hooks = Webhooks(out, released, registry.owners, calling)
+
+        def wake() -> None:
+            hooks.wake()
+            deliveries.wake()
+
+        hub.on_release, door.more_figures, door.sinks = wake, [lambda: figures_of(hooks)], deliveries.figures
         more = [webhook_routes.routes(door, hooks)]
         web = make_app(door, asking, _names(host, *(allowed_host or ())), allow_origin or (), more)
         server = Server(web, listening, hub.start, bounds.most_connections)
@@ -210,6 +219,8 @@ def serve(
         stack.enter_context(server)
         stack.enter_context(hooks)
         stack.callback(server.call, hub.close)
+        stack.callback(deliveries.close)
+        deliveries.begin(out, run.identity, lambda: released, lambda: wal.next_seq)
         writer.begin()
         if door.feed is not None:
             door.feed.begin()
@@ -234,6 +245,7 @@ def serve(
             for part in (door.feed, writer, releaser, hooks):
                 if part is not None and part.failure is not None:
                     raise part.failure if isinstance(part.failure, EngineError) else DeliveryError(str(part.failure))
+            deliveries.check()
             garbage.look(hub.ended)
             if demo:
                 announcer.updates(releaser.updates)
@@ -243,10 +255,10 @@ def serve(
                     door.feed.finish()
                 made.stop()
                 writer.finish()
-            ended = writer.ended and min(releaser.reached(run.incarnation), releaser.released) >= wal.next_seq - 1
-            if ended:
+            out_all = writer.ended and min(releaser.reached(run.incarnation), releaser.released) >= wal.next_seq - 1
+            if out_all:
                 server.call(hub.close)
-            return ended
+            return out_all and deliveries.has_ended(0.0)
 
         preparing.wait(set(registry.last_kind.values()))
         preparing.leave_a_core()
@@ -275,6 +287,8 @@ def serve(
             if json
             else f"serve: ended after {ended}; digest {report['digest']}; everything is in {cell(out)}"
         )
+        for line in deliveries.missing():
+            stream.say(f"serve: {line}; the same command delivers what waits")
         if demo:
             announcer.ended(out)
     return 0

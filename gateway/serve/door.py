@@ -44,6 +44,8 @@ class Door:
         Each yields figures of what stands on the stream (`gateway.sinks`), for Prometheus.
     feed : Feed or None
         What reads a source.
+    sinks : callable
+        Figures of what takes all updates (`gateway.serve.models.Sink`).
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Door:
         self.more_figures: list[Callable[[], Iterator[Any]]] = []
         self.latency = releaser.in_flight.latency
         self.feed: Feed | None = None
+        self.sinks: Callable[[], list[dict[str, Any]]] = list
         self._releaser = releaser
 
     async def log(self, rows: Sequence[Row], size_bytes: int) -> list[Outcome]:
@@ -135,6 +138,7 @@ class Door:
             "clients": self.hub.clients,
             "waiting": writer.waiting,
             "source": None if self.feed is None else self.feed.figures(),
+            "sinks": self.sinks(),
         }
 
 

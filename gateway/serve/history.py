@@ -9,6 +9,7 @@ updates; `bolts.sinks` writes the parts.
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from threading import Lock
@@ -142,6 +143,40 @@ class Parts:
                 return int((self._read(name)[1] == boundary).sum())
         return 0
 
+    def count_between(self, after: Position, until: int) -> int:
+        """How many updates the parts have after a position, up to a boundary.
+
+        Raises
+        ------
+        PartsMissing
+            If some of them are in a part that is gone.
+
+        Notes
+        -----
+        Reads one or two parts, and the footers of the others.
+        """
+        count, number, through = 0, -1, after.boundary
+        for name in self.names():
+            before, number = number, _number_of(name)
+            last = self._last_of(name)
+            if last < after.boundary:
+                continue
+            is_next = number == before + 1
+            if through >= until:
+                break
+            if through > after.boundary and is_next and last <= until:
+                count += pq.read_metadata(self._folder / name).num_rows
+            else:
+                _, boundary, place = self._read(name)
+                if not is_next and boundary.shape[0] and through < boundary[0] - 1:
+                    raise PartsMissing(int(boundary[0]))
+                later = (boundary > after.boundary) | ((boundary == after.boundary) & (place > after.index))
+                count += int((later & (boundary <= until)).sum())
+            through = max(through, last)
+        if through < until:
+            raise PartsMissing(until + 1)
+        return count
+
     def _last_of(self, name: str) -> int:
         """The last boundary of a part."""
         if name not in self._last:
@@ -176,13 +211,17 @@ class History:
         Updates of later boundaries are in memory, and no others.
     head : Position
         Behind all that is released.
+    updates : int
+        How many were released since the stream began, in whatever process.
     """
 
     def __init__(self, parts: Parts, most: int = IN_MEMORY):
         self.parts = parts
         self.floor = -1
         self.head = BEGINNING
+        self.updates = 0
         self._most = most
+        self._before: list[int] = []  # of each boundary in memory, how many updates are before it
         self._boundaries: list[int] = []
         self._released: list[Released] = []
         self._count = 0
@@ -202,7 +241,11 @@ class History:
         self.floor = self.parts.last_boundary()
         self.head = Position(self.floor, self.parts.count_of(self.floor) if self.floor >= 0 else 0)
         through = max(self.floor, last_seq_of(saved))
-        self.append(saved_updates(saved, self.floor, self.parts.ends, look_up), through)
+        in_memory = saved_updates(saved, self.floor, self.parts.ends, look_up)
+        self.updates = int(np.sum(saved.get("updates", 0))) - sum(len(one.updates) for one in in_memory)
+        with suppress(PartsMissing):  # the checkpoint may be older than parts that are named already
+            self.updates += self.parts.count_between(Position(last_seq_of(saved), END), self.floor)
+        self.append(in_memory, through)
         return through
 
     def append(self, released: Sequence[Released], through: int) -> None:
@@ -210,7 +253,9 @@ class History:
         for one in released:
             self._boundaries.append(one.boundary)
             self._released.append(one)
+            self._before.append(self.updates)
             self._count += len(one.updates)
+            self.updates += len(one.updates)
             self.head = Position(one.boundary, len(one.updates))
         if through > self.head.boundary:
             self.head = Position(through, 0)
@@ -218,6 +263,15 @@ class History:
     def has_after(self, position: Position) -> bool:
         """Whether all updates after a position are in memory."""
         return position >= Position(self.floor, END) or self.floor < 0
+
+    def count_through(self, position: Position) -> int:
+        """How many updates of the stream are up to a position of `has_after`."""
+        place = bisect_left(self._boundaries, position.boundary)
+        if place == len(self._boundaries):
+            return self.updates
+        if self._boundaries[place] != position.boundary:
+            return self._before[place]
+        return self._before[place] + min(position.index + 1, len(self._released[place].updates))
 
     def through(self, position: Position) -> int:
         """The last seq up to which all updates are before a position that is not beyond the head."""
@@ -240,7 +294,7 @@ class History:
             drop += 1
         if drop:
             self.floor, self._count = self._boundaries[drop - 1], count
-            del self._boundaries[:drop], self._released[:drop]
+            del self._boundaries[:drop], self._released[:drop], self._before[:drop]
 
     def read_after(self, position: Position, most: int = PIECE) -> tuple[list[Update], Position]:
         """Some updates after a position of `has_after`, and the position behind them, until the head."""

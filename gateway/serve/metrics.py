@@ -50,6 +50,7 @@ class Figures(Collector):
         for figures in door.more_figures:
             yield from figures()
         yield from self._source()
+        yield from self._sinks()
         yield from self._components()
 
     def _source(self) -> Iterator[Metric]:
@@ -72,6 +73,28 @@ class Figures(Collector):
             lag = GaugeMetricFamily("skyray_source_lag", "Messages of the source that are not read yet", labels=labels)
             lag.add_metric([figures["name"]], figures["lag"])
             yield lag
+
+    def _sinks(self) -> Iterator[Metric]:
+        figures, labels = self._door.sinks(), ["sink"]
+        if not figures:
+            return
+        counters = {
+            "released": "Updates for the sink: delivered, waiting and lost",
+            "delivered": "Updates that the sink has durably",
+            "lost": "Updates whose files were gone before they were delivered",
+            "reconnects": "Times that the sink was away",
+        }
+        gauges = {"waiting": "Updates that are not delivered yet", "up": "1 while the sink takes updates"}
+        for name, what in counters.items():
+            counter = CounterMetricFamily(f"skyray_sink_{name}", what, labels=labels)
+            for one in figures:
+                counter.add_metric([one["name"]], one[name])
+            yield counter
+        for name, what in gauges.items():
+            gauge = GaugeMetricFamily(f"skyray_sink_{name}", what, labels=labels)
+            for one in figures:
+                gauge.add_metric([one["name"]], int(one["state"] == "delivering") if name == "up" else one[name])
+            yield gauge
 
     def _components(self) -> Iterator[Metric]:
         snapshot = self._door.snapshot

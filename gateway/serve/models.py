@@ -252,6 +252,23 @@ class Source(BaseModel):
     durable: dict[str, int] = Field(description="by partition: the last message that is in the log, or was refused")
 
 
+class Sink(BaseModel):
+    """A receiver of all updates; `released` = `delivered` + `waiting` + `lost`, since the sink began."""
+
+    name: str
+    state: Literal["connecting", "delivering", "away", "stopped", "ended"] = Field(
+        description="away: tried again and again; stopped: it has refused, until a restart"
+    )
+    error: str | None = Field(description="why it is away, or has stopped")
+    exactly_once: bool
+    position: str | None = Field(description="id of the last update, or place, up to which it has all durably")
+    released: int
+    delivered: int
+    waiting: int
+    lost: int = Field(description="updates whose files were gone before they were delivered")
+    reconnects: int
+
+
 class Topology(BaseModel):
     """What each component does now."""
 
@@ -262,6 +279,7 @@ class Topology(BaseModel):
     latency_p99_s: float | None
     topology: dict[str, Any] | None
     source: Source | None = None
+    sinks: list[Sink] = []
 
 
 class Problem(BaseModel):
@@ -290,3 +308,4 @@ class Health(BaseModel):
     clients: int
     waiting: int
     source: Source | None = None
+    sinks: list[Sink] = []

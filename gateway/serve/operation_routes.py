@@ -72,6 +72,7 @@ def routes(door: Door) -> APIRouter:
                 "latency_p99_s": door.latency.quantile(0.99),
                 "topology": None if snapshot is None else snapshot.as_dict(),
                 "source": None if door.feed is None else door.feed.figures(),
+                "sinks": door.sinks(),
             }
         )
 

@@ -55,7 +55,8 @@ class StreamSink(Protocol):
         Parameters
         ----------
         stream : str
-            Identity of the stream; another one may not write into the same place.
+            Identity of the stream; another one may not write into the same place, unless nothing was delivered there:
+            a folder whose process was killed before its first message begins anew, with another identity.
 
         Returns
         -------
@@ -85,7 +86,8 @@ class StreamSink(Protocol):
         SinkAway
             If it is unknown whether the piece arrived; the sink is closed, opened, and asked for its position.
         EngineError
-            If the receiver will never take it; says why.
+            If the receiver will never take it, or another process delivers there now; says why. The sink is not opened
+            again.
         """
         ...
 

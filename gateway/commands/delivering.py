@@ -1,0 +1,122 @@
+"""Sinks of all updates for a command: what `--to` names, joined to the stream of a folder.
+
+Neither the server nor a stream knows a sink; a command makes them here, looks at them while it runs, and waits for them
+at its end. Used by `gateway.commands.serve`, `live` and `run`; read on in `gateway.sinks.pump`.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gateway.sinks.cursor import Supply
+from gateway.sinks.pump import Positions, Pump
+from gateway.sinks.uris import sink_of
+from matching.errors import ConfigError, EngineError
+
+
+class Deliveries:
+    """The sinks of a command.
+
+    Parameters
+    ----------
+    uris : sequence of str
+        As `--to` has them.
+    say : callable
+        Takes a line for people.
+
+    Raises
+    ------
+    ConfigError
+        If a URI is wrong, or two are the same place.
+    """
+
+    def __init__(self, uris: Sequence[str], say: Callable[[str], None]):
+        self._sinks = [sink_of(uri) for uri in uris]
+        self._say = say
+        self._pumps: list[Pump] = []
+        self._finishing_s: float | None = None
+        names = [sink.name for sink in self._sinks]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(f"--to: {twice[0]} is named twice; its position has one place")
+
+    @property
+    def names(self) -> str:
+        """Of all sinks, for people."""
+        return ", ".join(sink.name for sink in self._sinks)
+
+    def begin(self, folder: Path, stream: str, supply: Callable[[], Supply], logged: Callable[[], int]) -> None:
+        """Start to deliver.
+
+        Parameters
+        ----------
+        folder : Path
+            Of the stream; gets the file of positions.
+        stream : str
+            Identity of the stream.
+        supply : callable
+            Makes the supply of one sink.
+        logged : callable
+            Seq of the next message.
+
+        Raises
+        ------
+        InputError
+            If the file of positions cannot be read.
+        """
+        if not self._sinks:
+            return
+        positions = Positions(folder, stream)
+        self._pumps = [Pump(sink, stream, supply(), positions, self._say, logged) for sink in self._sinks]
+        for pump in self._pumps:
+            pump.begin()
+        self._say(f"delivers to {self.names}")
+
+    def wake(self) -> None:
+        """There may be updates; for any thread."""
+        for pump in self._pumps:
+            pump.wake()
+
+    def check(self) -> None:
+        """Raises why a sink was refused at its first attempt."""
+        for pump in self._pumps:
+            if isinstance(pump.failure, EngineError):
+                raise pump.failure
+            if pump.failure is not None:
+                raise EngineError(f"{pump.name}: {pump.failure!r}") from pump.failure
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Of each sink."""
+        return [pump.figures() for pump in self._pumps]
+
+    def has_ended(self, patience_s: float) -> bool:
+        """Whether all is delivered; no more updates come. True also after a time in which it could not be.
+
+        A receiver that is away at the first call is not waited for if `patience_s` is 0.
+        """
+        now_s = time.monotonic()
+        if self._finishing_s is None:
+            self._finishing_s = now_s
+            for pump in self._pumps:
+                pump.finish()
+        late = now_s > self._finishing_s + patience_s
+        return all(pump.ended or (late and pump.state != "delivering") for pump in self._pumps) or (
+            now_s > self._finishing_s + max(patience_s, _LEAST_S)
+        )
+
+    def close(self) -> None:
+        """Deliver no more."""
+        for pump in self._pumps:
+            pump.close()
+
+    def missing(self) -> list[str]:
+        """What is not delivered, or was lost, a line for each sink."""
+        return [
+            f"{one['name']}: {one['waiting']:,} updates wait, {one['lost']:,} were lost"
+            for one in self.figures()
+            if one["waiting"] or one["lost"]
+        ]
+
+
+#: Seconds that a sink which delivers gets at the end, at least.
+_LEAST_S = 10.0

@@ -1,0 +1,372 @@
+"""From the released updates to a sink of all updates: a thread for each, at the pace of its receiver.
+
+Nothing waits for it: what a receiver has not taken stays in memory and in the parts of the stream's folder, as far as
+these go back. A receiver that is away is tried again, with pauses that double; one that refuses stops its own sink and
+nothing else. Made by `gateway.commands.delivering`; read on in `gateway.sinks.stream` and `gateway.sinks.cursor`.
+"""
+
+import os
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gateway.serve.history import Position
+from gateway.serve.releasing import Update
+from gateway.shell.terminal import whole_file
+from gateway.sinks.cursor import START, Place, Supply, Taken
+from gateway.sinks.stream import Piece, SinkAway, StreamSink
+from matching.errors import ConfigError, DeliveryError, EngineError, InputError
+
+#: Name of the file of positions in the folder.
+FILE = "sinks.json"
+_FORMAT = 1
+#: Updates of a piece at most.
+MOST = 5_000
+#: Seconds before a receiver that is away is tried again, doubled each time; half to all of them, by chance.
+LEAST_PAUSE_S, MOST_PAUSE_S = 0.1, 10.0
+#: Seconds between two looks for updates at most, between two pieces at least where there is nothing more to read, and
+#: between two pieces that only say which boundaries passed.
+_LOOK_S, _LINGER_S, _PASSED_S = 0.5, 0.02, 0.5
+#: Seconds between two writes of positions.
+_SAVE_S = 1.0
+
+
+class Reached(NamedTuple):
+    """How far a receiver has a stream durably: the place, and how many updates before it were lost."""
+
+    place: Place
+    lost: int
+
+
+class _Row(msgspec.Struct):
+    boundary: int
+    index: int
+    updates: int
+    lost: int
+
+
+class _File(msgspec.Struct):
+    format: int
+    stream: str
+    sinks: dict[str, _Row]
+
+
+class Positions:
+    """The file with the position of each sink; for any thread.
+
+    A receiver that keeps its position itself (`exactly_once`) decides; then this is only for the counts.
+
+    Parameters
+    ----------
+    folder : Path
+    stream : str
+        Identity of the stream; positions of another are forgotten.
+
+    Raises
+    ------
+    InputError
+        If the file is not of this format.
+    """
+
+    def __init__(self, folder: Path, stream: str):
+        self._path = folder / FILE
+        self._lock = threading.Lock()
+        self._file = _File(_FORMAT, stream, {})
+        try:
+            found = msgspec.json.decode(self._path.read_bytes(), type=_File)
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.DecodeError) as error:
+            raise InputError(
+                "bad_sinks", f"{self._path}: cannot be read ({error}); restore it, or remove it"
+            ) from error
+        if found.format != _FORMAT:
+            raise InputError("bad_sinks", f"{self._path}: has the format {found.format}, and {_FORMAT} is read")
+        if found.stream == stream:
+            self._file = found
+
+    def of(self, name: str) -> Reached:
+        """How far a sink was; the beginning for a new one."""
+        with self._lock:
+            row = self._file.sinks.get(name)
+        if row is None:
+            return Reached(START, 0)
+        return Reached(Place(Position(row.boundary, row.index), row.updates), row.lost)
+
+    def save(self, name: str, reached: Reached) -> None:
+        """Write how far a sink is. One file, written whole. Raises DeliveryError."""
+        (position, updates), lost = reached
+        with self._lock:
+            self._file.sinks[name] = _Row(*position, updates, lost)
+            with whole_file(self._path) as file:
+                file.write(msgspec.json.format(msgspec.json.encode(self._file)))
+                file.flush()
+                os.fsync(file.fileno())
+
+
+class Pump:
+    """The thread of one sink.
+
+    Parameters
+    ----------
+    sink : StreamSink
+    stream : str
+        Identity of the stream.
+    supply : Supply
+    positions : Positions
+    say : callable
+        Takes a line for people.
+    logged : callable
+        Seq of the next message of the stream: no receiver can have more.
+
+    Attributes
+    ----------
+    state : str
+        `connecting`, `delivering`, `away` (tried again and again), `stopped` (refused) or `ended`.
+    error : str
+        Why it is away or stopped; "" otherwise.
+    reconnects : int
+        Times that the receiver was away.
+    failure : BaseException or None
+        Why the first attempt was refused, or a defect: the command ends by it. What is refused later stops the sink.
+    """
+
+    def __init__(
+        self,
+        sink: StreamSink,
+        stream: str,
+        supply: Supply,
+        positions: Positions,
+        say: Callable[[str], None],
+        logged: Callable[[], int],
+    ):
+        self.state, self.error = "connecting", ""
+        self.reconnects = 0
+        self.failure: BaseException | None = None
+        self._sink = sink
+        self._stream = stream
+        self._supply = supply
+        self._positions = positions
+        self._say = say
+        self._logged = logged
+        self._reached = self._saved = positions.of(sink.name)
+        self._saved_s = self._delivered_s = 0.0
+        self._wanted = self._reached.place.position
+        self._at: Place | None = None  # behind what was given to the sink
+        self._lost = self._reached.lost  # of what was read so far
+        self._given: deque[Reached] = deque()  # ends of pieces that are not durable
+        self._pause_s = LEAST_PAUSE_S
+        self._was_open = False
+        self._came = threading.Event()
+        self._finishing = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"sink {sink.name}", daemon=True)
+
+    @property
+    def name(self) -> str:
+        return self._sink.name
+
+    @property
+    def ended(self) -> bool:
+        """Whether the thread delivers no more."""
+        return self.state in ("ended", "stopped")
+
+    def begin(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There may be updates; for any thread."""
+        self._came.set()
+
+    def finish(self) -> None:
+        """Deliver what there is, and end: no more will come."""
+        self._finishing.set()
+        self._came.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end, so long at most."""
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def close(self, seconds: float = 5.0) -> None:
+        """Deliver no more, and wait until the sink is closed, so long at most."""
+        self._closing.set()
+        self._came.set()
+        self.join(seconds)
+
+    def figures(self) -> dict[str, Any]:
+        """For people and metrics, from any thread: `released` is what the three counts behind it add up to."""
+        (position, updates), lost = self._reached
+        waiting = max(0, self._supply.end().updates - updates)
+        return {
+            "name": self.name,
+            "state": self.state,
+            "error": self.error or None,
+            "exactly_once": self._sink.exactly_once,
+            "position": position.text if position.boundary >= 0 else None,
+            "released": updates + waiting,
+            "delivered": updates - lost,
+            "waiting": waiting,
+            "lost": lost,
+            "reconnects": self.reconnects,
+        }
+
+    def _run(self) -> None:
+        try:
+            self._live()
+        except BaseException as error:
+            self.failure, self.error, self.state = error, str(error), "stopped"
+        else:
+            self.state = "stopped" if self.state == "stopped" else "ended"
+
+    def _live(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._open()
+                while not self._closing.is_set():
+                    if not self._advance():
+                        return
+            except SinkAway as error:
+                self._be_away(error)
+            except EngineError as error:
+                self.state, self.error = "stopped", str(error)
+                if not self._was_open and not self.reconnects:
+                    self.failure = error  # what was typed is wrong: the command ends
+                    return
+                self._say(f"{self.name} has stopped: {error}; the others go on, and a restart tries it again")
+                return
+            finally:
+                self._sink.close()
+                self._save(0.0)
+
+    def _be_away(self, error: SinkAway) -> None:
+        if self.state != "away":
+            self._say(f"{self.name} is away: {error}; tried again and again, its updates wait")
+        self.state, self.error = "away", str(error)
+        self.reconnects += 1
+        self._closing.wait(self._pause_s * random.uniform(0.5, 1.0))
+        self._pause_s = min(2 * self._pause_s, MOST_PAUSE_S)
+
+    def _open(self) -> None:
+        position = self._sink.open(self._stream)
+        if position is None:  # a receiver that keeps its position, and has none, has nothing
+            self._reached = Reached(START, 0) if self._sink.exactly_once else self._reached
+            position = self._reached.place.position
+        if position.boundary >= self._logged():
+            raise ConfigError(
+                f"{self.name}: has updates up to message {position.boundary:,}, and the folder's log ends before it: "
+                "the folder is an older copy; restore the newer one, or name another place"
+            )
+        self._given.clear()
+        self._at = None
+        self._wanted = position
+
+    def _advance(self) -> bool:
+        """Deliver what there is to read, or wait a little; False at the end."""
+        if self._at is None and not self._find():
+            return True
+        assert self._at is not None
+        self._came.clear()
+        taken = self._supply.take(self._at, MOST)
+        if taken is None:
+            self._note_open()
+            if self._finishing.is_set() and not self._given:
+                return False
+            self._save(_SAVE_S)
+            self._came.wait(_LOOK_S)
+            self._closing.wait(0.0 if self._finishing.is_set() else _LINGER_S)
+            return True
+        if self._is_early(taken):
+            self._note_open()
+            self._closing.wait(_LINGER_S)
+            return True
+        self._note_lost(taken)
+        for piece, end in pieces_of(taken, MOST):
+            self._deliver(piece, Reached(end, self._lost))
+        self._note_open()
+        self._save(_SAVE_S)
+        return True
+
+    def _find(self) -> bool:
+        """Find the place of the position; it may be beyond what is matched again so far."""
+        place = self._supply.place(self._wanted, self._reached.place)
+        if place is None:
+            self._came.wait(_LOOK_S / 10)
+            self._came.clear()
+            if self._finishing.is_set():
+                raise DeliveryError(f"{self.name}: has more than the stream; it is another one's")
+            return False
+        self._at, self._lost = place, self._reached.lost
+        self._reached = Reached(place, self._lost)
+        return True
+
+    def _note_open(self) -> None:
+        if self.state == "away":
+            self._say(f"{self.name} is there again")
+        self.state, self.error, self._was_open = "delivering", "", True
+
+    def _is_early(self, taken: Taken) -> bool:
+        """Whether only boundaries without updates have passed, and the receiver has learnt of others just now."""
+        assert self._at is not None
+        nothing = not taken.updates and taken.behind.updates == self._at.updates
+        return nothing and not self._finishing.is_set() and time.monotonic() < self._delivered_s + _PASSED_S
+
+    def _note_lost(self, taken: Taken) -> None:
+        assert self._at is not None
+        lost = taken.behind.updates - self._at.updates - len(taken.updates)
+        if lost > 0:
+            self._lost += lost
+            self._say(
+                f"{self.name} lacks {lost:,} updates after {self._at.position.text}: files of the folder's updates/ "
+                "are gone; what follows is delivered, and results there are wrong where these would have changed them"
+            )
+
+    def _deliver(self, piece: Piece, end: Reached) -> None:
+        if self._closing.is_set():
+            return
+        durable = self._sink.deliver(piece)
+        self._delivered_s = time.monotonic()
+        self._at = end.place
+        self._given.append(end)
+        while self._given and self._given[0].place.position <= durable:
+            self._reached = self._given.popleft()
+            self._pause_s = LEAST_PAUSE_S
+
+    def _save(self, every_s: float) -> None:
+        """Write the position, unless it was written just now; one that lags costs updates that come twice."""
+        if self._reached == self._saved or time.monotonic() < self._saved_s + every_s:
+            return
+        self._saved_s = time.monotonic()
+        try:
+            self._positions.save(self.name, self._reached)
+            self._saved = self._reached
+        except DeliveryError as error:
+            self._say(f"{self.name}: its position is not written: {error}")
+
+
+def pieces_of(taken: Taken, most: int) -> Iterator[tuple[Piece, Place]]:
+    """What was read, in pieces of at most so many updates, each with the place behind it."""
+    updates = taken.updates
+    skipped = taken.behind.updates - len(updates)
+    for first in range(0, len(updates), most):
+        some = updates[first : first + most]
+        if first + most >= len(updates):
+            break
+        behind = Position.of(some[-1].position)
+        ends = _boundary(updates[first + most]) != behind.boundary
+        yield Piece(some, behind, ends, behind.boundary), Place(behind, skipped + first + most)
+    else:
+        some = []
+    behind = taken.behind.position
+    yield Piece(some, behind, taken.ends_boundary, behind.boundary), taken.behind
+
+
+def _boundary(update: Update) -> int:
+    return Position.of(update.position).boundary

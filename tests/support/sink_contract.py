@@ -1,0 +1,165 @@
+"""What every sink of all updates has to do (`gateway.sinks.stream`), whatever its receiver is.
+
+A module of tests derives a class from `SinkContract` and gives it `receiver`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from gateway.live.update_listener import MessageText
+from gateway.serve.history import BEGINNING, Position
+from gateway.serve.releasing import RANKS, RawUpdate, Update, release
+from gateway.sinks.stream import Piece, SinkAway, StreamSink
+from matching.errors import ConfigError
+
+#: An update in short: subscription, change, seq.
+Short = tuple[str, str, int]
+
+
+def boundary_of(last_seq: int, changes: Iterable[Short]) -> list[Update]:
+    """The updates of a boundary, as the server releases them."""
+    raw = [RawUpdate(name, RANKS[change], seq, last_seq, None if change == "match" else seq / 8)
+           for name, change, seq in changes]  # fmt: skip
+
+    def look_up(seqs: Sequence[int]) -> dict[int, MessageText]:
+        return {seq: MessageText(f"m{seq}", f"ramen \t\\N 'ü' {seq}\n", seq % 180, -seq % 90) for seq in seqs}
+
+    return list(release(last_seq, raw, look_up).updates)
+
+
+def piece_of(*updates: Update, ends: bool = True, through: int | None = None) -> Piece:
+    """A piece of these updates; without any, boundaries passed up to a message."""
+    if not updates:
+        assert through is not None
+        return Piece([], Position(through, 0), True, through)
+    behind = Position.of(updates[-1].position)
+    return Piece(list(updates), behind, ends, behind.boundary)
+
+
+class Receiver(ABC):
+    """Where a sink delivers to, in the hands of a test."""
+
+    @abstractmethod
+    def sink(self) -> StreamSink:
+        """A new sink of the same place, as another process would make it."""
+
+    @abstractmethod
+    def ids(self) -> list[str]:
+        """Ids of the updates that a reader sees, in order."""
+
+    @abstractmethod
+    def cut(self) -> None:
+        """Break all connections; the receiver itself stays there."""
+
+
+class SinkContract:
+    """Derive from it, with a fixture `receiver`."""
+
+    FIRST = boundary_of(3, [("s1", "match", 0), ("s2", "enter", 1), ("s2", "enter", 2)])
+    SECOND = boundary_of(9, [("s2", "leave", 1), ("s2", "enter", 8), ("s3", "match", 9)])
+
+    @pytest.fixture
+    def sink(self, receiver: Any):
+        made = receiver.sink()
+        yield made
+        made.close()
+        made.close()
+
+    def test_sink_has_a_name_without_address_and_an_extra(self, sink):
+        assert "127.0.0.1" not in sink.name and "@" not in sink.name and "/" in sink.name
+        assert sink.extra and isinstance(sink.exactly_once, bool)
+
+    def test_new_receiver_knows_no_position(self, sink):
+        assert sink.open("one") is None
+
+    def test_pieces_arrive_in_order_and_their_end_is_the_position(self, receiver, sink):
+        sink.open("one")
+        for piece in (piece_of(*self.FIRST), piece_of(*self.SECOND)):
+            assert sink.deliver(piece) == piece.behind
+        assert receiver.ids() == [one.position for one in (*self.FIRST, *self.SECOND)]
+
+    def test_opened_again_it_continues_behind_its_position(self, receiver, sink):
+        sink.open("one")
+        sink.deliver(piece_of(*self.FIRST))
+        sink.close()
+        found = sink.open("one")
+        assert found == Position.of(self.FIRST[-1].position) if sink.exactly_once else True
+        sink.deliver(piece_of(*self.SECOND))
+        assert receiver.ids() == [one.position for one in (*self.FIRST, *self.SECOND)]
+
+    def test_another_process_continues_as_well(self, receiver, sink):
+        sink.open("one")
+        sink.deliver(piece_of(*self.FIRST))
+        other = receiver.sink()
+        try:
+            found = other.open("one")
+            assert found == Position.of(self.FIRST[-1].position) if sink.exactly_once else True
+            other.deliver(piece_of(*self.SECOND))
+        finally:
+            other.close()
+        assert receiver.ids() == [one.position for one in (*self.FIRST, *self.SECOND)]
+
+    def test_another_stream_is_refused_and_changes_nothing(self, receiver, sink):
+        sink.open("one")
+        sink.deliver(piece_of(*self.FIRST))
+        other = receiver.sink()
+        try:
+            with pytest.raises(ConfigError, match="another stream"):
+                other.open("two")
+        finally:
+            other.close()
+        sink.deliver(piece_of(*self.SECOND))
+        assert receiver.ids() == [one.position for one in (*self.FIRST, *self.SECOND)]
+
+    def test_piece_within_a_boundary_and_the_one_that_ends_it(self, receiver, sink):
+        sink.open("one")
+        held = sink.deliver(piece_of(*self.FIRST[:2], ends=False))
+        assert held <= Position.of(self.FIRST[1].position)
+        if sink.exactly_once:
+            assert held == BEGINNING and receiver.ids() == []
+        assert sink.deliver(piece_of(self.FIRST[2])) == Position.of(self.FIRST[2].position)
+        assert receiver.ids() == [one.position for one in self.FIRST]
+
+    def test_piece_across_a_boundary(self, receiver, sink):
+        sink.open("one")
+        sink.deliver(piece_of(*self.FIRST, self.SECOND[0], ends=False))
+        sink.deliver(piece_of(*self.SECOND[1:]))
+        assert receiver.ids() == [one.position for one in (*self.FIRST, *self.SECOND)]
+
+    def test_boundaries_without_updates_move_the_position(self, receiver, sink):
+        sink.open("one")
+        sink.deliver(piece_of(*self.FIRST))
+        assert sink.deliver(piece_of(through=7)) == Position(7, 0)
+        sink.deliver(piece_of(*self.SECOND))
+        assert receiver.ids() == [one.position for one in (*self.FIRST, *self.SECOND)]
+
+    def test_connection_that_breaks_within_a_boundary_leaves_whole_boundaries(self, receiver, sink):
+        sink.open("one")
+        sink.deliver(piece_of(*self.FIRST))
+        sink.deliver(piece_of(self.SECOND[0], ends=False))
+        receiver.cut()
+        with pytest.raises(SinkAway):
+            sink.deliver(piece_of(*self.SECOND[1:]))
+        sink.close()
+        found = sink.open("one")
+        if sink.exactly_once:
+            assert found == Position.of(self.FIRST[-1].position)
+            assert receiver.ids() == [one.position for one in self.FIRST]
+        sink.deliver(piece_of(*self.SECOND))
+        wanted = [one.position for one in (*self.FIRST, *self.SECOND)]
+        assert (receiver.ids() if sink.exactly_once else list(dict.fromkeys(receiver.ids()))) == wanted
+
+    def test_stream_that_has_delivered_nothing_leaves_the_place_to_another(self, receiver, sink):
+        """A folder whose process was killed before its first message begins anew, as another stream."""
+        sink.open("one")
+        sink.close()
+        other = receiver.sink()
+        try:
+            assert other.open("two") is None
+            other.deliver(piece_of(*self.FIRST))
+        finally:
+            other.close()
+        assert receiver.ids() == [one.position for one in self.FIRST]
