@@ -4,15 +4,24 @@ Neither the server nor a stream knows a sink; a command makes them here, looks a
 at its end. Used by `gateway.commands.serve`, `live` and `run`; read on in `gateway.sinks.pump`.
 """
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gateway.live.update_listener import MessageText
+from gateway.serve.history import Parts
+from gateway.serve.releasing import LookUp
+from gateway.sinks.committed import Committed
 from gateway.sinks.cursor import Supply
 from gateway.sinks.pump import Positions, Pump
+from gateway.sinks.stream import SinkAway
 from gateway.sinks.uris import sink_of
 from matching.errors import ConfigError, EngineError
+
+#: Seconds that a sink which delivers gets at the end, at least; and between two looks at it.
+_LEAST_S, _LOOK_S = 10.0, 0.05
 
 
 class Deliveries:
@@ -72,6 +81,55 @@ class Deliveries:
             pump.begin()
         self._say(f"delivers to {self.names}")
 
+    def begin_parts(self, folder: Path, stream: str, ends: Sequence[int], look_up: LookUp) -> None:
+        """Start to deliver from the committed parts of a folder, as they come.
+
+        Parameters
+        ----------
+        folder : Path
+        stream : str
+            Identity of the stream or run.
+        ends : sequence of int
+            The last seq of each boundary; may grow.
+        look_up : callable
+            Seqs -> texts of messages, for any thread.
+        """
+        updates = folder / "updates"
+        self.begin(
+            folder,
+            stream,
+            lambda: Committed(updates, Parts(updates, ends, look_up)),
+            lambda: ends[-1] + 1 if len(ends) else 0,
+        )
+
+    def deliver_run(self, folder: Path, patience_s: float) -> None:
+        """Deliver the updates of a run that has ended, and wait until all are there; `patience_s` as of `end`.
+
+        Raises
+        ------
+        SinkAway
+            If something is missing then.
+        InputError
+            If the folder is no run's, or damaged.
+        """
+        from gateway.runs.oracle_replay import boundary_ends
+        from gateway.runs.reader import Run
+
+        run = Run(folder)
+        ends = boundary_ends(run, run.message_count()).tolist()
+        lock = threading.Lock()
+
+        def texts(seqs: Sequence[int]) -> dict[int, MessageText]:
+            with lock:
+                rows = run.messages(seqs)
+            return {seq: MessageText(row.message_id, row.text, row.lon, row.lat) for seq, row in rows.items()}
+
+        self.begin_parts(folder, str(run.report.get("run")), ends, texts)
+        try:
+            self.end(f"`skyray run --resume {folder}` with the same --to", patience_s)
+        finally:
+            self.close()
+
     def wake(self) -> None:
         """There may be updates; for any thread."""
         for pump in self._pumps:
@@ -104,6 +162,37 @@ class Deliveries:
             now_s > self._finishing_s + max(patience_s, _LEAST_S)
         )
 
+    def end(self, again: str, patience_s: float) -> None:
+        """Wait until all is delivered; no more updates come.
+
+        Parameters
+        ----------
+        again : str
+            The command that delivers the rest, for the error.
+        patience_s : float
+            How long it waits without progress.
+
+        Raises
+        ------
+        SinkAway
+            If something is missing then.
+        """
+        for pump in self._pumps:
+            pump.finish()
+        before, since_s = self._counts(), time.monotonic()
+        while not all(pump.ended for pump in self._pumps) and time.monotonic() < since_s + patience_s:
+            self.check()
+            threading.Event().wait(_LOOK_S)
+            if (now := self._counts()) != before:
+                before, since_s = now, time.monotonic()
+        self.check()
+        self.close()
+        if missing := self.missing():
+            raise SinkAway(f"{'; '.join(missing)}; all is in the folder: {again} delivers the rest")
+
+    def _counts(self) -> list[int]:
+        return [one["delivered"] for one in self.figures()]
+
     def close(self) -> None:
         """Deliver no more."""
         for pump in self._pumps:
@@ -113,10 +202,7 @@ class Deliveries:
         """What is not delivered, or was lost, a line for each sink."""
         return [
             f"{one['name']}: {one['waiting']:,} updates wait, {one['lost']:,} were lost"
+            + (f" ({one['error']})" if one["error"] else "")
             for one in self.figures()
-            if one["waiting"] or one["lost"]
+            if one["waiting"] or one["lost"] or one["error"]
         ]
-
-
-#: Seconds that a sink which delivers gets at the end, at least.
-_LEAST_S = 10.0

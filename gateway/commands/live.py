@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.commands import stream_options as stream
+from gateway.commands.run import SinkPatience, UpdateSinks
 from gateway.shell.options import Command, Late, example
 from gateway.shell.terminal import Terminal, as_json, cell, shown, writing_to
 from matching.errors import ConfigError, EngineError
@@ -33,6 +34,8 @@ def live(
     attribute: stream.AttributeNames = None,
     stem: stream.StemLanguage = "",
     from_: stream.MessageSource = "",
+    to: UpdateSinks = None,
+    to_wait_s: SinkPatience = 30.0,
     subscriptions: stream.StartingSubscriptions = None,
     batch: stream.BatchRows = 5_000,
     linger_ms: stream.LingerMs = 50.0,
@@ -65,11 +68,12 @@ def live(
     change takes effect at its place in the stream. A bad line is refused with its reason; the others are matched. Words
     that are new get a weight when they first come, and keep it. With --out no accepted line is lost by a crash, and
     {"durable": {"line": N}} is the last one on disk; without --out nothing is kept. With --from the lines are
-    messages of a broker, each read once, until Ctrl-C. With --status nothing is read or
-    matched.
+    messages of a broker, each read once, until Ctrl-C. With --to all updates go to a database or a broker as well, with
+    each checkpoint, and the command ends once they are there. With --status nothing is read or matched.
     """
     if status is not None:
         return _print_status(status, json)
+    from gateway.commands.delivering import Deliveries
     from gateway.live.admission import Admission
     from gateway.live.in_flight import InFlight
     from gateway.live.opening import open_stream
@@ -85,7 +89,12 @@ def live(
 
     if from_ and out is None:
         raise ConfigError("--from: how far it is read is in the log of a folder; name one with --out")
+    if to and out is None:
+        raise ConfigError("--to: updates are delivered from the parts of a folder; name one with --out")
+    if to and settings.get("checkpoint_every") == 0:
+        raise ConfigError("--checkpoint-every 0: --to delivers what checkpoints commit; leave it out")
     source = source_of(from_) if from_ else None
+    deliveries = Deliveries(to or (), lambda line: stream.say(f"live: {line}"))
     terminal = Terminal()
     write = to_standard_output()
     with ExitStack() as stack:
@@ -118,6 +127,8 @@ def live(
 
         def begin() -> None:
             starting.close()
+            stack.callback(deliveries.close)
+            deliveries.begin_parts(folder, run.identity, wal.ends, wal.look_up)
             if earlier:
                 place = "the last checkpoint" if run.from_checkpoint else "the first of them"
                 stream.say(
@@ -143,6 +154,7 @@ def live(
             for part in (feed, pipe, listener):
                 if part is not None and part.failure is not None:
                     raise part.failure
+            deliveries.check()
             return pipe.ended and listener.reached(run.incarnation) >= wal.next_seq - 1
 
         preparing.wait(kind.name for kind in admission.kinds_met)
@@ -159,6 +171,7 @@ def live(
                 raise
             figures |= {"digest": report["digest"], "out": str(out)}
         stream.say(as_json(figures) if json else f"live: {_in_words(figures)}")
+        deliveries.end("the same command", to_wait_s)
     return 0
 
 

@@ -43,6 +43,26 @@ def _settings() -> Iterator[Parameter]:
 
 
 Settings = Annotated[dict[str, Any], Late(_settings)]
+SinkPatience = Annotated[
+    float,
+    typer.Option(
+        "--to-wait-s",
+        min=0.0,
+        max=1e6,
+        help="Seconds without progress after which the command ends, with exit code 75, although --to lacks updates.",
+        rich_help_panel="Output",
+    ),
+]
+UpdateSinks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--to",
+        metavar="<uri>",
+        help="Where all updates go, beside the folder: postgresql://USER@HOST/DATABASE?schema=NAME (with the standing "
+        "results, exactly once), kafka://HOST:PORT/TOPIC or nats://HOST:PORT/STREAM; may be repeated.",
+        rich_help_panel="Output",
+    ),
+]
 
 
 @app.command(
@@ -59,26 +79,43 @@ def run(
             rich_help_panel="Checkpoints and recovery",
         ),
     ] = None,
+    to: UpdateSinks = None,
+    to_wait_s: SinkPatience = 30.0,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
     """Match a stream of messages against subscriptions.
 
     Every option can also be set in skyray.toml or as SKYRAY_NAME in the environment; the command line wins. A run that
-    is interrupted (Ctrl-C; once more to stop at once) or fails can be resumed, also with other numbers of bolts.
+    is interrupted (Ctrl-C; once more to stop at once) or fails can be resumed, also with other numbers of bolts. With
+    --to the updates go to a database or a broker when it has ended, each once; --resume of a finished run delivers what
+    is missing there.
     """
+    from gateway.commands.delivering import Deliveries
     from gateway.shell.run_summary import nothing_usable, print_ending
     from topology.settings import load_config
 
     terminal = Terminal(json)
-    if resume is None:
-        report = run_shown(terminal, load_config(_with_stream(settings), config))
-    else:
-        report = run_shown(terminal, _resumed(resume, settings), resume=True)
+    deliveries = Deliveries(to or (), lambda line: say_checkpoint(f"run: {line}"))
+    if to and resume is not None and _has_finished(resume):
+        deliveries.deliver_run(resume, to_wait_s)
+        return 0
+    found = load_config(_with_stream(settings), config) if resume is None else _resumed(resume, settings)
+    if to and found.sink != "parquet":
+        raise ConfigError(f"--to: reads updates as parquet, and --sink {found.sink} writes none; leave one of them out")
+    report = run_shown(terminal, found, resume=resume is not None)
     terminal.answer(report, lambda out: print_ending(out, report))
+    if to:
+        deliveries.deliver_run(found.out, to_wait_s)
     if why := nothing_usable(report):
         raise InputError("nothing_usable", why)
     return 0
+
+
+def _has_finished(folder: Path) -> bool:
+    from topology.folder import FINISHED, RunFolder
+
+    return RunFolder(folder).report().get("state") == FINISHED
 
 
 def _with_stream(settings: dict[str, Any]) -> dict[str, Any]:

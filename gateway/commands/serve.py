@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.commands import stream_options as stream
+from gateway.commands.run import UpdateSinks
 from gateway.shell.options import Command, Late, example, of_signature
 from gateway.shell.terminal import Terminal, as_json, cell
 from matching.errors import ConfigError, DeliveryError, EngineError
@@ -103,7 +104,7 @@ def serve(
     attribute: stream.AttributeNames = None,
     stem: stream.StemLanguage = "",
     from_: stream.MessageSource = "",
-    to: stream.UpdateSinks = None,
+    to: UpdateSinks = None,
     subscriptions: stream.StartingSubscriptions = None,
     batch: stream.BatchRows = 5_000,
     linger_ms: stream.LingerMs = 5.0,

@@ -76,17 +76,6 @@ MessageSource = Annotated[
         rich_help_panel="Input",
     ),
 ]
-UpdateSinks = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--to",
-        metavar="<uri>",
-        help="Where all updates go, beside the folder: postgresql://USER@HOST/DATABASE?schema=NAME (with the standing "
-        "results, exactly once), kafka://HOST:PORT/TOPIC or nats://HOST:PORT/STREAM; may be repeated.",
-        rich_help_panel="Output",
-    ),
-]
-
 #: How fields of `EtlOptions` end that name columns.
 _COLUMN = "_column"
 

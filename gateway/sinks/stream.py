@@ -16,6 +16,8 @@ from matching.errors import EngineError
 class SinkAway(EngineError):
     """A receiver that cannot be reached now, or a connection that is broken; opening the sink again may help."""
 
+    exit_code = 75  # as sysexits.h has it: the same command may succeed later
+
 
 class Piece(NamedTuple):
     """Consecutive updates of a stream.

@@ -76,18 +76,9 @@ class Producer(threading.Thread):
                 if answer.status == 200 and all(one["status"] in ("accepted", "duplicate") for one in answer.lines):
                     self.sent = last
                 if (change := next(changes, None)) is not None:
-                    if "kind" in change:
-                        call(
-                            self._port,
-                            "PUT",
-                            f"/v1/subscriptions/{change['subscription_id'].replace(' ', '%20')}",
-                            change,
-                        )
-                    else:
-                        call(self._port, "DELETE", f"/v1/subscriptions/{change['subscription_id'].replace(' ', '%20')}")
-            except OSError:
-                self.over.wait(0.05)
-            except Exception:  # half an answer of a server that was killed
+                    path = path_of(change["subscription_id"])
+                    call(self._port, "PUT", path, change) if "kind" in change else call(self._port, "DELETE", path)
+            except (OSError, HTTPException, ValueError):  # of a server that is killed, perhaps half an answer
                 self.over.wait(0.05)
 
 
