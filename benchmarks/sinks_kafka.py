@@ -21,6 +21,7 @@ from benchmarks.stopwatch import in_turns
 from gateway.serve.history import BEGINNING
 from gateway.sinks.kafka import POSITIONS, KafkaSink, headers_of
 from gateway.sinks.stream import Piece
+from tests.support import kafka_topics
 from tests.support.all_updates import STREAM, pieces_after
 from tests.support.brokers import KafkaBroker
 from tests.support.kafka_topics import committed
@@ -38,7 +39,7 @@ def measure(
     """Updates a second of each way, and whether its topic had each once."""
     pieces = list(pieces_after(BEGINNING, updates, piece))
     records = [[(one.data, one.subscription_id, headers_of(one, STREAM)) for one in some.updates] for some in pieces]
-    wanted = sorted((key.encode(), value, tuple(headers)) for some in records for value, key, headers in some)
+    wanted = sorted((key.encode(), value, sorted(headers)) for some in records for value, key, headers in some)
     with KafkaBroker("unused") as broker:
         tell(f"{updates:,} updates in {len(pieces):,} pieces")
 
@@ -88,7 +89,7 @@ def _by_sink(broker: KafkaBroker, topic: str, pieces: list[Piece]) -> float:
 
 def _had(broker: KafkaBroker, topic: str) -> list[Any]:
     return sorted(
-        (one.key(), one.value(), tuple((name, value.decode()) for name, value in one.headers() or ()))
+        (one.key(), one.value(), sorted(kafka_topics.headers_of(one).items()))
         for one in committed(broker.address, topic, _PARTITIONS)
     )
 

@@ -22,7 +22,7 @@ from matching.errors import ConfigError, EngineError
 from tests.support import transactional_broker as broker_of
 from tests.support.all_updates import STREAM, boundary, compared, deliver, pieces_after
 from tests.support.brokers import KafkaBroker, silent_port
-from tests.support.kafka_topics import committed, keys_and_positions
+from tests.support.kafka_topics import committed, headers_of, keys_and_positions
 from tests.support.transactional_broker import TransactionalBroker
 
 TOPIC, PARTITIONS = "updates", 3
@@ -81,7 +81,7 @@ def test_record_of_update_has_json_key_and_cloudevents_headers(broker, sink):
     sink.deliver(piece)
     by_position = {one.position: one for one in piece.updates}
     for message in committed(broker.address, TOPIC, PARTITIONS):
-        headers = {name: value.decode() for name, value in message.headers()}
+        headers = headers_of(message)
         update = by_position[headers["ce_id"].removeprefix("world 1/")]
         assert message.value() == update.data
         assert message.key() == update.subscription_id.encode()
