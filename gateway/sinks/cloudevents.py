@@ -5,6 +5,7 @@ The names are those of the specification; a binding has its prefix for them: `ce
 (`seq`, `as_of`), no clock. Used by `gateway.sinks.kafka` and `gateway.sinks.nats`.
 """
 
+from functools import lru_cache
 from urllib.parse import quote
 
 import msgspec
@@ -46,6 +47,7 @@ def attributes_of(update: Update, stream: str) -> dict[str, str]:
     }
 
 
+@lru_cache(maxsize=16)
 def source_of(stream: str) -> str:
     """The `source` of all updates of a stream, a URI reference."""
     return f"/skyray/{quote(stream, safe='')}"

@@ -24,7 +24,8 @@ from urllib.parse import quote
 
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from gateway.serve.history import Position
 from gateway.serve.releasing import Update
@@ -121,8 +122,8 @@ class KafkaSink:
             self._find_topics(consumer)
             if self._claimed:
                 self._check(self._last(consumer))
-            self._producer = self._made(Producer, self._transactions())
-            self._producer.init_transactions(_COMMIT_S)
+            self._producer = producer = self._made(Producer, self._transactions())
+            producer.init_transactions(_COMMIT_S)
             kept = self._last(consumer)
             self._check(kept)
             self._durable = Position.of(kept.position) if kept is not None and kept.position is not None else None
@@ -218,7 +219,7 @@ class KafkaSink:
     def _create_topics(self, missing: Mapping[str, int]) -> None:
         admin = self._made(AdminClient, {})
         new = [
-            NewTopic(name, partitions, config=_COMPACTED if name.endswith(POSITIONS) else {})
+            NewTopic(name, partitions, config=dict(_COMPACTED) if name.endswith(POSITIONS) else {})
             for name, partitions in missing.items()
         ]
         for name, answer in admin.create_topics(new, operation_timeout=_ANSWER_S, request_timeout=_COMMIT_S).items():
@@ -406,11 +407,17 @@ _COMPACTED: Mapping[str, str] = {"cleanup.policy": "compact", "segment.bytes": s
 _COMPACTED_OPTIONS = " ".join(f"--config {name}={value}" for name, value in _COMPACTED.items())
 
 
+#: Headers and the attributes that they have: the Kafka binding of CloudEvents in binary mode.
+_HEADERS = (
+    ("content-type", "datacontenttype"),
+    *((f"ce_{name}", name) for name in ("specversion", "id", "source", "type", "subject")),
+)
+
+
 def headers_of(update: Update, stream: str) -> list[tuple[str, str | bytes | None]]:
-    """The headers of an update's record: CloudEvents in binary mode."""
+    """The headers of an update's record."""
     attributes = attributes_of(update, stream)
-    content_type = attributes.pop("datacontenttype")
-    return [("content-type", content_type), *((f"ce_{name}", value) for name, value in attributes.items())]
+    return [(header, attributes[name]) for header, name in _HEADERS]
 
 
 class _Identified(msgspec.Struct):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -50,3 +51,11 @@ _identified = msgspec.json.Decoder(_Identified)
 def keys_and_positions(messages: list[Message]) -> list[tuple[str, str]]:
     """The subscription id of each record, by its key, and the position, by its value."""
     return [((one.key() or b"").decode(), _identified.decode(one.value() or b"").id) for one in messages]
+
+
+def headers_of(message: Message) -> dict[str, str]:
+    """The headers of a record that has each name once."""
+    rows: Any = message.headers() or ()
+    found = {name: value.decode() for name, value in rows}
+    assert len(found) == len(rows)
+    return found

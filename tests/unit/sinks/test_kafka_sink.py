@@ -22,7 +22,7 @@ from matching.errors import ConfigError, EngineError
 from tests.support import transactional_broker as broker_of
 from tests.support.all_updates import STREAM, boundary, compared, deliver, pieces_after
 from tests.support.brokers import KafkaBroker, silent_port
-from tests.support.kafka_topics import committed, keys_and_positions
+from tests.support.kafka_topics import committed, headers_of, keys_and_positions
 from tests.support.transactional_broker import TransactionalBroker
 
 TOPIC, PARTITIONS = "updates", 3
@@ -81,7 +81,7 @@ def test_record_of_update_has_json_key_and_cloudevents_headers(broker, sink):
     sink.deliver(piece)
     by_position = {one.position: one for one in piece.updates}
     for message in committed(broker.address, TOPIC, PARTITIONS):
-        headers = {name: value.decode() for name, value in message.headers()}
+        headers = headers_of(message)
         update = by_position[headers["ce_id"].removeprefix("world 1/")]
         assert message.value() == update.data
         assert message.key() == update.subscription_id.encode()
@@ -387,37 +387,40 @@ def deliver_rest(sink, count):
 
 
 @pytest.mark.parametrize(
-    ("count", "kills"),
-    [(4_000, 3), pytest.param(200_000, 10, marks=[pytest.mark.long, pytest.mark.timeout(900)])],
+    ("count", "within", "behind"),
+    [(4_000, 1, 1), pytest.param(200_000, 10, 2, marks=[pytest.mark.long, pytest.mark.timeout(900)])],
 )
-def test_process_killed_in_its_transactions_neither_loses_nor_repeats(broker, count, kills):
-    """Killed by the broker's thread while a request is not answered: records are there, and no marker behind them.
+def test_process_killed_in_its_transactions_neither_loses_nor_repeats(broker, count, within, behind):
+    """Killed by the broker's thread while a request is not answered.
 
-    Every third kill is behind the commit, which is not answered either.
+    `within` times records are there and no marker is behind them; `behind` times the commit is carried out.
     """
-    within = 0
-    for kill in range(kills):
-        process = started(broker, count)
-        ended = threading.Event()
-
-        def end(process=process, ended=ended):
-            process.kill()
-            process.wait(20)
-            ended.set()
-
-        kind = broker_of.END_TRANSACTION if kill % 3 == 2 else broker_of.PRODUCE
-        others = (count // kills // 500) // (1 if kind == broker_of.END_TRANSACTION else 2) + kill
-        broker.once_after(kind, end, others)
-        assert ended.wait(300), "the process has ended before it was killed"
-        within += any(part.open for part in broker.logs[TOPIC])
-        assert process.returncode == -9
-    assert within == kills - kills // 3
-    process = started(broker, count)
-    assert process.wait(300) == 0
+    transactions = count // (within + behind + 1) // 500
+    kinds = [broker_of.PRODUCE] * within + [broker_of.END_TRANSACTION] * behind
+    for kill, kind in enumerate(kinds):
+        requests = transactions * (PARTITIONS if kind == broker_of.PRODUCE else 1) + kill
+        assert killed(broker, count, kind, requests) == -9
+        is_open = any(part.open for log in broker.logs.values() for part in log)
+        assert is_open == (kind == broker_of.PRODUCE)
+    assert started(broker, count).wait(300) == 0
     uncommitted = committed(broker.address, TOPIC, PARTITIONS, "read_uncommitted")
     had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))
     assert len(uncommitted) > len(had), "no transaction was dropped"
     assert compared(had, count) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
+
+
+def killed(broker, count, kind, others):
+    """Start a process, kill it when the broker has carried out a request, and return the code of its end."""
+    process, ended = started(broker, count), threading.Event()
+
+    def end():
+        process.kill()
+        process.wait(20)
+        ended.set()
+
+    broker.once_after(kind, end, others)
+    assert ended.wait(300), "the process has ended before it was killed"
+    return process.returncode
 
 
 def started(broker, count):
