@@ -68,18 +68,18 @@ class NatsSink:
     subject : str
         Updates are published under `SUBJECT.<token of the subscription id>`, see `token_of`.
 
-    Attributes
-    ----------
-    exactly_once : bool
-        Not where the position may be gone: of a stream in memory, or one whose messages were all removed. An earlier
-        process may still write after `open`, but only what follows what is there; then our next piece finds that out.
+    Notes
+    -----
+    The stream has each update once. It is not `exactly_once` in the sense of the contract: a boundary is visible in
+    part, and once all messages are removed the folder's position counts. An earlier process may still write after
+    `open`, but only what follows what is there; our next piece finds that out.
     """
 
     extra = "nats"
+    exactly_once = False
 
     def __init__(self, servers: Sequence[str], stream: str, subject: str):
         self.name = f"nats/{stream}"
-        self.exactly_once = True
         self._servers = list(servers)
         self._stream = stream
         self._subject = subject
@@ -140,9 +140,6 @@ class NatsSink:
         last = await self._last(info.state.last_seq)
         self._sequence = max(info.state.last_seq, last.seq or 0) if last else info.state.last_seq
         self._at = self._position(last) if last else None
-        had_any = info.state.last_seq > max(0, (info.config.first_seq or 1) - 1)
-        in_memory = info.config.storage == api.StorageType.MEMORY
-        self.exactly_once = not in_memory and (last is not None or not had_any)
         self._inbox = self._client.new_inbox()
         await self._client.subscribe(f"{self._inbox}.*", cb=self._take)
         return self._at
@@ -197,8 +194,8 @@ class NatsSink:
             )
         if unquote(found[1]) != self._identity:
             raise ConfigError(
-                f"{self.name}: has the updates of another Skyray stream, {found[1]}; this one is {self._identity}. "
-                "Name another stream of JetStream, or the folder whose updates these are"
+                f"{self.name}: has the updates of another stream of Skyray's, {found[1]}; this one is "
+                f"{self._identity}. Name another stream of JetStream, or the folder whose updates these are"
             )
         return Position.of(found[2])
 

@@ -85,7 +85,7 @@ def large(position, size):
 def test_sink_publishes_each_update_once_in_order(broker, opened):
     create(broker)
     sink = sink_of(broker)
-    assert (sink.name, opened(sink), sink.exactly_once) == (f"nats/{NAME}", None, True)
+    assert (sink.name, opened(sink)) == (f"nats/{NAME}", None)
     for piece in pieces_of(UPDATES):
         assert sink.deliver(piece) == piece.behind
     had = Had.by(broker)
@@ -201,7 +201,7 @@ def test_removed_messages_come_again_with_the_same_ids_or_not_at_all(broker, ope
     opened(sink)
     sink.deliver(piece_of(UPDATES[:1_500]))
     broker.call(lambda context: context.purge_stream(NAME))
-    assert opened(sink) is None and not sink.exactly_once  # the stream does not know
+    assert opened(sink) is None  # the stream does not know
     sink.deliver(piece_of(UPDATES[1_000:1_700]))  # the server knows the ids of the first 500
     assert Had.by(broker).data == [one.data for one in UPDATES[1_500:1_700]]
     assert opened(sink) == position(UPDATES[1_699])
@@ -229,15 +229,15 @@ def test_last_message_that_was_deleted_does_not_hide_the_one_before(broker, open
 def test_stream_that_begins_with_a_later_sequence_is_written_to(broker, opened):
     create(broker, first_seq=500)
     sink = sink_of(broker)
-    assert opened(sink) is None and sink.exactly_once
+    assert opened(sink) is None
     sink.deliver(piece_of(UPDATES[:10]))
-    assert opened(sink) == position(UPDATES[9]) and sink.exactly_once
+    assert opened(sink) == position(UPDATES[9])
 
 
-def test_stream_in_memory_is_not_said_to_keep_the_position(broker, opened):
+def test_stream_in_memory_is_gone_with_its_server(broker, opened):
     create(broker, storage="memory")
     sink = sink_of(broker)
-    assert opened(sink) is None and not sink.exactly_once
+    assert opened(sink) is None
     sink.deliver(piece_of(UPDATES[:10]))
     broker.kill()
     broker.start()
@@ -250,7 +250,7 @@ def test_stream_with_updates_of_another_stream_is_refused(broker, opened):
     sink = sink_of(broker)
     opened(sink, "other")
     sink.deliver(piece_of(UPDATES[:1]))
-    with pytest.raises(ConfigError, match=rf"another Skyray stream, other; this one is {IDENTITY}.*Name another"):
+    with pytest.raises(ConfigError, match=rf"another stream of Skyray's, other; this one is {IDENTITY}.*Name another"):
         opened(sink)
 
 
@@ -464,5 +464,5 @@ def test_stream_whose_identity_is_no_plain_text_is_known_again(broker, opened):
     opened(sink, "läuft/hier 7")
     sink.deliver(piece_of(UPDATES[:3]))
     assert opened(sink, "läuft/hier 7") == position(UPDATES[2])
-    with pytest.raises(ConfigError, match="another Skyray stream"):
+    with pytest.raises(ConfigError, match="another stream of Skyray's"):
         opened(sink, "läuft/hier")
