@@ -231,7 +231,11 @@ def test_page_texts_that_look_like_markup_are_shown_as_texts(seen, served):
     assert made == 0
 
 
-@pytest.mark.parametrize(("width", "height", "scheme"), VIEWS)
+# A commit waits for each size once and for each scheme once.
+@pytest.mark.parametrize(
+    ("width", "height", "scheme"),
+    [VIEWS[0], *(pytest.param(*view, marks=pytest.mark.wide) for view in VIEWS[1:3]), VIEWS[3]],
+)
 def test_page_has_no_serious_barrier_and_fits_its_window(browser, served, tmp_path, width, height, scheme):
     served.call(
         "PUT", "/v1/subscriptions/views", {"kind": "topk", "keywords": "soup", "lon": 5, "lat": 5, "k": 3, "alpha": 0.5}

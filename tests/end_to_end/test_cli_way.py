@@ -50,13 +50,15 @@ def test_cli_whole_way_is_exact_on_both_executors_and_a_false_run_is_found(tmp_p
         assert answer["count"] == 60
 
     reports = {}
-    for executor in ("local", "ray"):
+    for executor, more in (("local", ()), ("ray", ("--router", "location", "--tuple-bolts", 2))):
         reports[executor] = skyray(
             *("run", "--messages", tmp_path / "etl", "--subscriptions", *files, "--out", tmp_path / executor),
-            *("--executor", executor, "--window", "count:400", "--batch", 100, "--query-bolts", 2),
+            *("--executor", executor, "--window", "count:400", "--batch", 100, "--query-bolts", 2, *more),
         )
     assert reports["local"]["digest"] == reports["ray"]["digest"]
     assert sum(reports["ray"]["delivery"]["updates"].values()) > 1000
+    local, ray = ((tmp_path / executor / "results.parquet").read_bytes() for executor in ("local", "ray"))
+    assert local == ray
 
     verdict: Any = skyray("verify", tmp_path / "ray", "--all")
     assert verdict["exact"] is True

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -33,12 +32,9 @@ def interrupted(arguments, tmp_path, phase, number, send):
         word = PHASES[phase]
         command.await_(lambda: _is_running(out) if word is None else command.has_started(word))
         send(command.process.pid, number)
-        began_s = time.monotonic()
         code, printed, said = command.finish(40)
-        took_s = time.monotonic() - began_s
         command.assert_nothing_left()
     assert (printed == "") == (word is not None)  # a run that drains has something to tell
-    assert took_s < 20
     return code, said
 
 
@@ -46,8 +42,12 @@ def _is_running(out: Path) -> bool:
     return any((out / "checkpoints").glob("epoch-*.json"))
 
 
+#: The next test has this phase with either signal.
+TOLD_AS_A_GROUP = pytest.param("node starts", marks=pytest.mark.wide)
+
+
 @pytest.mark.parametrize(("number", "code", "word"), tiered(NAMED, 2))
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("phase", ["ray starts", TOLD_AS_A_GROUP, "tasks start", "running"])
 def test_run_told_to_end_does_so_in_every_phase(arguments, tmp_path, phase, number, code, word):
     ended, said = interrupted(arguments, tmp_path, phase, number, os.kill)
     assert ended == code, said

@@ -43,7 +43,7 @@ CORNERS = [
 ]
 
 
-@pytest.mark.parametrize(("router", "tasks", "recipe", "together"), tiered(CORNERS, 12, 5))
+@pytest.mark.parametrize(("router", "tasks", "recipe", "together"), tiered(CORNERS, 12, 3))
 def test_topology_on_ray_equals_oracle(router, tasks, recipe, together):
     query, tuples, distribution, aggregation = tasks
     world = make_world(recipe, seed=11)
@@ -79,6 +79,7 @@ def write_subscriptions(path, count=80, words=12, seed=2):
     return path
 
 
+@pytest.mark.wide  # the way of the command line has this too
 def test_run_over_files_gives_the_same_on_ray_as_in_one_process(tmp_path):
     messages = write_etl(tmp_path / "etl", random_rows(1_000, late_s=5))
     subscriptions = write_subscriptions(tmp_path / "subscriptions.jsonl")

@@ -31,7 +31,9 @@ CORNERS = [
 ]
 
 
-@pytest.mark.parametrize(("router", "tasks", "recipe", "kinds", "engine", "signatures", "together"), tiered(CORNERS, 4))
+@pytest.mark.parametrize(
+    ("router", "tasks", "recipe", "kinds", "engine", "signatures", "together"), tiered(CORNERS, 8, 4)
+)
 def test_skylines_on_ray_equal_oracle(router, tasks, recipe, kinds, engine, signatures, together):
     query, tuples, distribution, aggregation = tasks
     world = SkylineWorld(recipe, 11, kinds)

@@ -63,7 +63,7 @@ class Visit:
     def text(self, selector: str) -> str:
         return self.page.inner_text(selector)
 
-    def until(self, what: Callable[[], Any], seconds: float = 30) -> None:
+    def until(self, what: Callable[[], Any], seconds: float = 90) -> None:
         """Poll until something is so."""
         for _ in range(int(seconds * 20)):
             if what():
@@ -120,7 +120,7 @@ class Visit:
 def visit(browser: Browser, port: int, width: int = 1280, height: int = 800, scheme: Any = "light") -> Iterator[Visit]:
     """A visit by somebody new."""
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(90_000)  # other tests run beside this one
     context.add_init_script(_WATCH)
     try:
         yield Visit(context.new_page(), port)
