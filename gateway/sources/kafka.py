@@ -179,7 +179,7 @@ class KafkaSource:
         return sorted(topic.partitions)
 
     def _missing(self) -> Exception:
-        """What a broker without the topic means: that it has just begun, for some seconds, or that the topic is gone."""
+        """What a missing topic means: for some seconds that the broker has just begun, then that there is none."""
         now_s = time.monotonic()
         self._missing_since_s = now_s if self._missing_since_s is None else self._missing_since_s
         if self._known and now_s - self._missing_since_s < _MISSING_S:
