@@ -4,7 +4,7 @@ One reader assigns all partitions of the topic to itself: there is no group memb
 partition away or give it back at another offset. With a group the offsets that are durable here are committed to the
 broker, for its tools; they are never read. The token of a message is its timestamp and a checksum of its value: at each
 opening the last message that was read is read again and compared, since offsets of a topic that was made anew begin
-again. Used by `gateway.sources.uris`.
+again; a partition that is seen to shrink is opened again. Used by `gateway.sources.uris`.
 """
 
 import logging
@@ -22,11 +22,14 @@ from matching.errors import ConfigError, InputError
 
 #: Seconds for one answer of a broker; to read the last messages again; between two looks for new partitions.
 _ANSWER_S, _COMPARE_S, _LOOK_S = 5.0, 20.0, 10.0
+#: Seconds for which a broker may have no topic that was read before: it does not know its topics yet when it begins.
+_MISSING_S = 30.0
 #: Kilobytes that the client reads ahead, of one partition and of all.
 _AHEAD_KIB = 16 * 1024
 #: The client would write to standard error: what it says of brokers is in the errors that are raised here.
 _silent = logging.Logger("kafka")
 _silent.addHandler(logging.NullHandler())
+_UNKNOWN = KafkaError.UNKNOWN_TOPIC_OR_PART
 #: Errors that no repetition mends.
 _REFUSALS: frozenset[int] = frozenset(
     {
@@ -66,11 +69,15 @@ class KafkaSource:
         self._stopped: KafkaError | None = None  # of a partition; the next read raises it
         self._next: dict[int, int] = {}
         self._highs: dict[int, int] = {}
+        self._shrunk = ""  # which partition, and how
+        self._known = False  # the topic was there
+        self._missing_since_s: float | None = None
         self._looked_s = 0.0
 
     def open(self, after: Position) -> int:
         self.close()
         self._trouble = self._stopped = None
+        self._known = self._known or bool(after)
         self._consumer = self._made()
         try:
             return self._begin(self._consumer, after)
@@ -88,6 +95,7 @@ class KafkaSource:
         found, self._stopped = sorted_out(messages)
         if not found and self._stopped is not None:
             raise self._error(self._stopped)
+        self._refuse_shrunk()  # what was read now is of another topic, perhaps, and is left
         self._next |= {int(one.partition): one.offset + 1 for one in found}
         if not found and self._trouble is not None:
             raise self._error(self._trouble)
@@ -116,6 +124,7 @@ class KafkaSource:
             consumer.close()
         self._next = {}
         self._highs = {}
+        self._shrunk = ""
 
     def _made(self) -> Consumer:
         fixed = {
@@ -165,10 +174,17 @@ class KafkaSource:
     def _partitions(self, consumer: Consumer) -> list[int]:
         topic = consumer.list_topics(self._topic, timeout=_ANSWER_S).topics[self._topic]
         if topic.error is not None:
-            if topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise ConfigError(f"{self.name}: the broker has no topic {self._topic!r}; create it, or name another")
-            raise self._error(topic.error)
+            raise self._missing() if topic.error.code() == _UNKNOWN else self._error(topic.error)
+        self._known, self._missing_since_s = True, None
         return sorted(topic.partitions)
+
+    def _missing(self) -> Exception:
+        """What a missing topic means: for some seconds that the broker has just begun, then that there is none."""
+        now_s = time.monotonic()
+        self._missing_since_s = now_s if self._missing_since_s is None else self._missing_since_s
+        if self._known and now_s - self._missing_since_s < _MISSING_S:
+            return SourceAway(f"{self.name}: the broker does not know the topic, which it had, perhaps not yet")
+        return ConfigError(f"{self.name}: the broker has no topic {self._topic!r}; create it, or name another")
 
     def _compare(self, consumer: Consumer, after: Mapping[int, tuple[int, str]]) -> None:
         """Read the last message of each partition again. Raises ConfigError if it is another one."""
@@ -211,7 +227,15 @@ class KafkaSource:
         """Take the ends of the partitions from the client's statistics; asking the consumer from here could block."""
         partitions = msgspec.json.decode(text).get("topics", {}).get(self._topic, {}).get("partitions", {})
         ends = {int(name): one["ls_offset"] for name, one in partitions.items() if int(name) in self._highs}
+        for partition, end in ends.items():
+            if 0 <= end < self._highs[partition]:  # below 0 it is not known
+                self._shrunk = f"partition {partition} ends before offset {end:,}, and had {self._highs[partition]:,}"
         self._highs = {partition: max(high, ends.get(partition, 0)) for partition, high in self._highs.items()}
+
+    def _refuse_shrunk(self) -> None:
+        """Raises SourceAway if a partition has shrunk: opening it again compares the last message that was read."""
+        if self._shrunk:
+            raise SourceAway(f"{self.name}: {self._shrunk}")
 
     def _note_trouble(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN or error.code() in _REFUSALS or error.fatal():

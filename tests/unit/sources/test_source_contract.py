@@ -1,5 +1,7 @@
 """What every source promises (`gateway.sources.source`), held against real brokers."""
 
+import json
+
 import pytest
 from confluent_kafka import KafkaError
 
@@ -181,6 +183,58 @@ def test_consumer_that_is_deleted_below_us_is_noticed(tmp_path, closing):
         with pytest.raises(SourceAway):
             for _ in range(100):
                 source.read(10, 0.1)
+
+
+def test_topic_of_kafka_that_was_there_may_be_unknown_for_some_seconds(closing, monkeypatch):
+    with KafkaBroker() as broker, KafkaBroker() as begun:
+        broker.create()
+        broker.publish(ROWS[:20])
+        source = closing(broker.source())
+        source.open({})
+        read = position(read_all(source, 20))
+        source._brokers = begun.address  # it has begun again, and knows no topic yet
+        for _ in range(2):
+            with pytest.raises(SourceAway, match="not yet"):
+                source.open(read)
+        source._brokers = broker.address
+        assert source.open(read) == 0 and source._missing_since_s is None
+        source._brokers = begun.address
+        after_restart = closing(begun.source())  # of this process, whose folder has read the topic
+        with pytest.raises(SourceAway, match="not yet"):
+            after_restart.open(read)
+        monkeypatch.setattr("gateway.sources.kafka._MISSING_S", 0.0)
+        with pytest.raises(ConfigError, match="create it"):
+            after_restart.open(read)
+
+
+def statistics(ends):
+    """What the client of Kafka says of the ends of partitions."""
+    partitions = {str(partition): {"ls_offset": end} for partition, end in ends.items()}
+    return json.dumps({"topics": {"posts": {"partitions": partitions}}})
+
+
+def test_topic_of_kafka_that_shrinks_while_it_is_read_is_compared_again(closing):
+    with KafkaBroker() as broker, KafkaBroker() as anew:
+        broker.create()
+        broker.publish(ROWS[:100])
+        source = closing(broker.source())
+        source.open({})
+        read = position(read_all(source, 100))
+        source._note_ends(statistics({0: 25, 1: 30, 2: -1001}))
+        assert source.read(10, 0.0) == []
+        source._note_ends(statistics({0: 25, 1: 29}))
+        with pytest.raises(SourceAway, match="partition 1 ends before offset 29, and had 30"):
+            source.read(10, 0.0)
+        assert source.open(read) == 0  # the same topic: the broker has lost what was not read
+        assert source.read(10, 0.0) == []
+        anew.create()
+        anew.publish([b"other %d" % number for number in range(300)])
+        source._brokers = anew.address
+        source._note_ends(statistics({3: 0}))
+        with pytest.raises(SourceAway, match="partition 3"):
+            source.read(10, 0.0)
+        with pytest.raises(ConfigError, match=r"created anew.*--out"):
+            source.open(read)
 
 
 class Answered:
