@@ -5,8 +5,9 @@ them, and moves the position: so other sessions see results as of a boundary, an
 nothing. It locks the row of `stream` first and compares the fencing number there: a process that is older than the last
 one that opened the sink writes nothing any more.
 
-`updates` gets rows by COPY. What enters and leaves in a piece is reduced to its last change for each row, copied into a
-temporary table, and applied by one DELETE and one INSERT. Made by `gateway.sinks.uris`, driven by `gateway.sinks.pump`.
+All rows come by COPY. Of a piece, what has left goes out of `results` by one DELETE, and then what has entered and
+stayed comes in: a row that leaves and enters again is a new one. Made by `gateway.sinks.uris`, driven by
+`gateway.sinks.pump`.
 """
 
 import os
@@ -60,28 +61,19 @@ COMMENT ON TABLE {schema}.updates IS 'every update of a Skyray stream; its id is
 COMMENT ON TABLE {schema}.results IS 'what is in the result of each subscription as of stream.as_of';
 COMMENT ON TABLE {schema}.stream IS 'which stream this is, and how far it is here';
 """
-_CHANGED = """
-CREATE TEMPORARY TABLE changed (
-    subscription_id text, seq bigint, entered boolean, message_id text, boundary bigint, score double precision,
-    lon double precision, lat double precision, text text
-) ON COMMIT DELETE ROWS
-"""
 _COPY_UPDATES = (
     "COPY {schema}.updates (boundary, place, change, subscription_id, message_id, seq, as_of, score, lon, lat, text)"
     " FROM STDIN (FORMAT BINARY)"
 )
 _UPDATE_TYPES = ["int8", "int8", "text", "text", "text", "int8", "int8", "float8", "float8", "float8", "text"]
-_COPY_CHANGED = "COPY pg_temp.changed FROM STDIN (FORMAT BINARY)"
-_CHANGED_TYPES = ["text", "int8", "bool", "text", "int8", "float8", "float8", "float8", "text"]
-_LEAVE = (
-    "DELETE FROM {schema}.results r USING pg_temp.changed c"
-    " WHERE NOT c.entered AND r.subscription_id = c.subscription_id AND r.seq = c.seq"
+_COPY_RESULTS = (
+    "COPY {schema}.results (subscription_id, seq, message_id, boundary, score, lon, lat, text)"
+    " FROM STDIN (FORMAT BINARY)"
 )
-_ENTER = (
-    "INSERT INTO {schema}.results (subscription_id, seq, message_id, boundary, score, lon, lat, text)"
-    " SELECT subscription_id, seq, message_id, boundary, score, lon, lat, text FROM pg_temp.changed WHERE entered"
-    " ON CONFLICT (subscription_id, seq) DO UPDATE SET (message_id, boundary, score, lon, lat, text) ="
-    " (excluded.message_id, excluded.boundary, excluded.score, excluded.lon, excluded.lat, excluded.text)"
+_RESULT_TYPES = ["text", "int8", "text", "int8", "float8", "float8", "float8", "text"]
+_LEAVE = (
+    "DELETE FROM {schema}.results r USING unnest(%b::text[], %b::bigint[]) AS gone (subscription_id, seq)"
+    " WHERE r.subscription_id = gone.subscription_id AND r.seq = gone.seq"
 )
 #: What the server says when it refuses a connection for good; libpq gives no code for it.
 _REFUSED = re.compile(
@@ -151,7 +143,6 @@ class PostgresSink:
                     connection.execute(sql.SQL("SELECT set_config({}, {}, false)").format(name, value))
                 self._make_tables(connection)
                 found = self._take_over(connection, stream)
-                connection.execute(_CHANGED)
                 connection.commit()
         except BaseException:
             self.close()
@@ -252,28 +243,29 @@ class PostgresSink:
         """Add updates, and change the results by them."""
         if not updates:
             return
-        changed: dict[tuple[str, int], tuple[Any, ...]] = {}
+        gone: dict[tuple[str, int], None] = {}
+        come: dict[tuple[str, int], tuple[Any, ...]] = {}
         with connection.cursor() as cursor:
             with cursor.copy(self._sql(_COPY_UPDATES)) as copy:
                 copy.set_types(_UPDATE_TYPES)
+                write = copy.write_row
                 for name, position, data, lon, lat in updates:
                     row = _decode(data)
                     boundary, _, place = position.partition("-")
-                    where, change, seq = int(boundary), row.change, row.seq
-                    of_message = row.message_id, seq, row.as_of, row.score, lon, lat, row.text
-                    copy.write_row((where, int(place), change, name, *of_message))
-                    if change != "match":  # the last change of a row counts; a match is in no standing result
-                        of_result = row.message_id, where, row.score, lon, lat, row.text
-                        changed[name, seq] = (name, seq, change == "enter", *of_result)
-            if not changed:
-                return
-            with cursor.copy(_COPY_CHANGED) as copy:
-                copy.set_types(_CHANGED_TYPES)
-                for row in changed.values():
-                    copy.write_row(row)
-            cursor.execute(self._sql(_LEAVE))
-            cursor.execute(self._sql(_ENTER))
-            cursor.execute("DELETE FROM pg_temp.changed")
+                    boundary, change, seq, score, text = int(boundary), row.change, row.seq, row.score, row.text
+                    write((boundary, int(place), change, name, row.message_id, seq, row.as_of, score, lon, lat, text))
+                    if change == "enter":
+                        come[name, seq] = name, seq, row.message_id, boundary, score, lon, lat, text
+                    elif change == "leave":  # a match is in no standing result
+                        come.pop((name, seq), None)
+                        gone[name, seq] = None
+            if gone:
+                cursor.execute(self._sql(_LEAVE), ([name for name, _ in gone], [seq for _, seq in gone]))
+            if come:
+                with cursor.copy(self._sql(_COPY_RESULTS)) as copy:
+                    copy.set_types(_RESULT_TYPES)
+                    for row in come.values():
+                        copy.write_row(row)
 
     def _sql(self, statement: str) -> sql.Composed:
         return sql.SQL(statement).format(schema=self._schema)  # pyright: ignore[reportArgumentType] - ours, all of them

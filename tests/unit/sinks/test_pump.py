@@ -45,7 +45,8 @@ def write_part(folder, number, boundaries):
     rows = [(one.as_of, one.subscription_id, f"m{one.seq}", one.seq, "match", None)
             for place in boundaries for one in raw_of(ENDS[place], SIZES[place])]  # fmt: skip
     table = pa.table(dict(zip(UPDATE_SCHEMA.names, zip(*rows, strict=True), strict=True)), UPDATE_SCHEMA)
-    pq.write_table(table, folder / f"part-{number:05d}.parquet")
+    pq.write_table(table, folder / ".tmp")
+    (folder / ".tmp").rename(folder / f"part-{number:05d}.parquet")  # as checkpoints name them
 
 
 class Stream:
