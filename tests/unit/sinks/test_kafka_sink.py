@@ -306,6 +306,13 @@ def test_open_without_authorisation_is_refused(broker, sink, kind, error):
         sink.open(STREAM)
 
 
+def test_sink_needs_no_authorisation_for_a_group(broker, sink):
+    broker.group_error = 30
+    for _ in range(5):
+        sink.open(STREAM)
+    assert broker_of.FIND_COORDINATOR in broker.requests
+
+
 def test_deliver_without_authorisation_is_refused(broker, sink):
     sink.open(STREAM)
     broker.fail(broker_of.PRODUCE, REFUSED)
@@ -380,6 +387,13 @@ def deliver_rest(sink, count):
     """Deliver what an open sink lacks."""
     for piece in pieces_after(sink._durable or BEGINNING, count):
         sink.deliver(piece)
+
+
+def test_piece_that_the_client_has_no_room_for_is_delivered_whole(broker):
+    sink = KafkaSink(broker.address, TOPIC, {"queue.buffering.max.messages": "100"})
+    deliver(sink, 2_000)
+    had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))
+    assert compared(had, 2_000) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
 
 
 # ---------------------------------------------------------------- killed
