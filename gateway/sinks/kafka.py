@@ -54,7 +54,6 @@ _REFUSALS: frozenset[int] = frozenset(
         KafkaError._AUTHENTICATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
@@ -268,6 +267,8 @@ class KafkaSink:
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
                 consumer.unassign()
                 return found
+            if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                continue  # the client looks for the coordinator of its group, which is not used
             if error is not None:
                 raise KafkaException(error)
             if message.key() == self._topic.encode():
@@ -301,35 +302,34 @@ class KafkaSink:
 
     def _produce(self, updates: list[Update]) -> None:
         """Put updates into the open transaction."""
-        producer, stream, topic = self._open(), self._stream, self._topic
-        produce = producer.produce
+        stream, topic, poll = self._stream, self._topic, self._open().poll
         for first in range(0, len(updates), _PART):
             for update in updates[first : first + _PART]:
-                value, key, headers = update.data, update.subscription_id, headers_of(update, stream)
                 try:
-                    produce(topic, value, key, headers=headers)
-                except BufferError:
-                    self._await_room()
-                    produce(topic, value, key, headers=headers)
+                    self._put(topic, update.data, update.subscription_id, headers=headers_of(update, stream))
                 except KafkaException as error:
                     if error.args[0].code() in _TOO_LARGE:
-                        raise self._too_large(update.position, len(value)) from error
+                        raise self._too_large(update.position, len(update.data)) from error
                     raise
-                self._bytes += len(value)
-            producer.poll(0)
+                self._bytes += len(update.data)
+            poll(0)
 
-    def _await_room(self) -> None:
-        """Wait until the client has sent what it has."""
-        if self._open().flush(_COMMIT_S):
-            raise SinkAway(f"{self.name}: the broker takes no updates{self._why()}")
+    def _put(self, topic: str, value: bytes, key: str, **more: Any) -> None:
+        """Give a record to the client; wait where it has no room."""
+        producer = self._open()
+        try:
+            producer.produce(topic, value, key, **more)
+        except BufferError:
+            if producer.flush(_COMMIT_S):
+                raise SinkAway(f"{self.name}: the broker takes no updates{self._why()}") from None
+            producer.produce(topic, value, key, **more)
 
     def _commit(self, position: Position | None) -> None:
         """Commit the open transaction, with a position. Raises KafkaException."""
         text = None if position is None else position.text
         kept = msgspec.json.encode(_Kept(self._stream, text, self._writer))
-        producer = self._open()
-        producer.produce(self._topic + POSITIONS, kept, self._topic, partition=0)
-        producer.commit_transaction(_COMMIT_S)
+        self._put(self._topic + POSITIONS, kept, self._topic, partition=0)
+        self._open().commit_transaction(_COMMIT_S)
         self._began_s = None
         self._durable = position
 

@@ -116,6 +116,7 @@ class TransactionalBroker:
     address : str
     logs : dict of str to list of Partition
     largest_bytes : int     batches beyond it are refused
+    group_error : int       answers those who look for the coordinator of a group
     requests : list of int  kinds of the requests that came
     """
 
@@ -123,6 +124,7 @@ class TransactionalBroker:
         self.logs: dict[str, list[Partition]] = {}
         self.configs: dict[str, dict[str, str]] = {}
         self.largest_bytes = 1_000_000
+        self.group_error = 0
         self.requests: list[int] = []
         self._ids: dict[str, Transactions] = {}
         self._producers = 0
@@ -268,6 +270,8 @@ class TransactionalBroker:
         answer.array(list(self.logs) if names is None else names, topic)
 
     def _find_coordinator(self, asked: "Reader", answer: "Writer", error: int) -> None:
+        _, (of_transactions,) = asked.text(), asked.take("b")
+        error = error or (0 if of_transactions else self.group_error)
         answer.put("ih", 0, error).text(None).put("i", 1).text("127.0.0.1").put("i", self._port)
 
     def _create_topics(self, asked: "Reader", answer: "Writer", error: int) -> None:

@@ -7,9 +7,11 @@ is not ours, so what it can show is tested with it too. Neither keeps anything o
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +26,8 @@ from tests.support.all_updates import STREAM, boundary, compared, deliver, piece
 from tests.support.brokers import KafkaBroker, silent_port
 from tests.support.kafka_topics import committed, headers_of, keys_and_positions
 from tests.support.transactional_broker import TransactionalBroker
+
+ROOT = Path(__file__).parents[3]
 
 TOPIC, PARTITIONS = "updates", 3
 REFUSED, NOT_AUTHORISED = 29, 53  # of a topic, of a transactional id
@@ -42,6 +46,22 @@ def sink(broker):
     one = KafkaSink(broker.address, TOPIC)
     yield one
     one.close()
+
+
+@pytest.fixture
+def started(broker):
+    """Starts a process that delivers the first updates; ends all of them."""
+    processes = []
+
+    def start(count, **more):
+        command = [sys.executable, "-m", "tests.support.all_updates", "kafka", broker.address, TOPIC, str(count)]
+        processes.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **more))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait(20)
 
 
 def one_piece(number=0, most=None):
@@ -307,6 +327,13 @@ def test_open_without_authorisation_is_refused(broker, sink, kind, error):
         sink.open(STREAM)
 
 
+def test_sink_needs_no_authorisation_for_a_group(broker, sink):
+    broker.group_error = 30
+    for _ in range(5):
+        sink.open(STREAM)
+    assert broker_of.FIND_COORDINATOR in broker.requests
+
+
 def test_deliver_without_authorisation_is_refused(broker, sink):
     sink.open(STREAM)
     broker.fail(broker_of.PRODUCE, REFUSED)
@@ -383,6 +410,13 @@ def deliver_rest(sink, count):
         sink.deliver(piece)
 
 
+def test_piece_that_the_client_has_no_room_for_is_delivered_whole(broker):
+    sink = KafkaSink(broker.address, TOPIC, {"queue.buffering.max.messages": "100"})
+    deliver(sink, 2_000)
+    had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))
+    assert compared(had, 2_000) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
+
+
 # ---------------------------------------------------------------- killed
 
 
@@ -390,42 +424,49 @@ def deliver_rest(sink, count):
     ("count", "within", "behind"),
     [(4_000, 1, 1), pytest.param(200_000, 10, 2, marks=[pytest.mark.long, pytest.mark.timeout(900)])],
 )
-def test_process_killed_in_its_transactions_neither_loses_nor_repeats(broker, count, within, behind):
+def test_process_killed_in_its_transactions_neither_loses_nor_repeats(broker, started, count, within, behind):
     """Killed by the broker's thread while a request is not answered.
 
     `within` times records are there and no marker is behind them; `behind` times the commit is carried out.
     """
-    transactions = count // (within + behind + 1) // 500
+    transactions = count // (within + behind + 1) // 1_000  # some are larger than a piece of 500
     kinds = [broker_of.PRODUCE] * within + [broker_of.END_TRANSACTION] * behind
     for kill, kind in enumerate(kinds):
         requests = transactions * (PARTITIONS if kind == broker_of.PRODUCE else 1) + kill
-        assert killed(broker, count, kind, requests) == -9
+        assert killed(broker, started(count), kind, requests) == -9
         is_open = any(part.open for log in broker.logs.values() for part in log)
         assert is_open == (kind == broker_of.PRODUCE)
-    assert started(broker, count).wait(300) == 0
+    assert started(count).wait(300) == 0
     uncommitted = committed(broker.address, TOPIC, PARTITIONS, "read_uncommitted")
     had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))
     assert len(uncommitted) > len(had), "no transaction was dropped"
     assert compared(had, count) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
 
 
-def killed(broker, count, kind, others):
-    """Start a process, kill it when the broker has carried out a request, and return the code of its end."""
-    process, ended = started(broker, count), threading.Event()
-
-    def end():
-        process.kill()
-        process.wait(20)
-        ended.set()
-
-    broker.once_after(kind, end, others)
-    assert ended.wait(300), "the process has ended before it was killed"
-    return process.returncode
+def killed(broker, process, kind, others):
+    """Kill a process when the broker has carried out a request, and return the code of its end."""
+    broker.once_after(kind, process.kill, others)
+    return process.wait(300)
 
 
-def started(broker, count):
-    command = [sys.executable, "-m", "tests.support.all_updates", "kafka", broker.address, TOPIC, str(count)]
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.getcwd()})
+def test_process_that_was_stopped_in_its_transaction_cannot_write_when_it_runs_again(broker, started):
+    older = started(4_000, stderr=subprocess.PIPE)
+    stopped = threading.Event()
+
+    def stop():
+        older.send_signal(signal.SIGSTOP)
+        stopped.set()
+
+    broker.once_after(broker_of.PRODUCE, stop, others=6)
+    assert stopped.wait(60)
+    assert any(part.open for log in broker.logs.values() for part in log)
+    assert started(2_000).wait(60) == 0
+    older.send_signal(signal.SIGCONT)
+    _, errors = older.communicate(timeout=60)
+    assert older.returncode == 1
+    assert b"EngineError: kafka/updates: a newer process delivers the updates of stream stream-1" in errors
+    had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))
+    assert compared(had, 2_000) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
 
 
 # ---------------------------------------------------------------- the mock of the client library
