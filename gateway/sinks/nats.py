@@ -151,6 +151,8 @@ class NatsSink:
             raise ConfigError(
                 f"{self.name}: the server has no stream {self._stream!r}; create it, for the subject {self._takes!r}"
             ) from error
+        except nats.js.errors.ServiceUnavailableError as error:
+            raise SinkAway(f"{self.name}: JetStream does not answer; the server may be without it (-js)") from error
 
     def _check(self, config: api.StreamConfig) -> None:
         retention = api.RetentionPolicy(config.retention or "limits")

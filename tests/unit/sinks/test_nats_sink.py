@@ -109,10 +109,12 @@ def test_message_is_a_cloudevent_whose_values_are_percent_encoded(broker, opened
 
 
 def test_sink_opened_again_begins_behind_the_last_message(broker, opened):
-    create(broker)
+    create(broker, duplicate_window=0.1)
     first = sink_of(broker)
     opened(first)
     first.deliver(piece_of(UPDATES[:1_200]))
+    broker.kill()  # it knows no id when it is back
+    broker.start()
     assert opened(first) == position(UPDATES[1_199])  # without a close, as after a broken connection
     first.close()
     first.close()
@@ -202,7 +204,8 @@ def test_removed_messages_come_again_with_the_same_ids_or_not_at_all(broker, ope
     sink.deliver(piece_of(UPDATES[:1_500]))
     broker.call(lambda context: context.purge_stream(NAME))
     assert opened(sink) is None  # the stream does not know
-    sink.deliver(piece_of(UPDATES[1_000:1_700]))  # the server knows the ids of the first 500
+    for first, behind in ((1_000, 1_300), (1_300, 1_700)):  # the server knows the ids of the first 500
+        sink.deliver(piece_of(UPDATES[first:behind]))
     assert Had.by(broker).data == [one.data for one in UPDATES[1_500:1_700]]
     assert opened(sink) == position(UPDATES[1_699])
     change(broker, duplicate_window=0.1)
@@ -213,6 +216,19 @@ def test_removed_messages_come_again_with_the_same_ids_or_not_at_all(broker, ope
     assert opened(sink) is None
     sink.deliver(piece_of(UPDATES[1_600:1_700]))
     assert Had.by(broker).ids == [f"{IDENTITY}/{one.position}" for one in UPDATES[1_600:1_700]]
+
+
+def test_repeats_that_the_server_drops_are_no_predecessors(broker, opened):
+    create(broker)
+    sink = sink_of(broker)
+    opened(sink)
+    sink.deliver(piece_of(UPDATES[:500]))
+    other = broker.call(lambda context: context.publish(f"{SUBJECT}.s1", b"{}"))
+    broker.call(lambda context: context.purge_stream(NAME))
+    assert opened(sink) is None and other.seq == 501
+    sink.deliver(piece_of(UPDATES[400:1_700]))  # behind 100 that the server drops, the last id is another one
+    assert Had.by(broker).data == [one.data for one in UPDATES[500:1_700]]
+    assert message(broker, 502).data == UPDATES[500].data
 
 
 def test_last_message_that_was_deleted_does_not_hide_the_one_before(broker, opened):
@@ -328,6 +344,15 @@ def test_server_that_is_not_there_is_away(opened):
         opened(sink)
 
 
+def test_server_without_jetstream_is_away(tmp_path, opened):
+    config = tmp_path / "server.conf"
+    config.write_text("accounts: {PLAIN: {users: [{user: u, password: p}]}, JS: {jetstream: on, users: [{user: j}]}}")
+    broker = NatsBroker(tmp_path / "broker", "-c", str(config))
+    broker.login = "j:@"
+    with broker, pytest.raises(SinkAway, match="JetStream does not answer"):
+        opened(NatsSink([f"nats://u:p@127.0.0.1:{broker.port}"], NAME, SUBJECT))
+
+
 def test_server_that_is_killed_is_away_and_then_has_what_it_acknowledged(broker, opened):
     create(broker)
     sink = sink_of(broker)
@@ -358,12 +383,12 @@ def test_stream_that_is_deleted_below_us_is_noticed(broker, opened):
     assert opened(sink) is None
 
 
-def test_answers_of_others_are_no_acknowledgements(broker, opened):
+def test_answers_of_others_are_no_acknowledgements(broker, opened, monkeypatch):
     create(broker)
     sink = sink_of(broker)
     opened(sink)
 
-    async def answer(client):
+    async def deliver(client, updates):
         for answer in (b"thanks", b'{"stream": "OTHER", "seq": 1}', b"[]"):
 
             async def say(one, answer=answer):
@@ -371,10 +396,14 @@ def test_answers_of_others_are_no_acknowledgements(broker, opened):
 
             await client.subscribe(f"{SUBJECT}.*", cb=say)
         await client.flush()
-        await asyncio.to_thread(sink.deliver, piece_of(UPDATES[:1_500]))
+        await asyncio.to_thread(sink.deliver, piece_of(updates))
 
-    broker.call(lambda context: answer(context._nc))
+    broker.call(lambda context: deliver(context._nc, UPDATES[:1_500]))
     assert Had.by(broker).data == [one.data for one in UPDATES[:1_500]]
+    broker.call(lambda context: context.delete_stream(NAME))
+    monkeypatch.setattr("gateway.sinks.nats._ANSWER_S", 0.5)
+    with pytest.raises(SinkAway, match="no acknowledgement"):
+        broker.call(lambda context: deliver(context._nc, UPDATES[1_500:1_510]))
 
 
 def test_no_more_than_the_window_is_under_way(broker, opened, monkeypatch):
