@@ -226,9 +226,15 @@ def serve(
         made = Demo(writer, demo_rate or RATE_PER_S, wal.next_seq)
         stack.callback(made.stop)
 
+        logged_before = wal.next_seq - 1
+
+        def matched() -> int:
+            """The last seq whose updates are out."""
+            return min(releaser.reached(run.incarnation), releaser.released)
+
         def over() -> bool:
-            """Whether the stream ends and all its updates are out; the first call says that the topology matches."""
-            if not door.ready:
+            """Whether the stream ends and all its updates are out; says once that it matches what comes now."""
+            if not door.ready and matched() >= logged_before:
                 door.ready = True
                 garbage.collect()
                 stream.say("serve: ready")
@@ -244,7 +250,7 @@ def serve(
                     door.feed.finish()
                 made.stop()
                 writer.finish()
-            ended = writer.ended and min(releaser.reached(run.incarnation), releaser.released) >= wal.next_seq - 1
+            ended = writer.ended and matched() >= wal.next_seq - 1
             if ended:
                 server.call(hub.close)
             return ended
