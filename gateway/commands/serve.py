@@ -237,9 +237,15 @@ def serve(
         made = Demo(writer, demo_rate or RATE_PER_S, wal.next_seq)
         stack.callback(made.stop)
 
+        logged_before = wal.next_seq - 1
+
+        def matched() -> int:
+            """The last seq whose updates are out."""
+            return min(releaser.reached(run.incarnation), releaser.released)
+
         def over() -> bool:
-            """Whether the stream ends and all its updates are out; the first call says that the topology matches."""
-            if not door.ready:
+            """Whether the stream ends and all its updates are out; says once that it matches what comes now."""
+            if not door.ready and matched() >= logged_before:
                 door.ready = True
                 garbage.collect()
                 stream.say("serve: ready")
@@ -256,7 +262,7 @@ def serve(
                     door.feed.finish()
                 made.stop()
                 writer.finish()
-            out_all = writer.ended and min(releaser.reached(run.incarnation), releaser.released) >= wal.next_seq - 1
+            out_all = writer.ended and matched() >= wal.next_seq - 1
             if out_all:
                 server.call(hub.close)
             return out_all and deliveries.has_ended(0.0)
