@@ -30,6 +30,12 @@ pytestmark = [pytest.mark.cluster, pytest.mark.ray, pytest.mark.fault, pytest.ma
 LONG_S = 600
 #: How soon the run has to work again after a machine is lost: Ray counts it as lost after 5 s of silence.
 BACK_S = 60
+#: What is changed in the launch file to submit jobs.
+JOBS = {
+    "head_setup_commands: []": "head_setup_commands: [~/skyray/venv/bin/pip install --quiet --constraint "
+    "~/skyray/constraints.txt 'ray[default]']",
+    "--include-dashboard=false": "--include-dashboard=true --dashboard-host=127.0.0.1",
+}
 #: Where people find Ray's and this project's commands once the launch file has run.
 BINARIES = f"{HOME}/skyray/venv/bin"
 
@@ -76,18 +82,23 @@ def _wheels(shared: Path) -> None:
     shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "tests", "__pycache__", "*.egg-info"))
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     _ended([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(shared / "skyray-cluster"), str(source)])
-    ray = f"ray=={metadata.version('ray')}"
-    _ended([*pip, "download", "--quiet", "--no-deps", "--dest", str(shared / "wheels"), ray])
-    shutil.copy(ROOT / "constraints.txt", shared / "skyray-cluster")
+    constraints = ROOT / "constraints.txt"
+    ray = ["--constraint", str(constraints), f"ray[default]=={metadata.version('ray')}"]
+    _ended([*pip, "download", "--quiet", "--dest", str(shared / "wheels"), *ray])
+    shutil.copy(constraints, shared / "skyray-cluster")
     shutil.rmtree(source)
 
 
 def _launch_file(nodes: list[Machine]) -> str:
-    """The one of the project with the lines filled in that are to be filled in, and this Python."""
+    """The one of the project, filled in; with this Python, and what `deploy/README.md` says for jobs."""
     text = (ROOT / "deploy" / "cluster.yaml").read_text()
     config = yaml.safe_load(text)["provider"]
     for placeholder, node in zip([config["head_ip"], *config["worker_ips"]], nodes, strict=True):
         text = text.replace(placeholder, node.address)
+    readme = (ROOT / "deploy" / "README.md").read_text()
+    for line, other in JOBS.items():
+        assert line in text and f"`{other}`" in readme
+        text = text.replace(line, other)
     return text.replace("python3.11 ", f"python3.{sys.version_info.minor} ")
 
 
@@ -136,18 +147,19 @@ class ClusterRun(FaultyRun):
         super().__init__(work, cluster.shared / name)
         self.cluster = cluster
 
-    def begin(self, *more: object) -> Command:
-        """`skyray run` on the cluster."""
+    def begin(self, *more: object, by: str = "") -> Command:
+        """`skyray run` on the cluster, where `by` begins the command that is typed on the head."""
         script = (
             "import os, shlex, sys\n"
             f"words = [word.replace({str(self.cluster.shared)!r}, {str(SHARED)!r}) for word in sys.argv[1:]]\n"
             f"ray = {self.cluster.ray('exec', f'{SHARED}/cluster.yaml')!r}\n"
-            "os.execvp(ray[0], [*ray, shlex.join(['skyray', *words])])\n"
+            "os.execvp(ray[0], [*ray, {by!r} + shlex.join(['skyray', *words])])\n"
         )
         return self.start("--address", self.cluster.address, *more, script=script)
 
-    def verified(self) -> str:
-        return self.cluster.on_head(f"skyray verify --all {SHARED / self.out.name}")
+    def verify(self) -> None:
+        """On the head, where it must end well, which it does only if all is exact."""
+        assert "exact" in self.cluster.on_head(f"skyray verify --all {SHARED / self.out.name}")
 
 
 def test_launch_file_brings_up_a_cluster_whose_run_equals_that_of_one_machine(cluster, work):
@@ -155,7 +167,16 @@ def test_launch_file_brings_up_a_cluster_whose_run_equals_that_of_one_machine(cl
     with run.begin("--query-bolts", 3) as command:
         run.finish(command, LONG_S)
     run.assert_exact(0)
-    assert "exact" in run.verified()
+    run.verify()
+
+
+def test_job_submitted_to_the_cluster_equals_the_run_on_one_machine(cluster, work):
+    run = ClusterRun(cluster, work, "job")
+    with run.begin("--query-bolts", 3, by="ray job submit --address http://127.0.0.1:8265 -- ") as command:
+        run.finish(command, LONG_S)
+        assert "succeeded" in command.read()[0]
+    run.assert_exact(0)
+    run.verify()
 
 
 def test_cluster_listens_on_its_own_network_alone_and_asks_for_a_token(cluster, work):
@@ -193,7 +214,7 @@ def test_lost_machine_loses_nothing_and_the_run_is_back_soon(cluster, work):
     print(f"back after {back_s:.1f} s")  # noqa: T201 - shown by pytest -s
     report = run.assert_exact(1)
     assert report["topology"]["recoveries"] and back_s < BACK_S
-    assert "exact" in run.verified()
+    run.verify()
 
 
 def test_ray_down_leaves_nothing_running(cluster):
