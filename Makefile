@@ -4,6 +4,7 @@
 #   make test       the tests a commit has to pass; WIDE=1: with the wide rows of those without Ray, as CI does
 #   make lint       ruff, import layers, kinds named where none may be, pyright
 #   make test-long  what a commit cannot wait for
+#   make test-cluster  several Ray nodes, and `ray up` against three machines made of namespaces; as root on Debian
 #   make docs       the documents as a site, in build/site
 #   make mutants    break the code in many small ways, and see a test fail for each
 #   make clean      remove the environment and all caches
@@ -25,10 +26,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help python setup documenting demo docs test test-long mutants lint clean
+.PHONY: cluster-programs help python setup documenting demo docs test test-long test-cluster mutants lint clean
 
 help:
-	@sed -n '3,9s/^# *//p' Makefile
+	@sed -n '3,10s/^# *//p' Makefile
 
 python:
 	@echo "$(PYTHON)"
@@ -71,12 +72,19 @@ test: $(WARMED)
 
 # Then the kernels' tests again with bounds checked, and without the compiler.
 ENGINE_TESTS := tests/baselines tests/unit/boolean tests/unit/topk tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py
-test-long: $(WARMED)
+test-long: $(WARMED) cluster-programs
 	@$(BIN)/python -m pytest -m "wide or long or cluster" --hypothesis-profile searching --timeout 3600 $(ARGS)
 	@$(BIN)/python -m pytest tests/property --hypothesis-profile searching --timeout 3600
 	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(EVERY_ROW) --timeout 3600 $(ENGINE_TESTS)
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(EVERY_ROW) --timeout 3600 $(ENGINE_TESTS)
 	@$(MAKE) --no-print-directory mutants ARGS=
+
+# Those tests fail where programs are missing, so what is missing is installed first.
+test-cluster: $(WARMED) cluster-programs
+	@$(BIN)/python -m pytest -m cluster --timeout 3600 $(ARGS)
+
+cluster-programs: $(INSTALLED)
+	@$(BIN)/python -m tests.support.machines
 
 # Needs the kernels as they are; what a fault changes is compiled, or run without the compiler, in a copy.
 mutants: $(WARMED)
