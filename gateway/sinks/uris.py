@@ -1,6 +1,6 @@
 """What `--to` names.
 
-    kafka://HOST:PORT,HOST:PORT/TOPIC?config=FILE
+    kafka://HOST:PORT,HOST:PORT/TOPIC?config=FILE&create=PARTITIONS
     nats://HOST:PORT/STREAM?subject=PREFIX
     postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME
 
@@ -20,6 +20,7 @@ _EXAMPLES: Mapping[str, str] = {
     "nats": "nats://127.0.0.1:4222/UPDATES",
     "postgresql": "postgresql://skyray@127.0.0.1:5432/alerts?schema=skyray",
 }
+_MOST_PARTITIONS = 100_000
 _NAME = re.compile(r"[A-Za-z0-9_\-]+")
 _TOPIC = re.compile(r"[A-Za-z0-9_.\-]+")
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -58,16 +59,20 @@ def sink_of(uri: str) -> StreamSink:
 
 
 def _kafka(parts: SplitResult, options: Mapping[str, str], wrong: _Wrong) -> StreamSink:
-    _refuse_unknown(options, {"config"}, wrong)
+    _refuse_unknown(options, {"config", "create"}, wrong)
     login, hosts = _hosts(parts, 9092, wrong)
     if login:
         raise wrong("has a user; give the file with security.protocol, sasl.username and so on as config=FILE")
     topic = _named(parts, "topic", _TOPIC, wrong)
+    create = options.get("create")
+    if create is not None and not (create.isascii() and create.isdigit() and 0 < int(create) <= _MOST_PARTITIONS):
+        raise wrong(f"create={create} is no number of partitions from 1 to {_MOST_PARTITIONS:,}")
     require("kafka", "--to kafka://")
-    from gateway.sinks.kafka import KafkaSink  # pyright: ignore[reportMissingImports]
+    from gateway.sinks.kafka import KafkaSink
     from gateway.sources.kafka import read_properties
 
-    return KafkaSink(",".join(hosts), topic, read_properties(options["config"]) if "config" in options else {})
+    properties = read_properties(options["config"]) if "config" in options else {}
+    return KafkaSink(",".join(hosts), topic, properties, int(create) if create else None)
 
 
 def _nats(parts: SplitResult, options: Mapping[str, str], wrong: _Wrong) -> StreamSink:
@@ -78,7 +83,7 @@ def _nats(parts: SplitResult, options: Mapping[str, str], wrong: _Wrong) -> Stre
     if not _TOPIC.fullmatch(subject) or ".." in subject or subject.startswith(".") or subject.endswith("."):
         raise wrong(f"{subject!r} cannot begin a subject")
     require("nats", "--to nats://")
-    from gateway.sinks.nats import NatsSink  # pyright: ignore[reportMissingImports]
+    from gateway.sinks.nats import NatsSink
 
     return NatsSink([f"nats://{login + '@' if login else ''}{host}" for host in hosts], stream, subject)
 

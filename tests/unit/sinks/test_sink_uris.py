@@ -42,6 +42,8 @@ def test_uri_of_a_database_names_a_sink_without_its_address(uri, name):
         ("kafka://h:0/a", "no host with a port"),
         ("kafka://anna:secret@h/a", "config=FILE"),
         ("kafka://h/a?group=x", "is no parameter"),
+        ("kafka://h/a?create=0", "no number of partitions"),
+        ("kafka://h/a?create=many", "no number of partitions"),
         ("nats://h/a.b", "cannot be the name of a stream"),
         ("nats://h/A?subject=.a", "cannot begin a subject"),
     ],

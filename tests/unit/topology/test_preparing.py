@@ -65,7 +65,7 @@ class Compiling(Preparing):
         self.compiled.append(name)
 
 
-@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="the compiler is switched off")
+@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
 def test_kind_that_setup_has_compiled_is_not_compiled_again(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cache, "folder", lambda: tmp_path)
     warmup._warm_named("knn", False)
