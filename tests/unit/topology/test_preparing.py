@@ -79,9 +79,9 @@ def test_kind_that_setup_has_compiled_is_not_compiled_again(tmp_path, monkeypatc
 
 def test_nothing_is_noted_where_nothing_is_compiled(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cache, "folder", lambda: tmp_path)
-    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
     assert kernel_cache.stamp_of("knn", None, None) is None
-    monkeypatch.setattr(numba.config, "DISABLE_JIT", 0)
+    monkeypatch.setattr("numba.config.DISABLE_JIT", 0)
     monkeypatch.setattr(kernel_cache, "folder", lambda: None)
     assert kernel_cache.stamp_of("knn", None, None) is None
 
