@@ -65,6 +65,15 @@ def files_of(out):
     return {path.name for path in out.iterdir()} - own
 
 
+def assert_not_copied(out, place):
+    """What a reader has made of a stream has messages in columns, and nothing of the log; whole parts are linked."""
+    names = {path.name for path in place.rglob("*") if path.is_file() and not path.is_symlink()}
+    own = {"run.json", "boundaries.parquet", "subscriptions.jsonl", "manifest.json", "vocabulary.parquet"}
+    assert all(name in own or name.endswith(".parquet") for name in names), names
+    links = [path for path in (place / "updates").iterdir() if path.is_symlink()]
+    assert all(path.resolve().parent == (out / "updates").resolve() for path in links)
+
+
 def test_open_stream_is_verified_shown_and_explained_as_of_its_last_checkpoint(tmp_path, command):
     rng, out = np.random.default_rng(5), tmp_path / "out"
     subscriptions = [random_subscription(rng, place) | {"subscription_id": f"s{place}"} for place in range(40)]
@@ -99,6 +108,7 @@ def test_open_stream_is_verified_shown_and_explained_as_of_its_last_checkpoint(t
             assert code == 2 and "/v1/updates" in said
         assert not files_of(out)
         place = run.place
+        assert_not_copied(out, place)
         del run
         assert not place.exists(), "a copy goes with its run"
         kill(served)

@@ -6,8 +6,8 @@ import subprocess
 import sys
 import threading
 
+import numba
 import pytest
-from numba.core import config
 
 from matching import kernel_cache, warmup
 from matching.kinds import KINDS
@@ -65,7 +65,7 @@ class Compiling(Preparing):
         self.compiled.append(name)
 
 
-@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
 def test_kind_that_setup_has_compiled_is_not_compiled_again(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cache, "folder", lambda: tmp_path)
     warmup._warm_named("knn", False)
@@ -79,9 +79,9 @@ def test_kind_that_setup_has_compiled_is_not_compiled_again(tmp_path, monkeypatc
 
 def test_nothing_is_noted_where_nothing_is_compiled(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cache, "folder", lambda: tmp_path)
-    monkeypatch.setattr(config, "DISABLE_JIT", 1)
+    monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
     assert kernel_cache.stamp_of("knn", None, None) is None
-    monkeypatch.setattr(config, "DISABLE_JIT", 0)
+    monkeypatch.setattr("numba.config.DISABLE_JIT", 0)
     monkeypatch.setattr(kernel_cache, "folder", lambda: None)
     assert kernel_cache.stamp_of("knn", None, None) is None
 
