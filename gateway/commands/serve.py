@@ -2,7 +2,7 @@
 
 `gateway/commands/serve.py` -> `gateway/serve/app.py` (the API) -> `gateway/serve/writer.py` (batches) ->
 `gateway/live/write_ahead_log.py` (the log) -> `topology/live.py` -> the bolts of any run -> `bolts/publishing.py` ->
-`gateway/serve/releasing.py` -> `gateway/serve/hub.py` (clients).
+`gateway/serve/releasing.py` -> `gateway/serve/hub.py` (clients). While it runs: `gateway/commands/serving.py`.
 """
 
 from collections.abc import Iterator
@@ -18,13 +18,10 @@ from gateway.commands import stream_options as stream
 from gateway.commands.run import UpdateSinks
 from gateway.shell.options import Command, Late, example, of_signature
 from gateway.shell.terminal import Terminal, as_json, cell
-from matching.errors import ConfigError, DeliveryError, EngineError
+from matching.errors import ConfigError, EngineError
 from matching.extras import require
 
 app = typer.Typer()
-
-#: Hosts that no other machine can call.
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def limit_options() -> Iterator[Parameter]:
@@ -120,6 +117,7 @@ def serve(
     """
     require("serve", "skyray serve", "pipe lines through `skyray live`")
     from gateway.commands.delivering import Deliveries
+    from gateway.commands.serving import LOOPBACK, Watch, refuse_for_run
     from gateway.live.in_flight import InFlight
     from gateway.live.opening import open_stream
     from gateway.live.recording import record
@@ -157,10 +155,7 @@ def serve(
     if (out is None) == (run_dir is None):
         raise ConfigError("name either --out, the folder of a stream to serve, or --run, a run to look at; or --demo")
     if run_dir is not None:
-        if from_ or to:
-            raise ConfigError(f"--{'from' if from_ else 'to'}: a run is over; leave it out, or name --out")
-        if host not in LOOPBACK:
-            raise ConfigError(f"--host {host}: a run is shown on this machine alone; leave it out")
+        refuse_for_run(host, from_, to)
         return serve_run(run_dir, host, port, _names(host), stream.say)
     assert out is not None, "one of the two is named"
     source = source_of(from_) if from_ else None
@@ -237,36 +232,13 @@ def serve(
         made = Demo(writer, demo_rate or RATE_PER_S, wal.next_seq)
         stack.callback(made.stop)
 
-        logged_before = wal.next_seq - 1
-
-        def matched() -> int:
-            """The last seq whose updates are out."""
-            return min(releaser.reached(run.incarnation), releaser.released)
-
-        def over() -> bool:
-            """Whether the stream ends and all its updates are out; says once that it matches what comes now."""
-            if not door.ready and matched() >= logged_before:
-                door.ready = True
-                garbage.collect()
-                stream.say("serve: ready")
-            for part in (door.feed, writer, releaser, hooks):
-                if part is not None and part.failure is not None:
-                    raise part.failure if isinstance(part.failure, EngineError) else DeliveryError(str(part.failure))
-            deliveries.check()
-            garbage.look(hub.ended)
-            if demo:
-                announcer.updates(releaser.updates)
-            if stopping() and not door.closing:
-                door.closing = True
-                if door.feed is not None:
-                    door.feed.finish()
-                made.stop()
-                writer.finish()
-            out_all = writer.ended and matched() >= wal.next_seq - 1
-            if out_all:
-                server.call(hub.close)
-            return out_all and deliveries.has_ended(0.0)
-
+        watch = Watch(
+            door, releaser, run, server, hooks, deliveries, garbage,
+            on_ready=lambda: stream.say("serve: ready"),
+            on_look=announcer.updates if demo else lambda _: None,
+            on_stop=made.stop,
+            stopping=stopping,
+        )  # fmt: skip
         preparing.wait(set(registry.last_kind.values()))
         preparing.leave_a_core()
         if demo:
@@ -274,11 +246,8 @@ def serve(
             made.begin()
         stopping()  # from here on the first interrupt drains
 
-        def note(snapshot: Any) -> None:
-            door.snapshot = snapshot
-
         try:
-            report = run.run(over, lambda: wal.next_seq, note)
+            report = run.run(watch.over, lambda: wal.next_seq, watch.note)
         finally:
             door.closing = True
             writer.stopped = lambda: True
@@ -303,6 +272,8 @@ def serve(
 
 def _names(*hosts: str) -> frozenset[str]:
     """Names by which the server is called."""
+    from gateway.commands.serving import LOOPBACK
+
     return frozenset((*LOOPBACK, "[::1]", *(host.lower() for host in hosts)))
 
 

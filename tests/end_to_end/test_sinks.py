@@ -41,8 +41,6 @@ def test_run_delivers_at_its_end_and_again_what_is_missing(tmp_path, server):
         assert code == 0, said
         told = written(tmp_path / "out")
         assert stored(server) == stored(server, "second") == told and told.total() > 100
-    code, _, said = ended([*words, "--executor", "local", "--overwrite", "--to", server.uri()])
-    assert code == 2 and "another stream" in said, said
 
 
 def test_live_delivers_with_its_checkpoints_and_ends_when_all_is_there(tmp_path, server):

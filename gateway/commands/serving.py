@@ -1,0 +1,107 @@
+"""A server while it runs: its parts are looked at a few times a second, until its stream ends and all is out.
+
+Used by `gateway.commands.serve`, which makes the parts.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.commands.delivering import Deliveries
+from gateway.serve.door import Door
+from gateway.serve.garbage import Garbage
+from gateway.serve.releasing import Releaser
+from gateway.serve.server import Server
+from gateway.sinks.webhooks.service import Webhooks
+from matching.errors import ConfigError, DeliveryError, EngineError
+from topology.live import LiveRun
+
+#: Hosts that no other machine can call.
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Watch:
+    """Looks at the parts of a server.
+
+    Parameters
+    ----------
+    door : Door
+    releaser : Releaser
+    run : LiveRun
+    server : Server
+    hooks : Webhooks
+    deliveries : Deliveries
+    garbage : Garbage
+    on_ready : callable
+        Called once, when all is matched that was logged before the watch was made.
+    on_look : callable
+        Called at each look with the number of updates so far.
+    on_stop : callable
+        Called once, when the server is to end: nothing is taken any more.
+    stopping : callable
+        Whether it is to end.
+    """
+
+    def __init__(
+        self,
+        door: Door,
+        releaser: Releaser,
+        run: LiveRun,
+        server: Server,
+        hooks: Webhooks,
+        deliveries: Deliveries,
+        garbage: Garbage,
+        on_ready: Callable[[], None],
+        on_look: Callable[[int], None],
+        on_stop: Callable[[], None],
+        stopping: Callable[[], bool],
+    ):
+        self._door, self._releaser, self._run, self._server = door, releaser, run, server
+        self._hooks, self._deliveries, self._garbage = hooks, deliveries, garbage
+        self._logged_before = door.wal.next_seq - 1
+        self._on_ready, self._on_look, self._on_stop, self._stopping = on_ready, on_look, on_stop, stopping
+
+    def over(self) -> bool:
+        """Whether the stream has ended, and all its updates are out and delivered, as far as receivers are there.
+
+        Raises
+        ------
+        EngineError
+            Of a part that has failed.
+        """
+        door = self._door
+        if not door.ready and self._matched() >= self._logged_before:
+            door.ready = True
+            self._garbage.collect()
+            self._on_ready()
+        for part in (door.feed, door.writer, self._releaser, self._hooks):
+            if part is not None and part.failure is not None:
+                raise part.failure if isinstance(part.failure, EngineError) else DeliveryError(str(part.failure))
+        self._deliveries.check()
+        self._garbage.look(door.hub.ended)
+        self._on_look(self._releaser.updates)
+        if self._stopping() and not door.closing:
+            door.closing = True
+            if door.feed is not None:
+                door.feed.finish()
+            self._on_stop()
+            door.writer.finish()
+        if not (door.writer.ended and self._matched() >= door.wal.next_seq - 1):
+            return False
+        self._server.call(door.hub.close)
+        return self._deliveries.has_ended(0.0)
+
+    def note(self, snapshot: Any) -> None:
+        """Take figures of the topology."""
+        self._door.snapshot = snapshot
+
+    def _matched(self) -> int:
+        """The last seq whose updates are released."""
+        return min(self._releaser.reached(self._run.incarnation), self._releaser.released)
+
+
+def refuse_for_run(host: str, from_: str, to: object) -> None:
+    """Raises ConfigError for options that mean nothing for a run that is over."""
+    if from_ or to:
+        raise ConfigError(f"--{'from' if from_ else 'to'}: a run is over; leave it out, or name --out")
+    if host not in LOOPBACK:
+        raise ConfigError(f"--host {host}: a run is shown on this machine alone; leave it out")
