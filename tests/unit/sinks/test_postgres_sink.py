@@ -2,6 +2,8 @@
 
 import json
 import random
+import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.support.postgres import PASSWORD, USER, PostgresServer
 from tests.support.sink_contract import Receiver, SinkContract, boundary_of, piece_of
 
 pytestmark = pytest.mark.postgis
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -234,3 +237,14 @@ def test_server_that_hangs_is_away_in_bounded_time(receiver, monkeypatch):
         with pytest.raises(SinkAway):
             sink.deliver(piece_of(*SinkContract.SECOND))
     sink.close()
+
+
+def test_query_of_the_documents_answers(receiver):
+    text = (ROOT / "docs" / "sinks.md").read_text()
+    (query,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+    sink = receiver.sink()
+    sink.open("one")
+    sink.deliver(piece_of(*boundary_of(9, [("shop-1", "enter", 4), ("shop-1", "enter", 8), ("other", "enter", 5)])))
+    sink.close()
+    rows = receiver.ask(query)
+    assert [(name, rank, score) for name, rank, _, score in rows] == [("shop-1", 1, 1.0), ("shop-1", 2, 0.5)]
