@@ -16,7 +16,7 @@ from matching.errors import DeliveryError
 
 Result = TypeVar("Result")
 #: Seconds that a read waits for the server's event loop at most.
-_LOOP_S = 60.0
+_LOOP_S = 600.0
 
 
 class Read(NamedTuple):

@@ -117,7 +117,8 @@ class PostgresSink:
         try:
             given = conninfo_to_dict(dsn)
         except psycopg.Error as error:
-            raise ConfigError(f"--to postgresql://: {_first_line(error)}") from error
+            text = re.sub(r"//.*@", "//***@", _first_line(error))
+            raise ConfigError(f"--to postgresql://: {text}") from error
         self._given = {**_PATIENCE, **given}
         self._schema = sql.Identifier(schema)
         database = given.get("dbname") or os.environ.get("PGDATABASE") or given.get("user") or ""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.serve.history import Position
+from gateway.serve.history import BEGINNING, Position
 from gateway.serve.releasing import Update
 from gateway.shell.terminal import whole_file
 from gateway.sinks.cursor import START, Place, Supply, Taken
@@ -134,7 +134,7 @@ class Pump:
     reconnects : int
         Times that the receiver was away.
     failure : BaseException or None
-        Why the first attempt was refused, or a defect: the command ends by it. What is refused later stops the sink.
+        Why the first attempt was refused: the command ends by it. What fails later stops the sink alone.
     """
 
     def __init__(
@@ -219,12 +219,9 @@ class Pump:
         }
 
     def _run(self) -> None:
-        try:
-            self._live()
-        except BaseException as error:
-            self.failure, self.error, self.state = error, str(error), "stopped"
-        else:
-            self.state = "stopped" if self.state == "stopped" else "ended"
+        self._live()
+        if self.state != "stopped":
+            self.state = "ended"
 
     def _live(self) -> None:
         while not self._closing.is_set():
@@ -235,12 +232,14 @@ class Pump:
                         return
             except SinkAway as error:
                 self._be_away(error)
-            except EngineError as error:
-                self.state, self.error = "stopped", str(error)
-                if not self._was_open and not self.reconnects:
+            except Exception as error:  # a file that cannot be read, or a defect, stops no stream either
+                is_ours = isinstance(error, EngineError)
+                self.error = str(error) if is_ours else repr(error)
+                if is_ours and not self._was_open and not self.reconnects:
                     self.failure = error  # what was typed is wrong: the command ends
-                    return
-                self._say(f"{self.name} has stopped: {error}; the others go on, and a restart tries it again")
+                else:
+                    self._say(f"{self.name} has stopped: {self.error}; the others go on, and a restart tries it again")
+                self.state = "stopped"
                 return
             finally:
                 self._sink.close()
@@ -296,7 +295,10 @@ class Pump:
 
     def _find(self) -> bool:
         """Find the place of the position; it may be beyond what is matched again so far."""
-        place = self._supply.place(self._wanted, self._reached.place)
+        if self._wanted == BEGINNING:
+            place = START
+        else:
+            place = self._supply.place(self._wanted, self._reached.place)
         if place is None:
             self._came.wait(_LOOK_S / 10)
             self._came.clear()

@@ -46,7 +46,10 @@ def sink_of(uri: str) -> StreamSink:
     def wrong(why: str) -> ConfigError:
         return ConfigError(f"--to {_shown(uri)}: {why}; for example {_EXAMPLES[scheme]}")
 
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise wrong(f"cannot be read ({error})") from error
     if "@" in parts.path:
         raise wrong("a / in a user or password is written %2F, an @ in a name %40")
     if parts.fragment:
@@ -93,6 +96,8 @@ def _postgres(parts: SplitResult, options: Mapping[str, str], wrong: _Wrong) -> 
     schema = options.get("schema", "skyray")
     if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
         raise wrong(f"{schema!r} cannot be the name of a schema")
+    if parts.netloc.rpartition("@")[2]:
+        _hosts(parts, 5432, wrong)
     if not unquote(parts.path).strip("/"):
         raise wrong("names no database: it comes behind the host, after a /")
     require("postgres", "--to postgresql://")

@@ -99,7 +99,7 @@ class Looks(threading.Thread):
     def run(self):
         import psycopg
 
-        while not self.over.wait(0.1):
+        while not self.over.wait(0.05):
             with suppress(psycopg.Error), self._server.connect() as sql:
                 sql.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
                 (as_of,) = sql.execute("SELECT as_of FROM skyray.stream").fetchone() or (-1,)
@@ -150,6 +150,8 @@ def test_server_and_database_killed_in_turn_neither_lose_nor_repeat(tmp_path, co
         steps = 2 * kills + 1
         for step in range(1, steps):
             producer.may_send = step * count // steps + most
+            seen = max((as_of for as_of, _, _ in looks.found), default=-1)
+            served.await_(lambda seen=seen: any(as_of > seen for as_of, _, _ in looks.found), 120)
             # in the middle: messages that are sent meanwhile, and updates that the database has not yet
             served.await_(lambda step=step: producer.sent >= step * count // steps, 600)
             if step % 2:
@@ -158,9 +160,9 @@ def test_server_and_database_killed_in_turn_neither_lose_nor_repeat(tmp_path, co
                 served = stack.enter_context(Served(out, *options, port=port))
             else:
                 server.kill()
-                served.await_(lambda served=served: sink_of(served)["state"] == "away", 60)
+                producer.may_send += most  # the stream goes on; a sink with nothing to deliver would not notice
+                served.await_(lambda served=served: sink_of(served)["state"] == "away", 120)
                 assert served.call("GET", "/ready").status == 200
-                producer.may_send += most  # the stream goes on
                 served.await_(lambda: producer.sent >= min(producer.may_send, count) - most, 60)
                 server.start()
         producer.may_send = count
@@ -201,7 +203,7 @@ def test_server_and_database_killed_in_turn_neither_lose_nor_repeat(tmp_path, co
     verdict = verify_run(out, sample=None)
     assert verdict.exact and not verdict.vacuous, verdict
     seen = {as_of: (last, found) for as_of, last, found in looks.found}
-    assert len(seen) > 2 * kills, "somebody has looked meanwhile"
+    assert len(seen) >= 2 * kills, "somebody has looked before each kill"
     for as_of, (last, found) in seen.items():
         assert last <= as_of and found == replayed(stored, as_of), as_of
     assert json.loads((out / "sinks.json").read_text())["sinks"]["postgres/alerts.skyray"]["lost"] == 0

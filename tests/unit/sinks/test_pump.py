@@ -246,6 +246,18 @@ def test_refusal_at_the_first_attempt_is_a_failure_and_a_later_one_stops_this_si
     assert any("another process" in line for line in stream.said) and figures["waiting"] > 0 and adds_up(figures)
 
 
+def test_file_that_cannot_be_read_stops_the_sink_and_nothing_else(stream, monkeypatch):
+    monkeypatch.setattr(pumps, "MOST", 20)
+    (stream.folder / "updates" / "part-00001.parquet").write_bytes(b"damaged")
+    stream.history.parts._last["part-00001.parquet"] = ENDS[19]
+    sink = Remembering()
+    pump = stream.pump(sink)
+    pump.begin()
+    await_that(lambda: pump.ended)
+    assert pump.failure is None and pump.state == "stopped" and "Parquet" in pump.error
+    assert sink.ids == EVERY[: sum(SIZES[:10])] and any("has stopped" in line for line in stream.said)
+
+
 def test_position_beyond_the_log_is_refused_and_one_that_is_matched_again_is_waited_for(tmp_path):
     stream = Stream(tmp_path, in_memory=False)
     try:

@@ -35,6 +35,8 @@ def test_uri_of_a_database_names_a_sink_without_its_address(uri, name):
         (f"{GOOD}?schema=a;b", "schema"),
         (f"{GOOD}?slmode=require", "slmode"),
         (f"{GOOD}#x", "has a #"),
+        (f"{GOOD.replace('db.example', '[::1')}", "cannot be read"),
+        ("postgresql://anna:secret@a:x/alerts", "port"),
         ("postgresql://anna:a/b@db/alerts", "%2F"),
         ("kafka://", "names no host"),
         ("kafka://h:1/", "names no topic"),
