@@ -11,7 +11,7 @@ from tests.support.brokers import NatsBroker
 from tests.support.nats_sinking import NAME, SUBJECT, Had, create
 from tests.support.serving import Served, free_port, kill, written
 
-sinks = pytest.importorskip("tests.fault.test_sink_kills")
+from tests.fault import test_sink_kills as sinks
 
 pytestmark = [pytest.mark.fault, pytest.mark.long, pytest.mark.timeout(3_000)]
 

@@ -51,7 +51,7 @@ NEEDS: Mapping[str, Need] = {
 }
 #: Marker of tests that a session may deselect -> what selects them; the first marker of a test counts.
 TIERS: Mapping[str, str] = {
-    "cluster": "make test-long",
+    "cluster": "make test-cluster",
     "long": "make test-long",
     "wide": "make test-long, or make test WIDE=1 for those without Ray",
 }

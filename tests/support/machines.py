@@ -131,7 +131,7 @@ class Machine:
 def listening(inside: Sequence[str] = ()) -> set[str]:
     """Addresses and ports on which something listens, here or in a namespace."""
     told = subprocess.run([*inside, "ss", "-Hltn"], capture_output=True, text=True, check=True, timeout=20).stdout
-    return {line.split()[3] for line in told.splitlines()}
+    return {line.split()[3].replace("::ffff:", "") for line in told.splitlines()}
 
 
 def borrowed_libraries(folder: Path) -> Path:

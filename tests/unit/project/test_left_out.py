@@ -58,7 +58,7 @@ def test_session_says_how_many_tests_of_a_tier_it_leaves_out_unless_they_are_pic
     module = "tests/end_to_end/test_cluster.py"
     *_, told, last = session("--collect-only", module)
     there = int(last.partition("(")[2].partition(" deselected")[0])
-    assert there > 0 and told == f"left out: {there} cluster tests: make test-long"
+    assert there > 0 and told == f"left out: {there} cluster tests: make test-cluster"
     assert not any(line.startswith("left out") for line in session("--collect-only", module, "-k", "nothing"))
 
 

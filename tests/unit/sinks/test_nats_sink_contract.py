@@ -7,7 +7,7 @@ import pytest
 from tests.support.brokers import NatsBroker
 from tests.support.nats_sinking import NAME, Had, create, sink_of
 
-contract = pytest.importorskip("tests.support.sink_contract")
+from tests.support import sink_contract as contract
 
 
 class NatsReceiver(contract.Receiver):
