@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gateway.shell.exit_codes import AGAIN
 from gateway.shell.options import Command, ConfigFile, Json, Late, example, of_model
-from gateway.shell.terminal import Terminal, cell, say_checkpoint, writing_to
+from gateway.shell.terminal import Terminal, cell, console, say_checkpoint, writing_to
 from matching.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Ray": ("address", "placement"),
 }
 
+#: In place of the folder of `--resume`: whatever makes the same command right again.
+AUTO = "auto"
+
 app = typer.Typer()
 
 
@@ -47,15 +51,17 @@ Settings = Annotated[dict[str, Any], Late(_settings)]
 
 @app.command(
     cls=Command,
-    epilog=example("skyray run --messages etl --subscriptions boolean.jsonl skyline.jsonl --out runs/first"),
+    epilog=example("skyray run --messages etl --subscriptions boolean.jsonl skyline.jsonl --out runs/first")
+    + f" {AGAIN}",
 )
 def run(
     settings: Settings,
     resume: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN_DIR",
-            help="Resume a run that was interrupted or has failed.",
+            metavar="RUN_DIR|auto",
+            help="Resume a run that was interrupted or has failed; auto: begin, or resume what is in --out, or leave "
+            "it if it has finished, so that the same command can be run again (./auto is a folder of that name).",
             rich_help_panel="Checkpoints and recovery",
         ),
     ] = None,
@@ -67,15 +73,20 @@ def run(
     Every option can also be set in skyray.toml or as SKYRAY_NAME in the environment; the command line wins. A run that
     is interrupted (Ctrl-C; once more to stop at once) or fails can be resumed, also with other numbers of bolts.
     """
+    from gateway.shell.progress import print_summary
     from gateway.shell.run_summary import nothing_usable, print_ending
     from topology.settings import load_config
 
     terminal = Terminal(json)
-    if resume is None:
+    if str(resume) == AUTO:
+        report = run_shown(terminal, load_config(_of_files(settings), config), resume=AUTO)
+    elif resume is None:
         report = run_shown(terminal, load_config(_with_stream(settings), config))
     else:
         report = run_shown(terminal, _resumed(resume, settings), resume=True)
-    terminal.answer(report, lambda out: print_ending(out, report))
+    # the inputs of a run that has finished, which the ending reads, may be gone
+    shown = print_summary if report.get("already_finished") else print_ending
+    terminal.answer(report, lambda out: shown(out, report))
     if why := nothing_usable(report):
         raise InputError("nothing_usable", why)
     return 0
@@ -98,6 +109,16 @@ def _with_stream(settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, **found}
 
 
+def _of_files(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, unless they take their input from a live stream, of which every start would make a copy."""
+    if str(settings.get("batch") or "").startswith("log:") and not settings.get("messages"):
+        raise ConfigError(
+            "--resume auto: a run of --batch log:FOLDER reads the stream as it is when it begins; begin without it, "
+            "then give --resume RUN_DIR"
+        )
+    return settings
+
+
 def _resumed(out: Path, settings: dict[str, Any]) -> "RunConfig":
     """The settings of a run to resume."""
     from topology.folder import RunFolder
@@ -108,15 +129,24 @@ def _resumed(out: Path, settings: dict[str, Any]) -> "RunConfig":
     return resumed(settings, {**before.get("settings", {}), **fixed})
 
 
-def run_shown(terminal: Terminal, config: "RunConfig", resume: bool = False) -> dict[str, Any]:
-    """Run a topology with its components shown; returns the report. A first Ctrl-C drains it, a second one ends it."""
+def run_shown(terminal: Terminal, config: "RunConfig", resume: bool | str = False) -> dict[str, Any]:
+    """Run a topology with its components shown; returns the report. A first Ctrl-C drains it, a second one ends it.
+
+    With `resume` the run of the output folder is resumed; with `AUTO` it is begun, resumed, or left as it is.
+    """
     from gateway.shell.interrupts import draining
     from gateway.shell.interrupts import report as report_end
     from gateway.shell.progress import live_run
     from topology import running
 
     with live_run(terminal, batches_of(config)) as on_progress, draining() as stop, writing_to(config.out):
-        report = running.run(config, on_progress=on_progress, stop=stop, resume=resume)
+        if resume == AUTO:
+            report, finished = running.run_or_resume(config, on_progress, stop)
+        else:
+            report, finished = running.run(config, on_progress, stop, resume=bool(resume)), False
+    if finished:
+        report = {**report, "already_finished": True}
+        console(errors=True).print(f"{cell(config.out)}: already finished, with the same settings")
     if report["state"] == "interrupted":
         report_end(f" after message {report['limit']:,}; resume with skyray run --resume {config.out}")
     return report
