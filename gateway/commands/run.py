@@ -5,8 +5,9 @@
 progress display in `gateway/shell/progress.py`.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway.shell.exit_codes import AGAIN
-from gateway.shell.options import Command, ConfigFile, Json, Late, example, of_model
+from gateway.shell.options import Command, ConfigFile, Json, Late, MetricsPort, example, of_model
 from gateway.shell.terminal import Terminal, cell, console, say_checkpoint, writing_to
 from matching.errors import ConfigError, InputError
+from matching.extras import require
 
 if TYPE_CHECKING:
     from topology.settings import RunConfig
@@ -65,6 +67,7 @@ def run(
             rich_help_panel="Checkpoints and recovery",
         ),
     ] = None,
+    metrics_port: MetricsPort = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
@@ -79,11 +82,11 @@ def run(
 
     terminal = Terminal(json)
     if str(resume) == AUTO:
-        report = run_shown(terminal, load_config(_of_files(settings), config), resume=AUTO)
+        report = run_shown(terminal, load_config(_of_files(settings), config), AUTO, metrics_port)
     elif resume is None:
-        report = run_shown(terminal, load_config(_with_stream(settings), config))
+        report = run_shown(terminal, load_config(_with_stream(settings), config), False, metrics_port)
     else:
-        report = run_shown(terminal, _resumed(resume, settings), resume=True)
+        report = run_shown(terminal, _resumed(resume, settings), True, metrics_port)
     # the inputs of a run that has finished, which the ending reads, may be gone
     shown = print_summary if report.get("already_finished") else print_ending
     terminal.answer(report, lambda out: shown(out, report))
@@ -129,7 +132,9 @@ def _resumed(out: Path, settings: dict[str, Any]) -> "RunConfig":
     return resumed(settings, {**before.get("settings", {}), **fixed})
 
 
-def run_shown(terminal: Terminal, config: "RunConfig", resume: bool | str = False) -> dict[str, Any]:
+def run_shown(
+    terminal: Terminal, config: "RunConfig", resume: bool | str = False, metrics_port: int | None = None
+) -> dict[str, Any]:
     """Run a topology with its components shown; returns the report. A first Ctrl-C drains it, a second one ends it.
 
     With `resume` the run of the output folder is resumed; with `AUTO` it is begun, resumed, or left as it is.
@@ -139,7 +144,12 @@ def run_shown(terminal: Terminal, config: "RunConfig", resume: bool | str = Fals
     from gateway.shell.progress import live_run
     from topology import running
 
-    with live_run(terminal, batches_of(config)) as on_progress, draining() as stop, writing_to(config.out):
+    with (
+        live_run(terminal, batches_of(config)) as show,
+        with_metrics(metrics_port, "run", show, config.out) as on_progress,
+        draining() as stop,
+        writing_to(config.out),
+    ):
         if resume == AUTO:
             report, finished = running.run_or_resume(config, on_progress, stop)
         else:
@@ -150,6 +160,30 @@ def run_shown(terminal: Terminal, config: "RunConfig", resume: bool | str = Fals
     if report["state"] == "interrupted":
         report_end(f" after message {report['limit']:,}; resume with skyray run --resume {config.out}")
     return report
+
+
+@contextmanager
+def with_metrics(port: int | None, command: str, show: Any, folder: Path, own: Any = None) -> Iterator[Any]:
+    """Have figures for Prometheus at a port, if one is given; yields the callback for snapshots.
+
+    Parameters
+    ----------
+    port : int, optional
+    command : str
+    show, folder, own
+        As of `gateway.runs.metrics.RunFigures`.
+    """
+    if port is None:
+        yield show
+        return
+    require("serve", "--metrics-port", "leave it out")
+    from gateway.runs.metrics import RunFigures, at_port
+
+    figures = RunFigures(show, folder, own)
+    with at_port(port, figures) as url:
+        sys.stderr.write(f"{command}: figures for Prometheus at {url}\n")
+        sys.stderr.flush()
+        yield figures
 
 
 def batches_of(config: "RunConfig") -> int | None:

@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML settings (skyray.toml here, if it is there).")]
 
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65_535,
+        help="Port of 127.0.0.1 at which Prometheus finds figures while it runs; 0: any that is free.",
+        rich_help_panel="Output",
+    ),
+]
 
 #: Where options stand that belong to no group, in commands that have groups.
 OTHER = "Other"
