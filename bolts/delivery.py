@@ -401,6 +401,7 @@ class DeliveryBolt(Bolt):
             raise TopologyError(f"{self.context.component}: an update with change {int(updates.change.max())}")
         self.digest.add(updates, self.subscriptions.hashes(updates.number), self.messages.hashes(updates.seq))
         self.counts += np.bincount(updates.change, minlength=len(CHANGES))
+        self.context.count("updates", len(updates))
         self.retained.note(updates)
         if self.publisher is not None:
             self.publisher.add(updates)

@@ -3,9 +3,9 @@
 A command reads its options, imports what it needs only then (so that `skyray --help` answers at once), calls the
 project and prints its answer. Read on in `gateway/commands/run.py`, where reading the project begins.
 
-Exit codes: 0 done; 1 done, but the answer is no (not exact, a fault found); 2 wrong use or setting; 3 to 8 the
-errors of `matching.errors`; 130 interrupted; 141 the reader of the output has gone; 143 terminated. An error of the
-operating system is 6 if a file system could not be written to (`_UNWRITABLE`), else 4.
+Exit codes are in `gateway.shell.exit_codes`: 1 an answer that is no (not exact, a fault found), those of
+`matching.errors`, and those of signals. An error of the operating system is 6 if a file system could not be written
+to (`_UNWRITABLE`), else 4.
 """
 
 import errno

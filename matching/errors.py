@@ -17,6 +17,12 @@ class ConfigError(EngineError):
     exit_code = 2
 
 
+class InUseError(ConfigError):
+    """A folder that another process writes to; the same command may be right once that one has ended."""
+
+    exit_code = 9
+
+
 class TopologyError(EngineError):
     """A topology that cannot be built, or a component that failed while it ran."""
 

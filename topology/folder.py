@@ -17,7 +17,7 @@ from typing import Any
 
 import xxhash
 
-from matching.errors import ConfigError, InputError
+from matching.errors import ConfigError, InputError, InUseError
 from topology.core.checkpoint.storage import LocalDisk, written
 
 RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
@@ -47,7 +47,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder for the block. Raises ConfigError if another process has the lock.
+        """Lock the folder for the block. Raises InUseError if another process has the lock.
 
         A folder that the block has made and left empty is removed.
         """
@@ -73,7 +73,7 @@ class RunFolder:
                 if not _try_lock(lock):
                     lock.seek(0)
                     who = lock.read().strip()
-                    raise ConfigError(
+                    raise InUseError(
                         f"{self.path}: another run writes there{f' (process {who})' if who else ''}; let it end, or "
                         "name another folder"
                     )

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from topology.folder import (
     CHECKPOINTS,
     FINISHED,
     INTERRUPTED,
+    REPORT,
     RunFolder,
     check_out,
     checksums,
@@ -34,7 +35,7 @@ from topology.folder import (
     refuse_changed,
 )
 from topology.recovering import RecoveringRun, next_incarnation, restore_folder
-from topology.settings import RunConfig
+from topology.settings import CHANGEABLE, RunConfig, resumed
 from topology.summary import began_with, summarise
 from topology.wiring import build_plan
 
@@ -70,21 +71,106 @@ def run(
     EngineError
         With what is wrong, where, and what to do; `run.json` says so too.
     """
+    _await_inputs(config, stop)
+    with _joined(config):
+        return _run(config, on_progress, stop, resume)
+
+
+def run_or_resume(
+    config: RunConfig,
+    on_progress: Callable[[Snapshot], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> tuple[dict[str, Any], bool]:
+    """Begin the run of the output folder, or resume it; one that has finished is left as it is.
+
+    The folder is locked while this is decided, so of two processes one runs.
+
+    Parameters
+    ----------
+    config, on_progress, stop
+        As in `run`. Settings in `topology.settings.CHANGEABLE` may differ from those of the folder's run.
+
+    Returns
+    -------
+    dict
+        The report, as of `run`.
+    bool
+        Whether the run had finished before.
+
+    Raises
+    ------
+    ConfigError
+        If the folder has a run with other settings, naming them, or something that is no run, or with `overwrite`.
+    InUseError
+        If another process writes to the folder.
+    EngineError
+        As `run`.
+    """
+    if config.overwrite:
+        raise ConfigError("--overwrite begins anew and --resume auto keeps what is there; leave one of them out")
+    folder = RunFolder(config.out.absolute())
+    with folder.locked():
+        before = _report_of_same(config, folder)
+        if before is not None and before.get("state") == FINISHED:
+            return before, True
+        if before is not None and not (config.checkpoint_every or before.get("settings", {}).get("checkpoint_every")):
+            folder.empty()  # without checkpoints there is only the start to resume from
+            before = None
+        _await_inputs(config, stop)
+        with _joined(config):
+            plan = build_plan(config)
+            if before is not None:
+                return _run_locked(config, plan, folder, on_progress, stop, True, lambda: None), False
+            folder.clear_hidden()
+            with folder.beginning(overwrite=False) as note_opened:
+                return _run_locked(config, plan, folder, on_progress, stop, False, note_opened), False
+
+
+def _report_of_same(config: RunConfig, folder: RunFolder) -> dict[str, Any] | None:
+    """The report of the folder's run; None if there is none.
+
+    Raises
+    ------
+    ConfigError
+        If a setting on which results depend is another one, naming all of them.
+    """
+    if not (folder.path / REPORT).exists():
+        return None
+    values = folder.report()
+    before = as_begun(values, config.out)
+    inputs = {"messages": config.messages.resolve(), "subscriptions": tuple(map(Path.resolve, config.subscriptions))}
+    now = config.model_copy(update=inputs).as_json()
+    differing = [name for name in now if name not in CHANGEABLE and now[name] != before[name]]
+    if differing:
+        parts = [f"--{name.replace('_', '-')} was {before[name]!r}, is {now[name]!r}" for name in differing]
+        raise ConfigError(
+            f"{folder.path}: has a run with other settings: {'; '.join(parts)}; give those, or another --out"
+        )
+    return values
+
+
+def _await_inputs(config: RunConfig, stop: Callable[[], bool] | None) -> None:
+    """Wait for messages that are to be followed, and see that files of subscriptions are there."""
     if config.follow:
         _await_messages(config.messages, stop)
     for path in config.subscriptions:
         if not path.exists():  # before Ray is started
             raise InputError("missing_file", f"{path} does not exist: name a file of subscriptions")
+
+
+def _joined(config: RunConfig) -> AbstractContextManager[Any]:
+    """A block within which tasks can run.
+
+    A cluster is joined first, so that one that does not answer is values at once and leaves the output folder as it
+    was; a Ray of our own is started last, by `run_ray`.
+    """
     if config.executor == "local":
-        return _run(config, on_progress, stop, resume)
+        return nullcontext()
     require_ray()
     with outliving_ray():
         from topology.core.executors.connection import connected  # it takes a second: only for those who use it
 
-    # A cluster is joined first, so that one that does not answer is values at once and leaves the output folder as it
-    # was; a Ray of our own is started last, by `run_ray`.
-    with nullcontext() if config.address is None else connected(config.address):
-        return _run(config, on_progress, stop, resume)
+    return nullcontext() if config.address is None else connected(config.address)
 
 
 def _await_messages(folder: Path, stop: Callable[[], bool] | None) -> None:
@@ -253,6 +339,17 @@ def _prepare_resume(
     refuse_changed(manifest.facts["inputs"], sums.result(), config.follow)
     restore_folder(folder, store)
     return store, manifest, incarnation, quarantine, name
+
+
+def as_begun(report: Mapping[str, Any], out: Path) -> dict[str, Any]:
+    """The settings with which the run of a report began, as JSON; its inputs by their whole paths.
+
+    Those that a release did not have yet are at their defaults. Raises ConfigError if they are no settings of a run.
+    """
+    given = report.get("settings")
+    settings = given if isinstance(given, dict) else {}
+    fixed = {"messages": report.get("messages"), "subscriptions": report.get("subscriptions"), "out": out}
+    return resumed({}, {**settings, **fixed, "overwrite": False}).as_json()
 
 
 def settings_of(out: Path) -> Mapping[str, Any]:

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from gateway.commands import stream_options as stream
-from gateway.commands.run import SinkPatience, UpdateSinks
-from gateway.shell.options import Command, Late, example
+from gateway.commands.run import SinkPatience, UpdateSinks, with_metrics
+from gateway.shell.options import Command, Late, MetricsPort, example
 from gateway.shell.terminal import Terminal, as_json, cell, shown, writing_to
 from matching.errors import ConfigError, EngineError
 from topology.folder import FINISHED, INTERRUPTED
@@ -58,6 +58,7 @@ def live(
             rich_help_panel="Output",
         ),
     ] = None,
+    metrics_port: MetricsPort = None,
     json: Annotated[
         bool, typer.Option("--json", help="Figures at the end as JSON on standard error; with --status, the answer.")
     ] = False,
@@ -160,7 +161,12 @@ def live(
         preparing.wait(kind.name for kind in admission.kinds_met)
         preparing.leave_a_core()
         stopping()  # from here on the first interrupt drains
-        report = run.run(over, lambda: wal.next_seq)
+
+        def own(snapshot: Any) -> Iterator[Any]:
+            return live_families(wal, admission, pipe, listener, feed)
+
+        on_progress = stack.enter_context(with_metrics(metrics_port, "live", None, folder, own))
+        report = run.run(over, lambda: wal.next_seq, on_progress)
         figures = _figures(pipe, admission, listener, report, loaded, len(wal.marks))
         figures |= {} if feed is None else {"source": feed.figures()}
         if out is not None:
@@ -173,6 +179,20 @@ def live(
         stream.say(as_json(figures) if json else f"live: {_in_words(figures)}")
         deliveries.end("the same command", to_wait_s)
     return 0
+
+
+def live_families(wal: Any, admission: Any, pipe: Any, listener: Any, feed: Any) -> Iterator[Any]:
+    """Figures of a live stream for Prometheus, under the names of those of `skyray serve`."""
+    from gateway.runs.metrics import counter, gauge, latency_family, refused_family, source_families
+
+    yield counter("messages", "Messages that are logged", wal.next_seq - len(wal.marks))
+    yield counter("batches", "Batches that are logged", pipe.batches)
+    yield refused_family(dict(pipe.refused))
+    yield gauge("subscriptions", "Active subscriptions", len(admission.subscriptions))
+    yield counter("released_updates", "Updates that are complete", listener.updates)
+    yield latency_family(listener.in_flight.latency)
+    if feed is not None:
+        yield from source_families(feed.figures())
 
 
 def _print_status(folder: Path, json: bool) -> int:

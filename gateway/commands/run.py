@@ -5,17 +5,20 @@
 progress display in `gateway/shell/progress.py`.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.shell.options import Command, ConfigFile, Json, Late, example, of_model
-from gateway.shell.terminal import Terminal, cell, say_checkpoint, writing_to
+from gateway.shell.exit_codes import AGAIN
+from gateway.shell.options import Command, ConfigFile, Json, Late, MetricsPort, example, of_model
+from gateway.shell.terminal import Terminal, cell, console, say_checkpoint, writing_to
 from matching.errors import ConfigError, InputError
+from matching.extras import require
 
 if TYPE_CHECKING:
     from topology.settings import RunConfig
@@ -32,6 +35,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Checkpoints and recovery": ("checkpoint_every", "checkpoints", "restarts"),
     "Ray": ("address", "placement"),
 }
+
+#: In place of the folder of `--resume`: whatever makes the same command right again.
+AUTO = "auto"
 
 app = typer.Typer()
 
@@ -67,20 +73,23 @@ UpdateSinks = Annotated[
 
 @app.command(
     cls=Command,
-    epilog=example("skyray run --messages etl --subscriptions boolean.jsonl skyline.jsonl --out runs/first"),
+    epilog=example("skyray run --messages etl --subscriptions boolean.jsonl skyline.jsonl --out runs/first")
+    + f" {AGAIN}",
 )
 def run(
     settings: Settings,
     resume: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN_DIR",
-            help="Resume a run that was interrupted or has failed.",
+            metavar="RUN_DIR|auto",
+            help="Resume a run that was interrupted or has failed; auto: begin, or resume what is in --out, or leave "
+            "it if it has finished, so that the same command can be run again (./auto is a folder of that name).",
             rich_help_panel="Checkpoints and recovery",
         ),
     ] = None,
     to: UpdateSinks = None,
     to_wait_s: SinkPatience = 30.0,
+    metrics_port: MetricsPort = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
@@ -92,19 +101,26 @@ def run(
     is missing there.
     """
     from gateway.commands.delivering import Deliveries
+    from gateway.shell.progress import print_summary
     from gateway.shell.run_summary import nothing_usable, print_ending
     from topology.settings import load_config
 
     terminal = Terminal(json)
     deliveries = Deliveries(to or (), lambda line: say_checkpoint(f"run: {line}"))
-    if to and resume is not None and _has_finished(resume):
+    is_auto = str(resume) == AUTO
+    if to and resume is not None and not is_auto and _has_finished(resume):
         deliveries.deliver_run(resume, to_wait_s)
         return 0
-    found = load_config(_with_stream(settings), config) if resume is None else _resumed(resume, settings)
+    if is_auto:
+        found = load_config(_of_files(settings), config)
+    else:
+        found = load_config(_with_stream(settings), config) if resume is None else _resumed(resume, settings)
     if to and found.sink != "parquet":
         raise ConfigError(f"--to: reads updates as parquet, and --sink {found.sink} writes none; leave one of them out")
-    report = run_shown(terminal, found, resume=resume is not None)
-    terminal.answer(report, lambda out: print_ending(out, report))
+    report = run_shown(terminal, found, AUTO if is_auto else resume is not None, metrics_port)
+    # the inputs of a run that has finished, which the ending reads, may be gone
+    shown = print_summary if report.get("already_finished") else print_ending
+    terminal.answer(report, lambda out: shown(out, report))
     if to:
         deliveries.deliver_run(found.out, to_wait_s)
     if why := nothing_usable(report):
@@ -135,6 +151,16 @@ def _with_stream(settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, **found}
 
 
+def _of_files(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, unless they take their input from a live stream, of which every start would make a copy."""
+    if str(settings.get("batch") or "").startswith("log:") and not settings.get("messages"):
+        raise ConfigError(
+            "--resume auto: a run of --batch log:FOLDER reads the stream as it is when it begins; begin without it, "
+            "then give --resume RUN_DIR"
+        )
+    return settings
+
+
 def _resumed(out: Path, settings: dict[str, Any]) -> "RunConfig":
     """The settings of a run to resume."""
     from topology.folder import RunFolder
@@ -145,18 +171,58 @@ def _resumed(out: Path, settings: dict[str, Any]) -> "RunConfig":
     return resumed(settings, {**before.get("settings", {}), **fixed})
 
 
-def run_shown(terminal: Terminal, config: "RunConfig", resume: bool = False) -> dict[str, Any]:
-    """Run a topology with its components shown; returns the report. A first Ctrl-C drains it, a second one ends it."""
+def run_shown(
+    terminal: Terminal, config: "RunConfig", resume: bool | str = False, metrics_port: int | None = None
+) -> dict[str, Any]:
+    """Run a topology with its components shown; returns the report. A first Ctrl-C drains it, a second one ends it.
+
+    With `resume` the run of the output folder is resumed; with `AUTO` it is begun, resumed, or left as it is.
+    """
     from gateway.shell.interrupts import draining
     from gateway.shell.interrupts import report as report_end
     from gateway.shell.progress import live_run
     from topology import running
 
-    with live_run(terminal, batches_of(config)) as on_progress, draining() as stop, writing_to(config.out):
-        report = running.run(config, on_progress=on_progress, stop=stop, resume=resume)
+    with (
+        live_run(terminal, batches_of(config)) as show,
+        with_metrics(metrics_port, "run", show, config.out) as on_progress,
+        draining() as stop,
+        writing_to(config.out),
+    ):
+        if resume == AUTO:
+            report, finished = running.run_or_resume(config, on_progress, stop)
+        else:
+            report, finished = running.run(config, on_progress, stop, resume=bool(resume)), False
+    if finished:
+        report = {**report, "already_finished": True}
+        console(errors=True).print(f"{cell(config.out)}: already finished, with the same settings")
     if report["state"] == "interrupted":
         report_end(f" after message {report['limit']:,}; resume with skyray run --resume {config.out}")
     return report
+
+
+@contextmanager
+def with_metrics(port: int | None, command: str, show: Any, folder: Path, own: Any = None) -> Iterator[Any]:
+    """Have figures for Prometheus at a port, if one is given; yields the callback for snapshots.
+
+    Parameters
+    ----------
+    port : int, optional
+    command : str
+    show, folder, own
+        As of `gateway.runs.metrics.RunFigures`.
+    """
+    if port is None:
+        yield show
+        return
+    require("serve", "--metrics-port", "leave it out")
+    from gateway.runs.metrics import RunFigures, at_port
+
+    figures = RunFigures(show, folder, own)
+    with at_port(port, figures) as url:
+        sys.stderr.write(f"{command}: figures for Prometheus at {url}\n")
+        sys.stderr.flush()
+        yield figures
 
 
 def batches_of(config: "RunConfig") -> int | None:

@@ -15,21 +15,24 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.models import OptionInfo
 
+from gateway.shell.exit_codes import ENDING
 from gateway.shell.per_kind import worded
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-EXIT_CODES = (
-    "Exit codes: 0 done, 1 done but the answer is no, 2 wrong use or setting, 3 topology or its Ray failed, "
-    "4 input missing, unreadable, or without one usable row, 5 damaged checkpoint, 6 output cannot be written (disk "
-    "full, read-only, no such folder), 7 overload, 8 shadowed package, 130 interrupted, 141 reader gone, 143 "
-    "terminated."
-)
-
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML settings (skyray.toml here, if it is there).")]
 
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65_535,
+        help="Port of 127.0.0.1 at which Prometheus finds figures while it runs; 0: any that is free.",
+        rich_help_panel="Output",
+    ),
+]
 
 #: Where options stand that belong to no group, in commands that have groups.
 OTHER = "Other"
@@ -39,7 +42,7 @@ LONGEST_CHOICES = 16
 
 def example(line: str) -> str:
     """The text under a command's help."""
-    return f"Example: {line}\n\n{EXIT_CODES}"
+    return f"Example: {line}\n\n{ENDING}"
 
 
 class Late(OptionInfo):

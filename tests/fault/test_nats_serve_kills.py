@@ -7,11 +7,10 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
+from tests.fault import test_sink_kills as sinks
 from tests.support.brokers import NatsBroker
 from tests.support.nats_sinking import NAME, SUBJECT, Had, create
 from tests.support.serving import Served, free_port, kill, written
-
-from tests.fault import test_sink_kills as sinks
 
 pytestmark = [pytest.mark.fault, pytest.mark.long, pytest.mark.timeout(3_000)]
 

@@ -1,5 +1,7 @@
 """A delivery bolt and what it is sent."""
 
+from collections import Counter
+
 import numpy as np
 
 from bolts.delivery import DeliveryBolt
@@ -32,6 +34,7 @@ class RecordingContext:
         self.query_tasks = query_tasks
         self.acknowledged = []
         self.latencies = []
+        self.counters = Counter()
         self.clock_s = 100.0
 
     def size_of(self, component):
@@ -40,6 +43,9 @@ class RecordingContext:
 
     def acknowledge(self, batch):
         self.acknowledged.append(batch)
+
+    def count(self, name, amount=1):
+        self.counters[name] += amount
 
     def record_latency(self, seconds, counts=1):
         self.latencies += list(zip(np.atleast_1d(seconds).tolist(), np.atleast_1d(counts).tolist(), strict=True))

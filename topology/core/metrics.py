@@ -153,14 +153,33 @@ class ComponentSnapshot:
 
 
 @dataclass(frozen=True)
+class CheckpointSnapshot:
+    """The checkpoints of a run so far, of this process.
+
+    `age_s` is since the last one was committed, or since the start; `write_s` (the longest of its tasks) and
+    `size_bytes` are those of the last one.
+    """
+
+    committed: int
+    failed: int
+    age_s: float
+    write_s: float
+    size_bytes: int
+
+
+@dataclass(frozen=True)
 class Snapshot:
-    """A run in progress, `elapsed_s` after the first batch could leave; batches counted at the clock spout."""
+    """A run in progress, `elapsed_s` after the first batch could leave; batches counted at the clock spout.
+
+    `checkpoints` is None where none are taken.
+    """
 
     elapsed_s: float
     published: int
     acknowledged: int
     in_flight: int
     components: dict[str, ComponentSnapshot]
+    checkpoints: CheckpointSnapshot | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""

@@ -22,7 +22,15 @@ import gateway.commands.run as run_command
 from gateway.commands.topology import LEGEND
 from gateway.shell import leftovers
 from gateway.subscriptions.generate import generate_subscriptions
-from matching.errors import ConfigError, DeliveryError, InputError, OverloadError, PackagingError, TopologyError
+from matching.errors import (
+    ConfigError,
+    DeliveryError,
+    InputError,
+    InUseError,
+    OverloadError,
+    PackagingError,
+    TopologyError,
+)
 from spark_etl.options import EtlOptions
 from topology import settings
 from topology.settings import RunConfig
@@ -310,6 +318,7 @@ def test_cli_help_names_the_kinds_of_the_table(capsys, monkeypatch, command, exp
     ("error", "code"),
     [
         (ConfigError("c"), 2),
+        (InUseError("u"), 9),
         (TopologyError("t"), 3),
         (InputError("bad_file", "i"), 4),
         (DeliveryError("d"), 6),

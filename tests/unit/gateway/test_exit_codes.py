@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -12,7 +13,8 @@ import pytest
 
 from gateway import cli
 from gateway.load.loadtest import write_report
-from matching.errors import DeliveryError
+from gateway.shell import exit_codes
+from matching.errors import DeliveryError, EngineError
 from tests.support.small_runs import small_run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -170,3 +172,30 @@ def test_exit_codes_are_told_by_every_help(capsys):
         shown = " ".join(capsys.readouterr().out.split())
         assert "4 input missing, unreadable, or without one usable row" in shown
         assert "6 output cannot be written (disk full, read-only, no such folder)" in shown
+
+
+def test_exit_codes_of_errors_are_in_the_table_and_each_is_one_error_s():
+    errors = [EngineError]
+    for error in errors:
+        errors += error.__subclasses__()
+    codes = [error.exit_code for error in errors if error.__module__ == "matching.errors"]
+    assert len(codes) == len(set(codes)) > 8
+    assert set(codes) | {0, 130, 141, 143} == {one.code for one in exit_codes.CODES}
+
+
+def test_exit_codes_of_the_documents_are_those_of_the_table():
+    """And whether a job system should run the command again."""
+    page = (ROOT / "docs" / "running.md").read_text().split("## Exit codes")[1]
+    rows = re.findall(r"^\| (\d+) \| (.*) \| (yes|no)\b.* \|$", page, re.MULTILINE)
+    known = {one.code: one for one in exit_codes.CODES}
+    known[exit_codes.KILLED] = exit_codes.ExitCode(exit_codes.KILLED, "killed", True)
+    assert {int(code): answer == "yes" for code, _, answer in rows} == {code: one.again for code, one in known.items()}
+    for code, meaning, _ in rows:
+        assert meaning.startswith(known[int(code)].meaning), meaning
+
+
+def test_exit_codes_worth_another_try_are_in_the_help_of_a_run(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert cli.main(["run", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "with --resume auto: 3, 6, 9, 130, 141, 143, and 137 (killed)" in shown

@@ -4,10 +4,9 @@ import json
 
 import pytest
 
+from tests.support import sink_contract as contract
 from tests.support.brokers import NatsBroker
 from tests.support.nats_sinking import NAME, Had, create, sink_of
-
-from tests.support import sink_contract as contract
 
 
 class NatsReceiver(contract.Receiver):

@@ -4,8 +4,10 @@ An executor subclasses `Driver`: it has the workers (`topology.core.tasks.worker
 nothing is in flight. Read on in `topology.core.executors.local` and `topology.core.executors.ray`.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from topology.core.api.plan import Plan
@@ -14,7 +16,7 @@ from topology.core.checkpoint.storage import Output
 from topology.core.checkpoint.store import Written
 from topology.core.executors.logs import driver_log, show
 from topology.core.failures import TaskFailure, deadlocked, never_acknowledged
-from topology.core.metrics import Meter, RunReport, Snapshot, TaskStatus
+from topology.core.metrics import CheckpointSnapshot, Meter, RunReport, Snapshot, TaskStatus
 from topology.core.tasks.worker import OpenRequest, WorkerStatus
 
 
@@ -46,6 +48,7 @@ class Driver(ABC):
         self._stopping = False
         self._checkpoints = checkpoints
         self._coordinator = None if checkpoints is None else CheckpointCoordinator(checkpoints, plan.saved_addresses)
+        self._committed_s = time.monotonic()  # when the last one was, or the run began; only figures depend on it
         self._new_checkpoint = False  # a checkpoint was committed since this was last reset
         self._unfed_finished = False
         self._startup_s = self._warm_up_s = 0.0
@@ -101,7 +104,9 @@ class Driver(ABC):
         if self._coordinator is None:
             return
         for epoch in self._coordinator.take(written):
-            self._new_checkpoint |= epoch == self._coordinator.committed
+            if epoch == self._coordinator.committed:
+                self._new_checkpoint = True
+                self._committed_s = time.monotonic()
             self._call_settled(epoch)
 
     def _finish_unfed(self, statuses: list[TaskStatus]) -> bool:
@@ -164,7 +169,17 @@ class Driver(ABC):
     def _report_progress(self, statuses: list[TaskStatus], elapsed_s: float) -> None:
         snapshot = self._meter.snapshot(statuses, elapsed_s)  # also without listener: it records the peaks
         if self._on_progress is not None:
-            self._on_progress(snapshot)
+            self._on_progress(replace(snapshot, checkpoints=self._checkpoint_snapshot()))
+
+    def _checkpoint_snapshot(self) -> CheckpointSnapshot | None:
+        if self._coordinator is None:
+            return None
+        figures = self._coordinator.figures
+        done = [figure for figure in figures if "failed" not in figure]
+        last = done[-1] if done else {}
+        age_s = time.monotonic() - self._committed_s
+        write_s, size_bytes = last.get("longest_write_s", 0.0), last.get("size_bytes", 0)
+        return CheckpointSnapshot(len(done), len(figures) - len(done), age_s, write_s, size_bytes)
 
     def _in_order(self) -> list[TaskStatus]:
         return [self._statuses[address] for address in sorted(self._statuses)]
