@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import lonboard
 
 _OPAQUE, _SHAPE_ALPHA = 255, 50
-_POINT = pa.list_(pa.field("xy", pa.float64(), nullable=False), 2)
-_MULTI_POLYGON = pa.list_(pa.list_(pa.list_(_POINT)))
 _CRS = '{"crs":"OGC:CRS84"}'
 _SUBSCRIPTION = {"subscription_id": pa.string(), "kind": pa.string(), "words": pa.string()}
 _MESSAGE = {
@@ -74,7 +72,8 @@ class Drawing(NamedTuple):
         if not rows:
             return []
         kinds = [str(row["kind"]) for row, _ in rows]
-        table = _table("multipolygon", _MULTI_POLYGON, [shape for _, shape in rows], [_labels(row) for row, _ in rows])
+        geometry = _multi_polygons([shape for _, shape in rows])
+        table = _table("multipolygon", geometry, [_labels(row) for row, _ in rows])
         return [
             lonboard.PolygonLayer(
                 table,
@@ -115,7 +114,8 @@ def left_out(what: str, drawn: int, total: int) -> list[str]:
 
 def colours(kinds: Sequence[str], alpha: int = _OPAQUE) -> np.ndarray:
     """The colour of each kind: uint8[n, 4], red, green, blue and opacity."""
-    by_kind = {kind.name: _rgb(COLOURS[number % len(COLOURS)]) for number, kind in enumerate(KINDS)}
+    names = dict.fromkeys([*(kind.name for kind in KINDS), *sorted(kinds)])
+    by_kind = {name: _rgb(COLOURS[number % len(COLOURS)]) for number, name in enumerate(names)}
     return np.array([(*by_kind[kind], alpha) for kind in kinds], np.uint8).reshape(len(kinds), 4)
 
 
@@ -140,21 +140,36 @@ def _points(
 
     if not rows:
         return []
-    places = [(float(row["lon"]), float(row["lat"])) for row in rows]
-    table = _table("point", _POINT, places, labels, columns)
+    places = np.array([(row["lon"], row["lat"]) for row in rows], np.float64)
+    table = _table("point", _corners(places), labels, columns)
     fill = colours([str(row["kind"]) for row in rows])
     return [lonboard.ScatterplotLayer(table, get_fill_color=fill, pickable=True, **look)]
 
 
 def _table(
     name: str,
-    layout: pa.DataType,
-    geometries: Sequence[MultiPolygon] | Sequence[tuple[float, float]],
+    geometry: pa.Array,
     labels: Sequence[Mapping[str, Any]],
     columns: Mapping[str, pa.DataType] = _SUBSCRIPTION,
 ) -> pa.Table:
     """A table of GeoArrow: labels for the tooltip, and `geometry`."""
     extension = {"ARROW:extension:name": f"geoarrow.{name}", "ARROW:extension:metadata": _CRS}
-    fields = [*columns.items(), pa.field("geometry", layout, metadata=extension)]
+    fields = [*columns.items(), pa.field("geometry", geometry.type, metadata=extension)]
     arrays = [pa.array([row.get(column) for row in labels], kind) for column, kind in columns.items()]
-    return pa.Table.from_arrays([*arrays, pa.array(geometries, layout)], schema=pa.schema(fields))
+    return pa.Table.from_arrays([*arrays, geometry], schema=pa.schema(fields))
+
+
+def _multi_polygons(shapes: Sequence[MultiPolygon]) -> pa.Array:
+    """Lists of polygons, which are lists of rings, which are lists of corners."""
+    polygons = [polygon for shape in shapes for polygon in shape]
+    rings = [ring for polygon in polygons for ring in polygon]
+    nested = _corners(np.concatenate(rings))
+    for level in (rings, polygons, shapes):
+        nested = pa.ListArray.from_arrays(np.cumsum([0, *map(len, level)], dtype=np.int32), nested)
+    return nested
+
+
+def _corners(places: np.ndarray) -> pa.Array:
+    """Degrees, float64[n, 2], in the layout of GeoArrow."""
+    layout = pa.list_(pa.field("xy", pa.float64(), nullable=False), 2)
+    return pa.FixedSizeListArray.from_arrays(pa.array(places.ravel()), type=layout)

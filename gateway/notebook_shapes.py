@@ -5,20 +5,24 @@ subscription covers, `matching.geo` decides. Used by `gateway.notebook`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from matching.geo.sphere import EARTH_RADIUS_M
 
-Corner = tuple[float, float]
-#: Rings of one polygon, the shell first; each ends where it begins.
-Rings = list[list[Corner]]
+#: float64[n, 2], degrees of longitude and latitude; the last corner is the first.
+Ring = np.ndarray
+#: Rings of one polygon, the shell first.
+Rings = list[Ring]
 MultiPolygon = list[Rings]
 
 #: Degrees of latitude at which a square map in the projection of Mercator ends.
 MERCATOR_END = 85.05112877980659
 #: Edges of a circle.
 EDGES = 64
+_BEARINGS = np.linspace(0.0, math.tau, EDGES, endpoint=False)
 
 
 def shape_of(row: Mapping[str, Any]) -> MultiPolygon:
@@ -38,7 +42,7 @@ def _polygons(row: Mapping[str, Any]) -> list[Rings]:
     polygon, circle, region = (row.get(name) for name in ("polygon", "circle", "region"))
     if polygon is not None:
         parts = [polygon["coordinates"]] if polygon["type"] == "Polygon" else polygon["coordinates"]
-        return [[[(float(lon), float(lat)) for lon, lat, *_ in ring] for ring in part] for part in parts]
+        return [[np.array([corner[:2] for corner in ring], np.float64) for ring in part] for part in parts]
     if circle is not None:
         return [circle_rings(*(float(circle[name]) for name in ("lon", "lat", "radius_m")))]
     if region is not None:
@@ -48,9 +52,9 @@ def _polygons(row: Mapping[str, Any]) -> list[Rings]:
     return []
 
 
-def _box(west: float, south: float, east: float, north: float) -> list[Corner]:
+def _box(west: float, south: float, east: float, north: float) -> Ring:
     east += 360.0 if west > east else 0.0
-    return [(west, south), (east, south), (east, north), (west, north), (west, south)]
+    return np.array([(west, south), (east, south), (east, north), (west, north), (west, south)])
 
 
 def circle_rings(lon: float, lat: float, radius_m: float) -> Rings:
@@ -70,23 +74,19 @@ def circle_rings(lon: float, lat: float, radius_m: float) -> Rings:
     if not north and not south:
         return [ring]
     pole = 90.0 if north else -90.0
-    inner = sorted(ring[:-1])
-    edge = inner[0][1]
-    around = [(lon - 180.0, edge), *inner, (lon + 180.0, edge)]
-    return [[*around, (lon + 180.0, pole), (lon - 180.0, pole), around[0]]]
+    inner = ring[:-1][np.argsort(ring[:-1, 0])]
+    edge = inner[0, 1]
+    ends = [(lon + 180.0, edge), (lon + 180.0, pole), (lon - 180.0, pole), (lon - 180.0, edge)]
+    return [np.concatenate([ends[-1:], inner, ends])]
 
 
-def _around(lon: float, lat: float, angle: float) -> list[Corner]:
+def _around(lon: float, lat: float, angle: float) -> Ring:
     """Corners at an angle (radians) from a place, with longitudes within 180 degrees of it."""
     sine, cosine = math.sin(math.radians(lat)), math.cos(math.radians(lat))
-    corners = []
-    for edge in range(EDGES):
-        bearing = math.tau * edge / EDGES
-        height = sine * math.cos(angle) + cosine * math.sin(angle) * math.cos(bearing)
-        height = min(1.0, max(-1.0, height))
-        east = math.atan2(math.sin(bearing) * math.sin(angle) * cosine, math.cos(angle) - sine * height)
-        corners.append((lon + math.degrees(east), math.degrees(math.asin(height))))
-    return [*corners, corners[0]]
+    height = np.clip(sine * math.cos(angle) + cosine * math.sin(angle) * np.cos(_BEARINGS), -1.0, 1.0)
+    east = np.arctan2(np.sin(_BEARINGS) * math.sin(angle) * cosine, math.cos(angle) - sine * height)
+    corners = np.stack([lon + np.degrees(east), np.degrees(np.arcsin(height))], axis=1)
+    return np.concatenate([corners, corners[:1]])
 
 
 # ---------------------------------------------------------------------------------------------- the edges of the map
@@ -94,27 +94,31 @@ def _around(lon: float, lat: float, angle: float) -> list[Corner]:
 
 def _within_the_map(rings: Rings) -> MultiPolygon:
     """The parts of a polygon in each turn around the earth, moved into -180..180."""
+    if all(np.abs(ring[:, 0]).max() <= 180.0 for ring in rings):
+        return [[_ended(ring) for ring in rings]]
     parts = []
     for turn in (-360.0, 0.0, 360.0):
         shell, *holes = (_strip(ring, turn) for ring in rings)
-        if shell:
-            parts.append([shell, *filter(None, holes)])
+        if shell is not None:
+            parts.append([shell, *(hole for hole in holes if hole is not None)])
     return parts
 
 
-def _strip(ring: Sequence[Corner], turn: float) -> list[Corner]:
-    """What of a ring lies within 180 degrees of a meridian, with longitudes from there; empty if that is no area."""
-    moved = [(lon - turn, lat) for lon, lat in ring]
-    if any(abs(lon) > 180.0 for lon, _ in moved):
-        moved = _cut(_cut(moved, 1.0), -1.0)
-    if len({lon for lon, _ in moved}) < 2:
-        return []
-    return [(lon, max(-MERCATOR_END, min(MERCATOR_END, lat))) for lon, lat in moved]
+def _strip(ring: Ring, turn: float) -> Ring | None:
+    """What of a ring lies within 180 degrees of a meridian, with longitudes from there; None if that is no area."""
+    moved = [(lon - turn, lat) for lon, lat in ring.tolist()]
+    kept = _cut(_cut(moved, 1.0), -1.0)
+    return _ended(np.array(kept)) if len({lon for lon, _ in kept}) > 1 else None
 
 
-def _cut(ring: Sequence[Corner], side: float) -> list[Corner]:
+def _ended(ring: Ring) -> Ring:
+    """A ring within the latitudes of the map."""
+    return np.stack([ring[:, 0], np.clip(ring[:, 1], -MERCATOR_END, MERCATOR_END)], axis=1)
+
+
+def _cut(ring: list[tuple[float, float]], side: float) -> list[tuple[float, float]]:
     """A closed ring without what lies east of 180 (`side` 1), or west of -180 (`side` -1)."""
-    kept: list[Corner] = []
+    kept: list[tuple[float, float]] = []
     for (lon, lat), (next_lon, next_lat) in zip(ring, ring[1:], strict=False):
         inside, next_inside = lon * side <= 180.0, next_lon * side <= 180.0
         if inside:

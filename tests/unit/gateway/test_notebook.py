@@ -114,7 +114,7 @@ def test_map_of_nothing_has_no_layer():
 
 
 def corners(row):
-    return [[list(map(tuple, ring)) for ring in polygon] for polygon in shape_of(row)]
+    return [[list(map(tuple, ring.tolist())) for ring in polygon] for polygon in shape_of(row)]
 
 
 def test_shape_of_region_across_the_antimeridian_is_two():
