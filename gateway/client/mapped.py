@@ -52,9 +52,10 @@ def mapped(
 def _of_ids(ids: Sequence[str], most: int, patience: Patience) -> Flow[tuple[list[dict[str, Any]], bool]]:
     """Columns of at most so many subscriptions of these ids, and whether there are more."""
     rows: list[dict[str, Any]] = []
-    for name in ids[:most]:
+    names = list(dict.fromkeys(ids))
+    for name in names[:most]:
         rows.append((yield from answered(requests.subscription(name), patience)).columns)
-    return rows, len(ids) > most
+    return rows, len(names) > most
 
 
 def _of_filters(filters: Mapping[str, Any], most: int, patience: Patience) -> Flow[tuple[list[dict[str, Any]], bool]]:

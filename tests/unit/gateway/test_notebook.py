@@ -106,6 +106,17 @@ def test_map_without_lonboard_says_how_to_get_it(run, monkeypatch):
         run.map()
 
 
+def test_map_of_a_run_is_written_as_a_page(run, tmp_path):
+    run.map().to_html(tmp_path / "map.html")
+    page = (tmp_path / "map.html").read_text()
+    assert "application/vnd.jupyter.widget-state+json" in page and page.count('"_layer_type"') == 3
+
+
+def test_map_has_colours_for_kinds_of_other_tables():
+    known, other = notebook.colours([KINDS.run[0].name, "sixth"]).tolist()
+    assert known != other and {tuple(colour) for colour in notebook.colours(["sixth"] * 2).tolist()} == {tuple(other)}
+
+
 def test_map_of_nothing_has_no_layer():
     assert list(notebook.Drawing([], []).map().layers) == []
 
@@ -230,7 +241,8 @@ def test_map_of_a_server_has_subscriptions_and_results(client):
 
 
 def test_map_of_a_server_by_id_and_by_filter(client):
-    assert {row["subscription_id"] for row in layers_of(client.map("near"))["messages"]} == {"near"}
+    assert {row["subscription_id"] for row in layers_of(client.map("near", "near"))["messages"]} == {"near"}
+    assert len(layers_of(client.map("near", "near"))["places"]) == 1
     assert layers_of(client.map(kind="boolean"))["places"] == []
     with pytest.raises(skyray.NotFound):
         client.map("nobody")
