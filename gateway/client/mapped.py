@@ -1,0 +1,78 @@
+"""What a map of a server takes: subscriptions, page by page, and the result of each.
+
+A flow as those of `gateway.client.flows`, for `map` of both clients. Read on in `gateway.notebook`, which draws.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gateway.client import requests
+from gateway.client.commands import Flow
+from gateway.client.errors import NotFound
+from gateway.client.flows import Patience, answered
+
+#: Subscriptions, and messages, that a map draws, and results that are read for it.
+MOST, MOST_RESULTS = 50_000, 1_000
+
+
+class Mapped(NamedTuple):
+    """What a map of a server draws, and what it leaves out: as `gateway.notebook.Drawing` takes it."""
+
+    subscriptions: list[dict[str, Any]]
+    messages: list[dict[str, Any]]
+    left_out: list[str]
+
+
+def mapped(
+    ids: Sequence[str], filters: Mapping[str, Any], most: int, most_results: int, patience: Patience
+) -> Flow[Mapped]:
+    """Subscriptions of these ids or filters, and the messages in their results: a request for each result.
+
+    A subscription that has ended in between has no messages.
+    """
+    rows, more = yield from (_of_ids(ids, most, patience) if ids else _of_filters(filters, most, patience))
+    left_out = [f"the first {most:,} subscriptions are drawn, and there are more: name some, or raise most="] * more
+    messages: list[dict[str, Any]] = []
+    read = 0
+    for row in rows[:most_results]:
+        if len(messages) >= most:
+            break
+        messages += yield from _result_of(row, patience)
+        read += 1
+    if read < len(rows):
+        by = "most=" if len(messages) >= most else "most_results="
+        left_out.append(f"results of the first {read:,} of {len(rows):,} subscriptions are drawn: raise {by}")
+    if len(messages) > most:
+        left_out.append(f"{most:,} of the {len(messages):,} messages of these are drawn: raise most=")
+    return Mapped(rows, messages[:most], left_out)
+
+
+def _of_ids(ids: Sequence[str], most: int, patience: Patience) -> Flow[tuple[list[dict[str, Any]], bool]]:
+    """Columns of at most so many subscriptions of these ids, and whether there are more."""
+    rows: list[dict[str, Any]] = []
+    names = list(dict.fromkeys(ids))
+    for name in names[:most]:
+        rows.append((yield from answered(requests.subscription(name), patience)).columns)
+    return rows, len(names) > most
+
+
+def _of_filters(filters: Mapping[str, Any], most: int, patience: Patience) -> Flow[tuple[list[dict[str, Any]], bool]]:
+    """Columns of at most so many subscriptions that pass the filters, and whether there are more."""
+    rows: list[dict[str, Any]] = []
+    after: int | None = None
+    while True:
+        found = yield from answered(requests.page(filters, after), patience)
+        rows += found.subscriptions
+        if (after := found.after) is None or len(rows) > most:
+            return rows[:most], len(rows) > most
+
+
+def _result_of(row: Mapping[str, Any], patience: Patience) -> Flow[list[dict[str, Any]]]:
+    try:
+        found = yield from answered(requests.results(row["subscription_id"]), patience)
+    except NotFound:
+        return []
+    of = {"subscription_id": found.subscription_id, "kind": found.kind}
+    return [of | msgspec.structs.asdict(one) for one in found.results]
