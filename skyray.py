@@ -150,7 +150,7 @@ def run(
 
 
 def open(folder: str | os.PathLike[str]) -> "Run":
-    """A run in any state, with `report`, `updates()`, `results()`, `explain()`, `map()`: see `gateway.runs.interface`."""
+    """A run in any state: its `report`, `updates()`, `results()`, `explain()`, `map()`: see `gateway.runs.reader`."""
     from gateway.runs.interface import Run
 
     return Run(folder)

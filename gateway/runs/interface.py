@@ -57,7 +57,10 @@ class Run(reader.Run):
         shown = [_columns(active_at(several, None)) for several in drawn.values()]
         left_out = notebook.left_out("subscriptions", len(drawn), len(known))
         left_out += notebook.left_out("messages of results", len(messages), len(results))
-        return notebook.Drawing(shown, [row for row in messages if "lon" in row], left_out).map()
+        placed = [row for row in messages if "lon" in row]
+        if lost := len(messages) - len(placed):
+            left_out.append(f"{lost:,} messages of results are not in {self.etl}")
+        return notebook.Drawing(shown, placed, left_out).map()
 
     def _all_known(self) -> dict[str, list[Subscriber]]:
         """The subscriptions of the run that were not rejected, by id, in order of `at`. O(rows of the files)."""
