@@ -202,9 +202,11 @@ def _serve(machine: Machine, environment: dict[str, str]) -> None:
 
 
 def install() -> None:
-    """Have Debian's packages that are missing, without any daemon that they would start; raises where that fails."""
+    """Have Debian's packages that are missing, without any daemon that they would start; ends where that fails."""
     if not (packages := missing()):
         return
+    if os.getuid() != 0 or shutil.which("apt-get") is None:
+        sys.exit(f"error: tests of clusters need {', '.join(packages)}: have them installed; only root can, by apt-get")
     policy = Path("/usr/sbin/policy-rc.d")
     own = not policy.exists()
     if own:
