@@ -28,9 +28,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.ray, pytest.mark.fault, pytest.ma
 
 #: Seconds that a step may take where many share few processors; nothing is measured by them.
 LONG_S = 600
-#: How soon the run has to work again after a machine is lost; it took 24 to 33 s on two busy processors. A run counts a
-#: task as lost after 5 s of silence, Ray counts a node as lost later.
-BACK_S = 90
+#: How soon the run has to work again after a machine is lost; it took 25 to 33 s on two busy processors. A run counts a
+#: task as lost after 5 s of silence, Ray counts a node as lost after 5 to 10 s.
+BACK_S = 60
 #: What is changed in the launch file to submit jobs.
 JOBS = {
     "head_setup_commands: []": "head_setup_commands:\n  - ~/skyray/venv/bin/pip install --quiet --constraint "
