@@ -399,7 +399,7 @@ _READING: Mapping[str, Any] = {
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
     "allow.auto.create.topics": False,
-    "auto.offset.reset": "earliest",
+    "auto.offset.reset": "beginning",
     "fetch.wait.max.ms": 10,  # the end of a partition is seen by an answer without records
 }
 #: A broker keeps the last position for good, and removes those before it.

@@ -175,7 +175,7 @@ def check_metrics(served):
     types = dict(line.split()[2:4] for line in lines if line.startswith("# TYPE"))
     values = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
     for name, kind in types.items():
-        assert name.startswith("skyray_") and (kind != "counter" or name.endswith("_total")), (name, kind)
+        assert name.startswith(("skyray_", "process_")) and (kind != "counter" or name.endswith("_total")), (name, kind)
     assert (
         values["skyray_messages_total"] == COUNT
         and values["skyray_subscriptions"] == 40
