@@ -30,7 +30,7 @@ _PARTITIONS = 4  # of the mock
 
 
 def measure(
-    updates: Annotated[int, "updates of the stream"] = 200_000,
+    updates: Annotated[int, "updates of the stream"] = 50_000,
     piece: Annotated[int, "updates of a piece"] = 5_000,
     rounds: Annotated[int, "turns of each way"] = 5,
     *,
