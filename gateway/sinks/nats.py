@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import hashlib
 import re
-import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -26,6 +25,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import api
 
+from gateway.brokers.nats_client import NatsClient
 from gateway.serve.history import Position
 from gateway.serve.releasing import Update
 from gateway.sinks.cloudevents import attributes_of
@@ -34,8 +34,8 @@ from matching.errors import ConfigError, EngineError
 
 #: Messages, and bytes of their data, that are published and not acknowledged yet.
 WINDOW, WINDOW_BYTES = 1_000, 8 * 2**20
-#: Seconds: to connect, for one answer, for a whole piece.
-_CONNECT_S, _ANSWER_S, _PIECE_S = 3, 10.0, 60.0
+#: Seconds: for one answer, for a whole piece.
+_ANSWER_S, _PIECE_S = 10.0, 60.0
 #: Bytes of headers below which nobody counts them.
 _HEADERS_BYTES = 32_768
 #: Characters of a subject's token, and those that are left of a longer one.
@@ -83,8 +83,7 @@ class NatsSink:
         self._servers = list(servers)
         self._stream = stream
         self._subject = subject
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._client: Client | None = None
+        self._connection: NatsClient | None = None
         self._identity = ""
         self._sequence = 0  # the last one of the stream
         self._replicated = False
@@ -95,8 +94,7 @@ class NatsSink:
 
     def open(self, stream: str) -> Position | None:
         self.close()
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=_run_loop, args=(self._loop,), name="nats sink", daemon=True).start()
+        self._connection = NatsClient(self.name, self._servers)
         return self._call(self._connect(stream))
 
     def deliver(self, piece: Piece) -> Position:
@@ -106,42 +104,22 @@ class NatsSink:
         return piece.behind
 
     def close(self) -> None:
-        loop, self._loop = self._loop, None
-        if loop is None:
-            return
-        client, self._client, self._run = self._client, None, None
-        if client is not None:
-            with contextlib.suppress(Exception):
-                asyncio.run_coroutine_threadsafe(client.close(), loop).result(_CONNECT_S)
-        loop.call_soon_threadsafe(loop.stop)
+        connection, self._connection, self._run = self._connection, None, None
+        if connection is not None:
+            connection.close()
 
     async def _connect(self, identity: str) -> Position | None:
-        self._client, self._refused, self._identity = Client(), "", identity
-        try:
-            # the connection is not mended below us: after a loss the stream says what it has
-            await self._client.connect(
-                self._servers,
-                allow_reconnect=False,
-                max_reconnect_attempts=1,
-                reconnect_time_wait=0,
-                connect_timeout=_CONNECT_S,
-                ping_interval=5,
-                error_cb=self._note_error,
-                closed_cb=self._wake,
-                name="skyray",
-            )
-        except nats.errors.Error as error:
-            if _is_refusal(error):
-                raise ConfigError(f"{self.name}: the server refuses the connection: {error}") from error
-            raise
+        self._refused, self._identity = "", identity
+        client = self._client
+        await self._opened.connect(error_cb=self._note_error, closed_cb=self._wake)
         info = await self._look()
         self._check(info.config)
         self._replicated = (info.config.num_replicas or 1) > 1
         last = await self._last(info.state.last_seq)
         self._sequence = max(info.state.last_seq, last.seq or 0) if last else info.state.last_seq
         self._at = self._position(last) if last else None
-        self._inbox = self._client.new_inbox()
-        await self._client.subscribe(f"{self._inbox}.*", cb=self._take)
+        self._inbox = client.new_inbox()
+        await client.subscribe(f"{self._inbox}.*", cb=self._take)
         return self._at
 
     async def _look(self) -> api.StreamInfo:
@@ -229,7 +207,6 @@ class NatsSink:
     async def _publish(self, run: "_Run") -> None:
         """Publish updates until one is refused, and wait for the answers to all that were."""
         client = self._client
-        assert client is not None, "open() comes first"
         inbox, largest = f"{self._inbox}.{run.number}-", client.max_payload - _HEADERS_BYTES
         before = ""
         for number, update in enumerate(run.updates):
@@ -261,8 +238,8 @@ class NatsSink:
 
     async def _progress(self, run: "_Run") -> None:
         """Wait for an answer."""
-        client = self._client
-        if client is None or client.is_closed or self._refused:
+        connection = self._connection  # `close` takes it away
+        if connection is None or connection.client.is_closed or self._refused:
             raise SinkAway(f"{self.name}: the connection is lost")
         run.changed.clear()
         try:
@@ -301,8 +278,16 @@ class NatsSink:
         return SinkAway(f"{what}: {said}")
 
     @property
+    def _opened(self) -> NatsClient:
+        assert self._connection is not None, "open() comes first"
+        return self._connection
+
+    @property
+    def _client(self) -> Client:
+        return self._opened.client
+
+    @property
     def _context(self) -> Any:
-        assert self._client is not None, "open() comes first"
         return self._client.jetstream(timeout=_ANSWER_S)
 
     @property
@@ -320,8 +305,7 @@ class NatsSink:
             self._run.changed.set()
 
     def _call(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
-        assert self._loop is not None, "open() comes first"
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = self._opened.begin(coroutine)
         try:
             return future.result(2 * _PIECE_S)
         except (OSError, TimeoutError, nats.errors.Error, SinkAway) as error:
@@ -441,18 +425,3 @@ def _covers(taken: str, subject: str) -> bool:
         if place >= len(wanted) or token not in ("*", wanted[place]):
             return False
     return len(taken.split(".")) == len(wanted)
-
-
-def _is_refusal(error: Exception) -> bool:
-    refusals = nats.errors.AuthorizationError, nats.errors.InvalidUserCredentialsError
-    return isinstance(error, refusals) or "authorization" in str(error).lower()
-
-
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        loop.run_forever()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-    finally:
-        loop.close()

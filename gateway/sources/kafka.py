@@ -10,7 +10,6 @@ again; a partition that is seen to shrink is opened again. Used by `gateway.sour
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +17,7 @@ import xxhash
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from gateway.sources.source import Delivered, Position, SourceAway
-from matching.errors import ConfigError, InputError
+from matching.errors import ConfigError
 
 #: Seconds for one answer of a broker; to read the last messages again; between two looks for new partitions.
 _ANSWER_S, _COMPARE_S, _LOOK_S = 5.0, 20.0, 10.0
@@ -272,22 +271,6 @@ def sorted_out(messages: Sequence[Message]) -> tuple[list[Delivered], KafkaError
 
 
 _ANOTHER = "Name another folder with --out to begin with its first message, or bring the earlier topic back"
-
-
-def read_properties(path: str) -> dict[str, str]:
-    """Properties of a file, `name=value` a line. Raises ConfigError, InputError."""
-    try:
-        lines = Path(path).read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("missing_file", f"{path}: cannot be read ({error}); name a file by config=") from error
-    found = {}
-    for number, line in enumerate(map(str.strip, lines), start=1):
-        if line and not line.startswith("#"):
-            name, equals, value = line.partition("=")
-            if not equals or not name.strip():
-                raise ConfigError(f"{path}, line {number}: must be NAME=VALUE")
-            found[name.strip()] = value.strip()
-    return found
 
 
 def _delivered(message: Any) -> Delivered:

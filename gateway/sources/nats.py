@@ -6,9 +6,7 @@ consumer numbers what it delivers, so that a delivery that is lost on the way is
 The client has an event loop, which runs in a thread here. Used by `gateway.sources.uris`.
 """
 
-import asyncio
 import contextlib
-import threading
 import time
 from collections import deque
 from collections.abc import Coroutine, Sequence
@@ -17,9 +15,9 @@ from typing import Any, TypeVar
 import nats
 import nats.errors
 import nats.js.errors
-from nats.aio.client import Client
 from nats.js import JetStreamContext, api
 
+from gateway.brokers.nats_client import NatsClient
 from gateway.sources.source import Delivered, Position, SourceAway
 from matching.errors import ConfigError
 
@@ -27,8 +25,8 @@ from matching.errors import ConfigError
 _PARTITION = "0"
 #: Metadata by which a consumer is known for one of ours.
 _OURS = {"made_by": "skyray"}
-#: Seconds: to connect, for one answer, between two looks at an idle stream, for an unused consumer without a name.
-_CONNECT_S, _ANSWER_S, _LOOK_S, _UNUSED_S = 3, 5.0, 1.0, 60.0
+#: Seconds: for one answer, between two looks at an idle stream, for an unused consumer without a name.
+_ANSWER_S, _LOOK_S, _UNUSED_S = 5.0, 1.0, 60.0
 #: Tokens of the subject to which a delivery is acknowledged; longer ones have a domain and an account in front.
 _SHORT = 9
 
@@ -54,8 +52,7 @@ class NatsSource:
         self._servers = list(servers)
         self._stream = stream
         self._durable = consumer
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._client: Client | None = None
+        self._connection: NatsClient | None = None
         self._subscription: JetStreamContext.PullSubscription | None = None
         self._next: Any = None  # the fetch under way
         self._created = ""
@@ -66,18 +63,17 @@ class NatsSource:
 
     def open(self, after: Position) -> int:
         self.close()
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=_run_loop, args=(self._loop,), name="nats", daemon=True).start()
+        self._connection = NatsClient(self.name, self._servers)
         return self._call(self._connect(after))
 
     def read(self, most: int, timeout_s: float) -> list[Delivered]:
-        assert self._loop is not None, "open() comes first"
+        connection = self._opened
         under_way, self._next = self._next, None
         if under_way is None:
-            under_way = asyncio.run_coroutine_threadsafe(self._fetch(most, timeout_s), self._loop)
+            under_way = connection.begin(self._fetch(most, timeout_s))
         messages = self._result(under_way)
         if messages:  # the next ones come while these are processed
-            self._next = asyncio.run_coroutine_threadsafe(self._fetch(most, timeout_s), self._loop)
+            self._next = connection.begin(self._fetch(most, timeout_s))
         return self._taken(messages)
 
     def acknowledge(self, position: Position) -> None:
@@ -85,44 +81,26 @@ class NatsSource:
         subject = ""
         while self._ends and self._ends[0][0] <= offset:
             subject = self._ends.popleft()[1]
-        if subject and self._durable and self._client is not None:
-            self._call(self._client.publish(subject, b"+ACK"))
+        if subject and self._durable and self._connection is not None:
+            self._call(self._connection.client.publish(subject, b"+ACK"))
 
     def lag(self) -> int | None:
         return self._lag
 
     def close(self) -> None:
-        loop, self._loop = self._loop, None
-        if loop is None:
+        connection, self._connection = self._connection, None
+        if connection is None:
             return
         if self._next is not None:
             self._next.cancel()
-        client, self._client, self._next = self._client, None, None
+        self._next = None
         self._ends.clear()
-        if client is not None:
-            with contextlib.suppress(Exception):
-                asyncio.run_coroutine_threadsafe(client.close(), loop).result(_ANSWER_S)
-        loop.call_soon_threadsafe(loop.stop)
+        connection.close()
 
     async def _connect(self, after: Position) -> int:
-        self._client = Client()
-        try:
-            # the connection is not mended below us: what was delivered on it is numbered
-            await self._client.connect(
-                self._servers,
-                allow_reconnect=False,
-                max_reconnect_attempts=1,
-                reconnect_time_wait=0,
-                connect_timeout=_CONNECT_S,
-                ping_interval=5,
-                error_cb=_ignore,
-                name="skyray",
-            )
-        except nats.errors.Error as error:
-            if _is_refusal(error):
-                raise ConfigError(f"{self.name}: the broker refuses the connection: {error}") from error
-            raise
-        self._context = self._client.jetstream(timeout=_ANSWER_S)
+        connection = self._opened
+        await connection.connect(error_cb=_ignore)  # what was delivered on it is numbered
+        self._context = connection.client.jetstream(timeout=_ANSWER_S)
         info = await self._look()
         self._created, self._looked_s = str(info.created), time.monotonic()
         retention = api.RetentionPolicy(info.config.retention or "limits")
@@ -187,19 +165,19 @@ class NatsSource:
             await self._context.delete_consumer(self._stream, self._durable)
 
     async def _fetch(self, most: int, timeout_s: float) -> list[Any]:
-        client = self._client  # `close` takes it away
-        assert self._subscription is not None and client is not None, "open() comes first"
+        connection = self._opened  # `close` takes it away
+        assert self._subscription is not None, "open() comes first"
         found: list[Any] = []
         try:
             found = await self._subscription.fetch(most, timeout_s)
         except (TimeoutError, nats.errors.TimeoutError):
             pass  # none came
         except nats.errors.Error:
-            if client is self._client:
+            if connection is self._connection:
                 raise
-        if client is not self._client:
+        if connection is not self._connection:
             return []  # it is being closed, and nobody waits for this any more
-        if not found and not client.is_connected:
+        if not found and not connection.client.is_connected:
             raise SourceAway(f"{self.name}: the connection is lost")
         if not found and time.monotonic() - self._looked_s >= _LOOK_S:
             await self._look_again()
@@ -232,9 +210,13 @@ class NatsSource:
             self._ends.append((found[-1].offset, messages[-1].reply))
         return found
 
+    @property
+    def _opened(self) -> NatsClient:
+        assert self._connection is not None, "open() comes first"
+        return self._connection
+
     def _call(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
-        assert self._loop is not None, "open() comes first"
-        return self._result(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+        return self._result(self._opened.begin(coroutine))
 
     def _result(self, future: Any) -> Any:
         try:
@@ -244,21 +226,6 @@ class NatsSource:
 
 
 _ANOTHER = "Name another folder with --out to begin with its first message, or bring the earlier stream back"
-
-
-def _is_refusal(error: Exception) -> bool:
-    refusals = nats.errors.AuthorizationError, nats.errors.InvalidUserCredentialsError
-    return isinstance(error, refusals) or "authorization" in str(error).lower()
-
-
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        loop.run_forever()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-    finally:
-        loop.close()
 
 
 async def _ignore(error: Exception) -> None:

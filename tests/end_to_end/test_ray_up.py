@@ -138,7 +138,7 @@ def _nodes(cluster: Cluster) -> int:
 @pytest.fixture(scope="module")
 def work(cluster):
     """A run of five kinds, and what it tells on one machine."""
-    return make_work(cluster.shared / "work", 6_000, 60)
+    return make_work(cluster.shared / "inputs", 6_000, 60)
 
 
 class ClusterRun(FaultyRun):
@@ -190,7 +190,7 @@ def test_cluster_listens_on_its_own_network_alone_and_asks_for_a_token(cluster, 
         assert there <= {node.address, "127.0.0.1", "::1"}
         addresses = {each.rpartition(":")[0].strip("[]") for each in node.listening()}
         assert node.address in addresses <= {node.address, "127.0.0.1", "0.0.0.0", "*"}
-    run = f"skyray run --messages {SHARED}/work/etl --subscriptions {SHARED}/work/topk.jsonl --out {SHARED}/refused"
+    run = f"skyray run --messages {SHARED}/inputs/etl --subscriptions {SHARED}/inputs/topk.jsonl --out {SHARED}/refused"
     for access in ("RAY_AUTH_TOKEN=" + "0" * 64, "RAY_AUTH_MODE=disabled"):
         said = cluster.on_head(f"{access} {run} --address {cluster.address} || echo ended with $?")
         assert "asks for a token" in said and "ended with 3" in said

@@ -1,0 +1,113 @@
+"""A server and the receiver of its sink, killed in turn while messages come: what the tests of all sinks share."""
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import quote
+
+from tests.support.serving import Served, call, kill, lines_of
+
+WORDS = ["ramen", "udon", "soba", "tempura", "sushi", "curry"]
+OPTIONS = ("--world", "130,30,145,45", "--window", "count:300", "--checkpoint-every", 0.5, "--batch", 100)
+
+
+def subscriptions_of(rng, count):
+    """A third of each kind."""
+    found = []
+    for number in range(count):
+        lon, lat = (float(one) for one in rng.uniform((132, 32), (143, 43)))
+        words = [str(one) for one in rng.choice(WORDS, 2, replace=False)]
+        kind = ("topk", "knn", "boolean")[number % 3]
+        row = {
+            "subscription_id": f"{kind} {number}",
+            "kind": kind,
+            "keywords": words[:1] if kind == "boolean" else words,
+        }
+        if kind == "boolean":
+            row["region"] = [lon - 2, lat - 2, lon + 2, lat + 2]
+        else:
+            row |= {"lon": lon, "lat": lat, "k": 4} | ({"alpha": 0.5} if kind == "topk" else {})
+        found.append(row)
+    return found
+
+
+def messages_of(rng, count):
+    lons, lats = rng.uniform(131, 144, count), rng.uniform(31, 44, count)
+    words = rng.choice(WORDS, (count, 2))
+    return [
+        {"id": f"m{n}", "text": " ".join(words[n]), "lon": round(float(lons[n]), 4), "lat": round(float(lats[n]), 4)}
+        for n in range(count)
+    ]
+
+
+def path_of(name):
+    return f"/v1/subscriptions/{quote(name)}"
+
+
+class Producer(threading.Thread):
+    """Sends messages in order, again and again until each is answered; changes subscriptions on the way."""
+
+    def __init__(self, port, rows, most, replaced):
+        super().__init__(daemon=True)
+        self.sent = 0
+        self.may_send = 0
+        self._port, self._rows, self._most, self._replaced = port, rows, most, replaced
+        self.over = threading.Event()
+
+    def run(self):
+        changes = iter(self._replaced)
+        while self.sent < len(self._rows) and not self.over.is_set():
+            last = min(self.sent + self._most, self.may_send, len(self._rows))
+            if last == self.sent:
+                self.over.wait(0.005)
+                continue
+            try:
+                some = self._rows[self.sent : last]
+                answer = call(self._port, "POST", "/v1/messages", lines_of(some), Content_Type="application/x-ndjson")
+                if answer.status == 200 and all(one["status"] in ("accepted", "duplicate") for one in answer.lines):
+                    self.sent = last
+                if (change := next(changes, None)) is not None:
+                    path = path_of(change["subscription_id"])
+                    call(self._port, "PUT", path, change) if "kind" in change else call(self._port, "DELETE", path)
+            except (OSError, HTTPException, ValueError):  # of a server that is killed, perhaps half an answer
+                self.over.wait(0.05)
+
+
+def sink_of(served):
+    return served.call("GET", "/health").json["sinks"][0]
+
+
+def kill_in_turn(
+    stack: ExitStack,
+    served: Served,
+    again: Callable[[], Served],
+    receiver: Any,
+    producer: Producer,
+    count: int,
+    kills: int,
+    most: int,
+    before_step: Callable[[Served], None] = lambda served: None,
+) -> Served:
+    """Kill the server and its receiver (`kill`, `start`) in turn, each so often, and send all; the last server."""
+    steps = 2 * kills + 1
+    for step in range(1, steps):
+        producer.may_send = step * count // steps + most
+        before_step(served)
+        # in the middle: messages that are sent meanwhile, and updates that the receiver has not yet
+        served.await_(lambda step=step: producer.sent >= step * count // steps, 600)
+        if step % 2:
+            kill(served)
+            served.__exit__()
+            served = stack.enter_context(again())
+        else:
+            receiver.kill()
+            producer.may_send += most  # the stream goes on; a sink with nothing to deliver would not notice
+            served.await_(lambda served=served: sink_of(served)["state"] == "away", 120)
+            assert served.call("GET", "/ready").status == 200
+            served.await_(lambda: producer.sent >= min(producer.may_send, count) - most, 60)
+            receiver.start()
+    producer.may_send = count
+    served.await_(lambda: producer.sent == count, 1_200)
+    return served
