@@ -161,7 +161,7 @@ def _await_inputs(config: RunConfig, stop: Callable[[], bool] | None) -> None:
 def _joined(config: RunConfig) -> AbstractContextManager[Any]:
     """A block within which tasks can run.
 
-    A cluster is joined first, so that one that does not answer is values at once and leaves the output folder as it
+    A cluster is joined first, so that one that does not answer is refused at once and leaves the output folder as it
     was; a Ray of our own is started last, by `run_ray`.
     """
     if config.executor == "local":
