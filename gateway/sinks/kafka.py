@@ -37,6 +37,8 @@ from matching.errors import ConfigError, EngineError
 POSITIONS = "-positions"
 #: Seconds for one answer of a broker, for a transaction to begin or end, to drop one, and to read the last position.
 _ANSWER_S, _COMMIT_S, _ABORT_S, _READ_S = 5.0, 30.0, 2.0, 20.0
+#: Seconds that the report of a record may be behind the error of its transaction.
+_REPORT_S = 1.0
 #: A transaction with so many bytes, or of so many seconds, is committed before its boundary ends.
 MOST_BYTES, MOST_S = 16 * 1024 * 1024, 5.0
 #: Seconds after which the broker itself drops a transaction that nobody ends.
@@ -339,12 +341,20 @@ class KafkaSink:
             name = message.topic() or ""
             self._undelivered = error, "" if name.endswith(POSITIONS) else position_in(message.value() or b"")
 
+    def _await_report(self) -> None:
+        """Learn which record made the transaction fail: its report may come after the error of the transaction."""
+        until_s = time.monotonic() + _REPORT_S
+        while self._undelivered is None and self._producer is not None and time.monotonic() < until_s:
+            self._producer.poll(0.05)
+
     def _note_trouble(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN or error.code() in _REFUSALS:
             self._trouble = error
 
     def _error(self, error: KafkaError) -> Exception:
         """The exception for an error of the client."""
+        if error.txn_requires_abort():
+            self._await_report()
         if self._undelivered is not None:
             cause, position = self._undelivered
             if cause.code() in _TOO_LARGE:
