@@ -8,7 +8,6 @@ Next: `spouts.parquet` and `spouts.generated` (sources), `spouts.versions` (mess
 `bolts.distribution` (the receiver).
 """
 
-import threading
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Generator, Mapping
@@ -357,7 +356,7 @@ class MessageSpout(Spout):
         if wait_s > 2 * self.cutter.batch / self.rate:  # the clock was set back
             wait_s, self._due_s = 0.0, now_s
         if wait_s > 0.0:
-            threading.Event().wait(min(wait_s, self.poll_s))
+            self._context.wait(min(wait_s, self.poll_s))
         if wait_s > self.poll_s:
             return False
         self._due_s = max(self._due_s, now_s) + self.cutter.batch / self.rate
@@ -375,7 +374,7 @@ class MessageSpout(Spout):
             elif waited:
                 return self.cutter.cut_empty()
             else:
-                threading.Event().wait(self.poll_s)
+                self._context.wait(self.poll_s)
                 waited = True
         return self.cutter.cut()
 

@@ -10,7 +10,6 @@ line that fails now is damage. Both spouts know the terms that are admitted up t
 """
 
 import os
-import threading
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -199,7 +198,7 @@ class LoggedMessages(MessageSpout):
         while (rows := self._log_source.read()) is None:
             if not 0.0 < until_s - self._context.now() <= self.poll_s:
                 return self.cutter.cut_empty()
-            threading.Event().wait(LOOK_S)
+            self._context.wait(LOOK_S)
         self._feed(rows, self.cutter.next_seq)
         return self.cutter.cut()
 

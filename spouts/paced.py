@@ -7,7 +7,6 @@ schedule, a stalled engine cannot hide the stall by slowing the source (coordina
 that of the batch's oldest message. Next: `gateway.load.loadtest`.
 """
 
-import threading
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -123,7 +122,7 @@ class PacedSpout(MessageSpout):
         start_s, rate = self._start_s or 0.0, self.rate
         due_s = self._due_at(first)
         while (wait_s := due_s - self._context.now()) > 0:
-            threading.Event().wait(min(wait_s, _LONGEST_WAIT_S))
+            self._context.wait(min(wait_s, _LONGEST_WAIT_S))
         if self.linger_s is not None:
             due = int((self._context.now() - start_s) * rate) - first
             self.cutter.batch = max(1, min(self._largest, due))

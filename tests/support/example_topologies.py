@@ -58,6 +58,18 @@ class NumberSpout(Spout):
         return Tick(number, number * self.size, (number + 1) * self.size - 1)
 
 
+class PatientSpout(NumberSpout):
+    """Waits before each batch, as if its input came so slowly."""
+
+    def __init__(self, batches: int, wait_s: float):
+        super().__init__(batches)
+        self.wait_s = wait_s
+
+    def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
+        self.context.wait(self.wait_s)
+        return super().next_batch(number, tick)
+
+
 class MarkerSpout(Spout):
     """Follows the clock: one marker a tick, with the tick's own span in it."""
 

@@ -1,6 +1,7 @@
 """Messages in files as the ETL writes them, and a context for spouts that keeps what they emit."""
 
 import json
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -69,3 +70,6 @@ class RecordingContext:
 
     def now(self):
         return self.clock_s
+
+    def wait(self, seconds):
+        threading.Event().wait(seconds)

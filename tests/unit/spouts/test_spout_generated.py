@@ -124,6 +124,9 @@ class Channel:
     def now(self):
         return 0.0
 
+    def wait(self, seconds):
+        pass
+
 
 @pytest.mark.parametrize("rate", [None, 1e9], ids=["as it comes", "by a rate"])
 def test_spout_is_ready_once_a_whole_batch_is_read_and_no_rate_is_kept(rate):

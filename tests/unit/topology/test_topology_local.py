@@ -10,6 +10,7 @@ from tests.support.clocks import FakeClock
 from tests.support.example_topologies import (
     AckBolt,
     NumberSpout,
+    PatientSpout,
     SplitBolt,
     Words,
     expected_totals,
@@ -42,6 +43,21 @@ def test_run_local_word_count_adds_up_and_reports_everything():
     assert report.components["sum"].latency["count"] == 12
     assert report.components["numbers"].bytes_out == {"words": 12 * 20 * 8}
     assert json.loads(json.dumps(report.as_dict()))["components"]["count"]["tasks"][2]["task"] == 2
+
+
+def test_run_local_of_a_spout_that_waits_for_input_counts_no_waiting_as_work():
+    plan = (
+        TopologyBuilder("patient")
+        .spout("numbers", PatientSpout(10, 0.02), clock=True)
+        .bolt("ack", AckBolt())
+        .edge("numbers", "words", "ack", "shuffle")
+        .acknowledged_by("ack")
+        .build()
+    )
+    report = run_local(plan)
+    numbers = report.components["numbers"]
+    assert 0 < numbers.busy_s["next_batch"] <= report.elapsed_s - 10 * 0.02
+    assert numbers.busy_share < 1
 
 
 def test_run_local_without_seed_is_the_same_twice():

@@ -125,6 +125,10 @@ class Context(Protocol):
         """Seconds since the epoch by the topology's clock (a fake one in tests)."""
         ...
 
+    def wait(self, seconds: float) -> None:
+        """Wait for input, so long; it does not count as time spent working."""
+        ...
+
 
 class Tick(NamedTuple):
     """What the clock spout has just emitted, for the spouts that follow it.

@@ -24,6 +24,8 @@ class Host(Protocol):
 
     def acknowledge(self, batch: int) -> None: ...
 
+    def wait(self, seconds: float) -> None: ...
+
 
 class TaskContext:
     """The `topology.core.api.component.Context` of one task."""
@@ -70,3 +72,7 @@ class TaskContext:
     def now(self) -> float:
         """See `topology.core.api.component.Context.now`."""
         return self._clock()
+
+    def wait(self, seconds: float) -> None:
+        """See `topology.core.api.component.Context.wait`."""
+        self._host.wait(seconds)

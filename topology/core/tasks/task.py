@@ -17,6 +17,7 @@ Every exception of a component becomes a `TaskFailure` (`topology.core.failures`
 """
 
 import pickle
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -108,6 +109,7 @@ class TaskHost:
         self._bytes_out: dict[str, int] = {}
         self._unrouted: dict[str, int] = {}
         self._busy_ns: dict[str, int] = {}
+        self._waited_ns = 0  # of the call that is under way
         self._stopping = self._stopped = False
         self._start_after(-1)
         self._blocked_since: int | None = None
@@ -344,6 +346,12 @@ class TaskHost:
             )
         self._send([(self.plan.clock_address, ACKNOWLEDGE)], int(batch), 0)
 
+    def wait(self, seconds: float) -> None:
+        """Wait, which is no work."""
+        started = time.perf_counter_ns()
+        threading.Event().wait(seconds)
+        self._waited_ns += time.perf_counter_ns() - started
+
     # -- inside
 
     @property
@@ -450,7 +458,9 @@ class TaskHost:
             self._send([(address, END) for address in targets], None, 0)
 
     def _add_busy(self, stream: str, started_ns: int) -> None:
-        self._busy_ns[stream] = self._busy_ns.get(stream, 0) + time.perf_counter_ns() - started_ns
+        worked_ns = time.perf_counter_ns() - started_ns - self._waited_ns
+        self._busy_ns[stream] = self._busy_ns.get(stream, 0) + worked_ns
+        self._waited_ns = 0
 
     def _unblock(self) -> None:
         if self._blocked_since is not None:
