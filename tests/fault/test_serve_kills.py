@@ -6,7 +6,6 @@ end the books are compared with the folder, and that with the oracle and with a 
 
 import asyncio
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,7 +13,7 @@ import pytest
 
 from gateway.runs.verify import verify_run
 from tests.support.beside import BOX, random_message, random_subscription
-from tests.support.faulty_runs import ENOUGH, actors
+from tests.support.faulty_runs import ENOUGH, actor_of
 from tests.support.many_followers import Follower, Producer, Subscriber, await_, compare_all
 from tests.support.processes import Command
 from tests.support.serving import Served, call, free_port, kill, written
@@ -188,20 +187,6 @@ def test_serve_killed_twenty_times_below_two_hundred_clients_nothing_is_missed_o
     assert min(one.connections for one in clients.followers) >= 10
 
 
-def role_of(actor):
-    """The tasks of an actor, as Ray writes them into the file that its output goes to, first with its class alone."""
-    text = Path(f"/proc/{actor.pid}/fd/1").resolve().read_text(errors="replace")
-    names = [line.partition(":actor_name:")[2] for line in text.splitlines() if ":actor_name:" in line]
-    return names[-1] if names else ""
-
-
-def actor_of(clients, word):
-    """The newest actor that has a task of a component."""
-    found = [one for one in actors(clients.served) if word in role_of(one)]
-    assert found, [role_of(one) for one in actors(clients.served)]
-    return max(found, key=lambda process: process.create_time())
-
-
 @pytest.mark.ray
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
@@ -211,7 +196,7 @@ def test_serve_on_ray_whose_actors_are_killed_nothing_is_missed_or_repeated(tmp_
     async def strike(clients):
         for turn, word in enumerate(victims):
             await clients.answered(int(clients.rng.integers(500, 1_500)))
-            (await asyncio.to_thread(actor_of, clients, word)).kill()
+            (await asyncio.to_thread(actor_of, clients.served, word)).kill()
             await await_(lambda seen=turn: clients.served.read()[1].count("recovered") > seen, 90, clients.served.read)
         await clients.answered(1_000)
 

@@ -56,10 +56,16 @@ def replayed(rows, as_of):
 
 
 @pytest.mark.parametrize(
-    ("count", "kills", "most"),
-    [(1_500, 2, 100), pytest.param(200_000, 5, 1_000, marks=pytest.mark.long)],
+    ("executor", "count", "kills", "most"),
+    [
+        ("local", 1_500, 2, 100),
+        pytest.param("local", 200_000, 10, 1_000, marks=pytest.mark.long),
+        pytest.param("ray", 200_000, 10, 1_000, marks=[pytest.mark.long, pytest.mark.ray]),
+    ],
 )
-def test_server_and_database_killed_in_turn_neither_lose_nor_repeat(tmp_path, count, kills, most):
+def test_server_and_database_killed_in_turn_neither_lose_nor_repeat(
+    tmp_path, executor, count, kills, most, record_property
+):
     rng = np.random.default_rng(5)
     out, port = tmp_path / "out", free_port()
     rows, first = messages_of(rng, count), subscriptions_of(rng, 30)
@@ -68,7 +74,7 @@ def test_server_and_database_killed_in_turn_neither_lose_nor_repeat(tmp_path, co
     replaced += [{"subscription_id": one["subscription_id"]} for one in first[12:15]]
     with ExitStack() as stack:
         server = stack.enter_context(PostgresServer())
-        options = (*OPTIONS, "--to", server.uri())
+        options = (*OPTIONS, "--executor", executor, "--to", server.uri())
         served = stack.enter_context(Served(out, *options, port=port))
         for one in first:
             assert served.call("POST", "/v1/subscriptions", one).status in (200, 201)
@@ -84,8 +90,9 @@ def test_server_and_database_killed_in_turn_neither_lose_nor_repeat(tmp_path, co
             served.await_(lambda: any(as_of > seen for as_of, _, _ in looks.found), 120)
 
         served = kill_in_turn(
-            stack, served, lambda: Served(out, *options, port=port), server, producer, count, kills, most, before_step
-        )
+            stack, served, lambda: Served(out, *options, port=port), server, producer, count, kills, most, before_step,
+            ("query", "delivery", "messages") if executor == "ray" else (),
+        )  # fmt: skip
 
         def is_through():
             health = served.call("GET", "/health").json
@@ -126,3 +133,5 @@ def test_server_and_database_killed_in_turn_neither_lose_nor_repeat(tmp_path, co
     for as_of, (last, found) in seen.items():
         assert last <= as_of and found == replayed(stored, as_of), as_of
     assert json.loads((out / "sinks.json").read_text())["sinks"]["postgres/alerts.skyray"]["lost"] == 0
+    for name, value in {"updates": told.total(), "messages": count, "kills of each side": kills}.items():
+        record_property(name, value)

@@ -155,6 +155,20 @@ def newest_actors(command: Command, count: int) -> list[psutil.Process]:
     return sorted(actors(command), key=lambda process: process.create_time())
 
 
+def role_of(actor: psutil.Process) -> str:
+    """The tasks of an actor, as Ray writes them into the file that its output goes to, first with its class alone."""
+    text = Path(f"/proc/{actor.pid}/fd/1").resolve().read_text(errors="replace")
+    names = [line.partition(":actor_name:")[2] for line in text.splitlines() if ":actor_name:" in line]
+    return names[-1] if names else ""
+
+
+def actor_of(command: Command, component: str) -> psutil.Process:
+    """The newest actor that has a task of a component."""
+    found = [one for one in actors(command) if component in role_of(one)]
+    assert found, [role_of(one) for one in actors(command)]
+    return max(found, key=lambda process: process.create_time())
+
+
 def ray_process(command: Command, word: str) -> psutil.Process:
     """The process of the Ray of a run whose program has that word in its path."""
     (found,) = [each for each in command.started() if word in (command_line(each).split() or [""])[0]]

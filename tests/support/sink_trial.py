@@ -1,12 +1,13 @@
 """A server and the receiver of its sink, killed in turn while messages come: what the tests of all sinks share."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
 
+from tests.support.faulty_runs import actor_of
 from tests.support.serving import Served, call, kill, lines_of
 
 WORDS = ["ramen", "udon", "soba", "tempura", "sushi", "curry"]
@@ -89,15 +90,23 @@ def kill_in_turn(
     kills: int,
     most: int,
     before_step: Callable[[Served], None] = lambda served: None,
+    victims: Sequence[str] = (),
 ) -> Served:
-    """Kill the server and its receiver (`kill`, `start`) in turn, each so often, and send all; the last server."""
+    """Kill the server and its receiver (`kill`, `start`) in turn, each so often, and send all; the last server.
+
+    Every second time that it is the server's turn, only an actor of it is killed: one of a component of `victims`, if
+    there are any.
+    """
     steps = 2 * kills + 1
     for step in range(1, steps):
         producer.may_send = step * count // steps + most
         before_step(served)
         # in the middle: messages that are sent meanwhile, and updates that the receiver has not yet
         served.await_(lambda step=step: producer.sent >= step * count // steps, 600)
-        if step % 2:
+        turn = step // 2
+        if step % 2 and victims and turn % 2:
+            kill_actor(served, victims[turn // 2 % len(victims)])
+        elif step % 2:
             kill(served)
             served.__exit__()
             served = stack.enter_context(again())
@@ -111,3 +120,16 @@ def kill_in_turn(
     producer.may_send = count
     served.await_(lambda: producer.sent == count, 1_200)
     return served
+
+
+def kill_actor(served: Served, component: str) -> None:
+    """SIGKILL of an actor, and wait until the stream goes on."""
+    before = served.read()[1].count("recovered")
+    actor_of(served, component).kill()
+    served.await_(lambda: served.read()[1].count("recovered") > before)
+
+
+def is_through(served: Served) -> bool:
+    """Whether all that is logged is matched, and its updates are with the receiver."""
+    health = served.call("GET", "/health").json
+    return health["sinks"][0]["waiting"] == 0 and health["complete_through"] == health["next_seq"] - 1
