@@ -110,6 +110,13 @@ class Registry(Admission):
         found = (self.active.get(name) for name in names)
         return sorted((one for one in found if one is not None), key=lambda one: one.number)
 
+    def listed(self, names: Iterable[str] | None = None) -> list[Registered]:
+        """Active subscriptions in the order of registration: those of these ids, by default all."""
+        if names is None:
+            return list(self.active.values())
+        found = (self.active.get(name) for name in set(names))
+        return sorted((one for one in found if one is not None), key=lambda one: one.number)
+
     def expired(self, now_us: int) -> list[str]:
         """Ids of active subscriptions whose time is over; each is returned once."""
         found = []

@@ -134,13 +134,22 @@ class Replay:
         return updates, behind, through
 
     def subscriptions(
-        self, as_of: int, after: int, limit: int, kinds: Collection[str] | None, prefix: str
+        self,
+        as_of: int,
+        after: int,
+        limit: int,
+        kinds: Collection[str] | None,
+        prefix: str,
+        names: Collection[str] | None = None,
     ) -> tuple[list[dict[str, Any]], int | None]:
         """Columns of the subscriptions that are active as of a message, a page of them, and the cursor of the next."""
         numbers = (number for number in self._active(as_of) if number > after)
         wanted: list[int] = []
+        among = None if names is None else set(names)
         for number in numbers:
             name = self._names[number]
+            if among is not None and name not in among:
+                continue
             if name.startswith(prefix) and (not kinds or self._kind_of[name] in kinds):
                 wanted.append(number)
                 if len(wanted) > limit:

@@ -131,6 +131,31 @@ def test_page_results_of_a_picked_subscription_are_as_the_server_has_them(seen, 
     seen.until(lambda: not seen.page.is_visible("#picked"))
 
 
+def test_page_figures_of_updates_and_results_have_their_units(seen, served):
+    place, words = {"lon": 20, "lat": 0}, "lamp oil"
+    scored = place | {"keywords": words, "k": 3, "alpha": 0.5}
+    served.call("PUT", "/v1/subscriptions/unit-knn", place | {"kind": "knn", "keywords": words, "k": 3})
+    served.call("PUT", "/v1/subscriptions/unit-decay", scored | {"kind": "decay"})
+    served.call("PUT", "/v1/subscriptions/unit-topk", scored | {"kind": "topk"})
+    region = {"keywords": "oil", "region": [19, -1, 25, 1]}
+    served.call("PUT", "/v1/subscriptions/unit-boolean", region | {"kind": "boolean"})
+    (seq,) = publish(served, "an oil lamp", lon=21, lat=0, time="2026-01-01T00:00:00Z")
+    score = served.call("GET", "/v1/subscriptions/unit-topk/results").json["results"][0]["score"]
+    wanted = {"knn": "111 km", "decay": "111 km", "topk": f"score {score:.3}", "boolean": f"#{seq}"}
+
+    def figures():
+        mine = [row for row in seen.rows() if row["subscription"].startswith("unit-")]
+        return {row["subscription"].removeprefix("unit-"): row["figure"] for row in mine}
+
+    seen.until(lambda: figures() == wanted)
+    seen.page.click("#tab-active")
+    for kind, figure in {**wanted, "topk": f"111 km · {wanted['topk']}"}.items():
+        seen.page.fill("#prefix", f"unit-{kind}")
+        seen.page.click(f"#active button[data-subscription=unit-{kind}]")
+        seen.until(lambda name=kind: seen.text("#picked-title") == f"unit-{name}")
+        seen.until(lambda there=figure: [row["figure"] for row in seen.rows("#results")] == [there])
+
+
 def test_page_a_message_is_published_by_a_click_and_says_why_it_is_not_in_a_result(seen, served):
     served.call("PUT", "/v1/subscriptions/why", {"kind": "boolean", "keywords": "jazz", "region": [-180, -80, 180, 80]})
     seen.page.click("#tab-publish")

@@ -72,11 +72,11 @@ class Visit:
         raise AssertionError(f"not within {seconds} s; {self.complaints}")
 
     def rows(self, selector: str = "#updates") -> list[dict[str, str]]:
-        """Of each row of a list its data, its text and its badge, from the top."""
+        """Of each row of a list its data, its text, its badge and its figure, from the top."""
         return self.page.eval_on_selector_all(
             f"{selector} > li",
             """rows => rows.map(row => ({...row.dataset, text: row.querySelector('.text').textContent,
-            badge: row.querySelector('.badge')?.textContent}))""",
+            badge: row.querySelector('.badge')?.textContent, figure: row.querySelector('.number')?.textContent}))""",
         )
 
     def on_map(self, across: float, down: float) -> tuple[float, float]:

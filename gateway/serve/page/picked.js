@@ -2,8 +2,7 @@
 
 import { call, pathNow, subscriptionPath } from "/page/api.js";
 import { byId, element, show } from "/page/dom.js";
-import { keywordsOf, placeInWords, resultRow } from "/page/rows.js";
-import { distanceM } from "/page/shapes.js";
+import { keywordsOf, kilometresOf, placeInWords, resultRow } from "/page/rows.js";
 
 const MOST_ROWS = 100;
 const DRAW_MS = 250;
@@ -75,15 +74,9 @@ export class Picked {
   apply(update) {
     if (update.as_of <= this.asOf) return; // the result has it
     if (update.change === "leave") this.rows.delete(update.seq);
-    else this.rows.set(update.seq, { ...update, distance_km: this.kilometres(update) });
+    else this.rows.set(update.seq, { ...update, distance_km: kilometresOf(this.columns, update) });
     if (!this.hasResult && this.rows.size > MOST_ROWS) this.rows.delete(Math.min(...this.rows.keys()));
     this.changed = true;
-  }
-
-  // From its point, where it has one.
-  kilometres({ lon, lat }) {
-    const { lon: from, lat: north } = this.columns;
-    return Number.isFinite(from) ? distanceM([from, north], [lon, lat]) / 1000 : null;
   }
 
   close() {
@@ -109,7 +102,7 @@ export class Picked {
     }
     const list = byId("results");
     const focused = list.contains(document.activeElement) ? document.activeElement.dataset.seq : null;
-    list.replaceChildren(...rows.slice(0, MOST_ROWS).map(resultRow));
+    list.replaceChildren(...rows.slice(0, MOST_ROWS).map((row) => resultRow(row, kind)));
     if (focused) list.querySelector(`[data-seq="${focused}"]`)?.focus();
     show(byId("results-empty"), rows.length === 0);
   }

@@ -1,7 +1,8 @@
 // The list of updates: the newest first, a bounded number of rows, changed a few times a second at most.
 
 import { byId, element, show } from "/page/dom.js";
-import { updateRow } from "/page/rows.js";
+import { Known } from "/page/known.js";
+import { fillFigure, updateRow } from "/page/rows.js";
 
 const MOST_ROWS = 200;
 const MOST_KEPT = 1000;
@@ -12,6 +13,7 @@ const SPEAK_MS = 4000;
 export class Updates {
   constructor() {
     this.list = byId("updates");
+    this.known = new Known();
     this.kept = []; // the newest last
     this.waiting = [];
     this.only = null; // a subscription id
@@ -37,9 +39,19 @@ export class Updates {
     return this.only === null || update.subscription_id === this.only;
   }
 
+  // The newest first; their figures come once the kinds are known.
+  rowsOf(updates) {
+    const shown = updates.filter((one) => this.isShown(one)).slice(-MOST_ROWS).reverse();
+    const rows = shown.map(updateRow);
+    this.known.of(shown.filter((one) => one.score !== null).map((one) => one.subscription_id)).then((known) => {
+      rows.forEach((row, at) => fillFigure(row, shown[at], known.get(shown[at].subscription_id)));
+    });
+    return rows;
+  }
+
   narrow(only) {
     this.only = only;
-    const rows = this.kept.filter((one) => this.isShown(one)).slice(-MOST_ROWS).reverse().map(updateRow);
+    const rows = this.rowsOf(this.kept);
     this.list.replaceChildren(...rows);
     show(byId("updates-empty"), rows.length === 0);
   }
@@ -50,7 +62,7 @@ export class Updates {
       const came = this.waiting;
       this.waiting = [];
       this.kept = [...this.kept, ...came].slice(-MOST_KEPT);
-      const rows = came.filter((one) => this.isShown(one)).slice(-MOST_ROWS).reverse().map(updateRow);
+      const rows = this.rowsOf(came);
       if (rows.length <= MOST_FRESH) for (const row of rows) row.classList.add("fresh");
       this.list.prepend(...rows);
       while (this.list.children.length > MOST_ROWS) this.list.lastElementChild.remove();

@@ -2,7 +2,7 @@
 
 import { call, pathNow, subscriptionPath } from "/page/api.js";
 import { byId, degrees, element, facts, show, shortNumber } from "/page/dom.js";
-import { keywordsOf, placeInWords } from "/page/rows.js";
+import { keywordsOf, placeInWords, threeDigits } from "/page/rows.js";
 
 export class Why {
   constructor() {
@@ -96,21 +96,29 @@ export class Why {
   }
 }
 
+// Scores as people read them: those of the nearest kind are metres on the earth.
+function unitOf({ subscription, score, distance_km: kilometres }) {
+  const isDistance = subscription?.kind === "knn" && kilometres !== null && Math.abs(1000 * kilometres - score) < 1 + score / 100;
+  return isDistance ? (value) => `${threeDigits(value / 1000)} km` : shortNumber;
+}
+
 function answerParts(found) {
+  const inUnits = unitOf(found);
+  const shown = (value) => (value === null || value === undefined ? "" : inUnits(value));
   const verdict = element("p", { className: `verdict ${found.in_result ? "in-result" : "not-in-result"}` },
     element("strong", {}, found.in_result ? "In the result" : "Not in the result"), " ", element("code", {}, found.reason));
   const parts = [verdict, element("p", {}, found.why)];
   const list = facts([
     ["words found", found.words?.join(" ")],
     ["words missing", found.missing?.join(" ")],
-    ["distance", found.distance_km === null ? "" : `${shortNumber(found.distance_km)} km`],
-    ["score", shortNumber(found.score)],
+    ["distance", found.distance_km === null ? "" : `${threeDigits(found.distance_km)} km`],
+    ["score", shown(found.score)],
     ["rank", found.rank],
-    ["needed score", shortNumber(found.threshold)],
+    ["needed score", shown(found.threshold)],
   ]);
   if (list.length) parts.push(element("dl", {}, ...list));
   if (found.rivals?.length) {
-    const rows = found.rivals.map((rival) => element("li", {}, element("span", { className: "number" }, shortNumber(rival.score)), ` ${rival.text}`));
+    const rows = found.rivals.map((rival) => element("li", {}, element("span", { className: "number" }, shown(rival.score)), ` ${rival.text}`));
     parts.push(element("h3", { className: "small" }, "What is better"), element("ol", { className: "rivals" }, ...rows));
   }
   if (found.as_of !== undefined) parts.push(element("p", { className: "help" }, `As of message ${found.as_of.toLocaleString("en")}.`));

@@ -179,6 +179,10 @@ def test_subscriptions_as_lines_have_an_outcome_each_and_are_listed_page_by_page
         after = page["after"]
     assert found == [f"page {number}" for number in (0, 1, 2, 4, 5, 6)]
     assert served.call("GET", "/v1/subscriptions?prefix=page&kind=knn").json["subscriptions"] == []
+    page = served.call("GET", "/v1/subscriptions?id=page%205&id=page%203&id=page%201&id=none&limit=1").json
+    assert [one["subscription_id"] for one in page["subscriptions"]] == ["page 1"]
+    page = served.call("GET", f"/v1/subscriptions?id=page%205&id=page%201&after={page['after']}").json
+    assert [one["subscription_id"] for one in page["subscriptions"]] == ["page 5"] and page["after"] is None
 
 
 def test_subscriptions_go_out_as_geojson_and_come_in_again_as_they_were(served):

@@ -1,5 +1,7 @@
 """`skyray serve --run`: what a finished run answers as of any of its messages, and that it takes nothing."""
 
+from urllib.parse import quote
+
 import pytest
 
 from gateway.runs.reader import Run
@@ -113,6 +115,8 @@ def test_subscriptions_as_of_a_message_are_the_active_ones_page_by_page(get, run
         assert found == wanted and len(found) == len(set(found))
     assert any(end < NEVER for end in changes.end), "some end"
     assert [row["name"] for row in get("/v1/subscriptions?prefix=mine").json["subscriptions"]] == ["Ana"]
+    some = get(f"/v1/subscriptions?id={quote(wanted[3])}&id={quote(wanted[1])}&id=none").json["subscriptions"]
+    assert [row["subscription_id"] for row in some] == [wanted[1], wanted[3]]
     replaced = get("/v1/subscriptions?kind=topk&limit=1&as_of=0").json["subscriptions"][0]["subscription_id"]
     later = get(f"/v1/subscriptions/{replaced}").json
     assert later["name"] == "again" and "name" not in get(f"/v1/subscriptions/{replaced}?as_of=99").json
