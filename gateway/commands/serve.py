@@ -140,7 +140,7 @@ def serve(
     from gateway.shell.interrupts import draining
     from gateway.sinks.cursor import Released
     from gateway.sinks.webhooks import routes as webhook_routes
-    from gateway.sinks.webhooks.figures import figures_of
+    from gateway.sinks.webhooks.figures import figures_of, summary_of
     from gateway.sinks.webhooks.service import Webhooks
     from gateway.sinks.webhooks.settings import WebhookSettings
     from gateway.sources.feed import Feed
@@ -207,6 +207,7 @@ def serve(
             deliveries.wake()
 
         hub.on_release, door.more_figures, door.sinks = wake, [lambda: figures_of(hooks)], deliveries.figures
+        door.webhooks = lambda: summary_of(hooks)
         more = [webhook_routes.routes(door, hooks)]
         web = make_app(door, asking, _names(host, *(allowed_host or ())), allow_origin or (), more)
         server = Server(web, listening, hub.start, bounds.most_connections)

@@ -46,6 +46,8 @@ class Door:
         What reads a source.
     sinks : callable
         Figures of what takes all updates (`gateway.serve.models.Sink`).
+    webhooks : callable
+        Figures of all webhooks together (`gateway.serve.models.Webhooks`), or None.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Door:
         self.latency = releaser.in_flight.latency
         self.feed: Feed | None = None
         self.sinks: Callable[[], list[dict[str, Any]]] = list
+        self.webhooks: Callable[[], dict[str, Any] | None] = lambda: None
         self._releaser = releaser
 
     async def log(self, rows: Sequence[Row], size_bytes: int) -> list[Outcome]:

@@ -269,6 +269,20 @@ class Sink(BaseModel):
     reconnects: int
 
 
+class Webhooks(BaseModel):
+    """All webhooks together; `accepted` = `delivered` + `waiting` + `dead` + `dropped`, of their batches."""
+
+    active: int
+    paused: int
+    disabled: int
+    accepted: int
+    delivered: int
+    waiting: int = Field(description="batches that wait for an attempt")
+    dead: int = Field(description="batches without attempts left")
+    dropped: int = Field(description="batches whose webhooks were deleted")
+    lag: int = Field(description="released messages that the slowest active webhook has not looked at")
+
+
 class Topology(BaseModel):
     """What each component does now."""
 
@@ -280,6 +294,7 @@ class Topology(BaseModel):
     topology: dict[str, Any] | None
     source: Source | None = None
     sinks: list[Sink] = []
+    webhooks: Webhooks | None = None
 
 
 class Problem(BaseModel):

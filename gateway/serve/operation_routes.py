@@ -60,6 +60,7 @@ def routes(door: Door) -> APIRouter:
     async def topology() -> Response:
         """Of each component its tasks, payloads received and emitted, queue, and share of time spent working.
 
+        `source` and `sinks` say how far what is read and what takes updates is, `webhooks` what all of them have.
         `preparing` are the kinds whose kernels are compiled now: their first subscriptions are answered after it.
         """
         snapshot = door.snapshot
@@ -73,6 +74,7 @@ def routes(door: Door) -> APIRouter:
                 "topology": None if snapshot is None else snapshot.as_dict(),
                 "source": None if door.feed is None else door.feed.figures(),
                 "sinks": door.sinks(),
+                "webhooks": door.webhooks(),
             }
         )
 

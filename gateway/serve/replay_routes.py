@@ -85,7 +85,7 @@ def routes(replay: Replay) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100,
         kind: Annotated[list[str] | None, Query(description="only these kinds")] = None,
         prefix: Annotated[str, Query(description="only ids that begin so", max_length=512)] = "",
-        names: Annotated[list[Id] | None, Query(alias="id", description="only these ids", max_length=MOST_LISTED)] = None,
+        names: Annotated[list[Id] | None, Query(alias="id", max_length=MOST_LISTED, description="only these")] = None,
     ) -> Response:
         """Subscriptions that are active as of a message, in the order of registration."""
         found, cursor = await answer(replay.subscriptions, seq_of(as_of), after, limit, kind, prefix, names)

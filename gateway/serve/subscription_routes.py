@@ -129,7 +129,7 @@ def routes(door: Door) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100,
         kind: KindNames = None,
         prefix: Annotated[str, Query(description="only ids that begin so", max_length=512)] = "",
-        names: Annotated[list[Id] | None, Query(alias="id", description="only these ids", max_length=MOST_LISTED)] = None,
+        names: Annotated[list[Id] | None, Query(alias="id", max_length=MOST_LISTED, description="only these")] = None,
         owner: Annotated[str | None, Query(description="only those of this owner", max_length=MOST_OWNER)] = None,
         region: Annotated[
             str | None, Query(description="only shapes whose box meets west,south,east,north in degrees")

@@ -1,10 +1,14 @@
 """The page of `skyray serve` as a stranger uses it, in a browser, with a server that runs."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.support.brokers import STREAM, NatsBroker
 from tests.support.browsing import VIEWS, chromium, visit
+from tests.support.endpoints import Endpoint, answers
+from tests.support.nats_sinking import NAME, SUBJECT, create
 from tests.support.serving import NDJSON, Served, free_port, kill, lines_of, position
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -293,6 +297,49 @@ def test_page_has_no_serious_barrier_and_fits_its_window(browser, served, tmp_pa
         seen.until(lambda: seen.page.locator("#components tr").count() > 3)
         check("topology")
         assert seen.complaints == []
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """A broker with a stream to read and one to write; its client has an event loop, as the browser's has here."""
+    with ThreadPoolExecutor(1) as thread:
+        one = NatsBroker(tmp_path / "broker")
+        thread.submit(one.start).result()
+        try:
+            thread.submit(one.create).result()
+            thread.submit(create, one).result()
+            rows = [f'{{"text": "tea {number}", "lon": 1, "lat": 1}}'.encode() for number in range(30)]
+            thread.submit(one.publish, rows).result()
+            yield one
+        finally:
+            one.kill()
+
+
+def test_page_of_the_topology_says_how_far_sources_sinks_and_webhooks_are(browser, broker, tmp_path):
+    to = f"{broker.url}/{NAME}?subject={SUBJECT}"
+    tea = {"kind": "boolean", "keywords": "tea", "region": [-180, -80, 180, 80]}
+    options = ("--from", f"{broker.url}/{STREAM}?consumer=skyray", "--to", to, "--webhook-allow-host", "127.0.0.1")
+    with Endpoint(answers(204)) as endpoint, Served(tmp_path / "out", *options) as served:
+        served.call("PUT", "/v1/subscriptions/s1", tea)
+        assert served.call("POST", "/v1/webhooks", {"url": endpoint.url, "subscription_id": "s1"}).status == 201
+        with visit(browser, served.port, 390, 844) as seen:
+            seen.open("/topology")
+
+            def ends():
+                cells = "rows => rows.map(row => [...row.children].map(cell => cell.textContent))"
+                found = seen.page.eval_on_selector_all("#ends tr", cells)
+                return {row[0]: [row[1], row[2].partition("-")[0], row[5], row[6]] for row in found}
+
+            wanted = {
+                f"nats/{STREAM}": ["reading", "0: 30", "0", "0"],
+                f"nats/{NAME}": ["delivering", "29", "0", "0"],
+                "webhooks": ["1 active", "up to date", "0", "0"],
+            }
+            seen.until(lambda: ends() == wanted)
+            assert seen.barriers() == [] and seen.overflow() <= 0
+            broker.kill()
+            seen.until(lambda: ends()[f"nats/{STREAM}"][0].startswith("away"))
+            assert seen.complaints == []
 
 
 def test_page_five_hundred_updates_a_second_beside_ten_thousand_subscriptions(seen, served):

@@ -1,4 +1,5 @@
-// The page of the topology: counts of the stream, and of each component its rates, queue, busy share and latency.
+// The page of the topology: counts of the stream, of each component its rates, queue, busy share and latency, and of
+// each source and sink how far it is.
 
 import { call } from "/page/api.js";
 import { byId, element, show } from "/page/dom.js";
@@ -15,6 +16,40 @@ let before = null;
 function rate(name, now, at) {
   const earlier = before?.counts[name];
   return earlier === undefined ? null : Math.max(0, ((now - earlier) * 1000) / (at - before.at));
+}
+
+// What of `end` is counted is per second; a source has messages, a sink updates, webhooks batches.
+function endsOf({ source, sinks = [], webhooks }) {
+  const ends = sinks.map((one) => ({ name: one.name, state: one.state, error: one.error, position: one.position, updates: one.delivered, waiting: one.waiting, lost: one.lost }));
+  if (source) {
+    const places = Object.entries(source.durable).map(([partition, offset]) => `${partition}: ${whole(offset)}`);
+    ends.unshift({ name: source.name, state: source.state, error: source.error, position: places.join(", "), messages: source.records, waiting: source.lag, lost: source.removed });
+  }
+  if (webhooks && webhooks.active + webhooks.paused + webhooks.disabled) {
+    const states = ["active", "paused", "disabled"].filter((state) => webhooks[state]).map((state) => `${whole(webhooks[state])} ${state}`);
+    const position = webhooks.lag ? `${whole(webhooks.lag)} messages behind` : "up to date";
+    ends.push({ name: "webhooks", state: states.join(", "), position, waiting: webhooks.waiting, lost: webhooks.dead });
+  }
+  return ends;
+}
+
+function drawEnds(topology, counts, at) {
+  const ends = topology ? endsOf(topology) : [];
+  const perSecond = (one, what) => {
+    if (one[what] === undefined) return "";
+    counts[`${one.name} ${what}`] = one[what];
+    const found = rate(`${one.name} ${what}`, one[what], at);
+    return found === null ? "–" : whole(found);
+  };
+  byId("ends").replaceChildren(...ends.map((one) => element("tr", { dataset: { end: one.name } },
+    element("th", { scope: "row" }, one.name),
+    element("td", {}, one.state, one.error ? element("p", { className: "failed" }, one.error) : null),
+    element("td", {}, one.position ?? "–"),
+    element("td", {}, perSecond(one, "messages")),
+    element("td", {}, perSecond(one, "updates")),
+    element("td", {}, one.waiting === null ? "–" : whole(one.waiting)),
+    element("td", {}, whole(one.lost)))));
+  show(byId("ends-box"), ends.length > 0);
 }
 
 function draw(health, topology) {
@@ -48,6 +83,7 @@ function draw(health, topology) {
       element("td", {}, milliseconds(part.latency_p99_s)));
   });
   byId("components").replaceChildren(...rows);
+  drawEnds(topology, counts, at);
   show(byId("components-box"), rows.length > 0);
   show(byId("no-components"), rows.length === 0);
   before = { at, counts };

@@ -1,9 +1,11 @@
-"""Figures of webhooks for Prometheus, of all together: no label has a webhook. Used by `gateway.serve.metrics`."""
+"""Figures of webhooks, of all together: no label of Prometheus has a webhook. Used by `gateway.commands.serve`."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 
+from gateway.sinks.webhooks.model import STATES
 from gateway.sinks.webhooks.service import Webhooks
 
 
@@ -28,10 +30,23 @@ def figures_of(hooks: Webhooks) -> Iterator[Metric]:
     took.add_metric([], count_value=sum(figures.attempts.values()), sum_value=figures.attempt_s)
     yield took
     hooks_of = GaugeMetricFamily("skyray_webhooks", "Webhooks by state", labels=["state"])
-    states = [line.hook.state for line in list(dispatcher.lines.values())]
-    for state in ("active", "paused", "disabled"):
-        hooks_of.add_metric([state], states.count(state))
+    for state, count in _states(hooks).items():
+        hooks_of.add_metric([state], count)
     yield hooks_of
+
+
+def summary_of(hooks: Webhooks) -> dict[str, Any]:
+    """As of `gateway.serve.models.Webhooks`, from any thread."""
+    figures = hooks.dispatcher.figures
+    deliveries, dropped = figures.deliveries, figures.dropped.accepted
+    shown = deliveries.shown()
+    return {**_states(hooks), **shown, "accepted": shown["accepted"] + dropped, "dropped": dropped, "lag": hooks.lag()}
+
+
+def _states(hooks: Webhooks) -> dict[str, int]:
+    """How many webhooks are in each state."""
+    states = [line.hook.state for line in list(hooks.dispatcher.lines.values())]
+    return {state: states.count(state) for state in STATES}
 
 
 def _gauge(name: str, what: str, value: float) -> Metric:

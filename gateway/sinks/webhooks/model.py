@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from gateway.serve.history import Position
 
 State = Literal["active", "paused", "disabled"]
+STATES: tuple[State, ...] = ("active", "paused", "disabled")
 Status = Literal["waiting", "delivered", "dead"]
 #: Updates and bytes of a batch unless the webhook says otherwise, and at most.
 BATCH_UPDATES, BATCH_BYTES = 100, 256 * 1024

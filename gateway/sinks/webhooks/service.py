@@ -90,6 +90,12 @@ class Webhooks:
         assert self._dispatcher is not None, "the block has begun"
         return self._dispatcher
 
+    def lag(self) -> int:
+        """How many released messages the slowest active webhook has not looked at; a digest waits for its time."""
+        head = self.source.head.boundary
+        hooks = [line.hook for line in list(self.dispatcher.lines.values())]
+        return max((head - hook.position.boundary for hook in hooks if hook.state == "active"), default=0)
+
     def wake(self) -> None:
         """Updates were released; for any thread."""
         if self._loop is not None and not self._loop.is_closed():

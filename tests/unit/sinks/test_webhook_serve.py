@@ -193,6 +193,16 @@ def test_metrics_add_up_and_name_no_webhook(served):
     assert totals["accepted"] == totals["delivered"] + totals["dropped"] + sum(counts.values())
 
 
+def test_topology_has_the_webhooks_of_the_metrics(served):
+    found = served.call("GET", "/v1/topology").json["webhooks"]
+    assert found["accepted"] == sum(found[name] for name in ("delivered", "waiting", "dead", "dropped"))
+    text = served.call("GET", "/metrics").body.decode()
+    assert f"skyray_webhook_accepted_deliveries_total {float(found['accepted'])}" in text
+    for state in ("active", "paused", "disabled"):
+        assert f'skyray_webhooks{{state="{state}"}} {float(found[state])}' in text
+    assert found["lag"] >= 0 and found["active"] + found["paused"] + found["disabled"] > 0
+
+
 def test_openapi_has_examples_of_webhooks(served):
     described = served.call("GET", "/openapi.json").json
     assert {"/v1/webhooks", "/v1/webhooks/{webhook_id}/rotate"} <= described["paths"].keys()
