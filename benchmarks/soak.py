@@ -1,9 +1,11 @@
 """Does a server of weeks stay as it is: memory, descriptors, threads and folder of `skyray serve` under a steady load.
 
 A producer, subscriptions that are replaced, followers that leave and come again; every few seconds a sample of the
-server with all its processes. After the warm-up nothing may grow but the log and the updates, which have to stay: of
-these the report has the bytes a message. In the end the folder is verified, and compared with the count of a follower
-of everything. Used by hand: `python -m benchmarks.soak --minutes 30`.
+server with all its processes. The server remembers the ids of up to 2,000,000 messages, which fill its memory first: so
+many messages, of the same kind, are sent as fast as it takes them. After this warm-up nothing may grow but the log and
+the updates, which have to stay: of these the report has the bytes a message. In the end the folder is verified, and
+what has come since the warm-up is compared with the count of a follower of everything. Used by hand:
+`python -m benchmarks.soak --minutes 30`.
 """
 
 import http.client
@@ -15,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -34,6 +36,10 @@ _WORDS, _ROWS = 2_000, 100
 _PATIENCE_S, _REST_S = 120.0, 0.2
 #: A follower leaves after so many seconds and comes again.
 _LEAVES_S = 30.0
+#: Messages of a request while the server warms up, and seconds for followers to begin after it.
+_WARM_ROWS, _SETTLE_S = 1_000, 30.0
+#: Seconds in which the server matches at most what it has taken.
+_MATCHING_S = 900.0
 #: What may have grown from the first third after the warm-up to the last: descriptors, threads, share of checkpoints.
 _MORE_DESCRIPTORS, _MORE_THREADS, _CHECKPOINT_RATIO = 8, 2, 1.5
 
@@ -53,7 +59,7 @@ class Sample(NamedTuple):
 
 def bench(
     minutes: Annotated[float, "without the warm-up"] = 30.0,
-    warm_up: Annotated[float, "minutes before them; ids fill memory for 2,000,000 messages"] = 70.0,
+    warm_up: Annotated[int, "messages before them, as fast as may be; ids fill memory for 2,000,000"] = 2_200_000,
     rate: Annotated[int, "messages a second"] = 500,
     subscriptions: Annotated[int, "of four kinds"] = 2_000,
     followers: Annotated[int, "clients, the first of which follows everything and never leaves"] = 50,
@@ -64,17 +70,22 @@ def bench(
 ) -> dict[str, Any]:
     """Samples, what grows by the minute, and whether all is flat and exact."""
     with tempfile.TemporaryDirectory(prefix="skyray-soak-") as scratch, _served(Path(scratch) / "out", executor) as one:
-        load = _Load(one.port, rate, subscriptions, followers)
+        load = _Load(one.port, rate, subscriptions, followers, warm_up)
+        began_s = time.monotonic()
         with load:
-            samples = list(_samples(one, 60 * (warm_up + minutes), every, load, tell))
+            filling = list(_samples(one, began_s, load.warm.is_set, every, load, tell))
+            load.follow()
+            until_s = time.monotonic() + _SETTLE_S + 60 * minutes
+            samples = list(_samples(one, began_s, lambda: time.monotonic() > until_s, every, load, tell))
             load.stop_sending()
             load.await_all()
         ended_s = one.end()
-        written = sum(pq.read_metadata(path).num_rows for path in (one.out / "updates").glob("part-*"))
-        tell("verifies")
+        written = _updates_after(one.out, warm_up - 1)
+        tell(f"verifies; it took {ended_s:.1f} s to end")
         report = verify_run(one.out, sample=max(200, 600 // len(_KINDS)))
-    steady = [each for each in samples if each.second >= 60 * warm_up]
+    steady = [each for each in samples if each.second >= samples[0].second + _SETTLE_S]
     found = figures(steady) | {"end_s": ended_s, "messages": load.sent, "updates": load.whole.updates}
+    found["warm_up_s"] = filling[-1].second if filling else 0.0
     same = report.exact and not load.whole.disordered and load.whole.updates == written
     flat = flatness(found, most_growth)
     workload = {"minutes": minutes, "warm_up": warm_up, "rate": rate, "subscriptions": subscriptions}
@@ -84,7 +95,7 @@ def bench(
         "flat": all(flat.values()),
         "flat_by": flat,
         **verdict(same, sum(report.oracle_updates.values()), sum(report.subscriptions.values())),
-        "samples": [each._asdict() for each in samples],
+        "samples": [each._asdict() for each in (*filling, *samples)],
     }
 
 
@@ -171,6 +182,12 @@ def _awaited(log: Path, pattern: str, process: subprocess.Popen) -> re.Match[str
     return match
 
 
+def _updates_after(out: Path, seq: int) -> int:
+    """How many updates a folder has that are as of later messages."""
+    as_of = (pq.read_table(path, columns=["as_of"])["as_of"] for path in (out / "updates").glob("part-*"))
+    return sum(int((one.to_numpy() > seq).sum()) for one in as_of)
+
+
 def _bytes_of(folder: Path) -> int:
     total = 0
     for path in folder.rglob("*"):
@@ -179,11 +196,12 @@ def _bytes_of(folder: Path) -> int:
     return total
 
 
-def _samples(served: _Served, seconds: float, every_s: float, load: "_Load", tell: command.Tell) -> Iterator[Sample]:
-    began_s = time.monotonic()
-    number = 0
-    while (due_s := began_s + number * every_s) <= began_s + seconds:
-        time.sleep(max(0.0, due_s - time.monotonic()))
+def _samples(
+    served: _Served, began_s: float, over: Callable[[], bool], every_s: float, load: "_Load", tell: command.Tell
+) -> Iterator[Sample]:
+    number, first_s = 0, time.monotonic()
+    while not over():
+        time.sleep(max(0.0, first_s + number * every_s - time.monotonic()))
         number += 1
         if load.failure is not None:
             raise RuntimeError("a client of the soak has failed") from load.failure
@@ -199,6 +217,7 @@ class _Follower(threading.Thread):
 
     def __init__(self, port: int, query: str, leaves: bool):
         super().__init__(daemon=True)
+        self.since = "begin"
         self.updates = self.disordered = 0
         self.through = -1
         self.over = threading.Event()
@@ -219,7 +238,7 @@ class _Follower(threading.Thread):
         headers = {"Last-Event-ID": self._last_id} if self._last_id else {}
         until_s = time.monotonic() + _LEAVES_S
         try:
-            connection.request("GET", f"/v1/updates?since=begin{self._query}", headers=headers)
+            connection.request("GET", f"/v1/updates?since={self.since}{self._query}", headers=headers)
             answer = connection.getresponse()
             while not self.over.is_set() and (line := answer.readline()):
                 self._take(json.loads(line))
@@ -241,10 +260,19 @@ class _Follower(threading.Thread):
 
 
 class _Load:
-    """All clients, each a thread, while the block lasts."""
+    """All clients, each a thread, while the block lasts; followers from `follow` on.
 
-    def __init__(self, port: int, rate: int, subscriptions: int, followers: int):
+    Attributes
+    ----------
+    sent : int
+    warm : Event    set once the messages of the warm-up are sent
+    """
+
+    def __init__(self, port: int, rate: int, subscriptions: int, followers: int, warm_up: int):
         self.sent = 0
+        self.warm = threading.Event()
+        self._warm_up = warm_up
+        self._following = threading.Event()
         self.failure: BaseException | None = None
         self._port = port
         self._rate = rate
@@ -261,19 +289,29 @@ class _Load:
         rng = np.random.default_rng(6)
         rows = [self._subscription(rng, place) for place in range(self._subscriptions)]
         self._post("/v1/subscriptions", rows)
-        for thread in (*self._followers, *self._senders):
+        for thread in self._senders:
             thread.start()
         return self
 
+    def follow(self) -> None:
+        """Let followers begin behind the warm-up, once its updates are out, and the sender keep to its rate."""
+        self.await_through(self._warm_up - 1)
+        for one in self._followers:
+            one.since = str(self._warm_up - 1) if self._warm_up else "begin"
+            one.start()
+        self._following.set()
+
     def __exit__(self, *_: object) -> None:
         self.stop_sending()
-        for each in self._followers:
+        begun = [each for each in self._followers if each.is_alive()]
+        for each in begun:
             each.over.set()
-        for each in self._followers:
+        for each in begun:
             each.join(10)  # a progress comes every five seconds
 
     def stop_sending(self) -> None:
         self._over.set()
+        self._following.set()
         for each in self._senders:
             each.join(60)
 
@@ -283,6 +321,14 @@ class _Load:
         while self.whole.through < self.sent - 1:
             if time.monotonic() > deadline_s:
                 raise RuntimeError(f"followers have come to {self.whole.through:,} of {self.sent:,} messages")
+            time.sleep(_REST_S)
+
+    def await_through(self, seq: int) -> None:
+        """Wait until all updates as of messages up to one are out."""
+        deadline_s = time.monotonic() + _MATCHING_S
+        while self._get("/health")["complete_through"] < seq:
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"the server has not matched message {seq:,}")
             time.sleep(_REST_S)
 
     def _query(self, rng: np.random.Generator, place: int) -> str:
@@ -296,18 +342,27 @@ class _Load:
             self.failure = error
 
     def _publish(self) -> None:
-        rng, due_s = np.random.default_rng(7), time.monotonic()
+        rng = np.random.default_rng(7)
+        while self.sent < self._warm_up and not self._over.is_set():
+            self._send(rng, min(_WARM_ROWS, self._warm_up - self.sent))
+        self.warm.set()
+        self._following.wait()
+        due_s = time.monotonic()
         while not self._over.wait(max(0.0, due_s - time.monotonic())):
             count = min(_ROWS, self._rate)
             due_s += count / self._rate
-            words = rng.zipf(1.3, (count, 8)) % _WORDS
-            rows = [
-                {"id": f"m{self.sent + place}", "text": " ".join(self._words[word] for word in words[place].tolist())}
-                | self._place(rng)
-                for place in range(count)
-            ]
-            self._post("/v1/messages", rows)
-            self.sent += count
+            self._send(rng, count)
+
+    def _send(self, rng: np.random.Generator, count: int) -> None:
+        """Send the next messages, whose words have a Zipf distribution, and wait until they are taken."""
+        words = rng.zipf(1.3, (count, 8)) % _WORDS
+        rows = [
+            {"id": f"m{self.sent + place}", "text": " ".join(self._words[word] for word in words[place].tolist())}
+            | self._place(rng)
+            for place in range(count)
+        ]
+        self._post("/v1/messages", rows)
+        self.sent += count
 
     def _replace(self) -> None:
         """A subscription is replaced every second."""
@@ -327,6 +382,14 @@ class _Load:
 
     def _place(self, rng: np.random.Generator) -> dict[str, float]:
         return {"lon": float(rng.uniform(-180, 180)), "lat": float(rng.uniform(-90, 90))}
+
+    def _get(self, path: str) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        try:
+            connection.request("GET", path)
+            return json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
 
     def _post(self, path: str, rows: list[dict[str, Any]]) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
