@@ -6,7 +6,9 @@ at its end. Used by `gateway.commands.serve`, `live` and `run`; read on in `gate
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from gateway.sinks.pump import Positions, Pump
 from gateway.sinks.stream import SinkAway
 from gateway.sinks.uris import sink_of
 from matching.errors import ConfigError, EngineError
+from topology.core.metrics import report_stage, report_warmed
 
 #: Seconds that a sink which delivers gets at the end, at least; and between two looks at it.
 _LEAST_S, _LOOK_S = 10.0, 0.05
@@ -112,6 +115,21 @@ class Deliveries:
         InputError
             If the folder is no run's, or damaged.
         """
+        try:
+            if not self._pumps:
+                self.begin_run(folder)
+            self.end(f"`skyray run --resume {folder}` with the same --to", patience_s)
+        finally:
+            self.close()
+
+    def begin_run(self, folder: Path) -> None:
+        """Start to deliver the parts of a run, which may not have ended, but whose messages are all there.
+
+        Raises
+        ------
+        InputError
+            If the folder is no run's, or damaged.
+        """
         from gateway.runs.oracle_replay import boundary_ends
         from gateway.runs.reader import Run
 
@@ -125,10 +143,25 @@ class Deliveries:
             return {seq: MessageText(row.message_id, row.text, row.lon, row.lat) for seq, row in rows.items()}
 
         self.begin_parts(folder, str(run.report.get("run")), ends, texts)
+
+    @contextmanager
+    def at_checkpoints(self, folder: Path, show: Callable[[Any], None] | None) -> Iterator["AtCheckpoints"]:
+        """Deliver during the block while a run writes to a folder; yields the callback for its snapshots.
+
+        Parameters
+        ----------
+        folder : Path
+        show : callable, optional
+            Takes the snapshots, too.
+        """
+        at_checkpoints = AtCheckpoints(show, partial(self.begin_run, folder), self._say)
         try:
-            self.end(f"`skyray run --resume {folder}` with the same --to", patience_s)
-        finally:
+            yield at_checkpoints
+        except BaseException:
+            at_checkpoints.join()
             self.close()
+            raise
+        at_checkpoints.join()
 
     def wake(self) -> None:
         """There may be updates; for any thread."""
@@ -206,3 +239,50 @@ class Deliveries:
             for one in self.figures()
             if one["waiting"] or one["lost"] or one["error"]
         ]
+
+
+class AtCheckpoints:
+    """The callback for the snapshots of a run: begins to deliver at the first of them.
+
+    Only then does `run.json` say which run the folder has. Its messages are read in a thread of their own.
+
+    Parameters
+    ----------
+    show : callable, optional
+        Takes what this takes.
+    begin : callable
+    say : callable
+        Takes a line for people, if that fails: all is delivered at the end.
+    """
+
+    def __init__(self, show: Callable[[Any], None] | None, begin: Callable[[], None], say: Callable[[str], None]):
+        self._show = show
+        self._begin = begin
+        self._say = say
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, snapshot: Any) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="begin to deliver", daemon=True)
+            self._thread.start()
+        if self._show is not None:
+            self._show(snapshot)
+
+    def starting(self, stage: str) -> None:
+        """See `topology.core.metrics.report_stage`."""
+        report_stage(self._show, stage)
+
+    def warmed(self, warmed: Any) -> None:
+        """See `topology.core.metrics.report_warmed`."""
+        report_warmed(self._show, warmed)
+
+    def join(self) -> None:
+        """Wait until it has begun, if there was a snapshot."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._begin()
+        except EngineError as error:
+            self._say(f"delivers at the end: {error}")

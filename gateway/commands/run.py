@@ -7,7 +7,7 @@ progress display in `gateway/shell/progress.py`.
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +21,7 @@ from matching.errors import ConfigError, InputError
 from matching.extras import require
 
 if TYPE_CHECKING:
+    from gateway.commands.delivering import Deliveries
     from topology.settings import RunConfig
 
 #: The settings in groups, as the help of commands shows them.
@@ -97,8 +98,8 @@ def run(
 
     Every option can also be set in skyray.toml or as SKYRAY_NAME in the environment; the command line wins. A run that
     is interrupted (Ctrl-C; once more to stop at once) or fails can be resumed, also with other numbers of bolts. With
-    --to the updates go to a database or a broker when it has ended, each once; --resume of a finished run delivers what
-    is missing there.
+    --to the updates go to a database or a broker, each once: at checkpoints while it runs, the rest (with --follow
+    all) when it has ended; --resume of a finished run delivers what is missing there.
     """
     from gateway.commands.delivering import Deliveries
     from gateway.shell.progress import print_summary
@@ -117,7 +118,8 @@ def run(
         found = load_config(_with_stream(settings), config) if resume is None else _resumed(resume, settings)
     if to and found.sink != "parquet":
         raise ConfigError(f"--to: reads updates as parquet, and --sink {found.sink} writes none; leave one of them out")
-    report = run_shown(terminal, found, AUTO if is_auto else resume is not None, metrics_port)
+    early = deliveries if to and found.checkpoint_every and not found.follow else None
+    report = run_shown(terminal, found, AUTO if is_auto else resume is not None, metrics_port, early)
     # the inputs of a run that has finished, which the ending reads, may be gone
     shown = print_summary if report.get("already_finished") else print_ending
     terminal.answer(report, lambda out: shown(out, report))
@@ -172,11 +174,16 @@ def _resumed(out: Path, settings: dict[str, Any]) -> "RunConfig":
 
 
 def run_shown(
-    terminal: Terminal, config: "RunConfig", resume: bool | str = False, metrics_port: int | None = None
+    terminal: Terminal,
+    config: "RunConfig",
+    resume: bool | str = False,
+    metrics_port: int | None = None,
+    deliveries: "Deliveries | None" = None,
 ) -> dict[str, Any]:
     """Run a topology with its components shown; returns the report. A first Ctrl-C drains it, a second one ends it.
 
-    With `resume` the run of the output folder is resumed; with `AUTO` it is begun, resumed, or left as it is.
+    With `resume` the run of the output folder is resumed; with `AUTO` it is begun, resumed, or left as it is. With
+    `deliveries` updates are delivered as they are committed; the rest is left to the caller.
     """
     from gateway.shell.interrupts import draining
     from gateway.shell.interrupts import report as report_end
@@ -185,7 +192,8 @@ def run_shown(
 
     with (
         live_run(terminal, batches_of(config)) as show,
-        with_metrics(metrics_port, "run", show, config.out) as on_progress,
+        with_metrics(metrics_port, "run", show, config.out) as shown,
+        nullcontext(shown) if deliveries is None else deliveries.at_checkpoints(config.out, shown) as on_progress,
         draining() as stop,
         writing_to(config.out),
     ):

@@ -10,6 +10,8 @@ from tests.support.processes import Command, small_run
 from tests.support.serving import written
 
 pytestmark = pytest.mark.postgis
+#: The command line with parts that end at every checkpoint, however few updates they have.
+SMALL_PARTS = "import bolts.sinks; bolts.sinks.SMALL_ROWS = 1; from gateway.entry import main; main()"
 FIELDS = "as_of, subscription_id, message_id, seq, change, score"
 
 
@@ -41,6 +43,28 @@ def test_run_delivers_at_its_end_and_again_what_is_missing(tmp_path, server):
         assert code == 0, said
         told = written(tmp_path / "out")
         assert stored(server) == stored(server, "second") == told and told.total() > 100
+
+
+def test_run_delivers_at_checkpoints_and_what_a_killed_one_lacks_after_its_resume(tmp_path, server):
+    words = [*small_run(tmp_path, 3_000, 50), "--executor", "local", "--to", server.uri()]
+    with Command([*words, "--rate", 600, "--checkpoint-every", 0.2], script=SMALL_PARTS) as command:
+        command.await_(lambda: count_of(server) > 100)
+        assert json.loads((tmp_path / "out" / "run.json").read_text())["state"] == "running"
+        command.process.kill()
+        command.process.wait(20)
+        early, told = stored(server), written(tmp_path / "out")
+        assert (early - told).total() == 0 and early.total() > 100
+    code, _, said = ended(["run", "--resume", tmp_path / "out", "--rate", 100_000, "--to", server.uri()])
+    assert code == 0, said
+    told = written(tmp_path / "out")
+    assert stored(server) == told and told.total() > 2 * early.total()
+
+
+def count_of(server):
+    """Updates that are there; 0 before there is a table."""
+    if server.ask("SELECT to_regclass('skyray.updates')") == [(None,)]:
+        return 0
+    return server.ask("SELECT count(*) FROM skyray.updates")[0][0]
 
 
 def test_live_delivers_with_its_checkpoints_and_ends_when_all_is_there(tmp_path, server):
