@@ -28,11 +28,13 @@ from matching.decay.engines.ciq_bounds import move_reference, rests_of, scale_al
 from matching.decay.engines.ciq_history import NOW, MessageHistory
 from matching.decay.engines.ciq_scan import scan
 from matching.decay.reference import Reference
+from matching.decay.scores import lift
 from matching.half_life import DecayParameters
 from matching.model import Float32, Float64, Int32, MessageBatch
 from matching.operator import Work
 from matching.space import Space
 from matching.storage.slots import resized
+from matching.window import NO_FLOOR
 
 
 class Ciq(CumulativeEngine):
@@ -63,6 +65,7 @@ class Ciq(CumulativeEngine):
         self.history = MessageHistory(self.depth, fading)
         # log of the threshold as of then, by slot; minus infinity for those at the root without one
         self._associated = np.zeros(0)
+        self._waiting = np.zeros(0, np.int32)  # slots that came with results before there was a time
         self._lived, self._ended, self._messages = 0.0, 0, 0.0
         self._most_common = fading.most_of_the_missing
         self._reference = Reference()  # at which `scaled` is what is left of thresholds
@@ -73,9 +76,19 @@ class Ciq(CumulativeEngine):
         before = self._reference.follow(batch, self.fading, len(self))
         if before is not None:
             move_reference(self.subscriptions.columns, self.lists.view, before, self._reference.at)
+        if self._waiting.shape[0]:
+            self._associate_waiting(batch)
         return super().match(batch)
 
     def _post(self, slots: Int32) -> None:
+        if self.history.view.facts[NOW] == -math.inf:
+            # what they are worth now depends on the stream time, which no key says: a k-th message is of any age
+            is_full = self.subscriptions.columns.threshold[slots] > -math.inf
+            self._waiting = np.concatenate([self._waiting, slots[is_full]])
+            slots = slots[~is_full]
+        self._associate(slots)
+
+    def _associate(self, slots: Int32) -> None:
         c = self.subscriptions.columns
         if self._associated.shape[0] < self.subscriptions.capacity:
             self._associated = resized(self._associated, self.subscriptions.capacity)
@@ -84,8 +97,6 @@ class Ciq(CumulativeEngine):
         h = self.history.view
         lifetime = lifetime_of(self._lived, self._ended, self.longest)
         costs = Costs(self.depth, self.buckets, self.by_cost, self.delta, lifetime)
-        if self._reference.at is None and h.facts[NOW] > -math.inf:
-            self._reference.at = float(h.facts[NOW])  # there are results before there are messages
         scaled = scale_all(c, slots, self._reference.at or 0.0)
         row, where, reach = spread(h, c, slots, self._worth(scaled), costs, self.max_distance)
         order = self._order(scaled[row], reach) if self.alike else None
@@ -97,7 +108,9 @@ class Ciq(CumulativeEngine):
 
     def _unpost(self, slots: Int32) -> None:
         self._ended += slots.shape[0]
-        self.lists.drop(slots)
+        waited = np.isin(slots, self._waiting)
+        self._waiting = np.setdiff1d(self._waiting, slots[waited])
+        self.lists.drop(slots[~waited])
         self.lists.renew(self.subscriptions, self._order if self.alike else None)
 
     def _scan(self, batch: MessageBatch, first_row: int) -> int:
@@ -119,8 +132,14 @@ class Ciq(CumulativeEngine):
         rose = slots[now > self._associated[slots] + self.rise]
         if rose.shape[0]:
             self.lists.drop(rose)
-            self._post(rose)
+            self._associate(rose)
             self.lists.renew(self.subscriptions, self._order if self.alike else None)
+
+    def _associate_waiting(self, batch: MessageBatch) -> None:
+        """Associate subscriptions that came with results before the first message, as of the time of this batch."""
+        slots, self._waiting = self._waiting, np.zeros(0, np.int32)
+        self.history.view.facts[NOW] = lift(int(batch.event_time_us.max(initial=NO_FLOOR)), self.fading)
+        self._associate(slots)
 
     def _order(self, scaled: Float64, reach: Float32) -> Int32:
         return order_of(self._worth(scaled), reach)

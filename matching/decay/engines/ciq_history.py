@@ -52,8 +52,8 @@ class History(NamedTuple):
     size, length : int32[texts]   how many terms, how many words
     relevance : float64[keywords, bins]   pairs that share a keyword, by number of keywords and text relevance
     above : float64[keywords, bins]       share of them that are in this bin or a better one
-    facts : float64[4]         messages; places counted in `cells`; texts in `having`; lift of the latest message, minus
-                               infinity without
+    facts : float64[4]         messages; places counted in `cells`; texts in `having`; stream time, as the lift of the
+                               latest message, minus infinity without
     """
 
     cells: Float64
@@ -99,10 +99,6 @@ class MessageHistory:
         missing = int(PRIOR - v.facts[PLACES])
         if missing > 0:
             _count_places(c, some_of(slots, missing), v, self.depth)
-        if slots.shape[0] and v.facts[NOW] == -math.inf:
-            # the best of keys is about as high as that of a message of now
-            largest = c.threshold[slots].max()
-            v.facts[NOW] = largest if math.isfinite(largest) else -math.inf
         # subscriptions that come one by one are not all tried: a trial costs more than to associate one
         self._tried += slots.shape[0]
         if self._tried >= _ONE_IN:
