@@ -125,7 +125,9 @@ def resized(column: np.ndarray, length: int, fill: int | float = 0) -> np.ndarra
 
     O(length).
     """
-    grown = np.full((length, *column.shape[1:]), fill, column.dtype)
+    shape = length, *column.shape[1:]
+    # zeros take no memory until they are written to
+    grown = np.zeros(shape, column.dtype) if fill == 0 else np.full(shape, fill, column.dtype)
     grown[: column.shape[0]] = column
     return grown
 

@@ -43,6 +43,9 @@ _SAMPLED = 16
 _DEAD_FRACTION = 0.25
 #: A list that moves gets one place in so many more.
 _SPARE = 2
+#: The least and the largest share of places that a new list of several blocks gets beside those it needs. Without them
+#: the first thousand newcomers moved the lists of ten million subscriptions; with one share they would all move later.
+_LEAST_SPARE, _MOST_SPARE = 1.0 / 64.0, 1.0 / 8.0
 _PER_TERM = ("start", "count", "capacity", "built", "holes", "changes", "first_summary", "dirty")
 _PER_PLACE = ("slot", "ordinal", "x", "y", "level", "text_slope", "rest", "signature")
 _ON_SPHERE = ("z", "far")
@@ -170,11 +173,11 @@ class BlockLists:
             _compact_summaries(order[v.first_summary[order] >= 0], v)
         have, needed = v.slot.shape[0], int(v.used[0]) + places
         if needed > have:
-            size = max(needed, have + have // 4)
+            size = needed + needed // 4
             self.view = v = v._replace(**{name: resized(getattr(v, name), size) for name in self._per_place})
         have, needed = v.summaries.shape[0], int(v.used[2]) + summaries
         if needed > have:
-            self.view = v._replace(summaries=resized(v.summaries, max(needed, have + have // 4)))
+            self.view = v._replace(summaries=resized(v.summaries, needed + needed // 4))
 
 
 @njit(cache=True, nogil=True)
@@ -196,6 +199,16 @@ def _summaries_of(capacity):
 
 
 @njit(cache=True, nogil=True)
+def _capacity_of(term, count, added):
+    """Places that the list of a term, of `count` postings, is given when it takes `added` more and is too small."""
+    if count > 0 or added <= BLOCK:
+        return capacity_for(count, added, _SPARE)
+    # by a hash: terms that are neighbours have lists of about one length
+    scattered = (np.int64(term) * 0x9E3779B1 & 0xFFFFFFFF) / 2.0**32
+    return added + int(added * (_LEAST_SPARE + scattered * (_MOST_SPARE - _LEAST_SPARE)))
+
+
+@njit(cache=True, nogil=True)
 def _count_added(c, slots, v, added):
     """Count the new postings of each term into `added`; returns places and summaries that moved lists will need."""
     places = summaries = 0
@@ -206,11 +219,11 @@ def _count_added(c, slots, v, added):
             added[term] += 1
             if before + 1 > v.capacity[term]:
                 # the last estimate of a list replaces earlier ones
-                capacity = capacity_for(v.count[term], added[term], _SPARE)
+                capacity = _capacity_of(term, v.count[term], added[term])
                 places += capacity
                 summaries += _summaries_of(capacity)
                 if added[term] > 1 and before > v.capacity[term]:
-                    capacity = capacity_for(v.count[term], added[term] - 1, _SPARE)
+                    capacity = _capacity_of(term, v.count[term], added[term] - 1)
                     places -= capacity
                     summaries -= _summaries_of(capacity)
     return places, summaries
@@ -252,7 +265,7 @@ def _append(c, slots, v, added, described):
 def _move_list(c, v, term, added):
     """Move a list to the end of the pool, with capacity for `added` more, and its summaries to the end of theirs."""
     old, count = v.start[term], v.count[term]
-    capacity = capacity_for(count, added, _SPARE)
+    capacity = _capacity_of(term, count, added)
     new = v.used[0]
     v.used[0] = new + capacity
     # the old places stay behind until a quarter of the pool is dead

@@ -205,6 +205,18 @@ def test_block_lists_pools_are_packed_before_they_grow():
     assert sizes[-1] == sizes[15], "so many come and go, and the pool goes on growing"
 
 
+def test_block_lists_full_of_subscriptions_take_a_few_newcomers_where_they_are():
+    rng, store, lists = np.random.default_rng(5), PointSubscriptions(MAX_DISTANCE), BlockLists()
+    moved = []
+    for first, count in ((0, 30_000), *((30_000 + 30 * nth, 30) for nth in range(20))):
+        table, before = subscriptions_at(rng, range(first, first + count), 40), int(lists.view.used[0])
+        lists.insert(store, store.insert(table), described(rng, table))
+        moved.append(int(lists.view.used[0]) - before)
+    # each of the forty lists gets some of every thirty; where there is no room in any all of them move at once
+    assert lists.view.used[0] < 1.6 * lists.view.count.sum()
+    assert moved[0] > 60_000 and max(moved[1:]) < 0.3 * moved[0] and max(moved[1:6]) < 0.1 * moved[0]
+
+
 def test_order_puts_alike_reach_and_near_places_into_one_block():
     rng = np.random.default_rng(1)
     x, y = rng.random((2, 4096)).astype(np.float32)
