@@ -338,8 +338,9 @@ class QueryBolt(Bolt):
 
     def state(self) -> dict[str, np.ndarray]:
         counts = np.array([self.subscriptions, self.raises_sent])
-        met = np.array([self.met, self.lost, *self.lost_pairs.values()])
-        arrays = {"boundary": np.array(self.boundary, np.int64), "counts": counts, "met": met}
+        arrays = {"boundary": np.array(self.boundary, np.int64), "counts": counts}
+        if self.signature is not None:  # what routers count by signatures begins with them, and is compared with these
+            arrays["met"] = np.array([self.met, self.lost, *self.lost_pairs.values()])
         for code, operator in self.operators.items():
             state = operator.state()
             if (

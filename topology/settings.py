@@ -84,9 +84,10 @@ class RunConfig(BaseSettings):
     placement_sample: int = Field(
         default=10_000, ge=1, description="first messages by which kop, sop, dkm-sks and ps2stream estimate costs"
     )
-    signatures: Literal["off", "spatial", "spatial+text", "minwise", "approximate"] = Field(
+    signatures: Literal["off", "spatial", "spatial+text", "cuckoo", "cuckoo+text", "minwise", "approximate"] = Field(
         default="off",
         description="summaries of regional subscriptions that query tasks send to routers, to get fewer messages; "
+        "cuckoo, cuckoo+text: as spatial, with the cells in a cuckoo filter in place of a bitmap; "
         "minwise: keywords by min-wise hashing, approximate: the same read as an estimate, which LOSES updates and "
         "counts them",
     )

@@ -48,11 +48,13 @@ from matching.space import Space
 from matching.storage.region_subscriptions import RegionSubscriptions
 
 #: As written after `--signatures`.
-MODES = ("off", "spatial", "spatial+text", "minwise", "approximate")
+MODES = ("off", "spatial", "spatial+text", "cuckoo", "cuckoo+text", "minwise", "approximate")
 SPATIAL_FILTERS = ("bitmap", "cuckoo")
 TEXT_FILTERS = ("cuckoo", *READINGS)
-#: What `MODES` mean for `SignatureSpec.text_filter`, of those that have a textual half.
-_TEXT = {"spatial+text": "cuckoo", "minwise": "minwise", "approximate": "approximate"}
+#: What `MODES` mean for `SignatureSpec.text_filter`, of those that have a textual half; and for `spatial_filter`, of
+#: those whose spatial half is not a bitmap.
+_TEXT = {"spatial+text": "cuckoo", "cuckoo+text": "cuckoo", "minwise": "minwise", "approximate": "approximate"}
+_SPATIAL = {"cuckoo": "cuckoo", "cuckoo+text": "cuckoo"}
 #: A new filter has capacity for a quarter more items, and is rebuilt when three quarters of it are empty.
 _HEADROOM, _SPARSEST, _FEWEST = 0.25, 0.25, 256
 
@@ -115,9 +117,12 @@ def spec_of(mode: str, space: Space, traits: Traits = KINDS.traits, tasks: int =
     """The signatures for a value of `--signatures` and a number of query tasks; None for `off`."""
     if mode == "off":
         return None
-    words = _TEXT.get(mode, "cuckoo")
+    words, cells = _TEXT.get(mode, "cuckoo"), _SPATIAL.get(mode, "bitmap")
     most = max(1, MOST_IN_ALL // tasks)
-    return SignatureSpec(space, text=mode in _TEXT, text_filter=words, most=most, traits=traits).check()
+    spec = SignatureSpec(
+        space, text=mode in _TEXT, spatial_filter=cells, text_filter=words, most=most, traits=traits
+    )  # fmt: skip
+    return spec.check()
 
 
 class Summary:

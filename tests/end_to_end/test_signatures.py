@@ -255,7 +255,7 @@ def settings_of(folder, out: str, **more) -> RunConfig:
 def test_run_reports_what_signatures_save_and_cost(folder):
     told = {}
     for router in ("hashing", "location"):
-        for mode in ("off", "spatial", "minwise", "spatial+text"):
+        for mode in ("off", "spatial", "cuckoo", "cuckoo+text", "minwise", "spatial+text"):
             summary = run(settings_of(folder, f"{router}-{mode}", router=router, signatures=mode))
             told[router, mode] = summary["digest"], summary["routing"]
     assert len({json.dumps(digest) for digest, _ in told.values()}) == 1
@@ -267,6 +267,7 @@ def test_run_reports_what_signatures_save_and_cost(folder):
     assert signatures["optimum_per_message"] <= let_through < signatures["queried_per_message"]
     assert 0.0 <= signatures["false_positive_share"] < 1.0
     assert signatures["bytes"] > 0 and signatures["patch_bytes"] > 0
+    assert told["location", "cuckoo"][1]["signatures"]["bytes"] != told["location", "spatial"][1]["signatures"]["bytes"]
     modes = ("off", "spatial", "minwise", "spatial+text")
     through = [told["hashing", mode][1]["messages_sent_per_message"] for mode in modes]
     assert through == sorted(through, reverse=True) and through[3] < through[1] < through[0] == 3 and through[2] < 3

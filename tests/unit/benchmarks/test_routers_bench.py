@@ -87,7 +87,7 @@ def test_placement_that_is_simulated_is_that_of_all_placed_together(monkeypatch)
 
 @pytest.mark.parametrize("kind", ["boolean", pytest.param("skyline", marks=WIDE)])
 def test_signatures_lose_nothing_but_where_they_say_so(kind):
-    modes = ("spatial", "spatial+text", "minwise", "approximate")
+    modes = ("spatial", "spatial+text", "cuckoo", "cuckoo+text", "minwise", "approximate")
     routers = ["location", *(f"location+{mode}" for mode in modes)]
     report = told(kind, routers, (4,), 9_000 if kind == "boolean" else 300)
     plain, *rows = report["rows"]
@@ -99,6 +99,15 @@ def test_signatures_lose_nothing_but_where_they_say_so(kind):
         assert (figures["lost"] > 0) == (mode == "approximate") and (row["same_updates"] or figures["lost"])
         if mode != "approximate":
             assert 1.0 > row["sent_per_message"] >= figures["optimum_per_message"] > 0.0
+
+
+def test_signatures_are_not_charged_with_messages_from_before_they_were_there():
+    case = make_case(WITH_BASELINES.named("boolean"), 9_000, 800, 600, 2, 3, history=2_000)
+    stream = stream_of(case, 400)
+    assert stream.timed == 400, "the batch before is as long as what is counted"
+    figures = simulated(stream, filled(stream), "location+spatial+text", 2)["signatures"]
+    assert 0.0 <= figures["false_positive_share"] < 1.0
+    assert 0.0 < figures["optimum_per_message"] <= figures["let_through_per_message"] < 1.0
 
 
 def test_signatures_by_the_rarest_keyword_alone_are_noticed(monkeypatch):

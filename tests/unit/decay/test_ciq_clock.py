@@ -1,5 +1,7 @@
 """Engine `ciq` chooses cells by what thresholds are worth now, also where results came before the first message."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -31,8 +33,12 @@ def advance(alone, case, first, end) -> Boundary:
     return boundary
 
 
+def engine_of(alone) -> Any:
+    return alone.operator.engine
+
+
 def cells_each(alone) -> float:
-    return alone.operator.engine.lists.associations / len(alone.operator)
+    return engine_of(alone).lists.associations / len(alone.operator)
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +59,8 @@ def test_ciq_that_results_were_loaded_into_takes_cells_by_stream_time(cases, alp
     advance(alone, case, case.filled, case.filled + 100)
     # by the time of the k-th messages it took 1.0, 1.1 and 3.7
     assert 5.6 < cells_each(alone) < 6.6
-    check_cells(alone.operator.engine)
-    check_blocks(alone.operator.engine)
+    check_cells(engine_of(alone))
+    check_blocks(engine_of(alone))
 
 
 def test_ciq_that_is_resumed_takes_the_cells_of_one_that_was_not(cases):
@@ -72,7 +78,7 @@ def test_ciq_that_is_resumed_takes_the_cells_of_one_that_was_not(cases):
 def test_ciq_forgets_subscriptions_that_leave_before_the_first_message(cases):
     case, bench = cases[0.5]
     alone = restored(case, bench._full, bench.filled())
-    engine = alone.operator.engine
+    engine = engine_of(alone)
     engine.remove(engine.find(np.arange(0, _SUBSCRIPTIONS, 2)))
     engine.insert(case.table.take(np.arange(0, _SUBSCRIPTIONS, 4)))
     assert engine.lists.associations < len(engine), "nobody waits for the first message"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distribution.signatures.claims import Claims, claims_of
-from distribution.signatures.signature import spec_of
+from distribution.signatures.signature import MODES, spec_of
 from matching.errors import ConfigError
 from tests.support.signature_tables import SMALL, SPACE, random_subscriptions
 
@@ -21,6 +21,9 @@ def test_spec_impossible_values_are_refused(wrong):
 def test_spec_of_modes():
     assert spec_of("off", SPACE) is None
     assert [spec_of(mode, SPACE).text for mode in ("spatial", "spatial+text")] == [False, True]
+    halves = {mode: (spec.spatial_filter, spec.text) for mode in MODES[1:] if (spec := spec_of(mode, SPACE))}
+    assert halves["cuckoo"] == ("cuckoo", False) and halves["cuckoo+text"] == ("cuckoo", True)
+    assert {cells for mode, (cells, _) in halves.items() if not mode.startswith("cuckoo")} == {"bitmap"}
 
 
 def test_claims_take_keeps_rows_together():
