@@ -152,6 +152,13 @@ class KafkaSink:
             raise self._error(error.args[0]) from error
         return piece.behind if self._durable is None else self._durable
 
+    def check(self) -> None:
+        try:
+            if self._began_s is None:
+                self._open().list_topics(self._topic, timeout=_ANSWER_S)
+        except KafkaException as error:
+            raise self._error(error.args[0]) from error
+
     def close(self) -> None:
         producer, self._producer = self._producer, None
         if producer is None:

@@ -103,6 +103,11 @@ class NatsSink:
             self._call(self._publish_all(updates))
         return piece.behind
 
+    def check(self) -> None:
+        """See `StreamSink`; the client itself pings the server."""
+        if not self._client.is_connected:
+            raise SinkAway(f"{self.name}: the connection is lost")
+
     def close(self) -> None:
         connection, self._connection, self._run = self._connection, None, None
         if connection is not None:

@@ -166,6 +166,13 @@ class PostgresSink:
                 self._durable, self._is_begun = piece.behind, False
         return self._durable
 
+    def check(self) -> None:
+        """See `StreamSink`."""
+        if not self._is_begun:
+            with self._speaking() as connection:
+                connection.execute("SELECT 1")
+                connection.commit()
+
     def close(self) -> None:
         connection, self._connection, self._is_begun = self._connection, None, False
         if connection is not None:

@@ -33,6 +33,8 @@ LEAST_PAUSE_S, MOST_PAUSE_S = 0.1, 10.0
 #: Seconds between two looks for updates at most, between two pieces at least where there is nothing more to read, and
 #: between two pieces that only say which boundaries passed.
 _LOOK_S, _LINGER_S, _PASSED_S = 0.5, 0.02, 0.5
+#: Seconds between two looks at a receiver for which there is nothing.
+CHECK_S = 5.0
 #: Seconds between two writes of positions.
 _SAVE_S = 1.0
 
@@ -156,7 +158,7 @@ class Pump:
         self._say = say
         self._logged = logged
         self._reached = self._saved = positions.of(sink.name)
-        self._saved_s = self._delivered_s = 0.0
+        self._saved_s = self._delivered_s = self._heard_s = 0.0
         self._wanted = self._reached.place.position
         self._at: Place | None = None  # behind what was given to the sink
         self._lost = self._reached.lost  # of what was read so far
@@ -266,6 +268,7 @@ class Pump:
         self._given.clear()
         self._at = None
         self._wanted = position
+        self._heard_s = time.monotonic()
 
     def _advance(self) -> bool:
         """Deliver what there is to read, or wait a little; False at the end."""
@@ -275,6 +278,9 @@ class Pump:
         self._came.clear()
         taken = self._supply.take(self._at, MOST)
         if taken is None:
+            if not self._given and time.monotonic() >= self._heard_s + CHECK_S:
+                self._sink.check()
+                self._heard_s = time.monotonic()
             self._note_open()
             if self._finishing.is_set() and not self._given:
                 return False
@@ -334,7 +340,7 @@ class Pump:
         if self._closing.is_set():
             return
         durable = self._sink.deliver(piece)
-        self._delivered_s = time.monotonic()
+        self._delivered_s = self._heard_s = time.monotonic()
         self._at = end.place
         self._given.append(end)
         while self._given and self._given[0].place.position <= durable:

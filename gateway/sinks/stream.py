@@ -93,6 +93,18 @@ class StreamSink(Protocol):
         """
         ...
 
+    def check(self) -> None:
+        """Look whether the receiver is there, in a bounded time; called while there is nothing to deliver.
+
+        Raises
+        ------
+        SinkAway
+            If it is not.
+        EngineError
+            As `deliver`.
+        """
+        ...
+
     def close(self) -> None:
         """Disconnect; what is not committed is dropped. `open` may be called again. Never raises."""
         ...

@@ -3,6 +3,7 @@
 A module of tests derives a class from `SinkContract` and gives it `receiver`.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -37,6 +38,14 @@ def piece_of(*updates: Update, ends: bool = True, through: int | None = None) ->
         return Piece([], Position(through, 0), True, through)
     behind = Position.of(updates[-1].position)
     return Piece(list(updates), behind, ends, behind.boundary)
+
+
+def await_away(sink: StreamSink, seconds: float = 30.0) -> None:
+    """Wait until a sink sees that its receiver is gone."""
+    until_s = time.monotonic() + seconds
+    with pytest.raises(SinkAway):
+        while time.monotonic() < until_s:
+            sink.check()
 
 
 class Receiver(ABC):
@@ -151,6 +160,18 @@ class SinkContract:
         sink.deliver(piece_of(*self.SECOND))
         wanted = [one.position for one in (*self.FIRST, *self.SECOND)]
         assert (receiver.ids() if sink.exactly_once else list(dict.fromkeys(receiver.ids()))) == wanted
+
+    def test_connection_that_breaks_is_seen_where_nothing_is_to_be_delivered(self, receiver, sink):
+        sink.open("one")
+        sink.deliver(piece_of(*self.FIRST))
+        sink.check()
+        receiver.cut()
+        await_away(sink)
+        sink.close()
+        sink.open("one")
+        sink.check()
+        sink.deliver(piece_of(*self.SECOND))
+        assert receiver.ids() == [one.position for one in (*self.FIRST, *self.SECOND)]
 
     def test_stream_that_has_delivered_nothing_leaves_the_place_to_another(self, receiver, sink):
         """A folder whose process was killed before its first message begins anew, as another stream."""

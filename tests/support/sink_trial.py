@@ -112,7 +112,7 @@ def kill_in_turn(
             served = stack.enter_context(again())
         else:
             receiver.kill()
-            producer.may_send += most  # the stream goes on; a sink with nothing to deliver would not notice
+            producer.may_send += most  # the stream goes on; a sink with nothing to deliver notices later
             served.await_(lambda served=served: sink_of(served)["state"] == "away", 120)
             assert served.call("GET", "/ready").status == 200
             served.await_(lambda: producer.sent >= min(producer.may_send, count) - most, 60)

@@ -25,6 +25,7 @@ from tests.support import transactional_broker as broker_of
 from tests.support.all_updates import STREAM, boundary, compared, deliver, pieces_after
 from tests.support.brokers import KafkaBroker, silent_port
 from tests.support.kafka_topics import committed, headers_of, keys_and_positions
+from tests.support.sink_contract import await_away
 from tests.support.transactional_broker import TransactionalBroker
 
 ROOT = Path(__file__).parents[3]
@@ -371,6 +372,20 @@ def test_broker_that_goes_away_in_a_transaction_gets_its_updates_once(broker, si
     deliver_rest(sink, 500)
     had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))
     assert compared(had, 500) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
+
+
+def test_broker_that_goes_away_is_seen_where_nothing_is_to_be_delivered(broker, sink, monkeypatch):
+    monkeypatch.setattr(kafka, "_ANSWER_S", 0.5)
+    sink.open(STREAM)
+    sink.check()
+    sink.deliver(one_piece(0))
+    sink.check()
+    broker.away()
+    await_away(sink)
+    broker.back()
+    monkeypatch.setattr(kafka, "_ANSWER_S", 5.0)
+    assert sink.open(STREAM) == one_piece(0).behind
+    sink.check()
 
 
 def test_commit_whose_answer_is_lost_is_known_after_opening(broker, sink, monkeypatch):

@@ -108,7 +108,7 @@ class Remembering:
         self.name, self.exactly_once = name, exactly_once
         self.ids, self.open_ids, self.pieces = [], [], []
         self.position = None
-        self.on_open, self.on_deliver = [], []
+        self.on_open, self.on_deliver, self.on_check = [], [], []
 
     def open(self, stream):
         self.open_ids = []
@@ -125,6 +125,10 @@ class Remembering:
             self.ids += self.open_ids
             self.open_ids, self.position = [], piece.behind
         return self.position or BEGINNING
+
+    def check(self):
+        if self.on_check and (error := self.on_check.pop(0)):
+            raise error
 
     def close(self):
         self.open_ids = []
@@ -229,6 +233,19 @@ def test_receiver_that_is_away_delays_no_other_and_gets_all_when_it_is_back(stre
     saved = json.loads((stream.folder / FILE).read_text())["sinks"]
     assert {name: row["updates"] for name, row in saved.items()} == dict.fromkeys(saved, len(EVERY)) and len(saved) == 2
     assert 1 <= sum("is away" in line for line in stream.said) <= 3
+
+
+def test_receiver_that_goes_away_while_there_is_nothing_is_noticed_and_opened_again(stream, monkeypatch):
+    monkeypatch.setattr(pumps, "CHECK_S", 0.0)
+    sink = Remembering()
+    pump = stream.pump(sink)
+    pump.begin()
+    await_that(lambda: sink.ids == EVERY)
+    sink.on_open, sink.on_check = [SinkAway("still gone")], [SinkAway("gone")]
+    await_that(lambda: pump.reconnects == 2 and pump.state == "delivering")
+    assert [line for line in stream.said if "gone" in line] and "is there again" in stream.said[-1]
+    pump.close()
+    assert sink.ids == EVERY and adds_up(pump.figures())
 
 
 def test_refusal_at_the_first_attempt_is_a_failure_and_a_later_one_stops_this_sink(stream, monkeypatch):
