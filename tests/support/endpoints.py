@@ -74,6 +74,7 @@ class Endpoint:
         self.port = port
         self._came = threading.Condition()
         self._begun = threading.Event()
+        self._tasks: set[asyncio.Task[None] | None] = set()  # one that hangs would be collected
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
     @property
@@ -109,6 +110,7 @@ class Endpoint:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self._tasks.add(asyncio.current_task())
         with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
