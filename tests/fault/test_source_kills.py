@@ -5,10 +5,12 @@ import re
 from contextlib import ExitStack
 
 import pytest
+from confluent_kafka import Producer
 
 from spouts.log import LogReader
 from tests.support.brokers import STREAM, NatsBroker, Publisher
 from tests.support.serving import Served, call, kill
+from tests.support.transactional_broker import TransactionalBroker
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(1_500)]
 
@@ -56,36 +58,79 @@ class Killed:
         self.start()
 
 
+class FromNats:
+    """A stream that is written to while the server is killed, too."""
+
+    partitions = 1
+
+    def __init__(self, stack, folder, rows, step):
+        self._broker = stack.enter_context(NatsBroker(folder))
+        self._broker.create()
+        self.kill, self.start = self._broker.kill, self._broker.start
+        self.name, self.uri = f"nats/{STREAM}", f"{self._broker.url}/{STREAM}?consumer=skyray"
+        self._read = 0
+        stack.enter_context(Publisher(self._broker, rows, lambda: self._read + step // 2))
+
+    def publish_from(self, read):
+        """There are half a step more than were read: each kill is in the middle of the stream."""
+        self._read = read
+
+
+class FromKafka:
+    """A topic of the tests' own broker, which keeps its logs in memory while it is away; a row goes to each partition
+    in turn."""
+
+    partitions = 3
+
+    def __init__(self, stack, folder, rows, step):
+        self._broker = stack.enter_context(TransactionalBroker())
+        self._broker.create("posts", self.partitions)
+        self.kill, self.start = self._broker.away, self._broker.back
+        self.name, self.uri = "kafka/posts", f"kafka://{self._broker.address}/posts"
+        self._rows, self._step, self._sent = rows, step, 0
+
+    def publish_from(self, read):
+        last = min(len(self._rows), read + self._step // 2)
+        if self._broker.is_away or last <= self._sent:
+            return
+        producer = Producer({"bootstrap.servers": self._broker.address, "log_level": 0})
+        for number in range(self._sent, last):
+            producer.produce("posts", self._rows[number], partition=number % self.partitions)
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        self._sent = last
+
+
 @pytest.mark.parametrize(
-    ("count", "kills", "batch"),
+    ("broker_of", "count", "kills", "batch"),
     [
-        (3_000, 1, 100),
-        pytest.param(20_000, 3, 500, marks=pytest.mark.long),
-        pytest.param(200_000, 10, 1_000, marks=pytest.mark.long),
+        (FromNats, 3_000, 1, 100),
+        pytest.param(FromNats, 20_000, 3, 500, marks=pytest.mark.long),
+        pytest.param(FromNats, 200_000, 10, 1_000, marks=pytest.mark.long),
+        pytest.param(FromKafka, 3_000, 1, 100, marks=pytest.mark.wide),
+        pytest.param(FromKafka, 200_000, 10, 1_000, marks=pytest.mark.long),
     ],
 )
-def test_server_and_broker_killed_in_turn_neither_lose_nor_repeat(tmp_path, count, kills, batch):
+def test_server_and_broker_killed_in_turn_neither_lose_nor_repeat(tmp_path, broker_of, count, kills, batch):
     rows = [
         json.dumps({"text": f"ramen {n}", "lon": n % 180, "lat": n % 90}).encode()  # no id by which repeats were known
         for n in range(count)
     ]
-    out = tmp_path / "out"
+    out, steps = tmp_path / "out", 2 * kills + 1
     with ExitStack() as stack:
-        broker = stack.enter_context(NatsBroker(tmp_path / "broker"))
-        broker.create()
+        broker = broker_of(stack, tmp_path / "broker", rows, count // steps)
         log = Logged(out)
         stack.callback(log.close)
-        server = Killed(stack, out, f"{broker.url}/{STREAM}?consumer=skyray", batch)
-        broker_kills, progress = 0, [0]
+        server = Killed(stack, out, broker.uri, batch)
+        broker_kills = 0
 
         def at_least(wanted):
-            progress[0] = log.count()
-            return progress[0] >= wanted
+            there = log.count()
+            broker.publish_from(there)
+            return there >= wanted
 
-        # what is not published yet at a kill cannot have been read: each kill is in the middle of the stream
-        stack.enter_context(Publisher(broker, rows, lambda: progress[0] + count // (2 * kills + 1) // 2))
-        for step in range(1, 2 * kills + 1):
-            server.served.await_(lambda step=step: at_least(step * count // (2 * kills + 1)), 300)
+        for step in range(1, steps):
+            server.served.await_(lambda step=step: at_least(step * count // steps), 300)
             if step % 2:
                 server.kill()
             else:
@@ -96,10 +141,12 @@ def test_server_and_broker_killed_in_turn_neither_lose_nor_repeat(tmp_path, coun
                 broker.start()
         server.served.await_(lambda: at_least(count), 600)
         server.served.await_(lambda: source_of(server.served)["state"] == "reading", 60)
-        assert source_of(server.served)["durable"] == {"0": count}
+        durable = source_of(server.served)["durable"]
+        assert len(durable) == broker.partitions
+        assert durable == {"0": count} or sum(offset + 1 for offset in durable.values()) == count
         metrics = server.served.call("GET", "/metrics").body.decode()
-        assert re.search(rf'skyray_source_records_total{{source="nats/{STREAM}"}} \d', metrics)
-        assert f'skyray_source_up{{source="nats/{STREAM}"}} 1.0' in metrics
+        assert re.search(rf'skyray_source_records_total{{source="{broker.name}"}} \d', metrics)
+        assert f'skyray_source_up{{source="{broker.name}"}} 1.0' in metrics
         reconnects = re.search(r"skyray_source_reconnects_total\{[^}]*\} ([0-9.]+)", metrics)
         assert reconnects is not None and float(reconnects[1]) >= 1
         assert (server.kills, broker_kills) == (kills, kills)
@@ -108,7 +155,10 @@ def test_server_and_broker_killed_in_turn_neither_lose_nor_repeat(tmp_path, coun
         assert len(log.names) - len(set(log.names)) == 0, "repeated"
         assert set(published) - set(log.names) == set(), "missing"
         assert set(log.names) - set(published) == set(), "extra"
-        assert log.names == published
+        numbers = [int(name.removeprefix("ramen ")) for name in log.names]
+        for partition in range(broker.partitions):
+            mine = [number for number in numbers if number % broker.partitions == partition]
+            assert mine == sorted(mine), "the order of a partition stays"
         server.served.end(60)
 
 

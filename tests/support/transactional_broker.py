@@ -182,6 +182,10 @@ class TransactionalBroker:
                     one.shutdown(socket.SHUT_RDWR)
                 one.close()
 
+    @property
+    def is_away(self) -> bool:
+        return self._listener is None
+
     def back(self) -> None:
         """Listen, at the same port as before."""
         listener = socket.socket()
