@@ -120,7 +120,7 @@ class Clients:
             await asyncio.sleep(0.01)
 
     def assert_books(self, again=None):
-        """Nothing is missed, extra, repeated or out of order, and the folder has what the oracle wants."""
+        """Nothing is missed, extra, repeated or out of order, and the folder has what the oracle wants; counts."""
         told = written(self.out)
         found = compare_all(self.followers, told)
         assert found.wrong == 0, found
@@ -133,7 +133,8 @@ class Clients:
         assert verdict.exact and not verdict.vacuous, verdict
         if again is not None:
             assert written(again) == told
-        return found
+        counts = {"messages": len(ids), "updates": told.total(), "compared": found.compared}
+        return counts | {"sent again": self.producer.again}
 
 
 def run_again(out, again):
@@ -177,11 +178,12 @@ def test_serve_killed_twice_below_twenty_clients_nothing_is_missed_or_repeated(t
 
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
-def test_serve_killed_twenty_times_below_two_hundred_clients_nothing_is_missed_or_repeated(tmp_path):
+def test_serve_killed_twenty_times_below_two_hundred_clients_nothing_is_missed_or_repeated(tmp_path, record_property):
     clients = Clients(tmp_path / "out", 200, 1_000)
     asyncio.run(clients.through(strikes_of(20, 100, 2_000)))
     assert len(set(run_again(clients.out, tmp_path / "again"))) == 1
-    clients.assert_books(tmp_path / "again")
+    for name, value in clients.assert_books(tmp_path / "again").items():
+        record_property(name, value)
     assert clients.producer.halves == 10 and clients.producer.again > 0
     assert clients.killed_before_ready > 0
     assert min(one.connections for one in clients.followers) >= 10
@@ -190,7 +192,7 @@ def test_serve_killed_twenty_times_below_two_hundred_clients_nothing_is_missed_o
 @pytest.mark.ray
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
-def test_serve_on_ray_whose_actors_are_killed_nothing_is_missed_or_repeated(tmp_path):
+def test_serve_on_ray_whose_actors_are_killed_nothing_is_missed_or_repeated(tmp_path, record_property):
     victims = ["query", "delivery", "messages", "query", "delivery"]
 
     async def strike(clients):
@@ -202,6 +204,7 @@ def test_serve_on_ray_whose_actors_are_killed_nothing_is_missed_or_repeated(tmp_
 
     clients = Clients(tmp_path / "out", 50, 500, "--executor", "ray", "--query-bolts", 2)
     asyncio.run(clients.through(strike))
-    clients.assert_books()
+    for name, value in clients.assert_books().items():
+        record_property(name, value)
     report = json.loads((clients.out / "run.json").read_text())
     assert len(report["topology"]["recoveries"]) == len(victims)
