@@ -68,7 +68,7 @@ class KernelLocator(_CacheLocator):
     def __init__(self, module: Path, line: int):
         self._line = line
         self._digest = digest_of(module)
-        self._path = (folder() or Path()) / f"{'.'.join(module.with_suffix('').parts)}-{self._digest[:16]}"
+        self._path = _folder_of(module)
 
     def get_cache_path(self) -> str:
         return str(self._path)
@@ -93,10 +93,23 @@ class KernelLocator(_CacheLocator):
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> Self | None:
         """None for functions that are not the project's."""
-        path = Path(py_file).resolve()
-        if not path.is_relative_to(ROOT) or path.relative_to(ROOT).parts[0] not in PACKAGES or not path.is_file():
-            return None
-        return cls(path.relative_to(ROOT), py_func.__code__.co_firstlineno)
+        module = _module_of(py_file)
+        return None if module is None else cls(module, py_func.__code__.co_firstlineno)
+
+
+@cache  # a module has up to forty kernels, and all are asked about while it is imported
+def _module_of(py_file: str) -> Path | None:
+    """The path of a module of the project below `ROOT`; None for any other."""
+    path = Path(py_file).resolve()
+    if not path.is_relative_to(ROOT) or path.relative_to(ROOT).parts[0] not in PACKAGES or not path.is_file():
+        return None
+    return path.relative_to(ROOT)
+
+
+@cache
+def _folder_of(module: Path) -> Path:
+    """Where the kernels of a module are kept, whether the folder can be trusted or not."""
+    return (folder() or Path()) / f"{'.'.join(module.with_suffix('').parts)}-{digest_of(module)[:16]}"
 
 
 def _if_trusted(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -246,7 +259,7 @@ def digest_of(module: Path) -> str:
     """
     digest = hashlib.sha256(f"{numba.__version__} {numba.config.BOUNDSCHECK}".encode())  # type: ignore[attr-defined]
     for path in sorted(closure_of(module)):
-        digest.update(path.as_posix().encode() + b"\0" + hashlib.sha256(_read(path)).digest())
+        digest.update(path.as_posix().encode() + b"\0" + _hash_of(path))
     return digest.hexdigest()
 
 
@@ -270,10 +283,21 @@ def imports_of(module: Path) -> frozenset[Path]:
         else:
             names.add(found["package"])  # what is imported is a name in it, or a module below it
             names |= {f"{found['package']}.{name}" for name in re.findall(r"\w+", found["names"])}
-    paths = {Path(*name.split("."), *end) for name in names for end in ((), ("__init__",))}
-    return frozenset(path for path in (path.with_suffix(".py") for path in paths) if (ROOT / path).is_file())
+    paths = (name.replace(".", "/") + end for name in names for end in (".py", "/__init__.py"))
+    return frozenset(path for path in map(_file_of, paths) if path is not None)
+
+
+@cache
+def _file_of(path: str) -> Path | None:
+    """A path below `ROOT` if a file is there: modules name the same ones again and again."""
+    return Path(path) if os.path.isfile(f"{ROOT}/{path}") else None
 
 
 @cache
 def _read(module: Path) -> bytes:
     return (ROOT / module).read_bytes()
+
+
+@cache
+def _hash_of(module: Path) -> bytes:
+    return hashlib.sha256(_read(module)).digest()
