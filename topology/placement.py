@@ -1,12 +1,33 @@
-"""Which components of a run share a process on Ray (see `topology.core.tasks.worker`)."""
+"""Which components of a run share a process on Ray (see `topology.core.tasks.worker`), and what they reserve there."""
 
 import os
 
 from topology.core.api.plan import Plan
+from topology.core.api.resources import Needs, Resources
 from topology.settings import RunConfig
 
 #: Components that are light beside the query bolts: one process can run all of them.
 LIGHT = ("messages", "subscriptions", "distribution", "tuples", "aggregation", "delivery")
+
+#: First word of the settings of what a component reserves -> the components.
+RESERVING = {
+    "query": ("query",),
+    "tuple": ("tuples",),
+    "distribution": ("distribution",),
+    "aggregation": ("aggregation",),
+    "delivery": ("delivery",),
+    "spout": ("messages", "subscriptions"),
+}
+
+
+def needs_of(config: RunConfig) -> Needs:
+    """What the tasks of a run reserve on Ray."""
+    of, lower = {}, []
+    for word, names in RESERVING.items():
+        resources = Resources(getattr(config, f"{word}_cpus"), getattr(config, f"{word}_memory_mib"))
+        of |= dict.fromkeys(names, resources) if any(resources) else {}
+        lower += [f"--{word}-cpus"] * bool(resources.cpus) + [f"--{word}-memory-mib"] * bool(resources.memory_mib)
+    return Needs(of, config.reserve_wait, " or ".join(lower))
 
 
 def together_of(config: RunConfig, plan: Plan) -> tuple[tuple[str, ...], ...]:

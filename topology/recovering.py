@@ -28,7 +28,7 @@ from topology.core.executors.orphan_reaper import outliving_ray
 from topology.core.failures import ComponentFailed
 from topology.core.metrics import RunReport, Snapshot
 from topology.folder import FAILED, INTERRUPTED, RUNNING, RunFolder
-from topology.placement import together_of
+from topology.placement import needs_of, together_of
 from topology.poison import Poison, find
 from topology.settings import RunConfig
 
@@ -157,6 +157,7 @@ class RecoveringRun(ABC):
             self._plan,
             address=config.address,
             together=together_of(config, self._plan),
+            needs=needs_of(config),
             checkpoints=checkpoints,
             resume=self.manifest,
             balance=Balance("query") if config.rebalance else None,

@@ -48,6 +48,9 @@ LIVE_CREDITS = 2
 MOST_TERMS, MOST_TERMS_LIMIT = 1_000_000, 100_000_000
 
 Tasks = Annotated[int, Field(ge=1, le=MAX_TASKS)]
+#: What one task of a component reserves on Ray.
+Cpus = Annotated[float, Field(ge=0.0, le=4096.0)]
+MemoryMib = Annotated[float, Field(ge=0.0, le=1e8)]
 
 
 class RunConfig(BaseSettings):
@@ -175,6 +178,44 @@ class RunConfig(BaseSettings):
         default=None,
         description="Ray cluster to join: HOST:PORT, or auto (RAY_ADDRESS, else what ray start began); else one's own",
     )
+    query_cpus: Cpus = Field(
+        default=0.0,
+        description="CPUs that each task that matches subscriptions reserves on Ray, all or nothing; 0: none, so that "
+        "any number of tasks share a machine",
+    )
+    query_memory_mib: MemoryMib = Field(
+        default=0.0, description="memory in MiB that each task that matches subscriptions reserves on Ray"
+    )
+    tuple_cpus: Cpus = Field(default=0.0, description="CPUs that each task that stores the window reserves on Ray")
+    tuple_memory_mib: MemoryMib = Field(
+        default=0.0, description="memory in MiB that each task that stores the window reserves on Ray"
+    )
+    distribution_cpus: Cpus = Field(default=0.0, description="CPUs that each task that routes messages reserves on Ray")
+    distribution_memory_mib: MemoryMib = Field(
+        default=0.0, description="memory in MiB that each task that routes messages reserves on Ray"
+    )
+    aggregation_cpus: Cpus = Field(
+        default=0.0, description="CPUs that each task that merges partial answers reserves on Ray"
+    )
+    aggregation_memory_mib: MemoryMib = Field(
+        default=0.0, description="memory in MiB that each task that merges partial answers reserves on Ray"
+    )
+    delivery_cpus: Cpus = Field(default=0.0, description="CPUs that each task that writes updates reserves on Ray")
+    delivery_memory_mib: MemoryMib = Field(
+        default=0.0, description="memory in MiB that each task that writes updates reserves on Ray"
+    )
+    spout_cpus: Cpus = Field(
+        default=0.0, description="CPUs that each source, of messages and of subscriptions reserves on Ray"
+    )
+    spout_memory_mib: MemoryMib = Field(
+        default=0.0, description="memory in MiB that each source, of messages and of subscriptions reserves on Ray"
+    )
+    reserve_wait: float = Field(
+        default=600.0,
+        ge=0.0,
+        le=1e6,
+        description="seconds that the start waits at most, where a cluster lacks the CPUs and memory to reserve",
+    )
     sink: Literal["parquet", "jsonl", "count"] = Field(
         default="parquet", description="form of the updates; count: digest only"
     )
@@ -291,7 +332,10 @@ CHANGEABLE = frozenset(
     {
         *("executor", "address", "placement", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts"),
         *("router", "placement_sample", "signatures", "engine", "window_index", "threshold_rule", "credits", "seed"),
-        *("checkpoint_every", "restarts", "rate", "strict", "rebalance"),
+        *("checkpoint_every", "restarts", "rate", "strict", "rebalance", "reserve_wait"),
+        *("query_cpus", "tuple_cpus", "distribution_cpus", "aggregation_cpus", "delivery_cpus", "spout_cpus"),
+        *("query_memory_mib", "tuple_memory_mib", "distribution_memory_mib"),
+        *("aggregation_memory_mib", "delivery_memory_mib", "spout_memory_mib"),
     }
 )
 

@@ -34,7 +34,11 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Engines": ("engine", "window_index", "threshold_rule"),
     "Routing and signatures": ("router", "placement_sample", "signatures", "rebalance"),
     "Checkpoints and recovery": ("checkpoint_every", "checkpoints", "restarts"),
-    "Ray": ("address", "placement"),
+    "Ray": (
+        *("address", "placement", "query_cpus", "query_memory_mib", "tuple_cpus", "tuple_memory_mib"),
+        *("distribution_cpus", "distribution_memory_mib", "aggregation_cpus", "aggregation_memory_mib"),
+        *("delivery_cpus", "delivery_memory_mib", "spout_cpus", "spout_memory_mib", "reserve_wait"),
+    ),
 }
 
 #: In place of the folder of `--resume`: whatever makes the same command right again.

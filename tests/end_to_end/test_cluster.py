@@ -68,6 +68,39 @@ def test_run_told_to_end_takes_its_tasks_from_the_cluster_and_leaves_it_running(
     assert sum("raylet/raylet" in line for line in running) == 2 and any("gcs_server" in line for line in running)
 
 
+GROUPS_LEFT = """
+import sys
+import ray
+from topology.core.executors.connection import connected
+with connected(sys.argv[1]):
+    table = ray.util.placement_group_table().values()
+    print(sorted(group["state"] for group in table), ray.available_resources()["CPU"])
+"""
+
+
+def test_run_killed_gives_back_what_it_has_reserved(cluster, tmp_path):
+    """Six of the eight CPUs of the two nodes; then more than there is, which waits for its time and says so."""
+
+    def reserved():
+        with Command([cluster], script=GROUPS_LEFT) as command:
+            return command.finish()[1].strip()
+
+    arguments = [*small_run(tmp_path, messages=20_000, batch=1), "--address", cluster, "--query-bolts", 2]
+    with Command([*arguments, "--query-cpus", 3, "--checkpoint-every", "0.3"]) as command:
+        command.await_(lambda: any((tmp_path / "out" / "checkpoints").glob("epoch-*.json")))
+        assert reserved() == "['CREATED'] 2.0"
+        command.process.send_signal(signal.SIGKILL)
+        command.finish(40)
+    deadline = time.monotonic() + 60
+    while reserved() != "['REMOVED'] 8.0":
+        assert time.monotonic() < deadline, reserved()
+    more = ["--query-cpus", 4.5, "--reserve-wait", 1, "--overwrite"]
+    with Command([*arguments, *more]) as command:
+        code, _, said = command.finish()
+    assert code == 3 and "one process wants 4.5 CPUs, and no node has more than 4 CPUs" in said, said
+    assert "lower --query-cpus" in said and reserved().endswith(" 8.0")
+
+
 def test_run_address_of_a_cluster_that_asks_for_a_token_says_so(tmp_path):
     arguments = small_run(tmp_path, messages=200, batch=50)
     without = {"RAY_AUTH_MODE": None, "RAY_AUTH_TOKEN": None}

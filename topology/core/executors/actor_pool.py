@@ -19,6 +19,7 @@ from topology.core.api.plan import Plan
 from topology.core.executors.actors import WorkerActor, names_of
 from topology.core.executors.heartbeat import Heartbeat, WorkersLost
 from topology.core.executors.logs import driver_log, show_closed
+from topology.core.executors.reservation import Reservation
 from topology.core.tasks.worker import Placement
 
 #: How long components may take to close when the run has failed already.
@@ -36,8 +37,8 @@ class ActorPool:
     placement : Placement
     seed : int
         Seeds `Context.rng`.
-    task_cpus : float
-        CPUs that Ray reserves for each task.
+    reservation : Reservation
+        What the actors reserve.
     silent_s : float
         Workers that miss heartbeats for this long are lost.
     dead : callable
@@ -59,7 +60,7 @@ class ActorPool:
         plan: Plan,
         placement: Placement,
         seed: int,
-        task_cpus: float,
+        reservation: Reservation,
         silent_s: float,
         dead: Callable[[], str | None],
     ):
@@ -68,7 +69,7 @@ class ActorPool:
         self._plan = plan
         self._placement = placement
         self._seed = seed
-        self._task_cpus = task_cpus
+        self._reservation = reservation
         self._worker_of = {address: worker for worker, mine in enumerate(placement) for address in mine}
         self._dead = dead
         self._heartbeat = Heartbeat(silent_s)
@@ -79,7 +80,8 @@ class ActorPool:
         self._class = made(concurrency_groups={"control": 1})(WorkerActor)
 
     def start(self) -> None:
-        """Start all actors; returns before they have started."""
+        """Start all actors, once what they reserve is there; returns before they have started."""
+        self._reservation.take(self.look_for_ray)
         self._stored = ray.put(self._plan)
         self.actors = [self._start(worker, "SPREAD") for worker in range(len(self._placement))]
         self._heartbeat.start(self.actors, ())
@@ -226,16 +228,19 @@ class ActorPool:
             for actor in self.actors:
                 ray.kill(actor, no_restart=True)
             self.actors = []
+            self._reservation.release()
 
     def _start(self, worker: int, where: Any) -> Any:
-        options: dict[str, Any] = {
-            "num_cpus": self._task_cpus,
-            "max_restarts": 0,
-            "max_task_retries": 0,
-            "enable_task_events": False,  # else driver and control service grow with every call
-            "scheduling_strategy": where,
-            "namespace": f"skyray-{uuid.uuid4().hex[:12]}",
-        }
+        options: dict[str, Any] = (
+            {
+                "max_restarts": 0,
+                "max_task_retries": 0,
+                "enable_task_events": False,  # else driver and control service grow with every call
+                "scheduling_strategy": where,
+                "namespace": f"skyray-{uuid.uuid4().hex[:12]}",
+            }
+            | self._reservation.options(worker)
+        )
         name = "+".join(str(self._plan.tasks[address]) for address in self._placement[worker])
         return self._class.options(name=name, **options).remote(self._stored, self._placement, worker, self._seed)
 

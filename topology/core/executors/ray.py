@@ -29,6 +29,7 @@ import ray
 
 from matching.errors import CheckpointError, TopologyError
 from topology.core.api.plan import Plan
+from topology.core.api.resources import NO_NEEDS, Needs
 from topology.core.checkpoint.coordinator import Checkpoints
 from topology.core.checkpoint.store import Manifest, Written
 from topology.core.executors.actor_pool import ActorPool
@@ -36,6 +37,7 @@ from topology.core.executors.balancing import Balance, Balancer
 from topology.core.executors.connection import connected
 from topology.core.executors.driver import Driver
 from topology.core.executors.heartbeat import WorkersLost
+from topology.core.executors.reservation import Reservation
 from topology.core.failures import ComponentFailed, TaskFailure
 from topology.core.metrics import RunReport, Snapshot, TaskStatus, report_stage, report_warmed
 from topology.core.tasks.worker import OpenRequest, Placement, WorkerStatus, place
@@ -59,7 +61,7 @@ def run_ray(
     poll_s: float = 0.25,
     stall_s: float = 60.0,
     start_s: float = 300.0,
-    task_cpus: float = 0.0,
+    needs: Needs = NO_NEEDS,
     log_to_driver: bool = False,
     checkpoints: Checkpoints | None = None,
     resume: Manifest | None = None,
@@ -94,8 +96,9 @@ def run_ray(
         for this long end any run. An `execute` may take as long as it likes.
     start_s : float
         How long the opening of all components may take.
-    task_cpus : float
-        CPUs that Ray reserves for each task. 0: any number of tasks share the machine.
+    needs : Needs
+        CPUs and memory that the tasks reserve, all of them before one starts. By default none: any number of tasks
+        share the machine.
     log_to_driver : bool
         Whether Ray shows what worker processes print. `Context.log` always reaches this process's log.
     checkpoints : Checkpoints, optional
@@ -116,11 +119,11 @@ def run_ray(
     Raises
     ------
     ConfigError
-        If `address` is none.
+        If `address` is none, or the tasks reserve more than this machine has.
     TopologyError
-        If no cluster answers there, a component fails, an actor dies or stalls, nothing moves although tasks have not
-        ended, or a batch is never acknowledged: names component and task, and quotes the cause. All actors are gone by
-        then, as they are after KeyboardInterrupt.
+        If no cluster answers there, what the tasks reserve is not there in time, a component fails, an actor dies or
+        stalls, nothing moves although tasks have not ended, or a batch is never acknowledged: names component and task,
+        and quotes the cause. All actors are gone by then, as they are after KeyboardInterrupt.
     """
     for part in plan.components:
         if part.class_name.startswith("__main__."):
@@ -133,7 +136,9 @@ def run_ray(
     while True:
         report_stage(on_progress, "Ray")
         with connected(address, log_to_driver) as dead:
-            pool = ActorPool(plan, placement, seed, task_cpus, stall_s if checkpoints is None else silent_s, dead)
+            on_wait = partial(report_stage, on_progress)
+            reservation = Reservation(plan, placement, needs, address is not None, on_wait)
+            pool = ActorPool(plan, placement, seed, reservation, stall_s if checkpoints is None else silent_s, dead)
             try:
                 return run.run(pool)
             except Exception as error:

@@ -1,0 +1,101 @@
+"""CPUs and memory of a run on Ray: one placement group, so that a start gets all of it or waits.
+
+A placement group belongs to the driver that makes it: Ray removes it when that process ends, however it does. Ray
+counts what is reserved and does not enforce it; an autoscaler adds nodes for a group that waits. Used by
+`topology.core.executors.actor_pool`.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from matching.errors import ConfigError, TopologyError
+from topology.core.api.plan import Plan
+from topology.core.api.resources import CPU, MEMORY, Needs, bundles_of, exceeds, shortfall
+from topology.core.executors.logs import driver_log
+from topology.core.tasks.worker import Placement
+
+#: Between two looks whether the group is there.
+_LOOK_S = 0.25
+
+
+class Reservation:
+    """What the workers of a run reserve.
+
+    Parameters
+    ----------
+    plan : Plan
+    placement : Placement
+    needs : Needs
+    may_grow : bool
+        Whether nodes may join while the start waits; otherwise it does not wait for more than there is.
+    on_wait : callable
+        Called with what the start waits for, once.
+    """
+
+    def __init__(self, plan: Plan, placement: Placement, needs: Needs, may_grow: bool, on_wait: Callable[[str], None]):
+        self._needs = needs
+        self._may_grow = may_grow
+        self._on_wait = on_wait
+        self._bundles = bundles_of(plan, placement, needs)
+        reserving = [worker for worker, bundle in enumerate(self._bundles) if bundle]
+        self._place_of = {worker: place for place, worker in enumerate(reserving)}
+        self._group: PlacementGroup | None = None
+
+    def take(self, look: Callable[[], None]) -> None:
+        """Reserve, and wait until all of it is there, calling `look` meanwhile.
+
+        Raises
+        ------
+        ConfigError
+            If it is more than there is, where no node can join.
+        TopologyError
+            If it is not there in time.
+        """
+        wanted = [self._bundles[worker] for worker in self._place_of]
+        if not wanted:
+            return
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if not self._may_grow and exceeds(wanted, nodes):
+            raise ConfigError(f"the run reserves {shortfall(wanted, nodes, _free())}; lower {self._needs.lower}")
+        self._group = placement_group(wanted, strategy="SPREAD")
+        began_s = time.monotonic()
+        said = ""
+        while not self._group.wait(min(_LOOK_S, self._needs.wait_s)):
+            look()
+            nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+            why = shortfall(wanted, nodes, _free())
+            if not said:
+                said = f"{why}; add nodes, or lower {self._needs.lower}"
+                driver_log().warning("waiting_for_resources", wanted=said, at_most_s=self._needs.wait_s)
+                self._on_wait(said)
+            if time.monotonic() - began_s >= self._needs.wait_s:
+                raise TopologyError(
+                    f"waited {self._needs.wait_s:g} s for {why}; add nodes, lower {self._needs.lower}, or raise "
+                    "--reserve-wait"
+                )
+
+    def options(self, worker: int) -> dict[str, Any]:
+        """Options of a worker's actor; without a scheduling strategy where it reserves nothing."""
+        place = self._place_of.get(worker)
+        if place is None or self._group is None:
+            return {"num_cpus": 0}
+        bundle = self._bundles[worker]
+        where = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=place)
+        options = {"num_cpus": bundle.get(CPU, 0), "scheduling_strategy": where}
+        return options | ({"memory": bundle[MEMORY]} if MEMORY in bundle else {})
+
+    def release(self) -> None:
+        """Give everything back."""
+        if self._group is not None:
+            remove_placement_group(self._group)
+            self._group = None
+
+
+def _free() -> Mapping[str, float]:
+    """What is free on all nodes together; without what belongs to placement groups."""
+    return ray.available_resources()
