@@ -7,12 +7,16 @@ Applying the updates of an external id in file order yields its results: boundar
 those of a replaced subscription before those of its successor. Each query task emits a subscription's updates in this
 order, and batches are taken in order; early updates of a successor are delayed by `bolts.replacements`.
 
+Of several tasks each owns the subscriptions whose ids hash to it (`bolts.shares`), gets their updates and results, and
+writes parts of its own; it takes every batch, so each acknowledges all of them. The results go through the first task,
+which writes all of them.
+
 Files are written by `bolts.sinks`, names are kept by `bolts.names` and `bolts.retained`; `skyray verify` compares what
 this bolt wrote with `matching.naive` and checks the order.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,10 +27,11 @@ from numpy.typing import NDArray
 
 from bolts.names import Digest, IdColumn
 from bolts.ordering import InOrder
-from bolts.payloads import Closed, Late, MessageIds
+from bolts.payloads import Closed, Late, MessageIds, NamedResults
 from bolts.publishing import UpdatePublisher
 from bolts.replacements import ReplacementOrder
 from bolts.retained import RetainedMessages
+from bolts.shares import Covered, Ids, OwnNames, joined
 from bolts.sinks import (
     FORMS,
     GROUP_ROWS,
@@ -43,7 +48,9 @@ from matching.errors import ConfigError, DeliveryError, TopologyError
 from matching.model import (
     CHANGES,
     ChangeList,
+    Int8,
     Int64,
+    Names,
     ResultBatch,
     UpdateBatch,
     concatenate,
@@ -67,13 +74,13 @@ class _Published(NamedTuple):
 
 
 class DeliveryBolt(Bolt):
-    """Writes updates and results; exactly one task, which also acknowledges batches.
+    """Writes updates and results, and acknowledges batches.
 
     Parameters
     ----------
     out_dir : str
-        Directory of the run: gets `updates/part-00000.parquet` (or `.jsonl`), ... and `results.parquet`, under hidden
-        names, which the driver renames (`Component.outputs`).
+        Directory of the run: gets `updates/part-00000.parquet` (or `.jsonl`; `bolts.shares.PartName`), ... and
+        `results.parquet`, under hidden names, which the driver renames (`Component.outputs`).
     window : Window
         Determines when a message id can be dropped.
     slack : int
@@ -89,13 +96,14 @@ class DeliveryBolt(Bolt):
     cumulative : sequence of int
         Codes of the cumulative kinds, whose results may keep messages that have left the window.
     listener : str, optional
-        Path of a socket to publish updates to as soon as they are out (`bolts.publishing`).
+        Path of a socket to publish updates to as soon as they are out (`bolts.publishing`); of a single task.
     steady_from : int
         Seq of a message: the latency of batches that begin before it is recorded apart, as that of the warm-up.
 
     Notes
     -----
-    Memory: ids of all subscriptions, of the window's messages and of those in cumulative results, and delayed updates.
+    Memory: ids of the subscriptions that the task owns, of the window's messages and of those in cumulative results,
+    and delayed updates.
     """
 
     def __init__(
@@ -127,13 +135,22 @@ class DeliveryBolt(Bolt):
         self.publisher: UpdatePublisher | None = None
 
     def prepare(self, context: Context) -> None:
-        """Make the output directory."""
-        if context.tasks != 1:
-            raise TopologyError(f"{context.component}: {context.tasks} tasks; delivery is a single task, give it 1")
+        """Make the output directory. Raises TopologyError if several tasks were to publish to one listener."""
+        if context.tasks != 1 and self.listener is not None:
+            raise TopologyError(
+                f"{context.component}: {context.tasks} tasks publish updates to a listener, which takes them of one; "
+                "give it 1"
+            )
         self.context = context
+        self.tasks = context.tasks
         self.query_tasks = context.size_of(self.query)
         self.inputs = self._inputs(0)
-        self.subscriptions = IdColumn("subscription", self.sink_name != "count" or self.listener is not None)
+        keep_names = self.sink_name != "count" or self.listener is not None
+        self.subscriptions: Ids = (
+            IdColumn("subscription", keep_names)
+            if self.tasks == 1
+            else OwnNames(context.task, context.tasks, keep_names)
+        )
         self.messages = IdColumn("message", self.sink_name != "count")
         self.retained = RetainedMessages(self.cumulative)
         self.replacements = ReplacementOrder()
@@ -146,9 +163,11 @@ class DeliveryBolt(Bolt):
         self.late: list[deque[tuple[int, Late]]] = [deque() for _ in range(self.query_tasks)]
         self.open: deque[_Published] = deque()
         self.results: dict[int, ResultBatch] = {}
+        self.gathered: dict[int, pa.Table] = {}  # of the first task: the results of all of them
+        self.ended = False
         self.result_rows = 0
         self.result_bytes = 0
-        self.committed_through = -1  # updates as of seqs up to here are in committed files
+        self.covered = Covered()  # updates that are in committed files
         self.cutting = False
         self.finished: list[Output] = []
         self.used = False
@@ -170,6 +189,9 @@ class DeliveryBolt(Bolt):
                 f"{self.out_dir}: has the output of an earlier run; remove it or choose another directory"
             )
         stream, payload, sender = delivery.stream, delivery.payload, delivery.task
+        if stream == "gathered":
+            self._gather(sender, _table_of(payload))
+            return
         if stream == "updates":
             self.closed[sender] = payload.boundary.number
             self.inputs.put(payload.boundary.number, "updates", payload, sender)
@@ -222,9 +244,15 @@ class DeliveryBolt(Bolt):
         absent = [f"{self.query}:{task}" for task in range(self.query_tasks) if task not in self.results]
         if absent:
             raise TopologyError(f"{name}: all inputs have ended, but no results have come from {', '.join(absent)}")
-        self._write_results()
         assert self.sink is not None
         self.sink.seal(self.subscriptions, self.messages)
+        self.ended = True
+        self._finish_results()
+
+    def idle(self) -> bool:
+        """Whether the results of all tasks have come; only the first task waits for them."""
+        first = self.context.task == 0 and self.tasks > 1 and self.sink_name != "count"
+        return not first or (self.ended and len(self.gathered) == self.tasks)
 
     def outputs(self) -> Sequence[Output]:
         """Parts of the updates, and at the end the results."""
@@ -267,9 +295,11 @@ class DeliveryBolt(Bolt):
         """Counts, digest, the ids that later updates and results may name; with checkpoints, also unwritten updates."""
         last = [published.boundary for published in self.open]  # one, or none before the first batch
         dead = max((self.retained.dead_before(boundary.floor) for boundary in last), default=0)
+        # the ids of the window are the same in all tasks: the first one saves them
+        alive = max(dead, self.messages.first) if self.context.task == 0 else self.messages.end
         parts = {
             "subscriptions": self.subscriptions.state(0, np.zeros(0, np.int64)),
-            "messages": self.messages.state(max(dead, self.messages.first), self.retained.messages()),
+            "messages": self.messages.state(alive, self.retained.messages()),
             "retained": self.retained.state(),
         }
         if self.cutting and self.sink is not None:
@@ -290,25 +320,26 @@ class DeliveryBolt(Bolt):
         CheckpointError
             If ids are needed and the checkpoint has none.
         """
-        state = saved.single(self.context.component)
+        state = joined(saved.tasks(self.context.component))
         self.inputs = self._inputs(saved.number + 1)
         self.processed = self.acknowledged = saved.number
         self.watermarks = [saved.number] * self.query_tasks
         self.closed = [saved.number] * self.query_tasks
-        self.digest.lanes = state["digest"].tolist()
-        self.counts = state["updates"].copy()
-        self.replacements.held_back = int(state["held_back"])
+        if self.context.task == 0:  # totals of all tasks
+            self.digest.lanes = state["digest"].tolist()
+            self.counts = state["updates"].copy()
+            self.replacements.held_back = int(state["held_back"])
         # all its updates are out: only its floor is still needed
         self.open = deque(_Published(Boundary(*row), self.context.now()) for row in state["boundary"].tolist())
         if self.publisher is not None and self.open:
             self.publisher.since = self.open[-1].boundary.last_seq
         self.subscriptions.restore(_part(state, "subscriptions"))
         self.messages.restore(_part(state, "messages"))
-        self.retained.restore(_part(state, "retained"), self.subscriptions.end)
+        self.retained.restore(self._own_retained(_part(state, "retained")), self.subscriptions.end)
         written = _part(state, "sink")
         if written:
             assert self.sink is not None
-            self.committed_through = self.sink.restore(written)
+            self.covered = self.sink.restore(written)
             self.used = False
 
     @property
@@ -335,7 +366,19 @@ class DeliveryBolt(Bolt):
         with writing(updates):
             self.used = any(name.startswith("part-") for name in open_disk(updates).names())
             self.used |= "results.parquet" in open_disk(self.out_dir).names()
-        return PartSink(updates, self.file_rows, FORMS[self.sink_name], self.context.incarnation)
+        context = self.context
+        return PartSink(
+            updates, self.file_rows, FORMS[self.sink_name], context.incarnation, task=context.task, tasks=context.tasks
+        )
+
+    def _own_retained(self, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Of the saved messages in cumulative results, those of subscriptions that this task owns."""
+        if isinstance(self.subscriptions, IdColumn):
+            return state
+        rows = self.subscriptions.has(state["number"])
+        own = {name: state[name][rows] for name in ("number", "seq", "balance")}
+        numbers = state["subscriptions"]
+        return state | own | {"subscriptions": numbers[self.subscriptions.has(numbers)]}
 
     def _accept(
         self, number: int, changes: tuple[ChangeList], ids: tuple[MessageIds], updates: tuple[Closed, ...]
@@ -347,7 +390,7 @@ class DeliveryBolt(Bolt):
         self.subscriptions.append(names)
         if removed.number.shape[0] and not 0 <= removed.number.min() <= removed.number.max() < self.subscriptions.end:
             raise TopologyError(f"change list {number}: removes subscription {int(removed.number.max())}, never added")
-        self.retained.change(added.kind, removed.number)
+        self.retained.change(self._own_kinds(added.number, added.kind), removed.number)
         self.replacements.change(changes[0], self.watermark)
         boundary, published_s, message_names = ids[0]
         size = boundary.last_seq - boundary.first_seq + 1
@@ -363,6 +406,12 @@ class DeliveryBolt(Bolt):
         for task, closed in enumerate(updates):
             self._set_watermark(task, closed.watermark)
         self._settle()
+
+    def _own_kinds(self, numbers: Int64, kinds: Int8) -> Int8:
+        """Kinds of subscriptions; -1 of those that other tasks own."""
+        if isinstance(self.subscriptions, IdColumn) or not numbers.shape[0]:
+            return kinds
+        return np.where(self.subscriptions.has(numbers), kinds, -1).astype(np.int8)
 
     def _accept_late(self) -> None:
         taken = False
@@ -399,7 +448,8 @@ class DeliveryBolt(Bolt):
             return
         if updates.change.min() < 0 or updates.change.max() >= len(CHANGES):
             raise TopologyError(f"{self.context.component}: an update with change {int(updates.change.max())}")
-        self.digest.add(updates, self.subscriptions.hashes(updates.number), self.messages.hashes(updates.seq))
+        hashes = self.subscriptions.hashes(updates.number)
+        self.digest.add(updates, hashes, self.messages.hashes(updates.seq))
         self.counts += np.bincount(updates.change, minlength=len(CHANGES))
         self.context.count("updates", len(updates))
         self.retained.note(updates)
@@ -408,8 +458,8 @@ class DeliveryBolt(Bolt):
         assert self.sink is not None
         now_s = self.context.now()
         fresh = updates
-        if self.committed_through >= 0:
-            fresh = take_rows(updates, updates.as_of > self.committed_through)
+        if self.covered:
+            fresh = take_rows(updates, ~self.covered.has(updates.as_of, hashes))
         if len(fresh):
             self.sink.write(fresh, self.subscriptions, self.messages, now_s)
         # The latency of a late update counts from the publication of the batch that it belongs to.
@@ -454,7 +504,8 @@ class DeliveryBolt(Bolt):
             self.acknowledged += 1
             self.context.acknowledge(self.acknowledged)
 
-    def _write_results(self) -> None:
+    def _finish_results(self) -> None:
+        """Write the results of a single task; send those of one of several to the first, which writes all."""
         results = concatenate([self.results[task] for task in range(self.query_tasks)])
         self.result_rows = len(results)
         if self.sink_name == "count":
@@ -465,16 +516,37 @@ class DeliveryBolt(Bolt):
         order_of[pc.call_function("array_sort_indices", [ids]).to_numpy()] = np.arange(distinct.shape[0])
         order = np.lexsort((results.rank, order_of[rows]))  # by id, then rank: the same bytes for any placement
         results = _result_rows(results, order)
+        if self.tasks == 1:
+            pieces = (
+                self._result_table(_result_rows(results, slice(first, first + GROUP_ROWS)))
+                # An empty table is written too, for its schema.
+                for first in range(0, max(1, len(results)), GROUP_ROWS)
+            )
+            self._write_results(pieces)
+        elif self.context.task == 0:
+            self._gather(0, self._result_table(results))
+        else:
+            self.context.emit("gathered", _payload_of(self._result_table(results)), to=0)
+
+    def _gather(self, task: int, results: pa.Table) -> None:
+        """Take the results of a task; write those of all once they are there."""
+        self.gathered[task] = results
+        if self.ended and len(self.gathered) == self.tasks:
+            whole = pa.concat_tables([self.gathered[task] for task in range(self.tasks)])
+            whole = whole.sort_by([("subscription_id", "ascending"), ("rank", "ascending")])
+            self._write_results(
+                whole.slice(first, GROUP_ROWS) for first in range(0, max(1, whole.num_rows), GROUP_ROWS)
+            )
+
+    def _write_results(self, pieces: Iterable[pa.Table]) -> None:
         path = f"{self.out_dir}/results.parquet"
         hidden = f".results.{self.context.incarnation}.parquet.tmp"
         disk = open_disk(self.out_dir)
         with writing(path), disk.create(hidden) as file:
             writer = open_writer(file, RESULT_SCHEMA)
             try:
-                # An empty table is written too, for its schema.
-                for first in range(0, max(1, len(results)), GROUP_ROWS):
-                    part = _result_rows(results, slice(first, first + GROUP_ROWS))
-                    writer.write_table(self._result_table(part))
+                for piece in pieces:
+                    writer.write_table(piece)
             finally:
                 writer.close()
         with writing(path):
@@ -495,8 +567,31 @@ class DeliveryBolt(Bolt):
         return pa.Table.from_arrays(columns, schema=RESULT_SCHEMA)
 
 
+def _payload_of(results: pa.Table) -> NamedResults:
+    """Of a table of `RESULT_SCHEMA`."""
+    subscriptions, messages = (Names.of(results.column(name).to_pylist()) for name in ("subscription_id", "message_id"))
+    rank, seq, score, text_score = (results.column(name).to_numpy() for name in ("rank", "seq", "score", "text_score"))
+    return NamedResults(subscriptions, messages, rank, seq, score, text_score)
+
+
+def _table_of(results: NamedResults) -> pa.Table:
+    """The other way round."""
+    columns = [
+        pa.array(results.subscriptions.strings(), pa.string()),
+        pa.array(results.rank),
+        pa.array(results.messages.strings(), pa.string()),
+        pa.array(results.seq),
+        pa.array(results.score),
+        pa.array(results.text_score, from_pandas=True),
+    ]
+    return pa.Table.from_arrays(columns, schema=RESULT_SCHEMA)
+
+
 def undelivered(state: Mapping[str, np.ndarray]) -> pa.Table:
-    """The updates that a checkpoint of the bolt has since no part had them, as parts have them (`UPDATE_SCHEMA`)."""
+    """The updates that a checkpoint of the bolt has since no part had them, as parts have them (`UPDATE_SCHEMA`).
+
+    `state` as `bolts.shares.joined` gives it.
+    """
     return updates_of_state(_part(state, "sink")).cast(UPDATE_SCHEMA)
 
 

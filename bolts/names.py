@@ -4,7 +4,7 @@ Updates come as numbers (subscription, seq). `IdColumn` maps one of the two to n
 without a copy, and to a 64-bit hash of each name for the digest. Read on in `bolts.retained`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -71,6 +71,14 @@ class Digest:
     def hex(self) -> str:
         """32 hexadecimal digits."""
         return "".join(f"{lane:016x}" for lane in self.lanes)
+
+    @classmethod
+    def sum_of(cls, parts: Sequence[str]) -> str:
+        """The digest of a whole from those of its parts, in hexadecimal digits as `hex`."""
+        whole = cls()
+        lanes = ([int(part[:16], 16), int(part[16:], 16)] for part in parts)
+        whole.lanes = [sum(column) & _MASK for column in zip(*lanes, strict=True)]
+        return whole.hex()
 
 
 class IdColumn:

@@ -35,7 +35,7 @@ successor's (`bolts.replacements`).
 from typing import Any, NamedTuple
 
 from distribution.signatures.patches import SignaturePatch
-from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
+from matching.model import NO_MESSAGES, Float64, Int32, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
 from matching.operator import Thresholds, WindowQuery
 from matching.window import Boundary
 
@@ -111,6 +111,17 @@ class Late(NamedTuple):
 
     watermark: int
     updates: UpdateBatch
+
+
+class NamedResults(NamedTuple):
+    """Results of one of several delivery tasks at the end of a run, by id, then rank; columns as of `ResultBatch`."""
+
+    subscriptions: Names
+    messages: Names
+    rank: Int32
+    seq: Int64
+    score: Float64
+    text_score: Float64
 
 
 class Addressed(NamedTuple):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bolts.names import IdColumn
+from bolts.shares import Ids
 from matching.errors import DeliveryError
 from matching.model import Float64, Int8, Int32, Int64, Names, UpdateBatch, concatenate
 from topology.core import frames
@@ -89,7 +89,7 @@ class UpdatePublisher:
         """Buffer updates for the next `publish`."""
         self._waiting.append(updates)
 
-    def publish(self, through: int, subscriptions: IdColumn) -> None:
+    def publish(self, through: int, subscriptions: Ids) -> None:
         """Send the buffered updates and the seq up to which all are out. Blocks while the listener does not read.
 
         Raises

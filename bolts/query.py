@@ -4,7 +4,8 @@ A task processes batches in order, each with its subscription changes, and has a
 (`matching.operator.KindOperator`). An operator matches a batch and closes it: at once, or, where several tasks have a
 copy of a subscription, when all their hits have arrived (`bolts.exchange`). Window queries go to the tuple tasks, after
 the routing tables have been relaxed if the router uses thresholds; updates that follow from the answers are emitted as
-late updates. Nothing blocks. Read on in `matching.operator`.
+late updates. Of several delivery tasks each gets the updates of the subscriptions that it owns, and an empty payload
+where there are none. Nothing blocks. Read on in `matching.operator`.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ import numpy as np
 from bolts.exchange import Exchange
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Closed, Late, Part, Relaxing
+from bolts.shares import Owners, names_at
 from distribution.router import Router
 from distribution.signatures.claims import Claims
 from distribution.signatures.signature import QuerySignature
@@ -105,6 +107,7 @@ class QueryBolt(Bolt):
         self.lost = 0  # messages that would have matched, but were withheld by the signature
         self.lost_pairs = dict.fromkeys(self.operators, 0)
         self.signature = self._new_signature()
+        self.owners = Owners(context.size_of("delivery"))
 
     def _new_signature(self) -> QuerySignature | None:
         router, task = self.router, self.context.task
@@ -212,7 +215,9 @@ class QueryBolt(Bolt):
         if len(part.withheld):
             self.lost += np.unique(np.concatenate(missed)).shape[0]
         emitted = concatenate([each for each in updates if len(each)] or updates[:1])
-        self.context.emit("updates", Closed(part.boundary, self.watermark, emitted))
+        watermark = self.watermark
+        for owner, own in enumerate(self.owners.split(emitted)):
+            self.context.emit("updates", Closed(part.boundary, watermark, own), to=owner)
 
     def _is_unused(self, code: int, batch: int) -> bool:
         """Whether a kind has no subscription and no open refill here, and no other task may send hits for it."""
@@ -232,6 +237,8 @@ class QueryBolt(Bolt):
             here = np.flatnonzero(mine | (home == task))
         else:
             here = np.flatnonzero(mine)
+        if self.owners.tasks > 1 and here.shape[0]:
+            self.owners.note(added.number[rows[here]], names_at(changes.names, rows[here]))
         if here.shape[0] < len(added):  # most small batches add none
             added = added.take(rows[here])
         messages, withheld = (self._owned_rows(kind.code, each) for each in (part.messages, part.withheld))
@@ -322,7 +329,9 @@ class QueryBolt(Bolt):
     def _emit_late(self, updates: list[UpdateBatch]) -> None:
         """Emit updates of batches that are closed already."""
         if updates:
-            self.context.emit("late", Late(self.watermark, concatenate(updates)))
+            watermark = self.watermark
+            for owner, own in enumerate(self.owners.split(concatenate(updates))):
+                self.context.emit("late", Late(watermark, own), to=owner)
         if self.finished:
             self._emit_results()
 
@@ -332,7 +341,9 @@ class QueryBolt(Bolt):
             # kinds without subscriptions are skipped, since their kernels would be loaded
             standing = [each.results() for each in self.operators.values() if isinstance(each, Standing) and len(each)]
             nothing = ResultBatch(*empty(ResultBatch)[:4])
-            self.context.emit("results", concatenate([each for each in standing if len(each)] or [nothing]))
+            results = concatenate([each for each in standing if len(each)] or [nothing])
+            for owner, own in enumerate(self.owners.split(results)):
+                self.context.emit("results", own, to=owner)
 
     # -- checkpoints
 
@@ -363,6 +374,8 @@ class QueryBolt(Bolt):
                 self.lost_pairs = dict(zip(self.lost_pairs, pairs, strict=True))
         self.router = self.router.restored(saved.tasks("distribution"), saved.work.get("query", ()))
         self.signature = self._new_signature()
+        if self.owners.tasks > 1:
+            self.owners.restore(saved.tasks("delivery"))
         states = self.kinds.saved_states(saved.parts["query"])
         # all kinds together, since placement by cost weighs each subscription against all others
         everyone = concatenate([state.table for state in states.values()])

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from bolts.names import IdColumn
+from bolts.names import IdColumn, UInt64, hash_names
+from bolts.shares import Covered, Ids, PartName, covered_of, covered_state, owner_of
 from matching.errors import DeliveryError
 from matching.model import CHANGES, Names, UpdateBatch, concatenate
 from topology.core.checkpoint.storage import Disk, Output, open_disk
@@ -69,19 +70,19 @@ class Sink(Protocol):
 
     bytes_written: int
 
-    def write(self, updates: UpdateBatch, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> None:
+    def write(self, updates: UpdateBatch, subscriptions: Ids, messages: IdColumn, now_s: float) -> None:
         """Add updates; they may stay in memory."""
         ...
 
-    def resolve(self, subscriptions: IdColumn, messages: IdColumn) -> None:
+    def resolve(self, subscriptions: Ids, messages: IdColumn) -> None:
         """Look up the names of updates in memory, before names are dropped."""
         ...
 
-    def cut(self, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> list[Callable[[], Output]]:
+    def cut(self, subscriptions: Ids, messages: IdColumn, now_s: float) -> list[Callable[[], Output]]:
         """Prepare a checkpoint: the work to end a part that is large enough; smaller ones go into `state`."""
         ...
 
-    def seal(self, subscriptions: IdColumn, messages: IdColumn) -> None:
+    def seal(self, subscriptions: Ids, messages: IdColumn) -> None:
         """Write remaining updates and close the file."""
         ...
 
@@ -89,12 +90,12 @@ class Sink(Protocol):
         """Files completed since the last call."""
         ...
 
-    def state(self, subscriptions: IdColumn, messages: IdColumn) -> dict[str, np.ndarray]:
-        """Number of the next part, updates in no sealed file, and the `as_of` up to which committed files go."""
+    def state(self, subscriptions: Ids, messages: IdColumn) -> dict[str, np.ndarray]:
+        """Number of the next part, updates in no sealed file, and what committed files have."""
         ...
 
-    def restore(self, state: Mapping[str, np.ndarray]) -> int:
-        """Resume from `state`; returns the `as_of` up to which updates are in committed files, -1 if none."""
+    def restore(self, state: Mapping[str, np.ndarray]) -> Covered:
+        """Resume from `state`; returns which of the updates that follow are in committed files."""
         ...
 
     def abandon(self) -> None:
@@ -107,29 +108,32 @@ class CountSink:
 
     bytes_written = 0
 
-    def write(self, updates: UpdateBatch, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> None: ...
+    def write(self, updates: UpdateBatch, subscriptions: Ids, messages: IdColumn, now_s: float) -> None: ...
 
-    def resolve(self, subscriptions: IdColumn, messages: IdColumn) -> None: ...
+    def resolve(self, subscriptions: Ids, messages: IdColumn) -> None: ...
 
-    def cut(self, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> list[Callable[[], Output]]:
+    def cut(self, subscriptions: Ids, messages: IdColumn, now_s: float) -> list[Callable[[], Output]]:
         return []
 
-    def seal(self, subscriptions: IdColumn, messages: IdColumn) -> None: ...
+    def seal(self, subscriptions: Ids, messages: IdColumn) -> None: ...
 
     def sealed(self) -> list[Output]:
         return []
 
-    def state(self, subscriptions: IdColumn, messages: IdColumn) -> dict[str, np.ndarray]:
+    def state(self, subscriptions: Ids, messages: IdColumn) -> dict[str, np.ndarray]:
         return {}
 
-    def restore(self, state: Mapping[str, np.ndarray]) -> int:
-        return -1
+    def restore(self, state: Mapping[str, np.ndarray]) -> Covered:
+        return Covered()
 
     def abandon(self) -> None: ...
 
 
 class PartSink:
     """Files `part-00000.SUFFIX`, ... Each is written under a hidden name, sealed, and renamed by the coordinator.
+
+    Of several tasks the number is that of the checkpoint, each of which ends the parts of all, however small: so the
+    parts of one number have together what lies between two checkpoints.
 
     Parameters
     ----------
@@ -141,7 +145,10 @@ class PartSink:
     incarnation : int
         Goes into hidden names, so that no two processes write to the same file.
     small_rows : int, optional
-        Updates below which a checkpoint does not end a part, unless the first is older than `LONG_S`.
+        Updates below which a checkpoint does not end the part of a single task, unless the first is older than
+        `LONG_S`.
+    task, tasks : int
+        Of delivery.
     """
 
     def __init__(
@@ -151,7 +158,10 @@ class PartSink:
         form: "type[PartFile]",
         incarnation: int = 0,
         small_rows: int | None = None,
+        task: int = 0,
+        tasks: int = 1,
     ):
+        self._task, self._tasks = task, tasks
         self._small_rows = SMALL_ROWS if small_rows is None else small_rows
         self.directory = directory
         self.bytes_written = 0
@@ -167,9 +177,9 @@ class PartSink:
         self._tables_rows = 0
         self._since_s = 0.0
         self._sealed: list[Output] = []
-        self._named_through = -1  # updates as of seqs up to here were in committed files at the restore
+        self._covered = Covered()  # what committed files had at the restore
 
-    def write(self, updates: UpdateBatch, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> None:
+    def write(self, updates: UpdateBatch, subscriptions: Ids, messages: IdColumn, now_s: float) -> None:
         if not self._waiting_rows + self._tables_rows and self._part is None:
             self._since_s = now_s
         self._waiting.append(updates)
@@ -177,7 +187,7 @@ class PartSink:
         if self._waiting_rows + self._tables_rows >= GROUP_ROWS:
             self._spill(subscriptions, messages)
 
-    def resolve(self, subscriptions: IdColumn, messages: IdColumn) -> None:
+    def resolve(self, subscriptions: Ids, messages: IdColumn) -> None:
         if not self._waiting_rows:
             return
         updates = concatenate(self._waiting)
@@ -193,16 +203,18 @@ class PartSink:
         self._tables.append(pa.Table.from_arrays(columns, _ENCODED_SCHEMA.names))
         self._tables_rows += len(updates)
 
-    def cut(self, subscriptions: IdColumn, messages: IdColumn, now_s: float) -> list[Callable[[], Output]]:
+    def cut(self, subscriptions: Ids, messages: IdColumn, now_s: float) -> list[Callable[[], Output]]:
         rows = self._waiting_rows + self._tables_rows
-        if self._part is None and rows < self._small_rows and (not rows or now_s - self._since_s < LONG_S):
+        small = rows < (1 if self._tasks > 1 else self._small_rows)
+        if self._part is None and small and (not rows or now_s - self._since_s < LONG_S):
+            self._number += self._tasks > 1
             return []
         self.resolve(subscriptions, messages)
         part, tables = self._part or self._begin(), self._tables
         self._part, self._tables, self._tables_rows = None, [], 0
         return [lambda: self._close(part, tables)]
 
-    def seal(self, subscriptions: IdColumn, messages: IdColumn) -> None:
+    def seal(self, subscriptions: Ids, messages: IdColumn) -> None:
         self._spill(subscriptions, messages)
         if self._part is not None:
             part, self._part = self._part, None
@@ -212,7 +224,7 @@ class PartSink:
         sealed, self._sealed = self._sealed, []
         return sealed
 
-    def state(self, subscriptions: IdColumn, messages: IdColumn) -> dict[str, np.ndarray]:
+    def state(self, subscriptions: Ids, messages: IdColumn) -> dict[str, np.ndarray]:
         if self._part is not None:
             raise DeliveryError(f"{self.directory}: a part is open at a snapshot; call cut() first")
         self.resolve(subscriptions, messages)
@@ -221,7 +233,7 @@ class PartSink:
         codes = pc.call_function("index_in", [change], pc.SetLookupOptions(pa.array(CHANGES)))
         state = {
             "part": np.array(self._number, np.int64),
-            "named_through": np.array(self._named_through, np.int64),
+            **covered_state(self._covered),
             "as_of": table.column("as_of").to_numpy(),
             "seq": table.column("seq").to_numpy(),
             "change": codes.to_numpy().astype(np.int8),
@@ -232,22 +244,25 @@ class PartSink:
             state |= {f"{name}_offsets": names.offsets, f"{name}_data": names.data}
         return state
 
-    def restore(self, state: Mapping[str, np.ndarray]) -> int:
+    def restore(self, state: Mapping[str, np.ndarray]) -> Covered:
         self._number = int(state["part"])
         # the run may be restored from a newer checkpoint before it reaches the end of those files
-        self._named_through = int(state["named_through"])
+        rows = covered_of(state).rows
         suffix = f".{self._form.suffix}"
-        named = [name for name in self._disk.names() if name.startswith("part-") and name.endswith(suffix)]
-        newer = [name for name in named if _number_of(name) >= self._number]
+        named = [PartName.of(name) for name in self._disk.names() if name.startswith("part-") and name.endswith(suffix)]
+        newer = [name for name in named if name.number >= self._number]
         if newer:  # committed by a later checkpoint, and perhaps read by now
-            self._number = _number_of(newer[-1]) + 1
-            ahead = [self._form.last_as_of(self._disk.read(name)) for name in newer]
-            self._named_through = max(self._named_through, *ahead)
-            return self._named_through
+            self._number = max(name.number for name in newer) + 1
+            ahead = [(name.task, name.tasks, self._form.last_as_of(self._disk.read(name.text))) for name in newer]
+            rows = np.concatenate([rows, np.array(ahead, np.int64)])
+        self._covered = Covered(rows)
         if state["as_of"].shape[0]:
-            self._tables = [updates_of_state(state)]
-            self._tables_rows = state["as_of"].shape[0]
-        return self._named_through
+            table = updates_of_state(state)
+            hashes = _hashes_of(table)
+            mine = (owner_of(hashes, self._tasks) == self._task) & ~self._covered.has(state["as_of"], hashes)
+            self._tables = [table.filter(pa.array(mine))] if mine.any() else []
+            self._tables_rows = int(np.count_nonzero(mine))
+        return self._covered
 
     def abandon(self) -> None:
         part, self._part = self._part, None
@@ -259,7 +274,7 @@ class PartSink:
             with contextlib.suppress(OSError):
                 self._disk.remove(part.temporary)
 
-    def _spill(self, subscriptions: IdColumn, messages: IdColumn) -> None:
+    def _spill(self, subscriptions: Ids, messages: IdColumn) -> None:
         """Write the updates in memory in a thread, after its previous write: encoding a group blocks many batches."""
         self.resolve(subscriptions, messages)
         tables, self._tables, self._tables_rows = self._tables, [], 0
@@ -272,10 +287,10 @@ class PartSink:
                 self._sealed.append(self._close(part, []))
 
     def _begin(self) -> "PartFile":
-        number, suffix = self._number, self._form.suffix
-        temporary = f".part-{number:05d}.{self._incarnation}.{suffix}.tmp"
+        name = PartName(self._number, self._task, self._tasks, self._form.suffix)
+        temporary = f".{name.stem}.{self._incarnation}.{name.suffix}.tmp"
         with writing(f"{self.directory}/{temporary}"):
-            part = self._form(self._disk, temporary, f"part-{number:05d}.{suffix}")
+            part = self._form(self._disk, temporary, name.text)
         self._number += 1
         return part
 
@@ -415,9 +430,11 @@ class JsonLinesPart(PartFile):
 FORMS: dict[str, type[PartFile]] = {"parquet": ParquetPart, "jsonl": JsonLinesPart}
 
 
-def _number_of(name: str) -> int:
-    """Of a part, by its name."""
-    return int(name.split("-")[1].split(".")[0])
+def _hashes_of(updates: pa.Table) -> UInt64:
+    """The hash of each update's subscription id; ids are dictionaries."""
+    ids = updates.column("subscription_id").combine_chunks()
+    ids = ids.chunk(0) if isinstance(ids, pa.ChunkedArray) else ids
+    return hash_names(Names.of(ids.dictionary.to_pylist()))[ids.indices.to_numpy()]
 
 
 def open_writer(file: Path | IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:

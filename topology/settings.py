@@ -98,6 +98,7 @@ class RunConfig(BaseSettings):
     tuple_bolts: Tasks = Field(default=1, description="tasks that store the window")
     distribution_bolts: Tasks = Field(default=1, description="tasks that route messages")
     aggregation_bolts: Tasks = Field(default=1, description="tasks that merge partial answers of the window")
+    delivery_bolts: Tasks = Field(default=1, description="tasks that write updates, each those of its subscriptions")
     engine: Annotated[dict[str, str], NoDecode] = Field(
         default_factory=dict, description="engine for a kind, KIND=NAME; the default otherwise"
     )
@@ -332,7 +333,7 @@ CHANGEABLE = frozenset(
     {
         *("executor", "address", "placement", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts"),
         *("router", "placement_sample", "signatures", "engine", "window_index", "threshold_rule", "credits", "seed"),
-        *("checkpoint_every", "restarts", "rate", "strict", "rebalance", "reserve_wait"),
+        *("checkpoint_every", "restarts", "rate", "strict", "rebalance", "reserve_wait", "delivery_bolts"),
         *("query_cpus", "tuple_cpus", "distribution_cpus", "aggregation_cpus", "delivery_cpus", "spout_cpus"),
         *("query_memory_mib", "tuple_memory_mib", "distribution_memory_mib"),
         *("aggregation_memory_mib", "delivery_memory_mib", "spout_memory_mib"),
@@ -372,7 +373,7 @@ def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
 NOT_LIVE = frozenset(
     {
         *("messages", "subscriptions", "out", "executor", "batch", "checkpoints", "rate", "limit"),
-        *("address", "sink", "overwrite", "follow"),
+        *("address", "sink", "overwrite", "follow", "delivery_bolts"),
     }
 )
 

@@ -1,10 +1,12 @@
 """The report of a run: counts and digest first, then the papers' measures of routing. Written as `run.json`."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from bolts.names import Digest
 from matching.half_life import EPOCH_US
 from matching.window import Window
 from spouts.cuts import Cuts
@@ -16,7 +18,7 @@ from topology.settings import RunConfig
 def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str, Any]:
     """How a run went, as JSON-ready values; counts and digest first, then the papers' measures of routing."""
     parts = {name: [task.figures for task in part.tasks] for name, part in report.components.items()}
-    delivery = parts["delivery"][0]
+    delivery = delivered(parts["delivery"])
     routing = parts["distribution"]
     messages = sum(part["messages"] for part in routing)
     sent = np.sum([part["sent_to_each_query_task"] for part in routing], axis=0)
@@ -49,6 +51,20 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
         "spouts": {"messages": parts["messages"][0], "subscriptions": parts["subscriptions"][0]},
         "topology": report.as_dict(),
     }
+
+
+def delivered(tasks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What delivery reports, over all of its tasks; complete is what is complete in each of them."""
+    first, *others = tasks
+    if not others:
+        return first
+    whole = {**first, "tasks": len(tasks), "digest": Digest.sum_of([task["digest"] for task in tasks])}
+    whole["updates"] = {change: sum(task["updates"][change] for task in tasks) for change in first["updates"]}
+    for name in ("held_back", "results", "bytes_written", "message_ids_held", "id_bytes"):
+        whole[name] = sum(task[name] for task in tasks)
+    for name in ("complete_through", "batches", "acknowledged"):
+        whole[name] = min(task[name] for task in tasks)
+    return whole
 
 
 def _of_each_kind(tasks: list[dict[str, Any]], figure: str) -> dict[str, int]:

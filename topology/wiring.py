@@ -80,6 +80,7 @@ def wire(
     distribution_bolts: int = 1,
     tuple_bolts: int = 1,
     aggregation_bolts: int = 1,
+    delivery_bolts: int = 1,
     credits: int = 4,
 ) -> Plan:
     """Build the topology over any pair of spouts and any delivery bolt (tests and benchmarks bring their own).
@@ -125,7 +126,7 @@ def wire(
     builder.bolt("query", QueryBolt(router, space, window, engines, options, kinds, fading), tasks=router.tasks)
     builder.bolt("tuples", TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds), tasks=tuple_bolts)
     builder.bolt("aggregation", AggregationBolt(kinds), tasks=aggregation_bolts)
-    builder.bolt("delivery", delivery)
+    builder.bolt("delivery", delivery, tasks=delivery_bolts)
     builder.edge("messages", "batches", "distribution", DIRECT)
     for receiver in ("distribution", "query", "delivery"):
         builder.edge("subscriptions", "changes", receiver, ALL)
@@ -134,7 +135,9 @@ def wire(
     builder.edge("distribution", "window", "tuples", DIRECT)
     builder.edge("distribution", "ids", "delivery", ALL)
     for stream in ("updates", "late", "results"):
-        builder.edge("query", stream, "delivery", ALL)
+        builder.edge("query", stream, "delivery", DIRECT)
+    if delivery_bolts > 1:
+        builder.edge("delivery", "gathered", "delivery", DIRECT, feedback=True)
     builder.edge("query", "window_query", "tuples", ALL, feedback=True)
     builder.edge("tuples", "partial", "aggregation", DIRECT, feedback=True)
     builder.edge("aggregation", "answer", "query", DIRECT, feedback=True)
@@ -476,5 +479,6 @@ def _wired(
         distribution_bolts=config.distribution_bolts,
         tuple_bolts=config.tuple_bolts,
         aggregation_bolts=config.aggregation_bolts,
+        delivery_bolts=config.delivery_bolts,
         credits=credits,
     )

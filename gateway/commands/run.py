@@ -30,7 +30,10 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Output": ("out", "sink", "overwrite"),
     "Window and batches": ("window", "batch", "credits"),
     "Space and time": ("world", "projection", "distance", "max_ahead", "decay_half_life", "decay_smoothing"),
-    "Topology": ("executor", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts", "seed"),
+    "Topology": (
+        *("executor", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts", "delivery_bolts"),
+        "seed",
+    ),
     "Engines": ("engine", "window_index", "threshold_rule"),
     "Routing and signatures": ("router", "placement_sample", "signatures", "rebalance"),
     "Checkpoints and recovery": ("checkpoint_every", "checkpoints", "restarts"),

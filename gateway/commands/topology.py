@@ -84,5 +84,6 @@ def _plan_without_data(config: "RunConfig") -> Any:
         distribution_bolts=config.distribution_bolts,
         tuple_bolts=config.tuple_bolts,
         aggregation_bolts=config.aggregation_bolts,
+        delivery_bolts=config.delivery_bolts,
         credits=config.credits or CREDITS,
     )

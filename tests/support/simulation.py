@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bolts.names import IdColumn
+from bolts.names import Digest, IdColumn
 from bolts.sinks import JsonLinesPart, PartSink
 from matching.errors import EngineError
 from matching.model import Names, UpdateBatch
@@ -54,10 +54,12 @@ class Story(Protocol):
     ----------
     name : str
     teller : str    component that reports `digest`
+    batch : int or None    messages between two boundaries, where rows of an id must not go back behind one
     """
 
     name: str
     teller: str
+    batch: int | None
 
     def plan(self, root: str, rng: random.Random | None) -> Plan:
         """The topology, writing below `root`, of few tasks without `rng`, else of as many as it says."""
@@ -115,21 +117,36 @@ def undisturbed(story: Story) -> Whole:
 
 def digest_of(story: Story, report: RunReport) -> str:
     """What the last component says of all that was told."""
-    return report.components[story.teller].tasks[0].figures["digest"]
+    digests = [task.figures["digest"] for task in report.components[story.teller].tasks]
+    return digests[0] if len(digests) == 1 else Digest.sum_of(digests)
 
 
 def published(machine: Machine) -> tuple[Counter, list[dict]]:
     """Rows of the updates that have their names, and the results if they have; fails for what cannot be read."""
-    rows: Counter = Counter()
-    for path in machine.paths("updates/part-"):
+    told = rows_in_order(machine)
+    results = machine.paths("results.parquet")
+    return Counter(told), pq.read_table(pa.BufferReader(machine.get(results[0]))).to_pylist() if results else []
+
+
+def rows_in_order(machine: Machine) -> list[tuple]:
+    """Rows of the updates that have their names, in the order of the names."""
+    rows = []
+    for path in sorted(machine.paths("updates/part-")):
         data = machine.get(path)
         if path.endswith(".parquet"):
             told = pq.read_table(pa.BufferReader(data)).to_pylist()
         else:
             told = [msgspec.json.decode(line) for line in data.splitlines()]
-        rows.update(tuple(row[name] for name in FIELDS) for row in told)
-    results = machine.paths("results.parquet")
-    return rows, pq.read_table(pa.BufferReader(machine.get(results[0]))).to_pylist() if results else []
+        rows += [tuple(row[name] for name in FIELDS) for row in told]
+    return rows
+
+
+def assert_no_id_goes_back(rows: list[tuple], batch: int) -> None:
+    """Fails if an update of an id stands behind one of a later boundary."""
+    reached: dict[str, int] = {}
+    for as_of, name, *_ in rows:
+        assert as_of // batch >= reached.get(name, 0), f"{name} goes back to {as_of}"
+        reached[name] = as_of // batch
 
 
 def simulate(story: Story, fault: str, seed: int) -> Lived:
@@ -165,6 +182,8 @@ class _History:
                 missing = self.whole.rows - rows
                 assert not missing, f"{missing.total()} rows are missing, such as {next(iter(missing))}"
                 assert results == self.whole.results, "the results differ"
+                if self.story.batch is not None:
+                    assert_no_id_goes_back(rows_in_order(self.machine), self.story.batch)
                 assert digest_of(self.story, report) == self.whole.digest, "the digest differs"
                 wanted = [self.fault] if self.fault != "mixed" else list(self.fired)
                 assert all(self.fired[kind] for kind in wanted) and self.fired, "the fault never fired"
@@ -357,4 +376,4 @@ class _History:
 def _last_part(machine: Machine) -> int:
     """Number of the last part that is there, under whatever name; -1 if there is none."""
     parts = [path.rpartition("part-")[2] for path in machine.paths("updates/")]
-    return max((int(part.split(".")[0]) for part in parts), default=-1)
+    return max((int(part.replace("-", ".").split(".")[0]) for part in parts), default=-1)

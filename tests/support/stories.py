@@ -28,7 +28,7 @@ SIGNATURES = ("off", "spatial+text", "minwise")
 class LedgerStory:
     """Words counted and judged, 260 rows: a run takes 20 ms."""
 
-    teller = "ledger"
+    teller, batch = "ledger", None
 
     def __init__(self, sink: str, batches: int = 12, size: int = 30):
         self.name = f"ledger-{sink}"
@@ -51,7 +51,7 @@ class ProductStory:
     window : str
     """
 
-    teller = "delivery"
+    teller, batch = "delivery", BATCH
 
     def __init__(self, folder: Path, window: str):
         self.name = f"product-{window.replace(':', '-')}"
@@ -70,15 +70,15 @@ class ProductStory:
 
     def config(self, out: Path, rng: random.Random | None = None) -> RunConfig:
         """Settings of a run that is saved at every chance, of as many tasks as `rng` says."""
-        router, query, tuples, distribution, signatures = ROUTERS[0], 1, 1, 1, "off"
+        router, query, tuples, distribution, delivery, signatures = ROUTERS[0], 1, 1, 1, 1, "off"
         if rng is not None:
             signatures = rng.choice(SIGNATURES)
             router, query = rng.choice(ROUTERS), rng.randint(1, 4)
-            tuples, distribution = rng.randint(1, 2), rng.randint(1, 2)
+            tuples, distribution, delivery = rng.randint(1, 2), rng.randint(1, 2), rng.randint(1, 3)
         return RunConfig(
             messages=self._etl, subscriptions=tuple(self._files), out=out, window=self.window, batch=BATCH,
             executor="local", router=router, query_bolts=query, tuple_bolts=tuples, distribution_bolts=distribution,
-            signatures=signatures, sink="parquet", checkpoint_every=0.001, seed=1,
+            delivery_bolts=delivery, signatures=signatures, sink="parquet", checkpoint_every=0.001, seed=1,
         )  # fmt: skip
 
     def plan(self, root: str, rng: random.Random | None) -> Plan:

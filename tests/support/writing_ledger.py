@@ -102,7 +102,7 @@ class WritingLedger(Ledger):
         super().restore(saved)
         said = saved.single(self.context.component)
         parts = {name.removeprefix("sink:"): said[name] for name in said if name.startswith("sink:")}
-        self.swallow_through = self.sink.restore(parts)
+        self.swallow_through = self.sink.restore(parts).through
 
     def close(self) -> None:
         self.sink.abandon()

@@ -402,7 +402,8 @@ def test_delivery_used_directory_several_tasks_and_bad_options_are_refused(tmp_p
     with pytest.raises(DeliveryError, match="earlier run"):
         deliver(again, results())
     context.tasks = 2
-    with pytest.raises(TopologyError, match="single task"):
+    bolt.listener = "a socket"
+    with pytest.raises(TopologyError, match="give it 1"):
         bolt.prepare(context)
     with pytest.raises(ConfigError, match="sink 'csv'"):
         DeliveryBolt("x", WINDOW, 1, sink="csv")

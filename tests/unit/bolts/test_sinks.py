@@ -33,9 +33,9 @@ def test_sink_saved_again_behind_named_files_still_knows_how_far_they_go(form, n
     first.seal(*named)
     publish_all(first.sealed())
     second = PartSink(str(tmp_path), None, form, 1)
-    assert second.restore(early) == 300
+    assert second.restore(early).through == 300
     third = PartSink(str(tmp_path), None, form, 2)
-    assert third.restore(second.state(*named)) == 300
+    assert third.restore(second.state(*named)).through == 300
 
 
 class Full(ParquetPart):

@@ -1,0 +1,364 @@
+"""Shares: which delivery task owns a subscription, and how what several of them have saved is joined.
+
+A task owns the subscriptions whose id hashes to it, so that all subscriptions of one id, which replace each other, have
+the same owner. Query tasks send updates and results to owners (`Owners`), a delivery task keeps the names of what it
+owns (`OwnNames`) and writes parts of its own (`PartName`). A checkpoint of several tasks is joined to what one task
+would have saved (`joined`), of which each of the new tasks, however many there are, takes its share. Used by
+`bolts.query`, `bolts.delivery` and `bolts.sinks`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bolts.names import IdColumn, UInt64, hash_names
+from matching.errors import CheckpointError, TopologyError
+from matching.model import Int64, Names
+
+State = Mapping[str, np.ndarray]
+
+_NO_NUMBERS = np.zeros(0, np.int64)
+
+
+def owner_of(hashes: UInt64, tasks: int) -> Int64:
+    """The delivery task, 0 to `tasks - 1`, that owns subscriptions whose ids have these hashes (`hash_names`)."""
+    return (hashes % np.uint64(tasks)).astype(np.int64)
+
+
+class PartName(NamedTuple):
+    """Name of a file of updates: by its number, then its task, names sort in the order in which updates are applied.
+
+    number : int     of one task: ascending. Of several tasks: of the checkpoint that ended the part
+    task, tasks      that wrote it, and how many there were
+    suffix : str
+    """
+
+    number: int
+    task: int = 0
+    tasks: int = 1
+    suffix: str = "parquet"
+
+    @property
+    def stem(self) -> str:
+        writer = "" if self.tasks == 1 else f"-{self.task:04d}of{self.tasks:04d}"
+        return f"part-{self.number:05d}{writer}"
+
+    @property
+    def text(self) -> str:
+        return f"{self.stem}.{self.suffix}"
+
+    @classmethod
+    def of(cls, name: str) -> "PartName":
+        """Raises ValueError for what is no name of a part."""
+        stem, _, suffix = name.partition(".")
+        _, number, *writer = stem.split("-")
+        task, tasks = map(int, writer[0].split("of")) if writer else (0, 1)
+        return cls(int(number), task, tasks, suffix)
+
+
+class Covered:
+    """Updates that files have which were named after the checkpoint that a run goes back to: they are not rewritten.
+
+    Parameters
+    ----------
+    rows : int64[n, 3]
+        Each a task, how many tasks there were, and the `as_of` up to which the files of that task have the updates of
+        the subscriptions that it owned.
+    """
+
+    def __init__(self, rows: Int64 | None = None):
+        furthest: dict[tuple[int, int], int] = {}
+        for task, tasks, through in [] if rows is None else rows.tolist():
+            furthest[task, tasks] = max(through, furthest.get((task, tasks), -1))
+        self._furthest = {at: through for at, through in furthest.items() if through >= 0}
+
+    def __bool__(self) -> bool:
+        return bool(self._furthest)
+
+    @property
+    def rows(self) -> Int64:
+        rows = [(*at, through) for at, through in sorted(self._furthest.items())]
+        return np.array(rows, np.int64).reshape(-1, 3)
+
+    @property
+    def through(self) -> int:
+        """The `as_of` up to which files of a single task go, -1 if there are none."""
+        return self._furthest.get((0, 1), -1)
+
+    def has(self, as_of: Int64, hashes: UInt64) -> NDArray[np.bool_]:
+        """Whether files have each of some updates, whose subscription ids have these hashes."""
+        found = np.zeros(as_of.shape[0], np.bool_)
+        for (task, tasks), through in self._furthest.items():
+            found |= (as_of <= through) & (owner_of(hashes, tasks) == task)
+        return found
+
+
+class Owners:
+    """The owner of each subscription that a query task has.
+
+    Parameters
+    ----------
+    tasks : int
+        Of delivery. With one, nothing is noted.
+
+    Notes
+    -----
+    2 bytes for each subscription of the run.
+    """
+
+    def __init__(self, tasks: int):
+        self.tasks = tasks
+        self._owner = np.zeros(0, np.int16)
+
+    def note(self, numbers: Int64, names: Names) -> None:
+        """Take new subscriptions with their names. O(bytes of the names)."""
+        if self.tasks == 1 or not numbers.shape[0]:
+            return
+        wanted = int(numbers.max()) + 1
+        if wanted > self._owner.shape[0]:
+            grown = np.full(max(wanted, 2 * self._owner.shape[0]), -1, np.int16)
+            grown[: self._owner.shape[0]] = self._owner
+            self._owner = grown
+        self._owner[numbers] = owner_of(hash_names(names), self.tasks)
+
+    def split(self, table: Any) -> list[Any]:
+        """Rows of updates or results by owner; all to the only one. O(n log n).
+
+        Raises
+        ------
+        TopologyError
+            For a subscription that was not noted.
+        """
+        if self.tasks == 1:
+            return [table]
+        number = table.number
+        if not number.shape[0]:
+            return [table] * self.tasks
+        owner = self._owner[number] if number.max() < self._owner.shape[0] else np.full(1, -1, np.int16)
+        if owner.min() < 0:
+            raise TopologyError("an update of a subscription that this query task was never sent")
+        rows = np.argsort(owner, kind="stable")
+        cuts = np.searchsorted(owner[rows], np.arange(self.tasks + 1))
+        return [_taken(table, rows[first:last]) for first, last in zip(cuts, cuts[1:], strict=False)]
+
+    def restore(self, saved: Sequence[State]) -> None:
+        """Know all subscriptions of a checkpoint; `saved` by the delivery tasks. O(bytes of the names)."""
+        if self.tasks > 1:
+            hashes = _hashes_of(_part(joined(saved), "subscriptions"))
+            self._owner = owner_of(hashes, self.tasks).astype(np.int16)
+
+
+class OwnNames:
+    """Names of the subscriptions that one of several delivery tasks owns; like `bolts.names.IdColumn` otherwise.
+
+    Parameters
+    ----------
+    task, tasks : int
+    keep_names : bool
+
+    Notes
+    -----
+    O(log n) a look-up; 8 bytes for each number beside what `IdColumn` takes.
+    """
+
+    def __init__(self, task: int, tasks: int, keep_names: bool = True):
+        self._task, self._tasks = task, tasks
+        self._column = IdColumn("subscription", keep_names)
+        self._numbers = np.zeros(1024, np.int64)  # of the first `_column.end` rows, ascending
+        self.end = 0  # number of the next name, of whatever task
+
+    def append(self, names: Names) -> None:
+        """Add those of the next names that this task owns. O(bytes of all)."""
+        count = len(names.offsets) - 1
+        if count:
+            self._add(names, np.flatnonzero(owner_of(hash_names(names), self._tasks) == self._task))
+            self.end += count
+
+    def has(self, numbers: Int64) -> NDArray[np.bool_]:
+        """Whether this task owns each of some subscriptions."""
+        return self._own[self._places(numbers)] == numbers if self._column.end else np.zeros(numbers.shape, np.bool_)
+
+    def hashes(self, numbers: Int64) -> UInt64:
+        return self._column.hashes(self._rows(numbers))
+
+    def encode(self, numbers: Int64) -> pa.DictionaryArray:
+        return self._column.encode(self._rows(numbers))
+
+    def names(self, numbers: Int64) -> pa.Array:
+        return self._column.names(self._rows(numbers))
+
+    def state(self, first: int, needed: Int64) -> dict[str, np.ndarray]:
+        return self._column.state(first, needed) | {"numbers": self._own.copy()}
+
+    def restore(self, state: State) -> None:
+        """Take the share of this task of what all had, as `joined` gives it."""
+        hashes = _hashes_of(state)
+        self.end = hashes.shape[0]
+        rows = np.flatnonzero(owner_of(hashes, self._tasks) == self._task)
+        count = np.array(rows.shape[0], np.int64)
+        own = {"first": np.array(0, np.int64), "end": count, "kept": _NO_NUMBERS}
+        if "data" in state:
+            names = names_at(Names(state["offsets"], state["data"]), rows)
+            own |= {"offsets": names.offsets, "data": names.data}
+        else:
+            own["hashes"] = hashes[rows]
+        self._column.restore(own)
+        self._numbers = rows
+
+    @property
+    def nbytes(self) -> int:
+        return self._column.nbytes + self._numbers.nbytes
+
+    @property
+    def _own(self) -> Int64:
+        return self._numbers[: self._column.end]
+
+    def _add(self, names: Names, rows: Int64) -> None:
+        used = self._column.end
+        wanted = used + rows.shape[0]
+        if wanted > self._numbers.shape[0]:
+            grown = np.zeros(max(wanted, 2 * self._numbers.shape[0]), np.int64)
+            grown[:used] = self._own
+            self._numbers = grown
+        self._numbers[used:wanted] = rows + self.end
+        self._column.append(names_at(names, rows))
+
+    def _places(self, numbers: Int64) -> Int64:
+        return np.minimum(np.searchsorted(self._own, numbers), max(0, self._column.end - 1))
+
+    def _rows(self, numbers: Int64) -> Int64:
+        """Rows of numbers; ascending if these are."""
+        if not numbers.shape[0]:
+            return numbers
+        own = self.has(numbers)
+        if not own.all():
+            raise TopologyError(
+                f"delivery:{self._task}: subscription {int(numbers[~own][0])} is named, which another task owns, or "
+                "which was never sent"
+            )
+        return self._places(numbers)
+
+
+#: Names of subscriptions: of all, or of those that one of several delivery tasks owns.
+Ids = IdColumn | OwnNames
+
+
+def names_at(names: Names, rows: Int64) -> Names:
+    """Some of the names. O(their bytes)."""
+    lengths = np.diff(names.offsets)[rows]
+    offsets = np.zeros(rows.shape[0] + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    # for each byte its place in the whole: consecutive within a name
+    starts = np.repeat(names.offsets[:-1][rows] - offsets[:-1], lengths)
+    return Names(offsets, names.data[starts + np.arange(offsets[-1])])
+
+
+def together(parts: Sequence[Names]) -> Names:
+    """Names behind each other."""
+    ends, shifts = [np.zeros(1, np.int64)], np.cumsum([0] + [int(part.offsets[-1] - part.offsets[0]) for part in parts])
+    ends += [part.offsets[1:] - part.offsets[0] + shift for part, shift in zip(parts, shifts, strict=False)]
+    data = [part.data[part.offsets[0] : part.offsets[-1]] for part in parts]
+    return Names(np.concatenate(ends), np.concatenate([np.zeros(0, np.uint8), *data]))
+
+
+def joined(states: Sequence[State]) -> State:
+    """What one delivery task would have saved in the place of several; of one, that.
+
+    Raises
+    ------
+    CheckpointError
+        If the states do not belong together.
+    """
+    if len(states) == 1:
+        return states[0]
+    first = states[0]
+    if any(not np.array_equal(state["boundary"], first["boundary"]) for state in states):
+        raise CheckpointError("delivery: its tasks were saved at several boundaries; use an older checkpoint")
+    totals = {name: [state[name] for state in states] for name in ("digest", "updates", "held_back")}
+    whole = {name: np.asarray(np.sum(values, 0, values[0].dtype)) for name, values in totals.items()}
+    whole["boundary"] = first["boundary"]
+    parts = {
+        "subscriptions": _joined_subscriptions([_part(state, "subscriptions") for state in states]),
+        "messages": _joined_messages([_part(state, "messages") for state in states]),
+        "retained": _joined_retained([_part(state, "retained") for state in states]),
+        "sink": _joined_sinks([_part(state, "sink") for state in states]),
+    }
+    return whole | {f"{name}:{column}": values for name, part in parts.items() for column, values in part.items()}
+
+
+def _joined_subscriptions(states: Sequence[State]) -> dict[str, np.ndarray]:
+    numbers = np.concatenate([state["numbers"] for state in states])
+    order = np.argsort(numbers)
+    if not np.array_equal(numbers[order], np.arange(numbers.shape[0])):
+        raise CheckpointError("delivery: its tasks have saved some subscriptions twice or not at all; use an older one")
+    end = {"first": np.array(0, np.int64), "end": np.array(numbers.shape[0], np.int64), "kept": _NO_NUMBERS}
+    if "data" not in states[0]:
+        return end | {"hashes": np.concatenate([state["hashes"] for state in states])[order]}
+    return end | names_at(together([Names(state["offsets"], state["data"]) for state in states]), order)._asdict()
+
+
+def _joined_messages(states: Sequence[State]) -> dict[str, np.ndarray]:
+    """The window of the first task, and the messages before it that the results of any task have."""
+    first = int(states[0]["first"])
+    kept = np.concatenate([state["kept"] for state in states])
+    before, rows = np.unique(kept, return_index=True)
+    rows = rows[before < first]
+    counts = [state["kept"].shape[0] for state in states]
+    whole = {name: states[0][name] for name in ("first", "end")} | {"kept": kept[rows]}
+    if "data" not in states[0]:
+        saved = np.concatenate([state["hashes"][:count] for state, count in zip(states, counts, strict=True)])
+        return whole | {"hashes": np.concatenate([saved[rows], states[0]["hashes"][counts[0] :]])}
+    every = [Names(state["offsets"], state["data"]) for state in states]
+    heads = together(
+        [Names(names.offsets[: count + 1], names.data) for names, count in zip(every, counts, strict=True)]
+    )
+    window = Names(every[0].offsets[counts[0] :], every[0].data)
+    return whole | together([names_at(heads, rows), window])._asdict()
+
+
+def _joined_retained(states: Sequence[State]) -> dict[str, np.ndarray]:
+    names = ("subscriptions", "number", "seq", "balance")
+    columns = {name: np.concatenate([state[name] for state in states]) for name in names}
+    return columns | {"expiries": states[0]["expiries"]}
+
+
+def _joined_sinks(states: Sequence[State]) -> dict[str, np.ndarray]:
+    if not states[0]:
+        return {}
+    covered = Covered(np.concatenate([covered_of(state).rows for state in states]))
+    whole = {"part": np.max([state["part"] for state in states], 0), **covered_state(covered)}
+    for name in ("as_of", "seq", "change", "score"):
+        whole[name] = np.concatenate([state[name] for state in states])
+    for name in ("subscription_id", "message_id"):
+        names = together([Names(state[f"{name}_offsets"], state[f"{name}_data"]) for state in states])
+        whole |= {f"{name}_offsets": names.offsets, f"{name}_data": names.data}
+    return whole
+
+
+def covered_of(state: State) -> Covered:
+    """What a sink's state says of files that were named after an earlier checkpoint."""
+    single = np.array([[0, 1, int(state["named_through"])]], np.int64)
+    return Covered(np.concatenate([single, state["named_of_tasks"]]) if "named_of_tasks" in state else single)
+
+
+def covered_state(covered: Covered) -> dict[str, np.ndarray]:
+    """The other way round."""
+    rows = covered.rows
+    several = rows[rows[:, 1] > 1]
+    state = {"named_through": np.array(covered.through, np.int64)}
+    return state | ({"named_of_tasks": several} if several.shape[0] else {})
+
+
+def _hashes_of(state: State) -> UInt64:
+    return hash_names(Names(state["offsets"], state["data"])) if "data" in state else state["hashes"]
+
+
+def _part(state: State, name: str) -> dict[str, np.ndarray]:
+    return {path.removeprefix(f"{name}:"): values for path, values in state.items() if path.startswith(f"{name}:")}
+
+
+def _taken(table: Any, rows: Int64) -> Any:
+    return type(table)(*(None if column is None else column[rows] for column in table))
