@@ -35,7 +35,7 @@ def completed(line):
     ("line", "expected"),
     [
         ("skyray ru", ["run"]),
-        ("skyray run --query", ["--query-bolts"]),
+        ("skyray run --query-b", ["--query-bolts"]),
         ("skyray subscriptions gen", ["generate"]),
         ("skyray etl --st", ["--stem", "--stop-share"]),
     ],
