@@ -40,6 +40,8 @@ _LEAVES_S = 30.0
 _WARM_ROWS, _SETTLE_S = 1_000, 30.0
 #: Seconds in which the server matches at most what it has taken.
 _MATCHING_S = 900.0
+#: Seconds in which it ends at most: it writes its whole log into the folder as columns, a minute for a million messages.
+_ENDING_S = 1_800.0
 #: What may have grown from the first third after the warm-up to the last: descriptors, threads, share of checkpoints.
 _MORE_DESCRIPTORS, _MORE_THREADS, _CHECKPOINT_RATIO = 8, 2, 1.5
 
@@ -153,7 +155,7 @@ class _Served:
         """SIGTERM; seconds until it has ended."""
         began_s = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(_PATIENCE_S)
+        self.process.wait(_ENDING_S)
         return time.monotonic() - began_s
 
 
