@@ -14,9 +14,11 @@ PYTHON ?= $(shell for candidate in python3.11 python3.12 python3.13 python3; do 
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+COMPLETE := $(VENV)/.complete
 WARMED := $(VENV)/.warmed
 DOCUMENTING := $(VENV)/.documenting
-INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+# Python compiles the modules that it imports, few of all; pip would take half of its time to compile each.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 WARM := if test -f matching/warmup.py; then $(BIN)/python -m matching.warmup; fi
 KERNELS := $(shell find matching baselines distribution -name '*.py' 2>/dev/null)
 
@@ -34,18 +36,29 @@ help:
 python:
 	@echo "$(PYTHON)"
 
-setup: $(WARMED)
+setup: $(COMPLETE) $(WARMED)
 
 documenting: $(DOCUMENTING)
 
+# Extras of the environment. The demo does without those of tests, notebooks, maps and benchmarks, which bring most
+# packages: a driver for browsers, Node.js, DuckDB and so on.
+EVERYTHING := all,dev
+EXTRAS := $(EVERYTHING)
+demo: EXTRAS := ray,spark,demo
+
 # The stamp is made last, so that an interrupted installation is begun again. What the core needs comes first: then kernels
-# are compiled while the rest, Spark and Ray above all, is unpacked.
+# are compiled while the rest, Spark and Ray above all, is unpacked. The stamp names the extras that are there if not all are.
 $(INSTALLED): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; install python3.11 with its venv module, or say make PYTHON=/path/to/python" >&2; exit 1; }
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@echo "Setting up $(VENV) (about 2 GB, once)"
 	@$(INSTALL) $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"])')
-	@$(WARM) & warming=$$!; $(INSTALL) --editable '.[all,dev]' || { kill $$warming; exit 1; }; wait $$warming
+	@$(WARM) & warming=$$!; $(INSTALL) --editable '.[$(EXTRAS)]' || { kill $$warming; exit 1; }; wait $$warming
+	@printf '%s' '$(filter-out $(EVERYTHING),$(EXTRAS))' > $@
+
+# After a demo, what it did without.
+$(COMPLETE): $(INSTALLED)
+	@test ! -s $< || $(INSTALL) --editable '.[$(EVERYTHING)]'
 	@touch $@
 
 # Kernels are compiled into a cache that knows them by their sources: what has not changed is not compiled again.
@@ -57,7 +70,7 @@ demo: $(WARMED)
 	@$(BIN)/skyray demo $(ARGS)
 
 # A link that leads nowhere is an error.
-$(DOCUMENTING): $(INSTALLED)
+$(DOCUMENTING): $(COMPLETE)
 	@$(INSTALL) --editable '.[docs]'
 	@touch $@
 
@@ -67,12 +80,12 @@ docs: $(DOCUMENTING)
 
 # Two cores have room for two halves, which `tests/halves.py` shares out. With ARGS, one process does what they say.
 EVERY_ROW := -m "not long and not cluster"
-test: $(WARMED)
+test: $(COMPLETE) $(WARMED)
 	@$(BIN)/python -m $(if $(strip $(ARGS)),pytest $(ARGS),tests.halves $(if $(WIDE),--wide))
 
 # Then the kernels' tests again with bounds checked, and without the compiler.
 ENGINE_TESTS := tests/baselines tests/unit/boolean tests/unit/topk tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py
-test-long: $(WARMED) cluster-programs
+test-long: $(COMPLETE) $(WARMED) cluster-programs
 	@$(BIN)/python -m pytest -m "wide or long or cluster" --hypothesis-profile searching --timeout 3600 $(ARGS)
 	@$(BIN)/python -m pytest tests/property --hypothesis-profile searching --timeout 3600
 	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(EVERY_ROW) --timeout 3600 $(ENGINE_TESTS)
@@ -80,17 +93,17 @@ test-long: $(WARMED) cluster-programs
 	@$(MAKE) --no-print-directory mutants ARGS=
 
 # Those tests fail where programs are missing, so what is missing is installed first.
-test-cluster: $(WARMED) cluster-programs
+test-cluster: $(COMPLETE) $(WARMED) cluster-programs
 	@$(BIN)/python -m pytest -m cluster --timeout 3600 $(ARGS)
 
-cluster-programs: $(INSTALLED)
+cluster-programs: $(COMPLETE)
 	@$(BIN)/python -m tests.support.machines
 
 # Needs the kernels as they are; what a fault changes is compiled, or run without the compiler, in a copy.
-mutants: $(WARMED)
+mutants: $(COMPLETE) $(WARMED)
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
-lint: $(INSTALLED)
+lint: $(COMPLETE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
