@@ -1,4 +1,4 @@
-"""What both clients know of the HTTP library: how it is set up, and what its errors mean.
+"""What both clients share of the HTTP library: its arguments, and the meaning of its errors.
 
 Used by `gateway.client.blocking` and `gateway.client.awaiting`; no other file imports it.
 """
@@ -19,7 +19,7 @@ FAILURES = (httpx2.TransportError, httpx2.StreamError)
 
 
 class Options(NamedTuple):
-    """Of a client."""
+    """How a client connects: address of the server, API key, seconds to an answer, headers of every request."""
 
     url: str
     key: str | None
@@ -28,7 +28,7 @@ class Options(NamedTuple):
 
 
 def library_options(options: Options) -> dict[str, Any]:
-    """Arguments of the library's clients. Raises ConfigError for an address that is none."""
+    """Arguments of the library's clients. Raises ConfigError if `url` is not the address of a server."""
     parts = urlsplit(options.url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
         raise ConfigError(f"url: {options.url!r} is no address of a server; give one such as http://127.0.0.1:8080")
@@ -45,7 +45,7 @@ def library_options(options: Options) -> dict[str, Any]:
 
 
 def arguments_of(request: Request) -> dict[str, Any]:
-    """Of the library's `build_request`."""
+    """Arguments of the library's `build_request`."""
     return {
         "method": request.method,
         "url": request.path,
@@ -56,7 +56,7 @@ def arguments_of(request: Request) -> dict[str, Any]:
 
 
 def silent_after(silence_s: float, timeout_s: float) -> httpx2.Timeout:
-    """Timeouts of a stream."""
+    """Timeouts of a stream of updates: seconds without a byte, heartbeats included, and for everything else."""
     return httpx2.Timeout(timeout_s, read=silence_s)
 
 
@@ -65,7 +65,7 @@ def answer_of(response: httpx2.Response, body: bytes) -> Answer:
 
 
 def failure_of(library: httpx2.Client | httpx2.AsyncClient, error: Exception) -> Failure:
-    """What an error means, with the address at which it happened."""
+    """An error as a failure: its message names the server; `sent` unless the request never left."""
     name = type(error).__name__
     said = f"{name}: {error}" if str(error) else name
     return Failure(f"no answer from {str(library.base_url).rstrip('/')} ({said})", not isinstance(error, _NOT_SENT))

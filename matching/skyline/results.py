@@ -18,7 +18,7 @@ from matching.storage.block_pool import NO_BLOCK, allocate_block, forget_free, f
 from matching.storage.slots import resized
 from matching.storage.state import Lists
 
-#: `until` of an entry that nothing kept dominates; at or below every floor.
+#: `until` of an entry that no other entry dominates; at or below every floor.
 UNDOMINATED = -(2**63)
 #: `until` of an entry that waits for the next check; above every floor. Also `due` of an empty block.
 WAITS = 2**63 - 1
@@ -289,7 +289,7 @@ def remove_members(v, slots, seqs, out):
     """
     lost = 0
     for i in range(slots.shape[0]):
-        # a message not kept was dropped for another that covers all it kept out: nothing is lost
+        # a message without an entry was dropped because another dominates all that it dominated: nothing is lost
         at = place_of(v, slots[i], seqs[i])
         if at >= 0:
             drop(v, slots[i], at)

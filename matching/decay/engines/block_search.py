@@ -29,7 +29,7 @@ from matching.decay.engines.block_lists import (
 )
 from matching.njit import njit, njit_no_refcount
 
-#: An angle beyond which all places lie.
+#: Radians, more than between any two places.
 _BEYOND = np.float32(4.0)
 
 
@@ -78,7 +78,7 @@ def candidates_of(v, term, x, y, z, far, factor, text, others, signature, passed
                     found = _pass_on_sphere(v, a, b, x, y, z, factor, text, others, signature, passed, out, found)
                 else:
                     found = _pass(v, a, b, x, y, far, factor, text, others, signature, passed, out, found)
-                # levels have risen since the summary was made; of what this message changes the next one hears
+                # levels have risen since the summary was made; changes by this message count from the next one on
                 v.summaries[first + block, LEVEL] = _least(v.level, a, b)
             least = min(least, v.summaries[first + block, LEVEL])
         v.summaries[groups + group, LEVEL] = least
@@ -95,7 +95,7 @@ def _least(level, a, b):
 
 @njit(cache=True, nogil=True)
 def _chord_of(reach):
-    """Upper bound of the squared chord of an angle, 0 or more; larger than any if the angle is larger than any."""
+    """Upper bound of the squared chord of an angle in radians, 0 or more; all angles above `_BEYOND` count as that."""
     r = min(reach, _BEYOND)
     squared = r * r
     return squared * (np.float32(1.0) - squared * (np.float32(1.0 / 12.0) - squared * np.float32(1.0 / 360.0)))
@@ -107,7 +107,7 @@ def _may_reach(summaries, row, x, y, z, far, factor, text, others):
     on_sphere = summaries.shape[1] > FAR
     if on_sphere:
         far = summaries[row, FAR]
-        # one that takes everything; what a factor leaves of its level may say less
+        # `NO_LEVEL`: a subscription that every message reaches; times a factor, the level may seem out of reach
         if summaries[row, LEVEL] <= NO_LEVEL:
             return True
     faded = summaries[row, LEVEL] * factor
@@ -134,7 +134,7 @@ def _pass(v, a, b, x, y, far, factor, text, others, signature, passed, out, foun
     px, py, level = v.x[a:b], v.y[a:b], v.level[a:b]
     text_slope, rest, bits = v.text_slope[a:b], v.rest[a:b], v.signature[a:b]
     for p in range(n):
-        # none of its other keywords is in the message: what remains of its text is known; else some may be
+        # none of its other keywords is in the message: what remains of its text is known; else some of them may be
         remainder = rest[p] if bits[p] & signature == 0 else others
         part = text_slope[p] * (text * remainder)
         faded = level[p] * factor

@@ -9,7 +9,7 @@ loses results).
 
 Each rule is a switch in `Pruning` and has a counter of what it cut, so that its share can be measured:
 `Skype.counters`. All bounds are in multiplied form, threshold <= alpha * spatial + (1 - alpha) * text, so that alpha
-0 and 1 need no case of their own. What it must come to stands in `matching.naive`: read on there.
+0 and 1 need no case of their own. Read on in `matching.naive`, which defines the right answers.
 """
 
 from typing import NamedTuple
@@ -96,7 +96,7 @@ class Skype(TopkEngine):
         on = tuple(name for name, value in p._asdict().items() if value is True)
         self.lists = SkypeLists(space, on, Shape(p.adaptive, p.group_size, p.cell_size, p.l2))
         self._counters = np.zeros(len(COUNTERS), np.int64)
-        self._chunk = np.array([self.together])  # messages taken together of late; answers never depend on it
+        self._chunk = np.array([self.together])  # messages that were last taken together; answers never depend on it
 
     def _post(self, slots: Int32) -> None:
         self.lists.insert(self.subscriptions, slots)

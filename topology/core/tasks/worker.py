@@ -45,8 +45,8 @@ class OpenRequest(NamedTuple):
     """How a worker opens its tasks: in which incarnation of the run, and from which checkpoint.
 
     `store` None: without checkpoints. `manifest` None: from `saved`, or if that is None too from the start of the
-    stream. `epoch` of the next checkpoint. `work` as in `Saved.work`; None: no rebalancing. `store_bytes`: size of the
-    object store between workers. `write_behind`: whether a thread writes snapshots while the stream continues.
+    stream. `epoch`: that of the next checkpoint. `work`: as in `Saved.work`; None: no rebalancing. `store_bytes`: size
+    of the object store between workers. `write_behind`: whether a thread writes snapshots while the stream continues.
     `pause_behind`: the clock publishes nothing behind this batch, not even the end.
     """
 
