@@ -23,13 +23,13 @@ import numpy as np
 from benchmarks import searches
 from benchmarks.cases import Case
 from benchmarks.command import Tell, verdict
+from benchmarks.driving import NO_REMOVALS, NO_SUBSCRIPTIONS, Batch, take
 from benchmarks.peers import Peer
 from benchmarks.stopwatch import Stopwatch, in_turns, medians
-from benchmarks.workload import NO_REMOVALS
 from matching import model
 from matching.bulk_oracle import Expected, counted, expected, of_numbers, sampled
 from matching.local_engine import LocalEngine
-from matching.model import NO_MESSAGES, SKYLINE, Int64, SubscriptionTable, UpdateBatch, concatenate, empty, take_rows
+from matching.model import NO_MESSAGES, SKYLINE, Int64, SubscriptionTable, UpdateBatch, concatenate, take_rows
 from matching.naive import Oracle
 from matching.naive_rows import tally
 from matching.operator import OperatorOutput
@@ -47,7 +47,6 @@ MOST_S, _MOST_CHANGES_S, _MOST_CHECK_S = 10.0, 3.0, 20.0
 _SAMPLE = {True: (500, 1_500), False: (5_000, 1_000)}
 #: Messages that are checked of a kind without window.
 _CHECKED = 1_000
-_NOBODY: SubscriptionTable = empty(SubscriptionTable)
 
 
 @dataclass
@@ -268,9 +267,7 @@ class Bench:
             first = running.boundary.last_seq + 1
             boundary = self.case.boundary(running.boundary.number + 1, first, first + some)
             messages, ended = self.case.batch_of(boundary)
-            begun = perf_counter()
-            step = running.alone.process(boundary, messages, _NOBODY, NO_REMOVALS, ended)
-            took = perf_counter() - begun
+            step, took = take(running.alone, Batch(boundary, messages, ended=ended))
             running.boundary, running.pace_s = boundary, took / some
             done, left_s = done + some, left_s - took
             yield boundary, step, took
@@ -296,11 +293,11 @@ class Bench:
         def some(rows: Int64) -> State:
             alone = self._alone(name)
             # two steps, so that the operator sees a window of this length and not a sudden batch
-            alone.process(Boundary(0, 0, -1, NO_FLOOR), NO_MESSAGES, _NOBODY, NO_REMOVALS)
-            alone.process(full._replace(number=1), messages, _NOBODY, NO_REMOVALS, ended)
+            take(alone, Batch(Boundary(0, 0, -1, NO_FLOOR)))
+            take(alone, Batch(full._replace(number=1), messages, ended=ended))
             for number, chunk in enumerate(np.split(rows, range(_CHUNK, rows.shape[0], _CHUNK)), start=2):
                 added = self.case.table.take(chunk)
-                alone.process(Boundary(number, end, end - 1, full.floor), NO_MESSAGES, added, NO_REMOVALS)
+                take(alone, Batch(Boundary(number, end, end - 1, full.floor), added=added))
             return alone.states()[self.kind.code]
 
         return join_states(on_all_cores(some, len(self.case.table)))
@@ -317,11 +314,10 @@ class Bench:
                 if name == "unsubscribe_per_s":
                     number = self.case.table.number[self._leaving[rows]]
                     kinds = np.full(number.shape[0], self.kind.code, np.int8)
-                    added, removed = _NOBODY, model.Removals(number, kinds, np.full_like(number, at))
+                    added, removed = NO_SUBSCRIPTIONS, model.Removals(number, kinds, np.full_like(number, at))
                 running.boundary = running.boundary._replace(number=running.boundary.number + 1, first_seq=at)
-                begun = perf_counter()
-                running.alone.process(running.boundary, NO_MESSAGES, added, removed)
-                spent, done = spent + perf_counter() - begun, done + rows.shape[0]
+                spent += take(running.alone, Batch(running.boundary, NO_MESSAGES, added, removed)).seconds
+                done += rows.shape[0]
             figures[name] = done / spent
         return figures
 

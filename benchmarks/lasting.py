@@ -14,8 +14,8 @@ import numpy as np
 from numba import njit
 
 from benchmarks.cases import Case
+from benchmarks.driving import NO_REMOVALS
 from benchmarks.harness import Bench, Running, on_all_cores
-from benchmarks.workload import NO_REMOVALS
 from matching.bulk_oracle import Expected
 from matching.cumulative.results import ResultRows
 from matching.half_life import DecayParameters

@@ -31,10 +31,11 @@ from baselines.kinds import WITH_BASELINES
 from benchmarks import command
 from benchmarks.cases import Case, make_case
 from benchmarks.command import Tell, verdict
+from benchmarks.driving import NO_REMOVALS, NO_SUBSCRIPTIONS, Batch, take
 from benchmarks.harness import held_against
 from benchmarks.lasting import LastingBench
 from benchmarks.stopwatch import Stopwatch, in_turns, medians
-from benchmarks.workload import NO_REMOVALS, WORLD, BooleanRecipe, changed
+from benchmarks.workload import WORLD, BooleanRecipe, changed
 from bolts.delivery import DeliveryBolt
 from bolts.names import Digest, hash_names
 from bolts.payloads import Part, StreamBatch
@@ -308,13 +309,13 @@ def compare(
 def bare(stream: Stream) -> dict[str, Any]:
     """The operator alone: the batches that are timed, and the digest of all it tells."""
     case, told, digest, begun = stream.case, [], Digest(), perf_counter()
-    alone, nobody = LocalEngine([case.kind], WORLD, case.window), empty(SubscriptionTable)
+    alone = LocalEngine([case.kind], WORLD, case.window)
     for boundary in stream.boundaries:
         batch, ended = case.batch_of(boundary)
         if boundary.number == stream.loaded:
             begun = perf_counter()
-        added = case.table if boundary.number == stream.joined else nobody
-        told.append(alone.process(boundary, batch, added, NO_REMOVALS, ended).updates)
+        added = case.table if boundary.number == stream.joined else NO_SUBSCRIPTIONS
+        told.append(take(alone, Batch(boundary, batch, added, ended=ended)).output.updates)
     us = 1e6 * (perf_counter() - begun) / stream.left
     messages = hash_names(named("m", case.messages.seq))
     everybody = hash_names(named(f"{case.kind.name}-", case.table.number))

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from benchmarks.searches import with_attributes, with_filters
 from matching import model
 from matching.errors import ConfigError, InputError
-from matching.model import Float32, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, empty, take_ragged
+from matching.model import Float32, Float64, Int32, Int64, MessageBatch, SubscriptionTable, take_ragged
 from matching.space import EARTH, Space
 from matching.text import unit_weights
 from spouts.parquet import list_message_files
@@ -33,7 +33,6 @@ WORLD = Space(*EARTH)
 #: Its corners and its sides, float64[2, 1]: of longitude and of latitude.
 _LOW, _HIGH = np.reshape(WORLD[:4], (2, 2, 1))
 _SIZE = _HIGH - _LOW
-NO_REMOVALS: Removals = empty(Removals)
 #: How fast messages come, where their times matter: the rate of the CIQ paper.
 MESSAGES_PER_S = 5.0
 _CITIES, _CITY_SHARE, _WORDS = 100, 0.85, 50_000

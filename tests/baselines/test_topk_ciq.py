@@ -5,11 +5,11 @@ import pytest
 
 from baselines.topk.ciq import Ciq
 from baselines.topk.inverted_file import InvertedFile
+from benchmarks.driving import Tasks, kind_of
 from matching.ciq.cell_bounds import is_spatial
 from matching.model import TOPK
 from matching.naive_rows import tally
 from tests.support.celled import cells_of, check_blocks, check_cells
-from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE, Recipe, make_world
 
 #: The first of an engine compiles it.

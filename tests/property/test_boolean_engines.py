@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from baselines.kinds import WITH_BASELINES
+from benchmarks.driving import Tasks, kind_of
 from matching.model import UNKNOWN_TERM, SubscriptionTable, empty
 from matching.naive import Oracle
 from matching.naive_rows import tally
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window
 from tests.support.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, removals, table
-from tests.support.rooms import Tasks, kind_of
 
 # Few values, so that borders coincide; a lattice step apart and less, so that the lattice cannot decide.
 _STEP = 360.0 / 2**15

@@ -5,12 +5,12 @@ import pytest
 
 from baselines.decay.block_inverted_file import BlockInvertedFile
 from baselines.decay.inverted_file import InvertedFile
+from benchmarks.driving import Tasks, kind_of
 from matching.decay.engines.ciq import Ciq
 from matching.half_life import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, DecayParameters
 from matching.model import DECAY, KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
 from matching.naive_rows import tally
 from tests.support.celled import Cramped, CrampedH, cells_of, check_blocks, check_cells
-from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE, Recipe, make_world
 
 #: The first of an engine compiles it.

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from baselines.kinds import WITH_BASELINES
+from benchmarks.driving import ENGINES, kind_of, rows_at, rows_of
 from matching.errors import EngineError
 from matching.kind_table import Kind
 from matching.model import LEAVE, UpdateBatch
@@ -30,7 +31,6 @@ from matching.refill import RefillCoordinator
 from matching.topk.thresholds_cost import CostRule
 from tests.support.any_kind import Recipe, expected, make_turns, window_of, without_text
 from tests.support.any_kind import Turn as Batch
-from tests.support.rooms import ENGINES, kind_of, rows_at, rows_of
 from tests.support.worlds import SPACE
 
 #: Among how many the messages are dealt out.

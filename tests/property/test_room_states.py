@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.kinds import WITH_BASELINES
+from benchmarks.driving import ENGINES, Tasks, kind_of
 from matching.naive_rows import tally
 from matching.skyline.engine import SkylineEngine
 from matching.skyline.engines.eager_star import EagerStar
@@ -13,7 +14,6 @@ from matching.storage.state import State
 from matching.topk.operator import TopkOperator
 from tests.support import skyline_worlds
 from tests.support.any_kind import Recipe, Turn, expected, make_turns, window_of, without_text
-from tests.support.rooms import ENGINES, Tasks, kind_of
 from tests.support.worlds import SPACE
 
 RECIPES = {

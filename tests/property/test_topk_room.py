@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from baselines.kinds import WITH_BASELINES
 from baselines.topk.l2_scan import L2Scan
+from benchmarks.driving import Tasks, kind_of
 from matching.errors import EngineError
 from matching.model import NO_MESSAGES, TOPK
 from matching.naive_rows import tally
@@ -24,7 +25,6 @@ from matching.topk.operator import TopkOperator
 from matching.topk.results import ResultBuffers
 from matching.window import Window
 from tests.support.filters import with_filters
-from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE, Recipe, World, make_world
 
 ENGINES = tuple(WITH_BASELINES.named("topk").engines)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matching.half_life import DecayParameters
+from benchmarks.driving import FADING
 from matching.kind_table import Kind
 from matching.model import (
     ANY_KEYWORD,
@@ -30,9 +30,8 @@ from tests.support.remembered import remembered
 from tests.support.worlds import SPACE
 
 TERMS = 6
-#: How scores fade, of kinds whose do: a message is a second, and the words are all as common.
+#: As of `FADING`: a message is a second, and the words are all as common.
 _COUNTS = dict.fromkeys(range(TERMS + 1), 3)
-FADING = DecayParameters.of(20.0, 0.2, np.array(list(_COUNTS.values())), sum(_COUNTS.values()), 0)
 _MODEL = DecayModel(FADING.log_base_per_s, FADING.smoothing, _COUNTS, sum(_COUNTS.values()), 0)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.driving import Tasks, kind_of
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import POOL_FULL, offer
 from matching.decay.operator import DecayOperator
@@ -16,7 +17,6 @@ from matching.half_life import DecayParameters
 from matching.knn.operator import KnnOperator
 from matching.naive_rows import tally
 from matching.space import Space
-from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import World
 
 OPERATORS = {"decay": DecayOperator, "knn": KnnOperator}

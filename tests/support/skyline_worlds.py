@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.driving import Tasks, kind_of
 from matching.model import (
     KEYWORDS_BY_KIND,
     SKYLINE,
@@ -27,7 +28,6 @@ from matching.skyline.engine import SkylineEngine
 from matching.skyline.window import SkylineWindow
 from matching.space import Space
 from matching.window import Boundary, Window
-from tests.support.rooms import Tasks, kind_of
 
 SPACE = Space(-10.0, -10.0, 10.0, 10.0)
 

@@ -10,7 +10,8 @@ from baselines.kinds import WITH_BASELINES
 from baselines.topk.l2_scan import L2Scan
 from benchmarks import run
 from benchmarks.cases import make_case
-from benchmarks.harness import NO_REMOVALS, Bench
+from benchmarks.driving import NO_REMOVALS
+from benchmarks.harness import Bench
 from benchmarks.workload import WORLD
 from matching.local_engine import LocalEngine
 from matching.model import NO_MESSAGES

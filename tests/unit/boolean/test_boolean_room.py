@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from baselines.kinds import WITH_BASELINES
+from benchmarks.driving import Tasks
 from matching.errors import EngineError
 from matching.model import (
     MATCH,
@@ -19,7 +20,6 @@ from matching.naive_rows import tally
 from matching.operator import OperatorContext, OperatorInput, OperatorOutput, Owned
 from matching.window import NO_FLOOR, Boundary, Window
 from tests.support.boolean_tables import SPACE, batch, no_removals, removals, table
-from tests.support.rooms import Tasks
 from tests.support.worlds import Recipe, make_world
 
 EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.cases import make_case
-from benchmarks.workload import NO_REMOVALS, WORLD
+from benchmarks.driving import NO_REMOVALS
+from benchmarks.workload import WORLD
 from matching.bulk_oracle import expected
 from matching.kinds import KINDS
 from matching.model import LEAVE, MessageBatch, SubscriptionTable, empty

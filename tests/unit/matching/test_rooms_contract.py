@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from baselines.kinds import WITH_BASELINES
+from benchmarks.driving import ENGINES, NO_CHANGES, Tasks, kind_of
 from matching.errors import EngineError
 from matching.kind_table import Kind
 from matching.local_engine import LocalEngine
@@ -29,7 +30,6 @@ from tests.support.any_kind import (
     subscriptions_of,
     without_text,
 )
-from tests.support.rooms import ENGINES, NO_CHANGES, Tasks, kind_of
 from tests.support.worlds import SPACE, extras_of
 
 BATCH = 20

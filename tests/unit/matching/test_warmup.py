@@ -15,10 +15,10 @@ import pytest
 import baselines
 import matching
 from baselines.kinds import WITH_BASELINES
+from benchmarks.driving import Tasks, kind_of
 from matching.kind_table import Kind
 from matching.warmup import Warmed, in_turn, parts, warmup
 from tests.support.any_kind import Recipe, make_turns, window_of
-from tests.support.rooms import Tasks, kind_of
 from tests.support.worlds import SPACE
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ import pytest
 
 from baselines.kinds import WITH_BASELINES
 from baselines.skyline.sweep import mark_undominated
+from benchmarks.driving import NO_CHANGES, Tasks, kind_of
 from matching.errors import EngineError
 from matching.model import (
     ENTER,
@@ -26,7 +27,6 @@ from matching.skyline.subscriptions import SkylineSubscriptions
 from matching.skyline.windows.inverted import InvertedWindow
 from matching.window import Boundary, Window
 from tests.support import skyline_streams
-from tests.support.rooms import NO_CHANGES, Tasks, kind_of
 from tests.support.skyline_worlds import (
     SPACE,
     Recipe,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.driving import Tasks, kind_of
 from matching.geo.sphere import point_of
 from matching.index import HitBuffer
 from matching.model import TOPK, MessageBatch, SubscriptionTable
@@ -15,7 +16,6 @@ from matching.space import Space
 from matching.topk.engines import skype_bounds, skype_lists, skype_scan, skype_verify
 from matching.topk.engines.skype import PAPER, Pruning, Skype
 from matching.topk.engines.skype_tree import FLOATS, INTS, SPHERE_FLOATS, Shape, build_tree, envelope_places
-from tests.support.rooms import Tasks, kind_of
 from tests.support.topk_tables import brute_force, found_by, in_space, messages_of, table_of
 from tests.support.worlds import SPACE, SPHERE, Recipe, make_world
 

@@ -1,13 +1,17 @@
-"""Kinds in one process, as tests drive them: alone or at several tasks, saved and gone on with as a run does it.
+"""Drives engines in one process, step by step: for benches, for the bare engine beside a topology, and for tests.
 
-Each of `Tasks` has operators of its own, for the subscriptions whose number leaves its remainder, and sees the whole
-stream. `Tasks.go_on` writes what they say to frames, reads it back, joins it and deals it out again, to as many tasks
-as it is told: the way of a run that goes on with other numbers of tasks, without the topology around it.
+What runs is `matching.local_engine.LocalEngine`: a kind's operator over its real window index. `take` processes a batch
+and times it; `benchmarks.harness` and `benchmarks.topology_cost` take all their batches by it.
+
+Tests run kinds at several tasks, too. Each of `Tasks` has operators of its own, for the subscriptions whose number
+leaves its remainder, and sees the whole stream. `Tasks.go_on` writes their snapshots to frames, reads them back, joins
+them and restores them at any number of tasks: a run that is resumed with other numbers of tasks, without a topology.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from time import perf_counter
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,9 +36,13 @@ from matching.space import Space
 from matching.storage.message_log import WindowLog
 from matching.storage.state import State, join_states
 from matching.window import Boundary, Window
-from tests.support.any_kind import FADING
 from topology.core.frames import decode, encode
 
+#: How scores fade, of kinds whose do and where nothing else is said: half in 20 s; seven words, all as common.
+FADING = DecayParameters.of(20.0, 0.2, np.full(7, 3), 21, 0)
+#: No subscription is added, none removed.
+NO_CHANGES: tuple[SubscriptionTable, Removals] = empty(SubscriptionTable), empty(Removals)
+NO_SUBSCRIPTIONS, NO_REMOVALS = NO_CHANGES
 #: Every engine there is: (kind, engine).
 ENGINES = [(kind.name, engine) for kind in WITH_BASELINES.run for engine in kind.engines]
 
@@ -54,6 +62,30 @@ def kind_of(
         index = kind.window(window) if isinstance(window, str) else window
         windows = {index.name: index}
     return replace(kind, engines=engines, windows=windows, operator=operator or kind.operator)
+
+
+class Batch(NamedTuple):
+    """What `LocalEngine.process` takes at a boundary, in its order."""
+
+    boundary: Boundary
+    messages: MessageBatch = NO_MESSAGES
+    added: SubscriptionTable = NO_SUBSCRIPTIONS
+    removed: Removals = NO_REMOVALS
+    ended: MessageBatch = NO_MESSAGES
+
+
+class Step(NamedTuple):
+    """The output of a batch, and how long it took."""
+
+    output: OperatorOutput
+    seconds: float
+
+
+def take(engine: LocalEngine, batch: Batch) -> Step:
+    """Process the next batch."""
+    begun = perf_counter()
+    output = engine.process(*batch)
+    return Step(output, perf_counter() - begun)
 
 
 class Tasks:
@@ -98,19 +130,19 @@ class Tasks:
         removed: Removals,
         ended: MessageBatch = NO_MESSAGES,
     ) -> OperatorOutput:
-        """As `LocalEngine.process`; every task is told of every removal."""
+        """As `LocalEngine.process`; every task gets all removals."""
         self.log.store(boundary, messages, ended.seq)
         steps = []
         for task, alone in enumerate(self.tasks):
             mine = added.take(rows_at(added.number, task, len(self.tasks)))
-            steps.append(alone.process(boundary, messages, mine, removed, ended))
+            steps.append(take(alone, Batch(boundary, messages, mine, removed, ended)).output)
         work = steps[0].work
         for step in steps[1:]:
             work = work.plus(step.work)
         return OperatorOutput(concatenate([step.updates for step in steps]), work=work)
 
     def go_on(self, count: int = 1) -> None:
-        """Be saved behind the last batch, and go on as so many tasks."""
+        """Save all after the last batch, and resume as so many tasks."""
         self._asked = self.refills
         states = {kind.code: self._saved(kind) for kind in self.kinds}
         messages, ended = self.log.alive()
@@ -121,7 +153,7 @@ class Tasks:
 
     @property
     def refills(self) -> int:
-        """Subscriptions for which the window has been asked, since the beginning."""
+        """Subscriptions whose results were refilled from the window, since the beginning."""
         operators = [task.operators[kind.code] for task in self.tasks for kind in self.kinds if kind.windowed]
         return self._asked + sum(operator.report()["refills"] for operator in operators)
 
@@ -135,7 +167,7 @@ class Tasks:
         return LocalEngine(self.kinds, self.space, self.window, **options, window_tasks=self._window_tasks)
 
     def _saved(self, kind: Kind) -> State:
-        """What all tasks say of a kind, written, read and joined."""
+        """The snapshots of a kind of all tasks, written, read and joined."""
         states = [task.states()[kind.code] for task in self.tasks]
         written = [decode(encode({"state": kind.name}, state.arrays()))[1] for state in states]
         return join_states([State.from_arrays(arrays) for arrays in written])
@@ -149,7 +181,3 @@ def rows_at(number: Int64, task: int, tasks: int) -> Int64:
 def rows_of(results: ResultBatch | UpdateBatch) -> Iterator[tuple]:
     """Row by row, in plain Python."""
     return zip(*(column.tolist() for column in results if column is not None), strict=True)
-
-
-#: Nobody comes, nobody goes.
-NO_CHANGES = empty(SubscriptionTable), empty(Removals)
