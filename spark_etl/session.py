@@ -11,7 +11,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, NoReturn
 
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -163,10 +165,25 @@ def _start_failure(options: EtlOptions, log_path: Path) -> str:
     )
 
 
+def _hush(gateway: Any) -> None:
+    """Let no command reach Java any more; those under way, and later ones, raise where they would log at the root.
+
+    A finalizer of py4j in another thread may be sending when Java ends; it ignores what is raised.
+    """
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise Py4JNetworkError("Java has ended")
+
+    client = gateway._gateway_client
+    client._should_retry = refuse  # py4j asks it about a broken connection before it logs
+    client.send_command = refuse
+
+
 def _end(gateway: object) -> None:
     """End the Java process by signal: after an interrupt the connection may be in any state."""
     process = getattr(gateway, "proc", None)
     if process is not None:
+        _hush(gateway)
         process.terminate()
         try:
             process.wait(_STOP_SECONDS)

@@ -99,6 +99,43 @@ def test_etl_alone_ends_its_java_and_says_nothing_on_the_terminal(tmp_path):
     assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == ["matching", "spark_etl"]
 
 
+LATE_COMMANDS = """
+import sys, threading, time
+from contextlib import suppress
+from pathlib import Path
+from py4j.protocol import Py4JError
+from spark_etl.options import EtlOptions
+from spark_etl.session import spark_session
+
+def take(queue):
+    with suppress(Py4JError):
+        queue.take()
+        print("taken", flush=True)
+
+with spark_session(EtlOptions(inputs=("-",), master="local[1]", driver_memory="512m"), Path(sys.argv[1])) as spark:
+    java = spark._jvm.java
+    released_later, queue = java.util.ArrayList(), java.util.concurrent.LinkedTransferQueue()
+    under_way = threading.Thread(target=take, args=(queue,))
+    under_way.start()
+    while not queue.hasWaitingConsumer():
+        time.sleep(0.01)
+under_way.join()
+with suppress(Py4JError):
+    released_later.size()
+    print("answered", flush=True)
+del released_later, queue
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.wide
+def test_session_commands_under_way_or_late_say_nothing_when_java_ends(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(Path(matching.__file__).parents[1])}
+    command = [sys.executable, "-W", "ignore::FutureWarning", "-c", LATE_COMMANDS, str(tmp_path / "scratch")]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ended\n", "")
+
+
 @pytest.mark.parametrize("stage", tiered(["start", "clean", "vocabulary"], 3))
 def test_etl_interrupted_leaves_no_output_and_no_java(tmp_path, stage):
     rows = [{"id": str(n), "text": f"word{n % 997} and some more", "lat": 1, "lon": n % 180} for n in range(20_000)]
