@@ -71,8 +71,9 @@ MessageSource = Annotated[
     typer.Option(
         "--from",
         metavar="<uri>",
-        help="Broker whose messages are read, beside all others: nats://HOST:PORT/STREAM?consumer=NAME (JetStream) or "
-        "kafka://HOST:PORT/TOPIC?group=NAME. Each is read once: how far is in the folder's log, not at the broker.",
+        help="Broker whose messages are read, beside all others: nats://HOST:PORT/STREAM?consumer=NAME (JetStream), "
+        "kafka://HOST:PORT/TOPIC?group=NAME, or feed:FOLDER, which a Spark job fills. Each is read once: how far is in "
+        "the folder's log, not at the broker.",
         rich_help_panel="Input",
     ),
 ]

@@ -2,12 +2,14 @@
 
     nats://HOST:PORT/STREAM?consumer=NAME
     kafka://HOST:PORT,HOST:PORT/TOPIC?group=NAME
+    feed:FOLDER
 
 Used by `gateway.commands.live` and `gateway.commands.serve`.
 """
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from gateway.brokers.kafka_properties import read_properties
 from gateway.brokers.uris import NAME, TOPIC, check_parameters, hosts_of, name_of, refuse_login, shown, split, wrong_of
@@ -20,6 +22,7 @@ _SCHEMES: Mapping[str, tuple[str, re.Pattern[str], frozenset[str], int, str]] = 
     "nats": ("stream", NAME, frozenset({"consumer"}), 4222, "nats://127.0.0.1:4222/POSTS?consumer=skyray"),
     "kafka": ("topic", TOPIC, frozenset({"group", "config"}), 9092, "kafka://127.0.0.1:9092/posts?group=skyray"),
 }
+_FEED = "feed:"
 
 
 def source_of(uri: str) -> Source:
@@ -30,10 +33,14 @@ def source_of(uri: str) -> Source:
     ConfigError
         Saying what is wrong with the URI, or which package is missing.
     """
+    if uri.startswith(_FEED):
+        return _folder_source(uri)
     scheme, _, _ = uri.partition("://")
     if "://" not in uri or scheme not in _SCHEMES:
         known = " or ".join(example for *_, example in _SCHEMES.values())
-        raise ConfigError(f"--from {shown(uri)}: must begin with nats:// or kafka://; for example {known}")
+        raise ConfigError(
+            f"--from {shown(uri)}: must begin with nats:// or kafka://, or with feed: and a folder; for example {known}"
+        )
     what, form, allowed, port, example = _SCHEMES[scheme]
     wrong = wrong_of("--from", uri, example)
     parts, options = split(uri, wrong)
@@ -54,3 +61,12 @@ def source_of(uri: str) -> Source:
 
     properties = read_properties(options["config"]) if "config" in options else {}
     return KafkaSource(",".join(hosts), name, options.get("group", ""), properties)
+
+
+def _folder_source(uri: str) -> Source:
+    from gateway.sources.folder import FolderSource
+
+    folder = Path(uri.removeprefix(_FEED)).absolute()
+    if uri == _FEED or not folder.is_dir():
+        raise ConfigError(f"--from {uri}: there is no such folder; create it, or let the job begin that feeds it")
+    return FolderSource(folder)
