@@ -6,7 +6,7 @@
 
 A batch is there once its `batch-` file is, which is made whole and never replaced: the first commit of a batch wins.
 Batches are numbered from 0 without a gap, rows too; `first` is the number of the first row. Files of rows that no batch
-names are of attempts that failed. Read by `gateway.sources.folder`.
+names are of attempts that failed. Written by `spark_etl.feed_sink`, read by `gateway.sources.folder`.
 """
 
 import json
