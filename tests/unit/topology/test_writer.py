@@ -3,6 +3,7 @@
 import threading
 
 import numpy as np
+import pytest
 
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import CheckpointCoordinator, Checkpoints
@@ -64,10 +65,12 @@ def test_store_on_a_file_system_of_arrow_writes_the_manifest_last_and_reads_it_b
     assert store.newest().epoch == 1 and len(store.refused) == 1
 
 
-def test_committer_leaves_nothing_of_a_checkpoint_that_failed(tmp_path):
+@pytest.mark.parametrize("resumed", [False, True], ids=["same process", "resumed"])
+def test_committer_leaves_nothing_of_a_checkpoint_that_failed(tmp_path, resumed):
     """What is left of it would take up the room that the next one needs; the one before stays."""
     store = CheckpointStore(str(tmp_path))
-    committer = CheckpointCoordinator(Checkpoints(store, Cadence(seconds=1.0), str(tmp_path)), (0, 1))
+    settings = Checkpoints(store, Cadence(seconds=1.0), str(tmp_path))
+    committer = CheckpointCoordinator(settings, (0, 1))
     writer = Writer(store, 0, behind=False)
     for task in (0, 1):
         writer.write(Copied(task, 0, STATE._replace(task=task, tasks=2), [], 0.0))
@@ -77,7 +80,9 @@ def test_committer_leaves_nothing_of_a_checkpoint_that_failed(tmp_path):
     (whole,) = writer.fetch()
     assert set(store.disk.names()) > before
     failed = whole._replace(address=1, file=None, error="no space left")
-    assert committer.take([whole, failed]) == [1] and committer.committed == 0
+    if resumed:
+        committer = CheckpointCoordinator(settings, (0, 1))
+    assert committer.take([whole, failed]) == [1] and committer.committed == (-1 if resumed else 0)
     assert set(store.disk.names()) == before and store.newest().epoch == 0
     assert committer.figures[-1]["failed"] == "no space left"
 

@@ -130,7 +130,7 @@ class CheckpointCoordinator:
             driver_log().warning("checkpoint_failed", checkpoint=epoch, why=str(error))
             if errors:  # free the space that the other tasks' files take
                 with suppress(CheckpointError):
-                    settings.store.clear_above(self.committed)
+                    settings.store.clear_above(epoch - 1)
             return
         self.committed, self.number = epoch, number
         self.figures.append(figure)
