@@ -204,15 +204,23 @@ class PartSink:
         self._tables_rows += len(updates)
 
     def cut(self, subscriptions: Ids, messages: IdColumn, now_s: float) -> list[Callable[[], Output]]:
-        rows = self._waiting_rows + self._tables_rows
-        small = rows < (1 if self._tasks > 1 else self._small_rows)
-        if self._part is None and small and (not rows or now_s - self._since_s < LONG_S):
+        if self._part is None and not self._ends_part(now_s):
             self._number += self._tasks > 1
             return []
         self.resolve(subscriptions, messages)
         part, tables = self._part or self._begin(), self._tables
         self._part, self._tables, self._tables_rows = None, [], 0
         return [lambda: self._close(part, tables)]
+
+    def _ends_part(self, now_s: float) -> bool:
+        """Whether a checkpoint ends a part of what is in memory.
+
+        The first of several tasks ends one at each checkpoint, empty or not: a missing number is a part that is gone.
+        """
+        rows = self._waiting_rows + self._tables_rows
+        if self._tasks > 1:
+            return rows > 0 or self._task == 0
+        return rows >= self._small_rows or (rows > 0 and now_s - self._since_s >= LONG_S)
 
     def seal(self, subscriptions: Ids, messages: IdColumn) -> None:
         self._spill(subscriptions, messages)

@@ -1,9 +1,9 @@
 """Released boundaries: the latest in memory, earlier ones in the parts of `updates/`.
 
 A part is cut at a checkpoint, at which nothing is pending; so every boundary is in one part, whole, and what a part and
-all before it lack is later than they are. After a restart the updates between the last part and the checkpoint are read
-from the checkpoint, and the topology publishes the later ones again. Used by `gateway.serve.hub` and the routes of
-updates; `bolts.sinks` writes the parts.
+all before it lack is later than they are. Of several delivery tasks this is so of the parts of one number together.
+After a restart the updates between the last part and the checkpoint are read from the checkpoint, and the topology
+publishes the later ones again. Used by `gateway.serve.hub` and the routes of updates; `bolts.sinks` writes the parts.
 """
 
 from bisect import bisect_left
@@ -21,6 +21,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from bolts.delivery import undelivered
+from bolts.shares import PartName
 from bolts.sinks import last_as_of
 from gateway.serve.releasing import RANKS, LookUp, RawUpdate, Released, Update, boundary_of, encoded
 from topology.live import last_seq_of
@@ -77,8 +78,8 @@ class Parts:
         self._folder = folder
         self.ends = ends
         self._look_up = look_up
-        self._last: dict[str, int] = {}  # name -> its last boundary
-        self._decoded: OrderedDict[str, tuple[pa.Table, np.ndarray, np.ndarray]] = OrderedDict()
+        self._last: dict[tuple[str, ...], int] = {}  # names of one number -> their last boundary
+        self._decoded: OrderedDict[tuple[str, ...], tuple[pa.Table, np.ndarray, np.ndarray]] = OrderedDict()
         self._lock = Lock()
 
     def names(self) -> list[str]:
@@ -86,7 +87,7 @@ class Parts:
 
     def last_boundary(self) -> int:
         """The boundary up to which parts have all updates; -1 without any."""
-        return max(map(self._last_of, self.names()), default=-1)
+        return max((self._last_of(names) for _, names in self._numbered()), default=-1)
 
     def read_after(
         self, position: Position, until: int, only: Collection[str] | None = None, most: int = PIECE
@@ -114,11 +115,11 @@ class Parts:
             If the part with the next updates is gone.
         """
         number = -1
-        for name in self.names():
-            before, number = number, _number_of(name)
-            if self._last_of(name) < position.boundary:
+        for next_number, names in self._numbered():
+            before, number = number, next_number
+            if self._last_of(names) < position.boundary:
                 continue
-            table, boundary, place = self._read(name)
+            table, boundary, place = self._read(names)
             low, high = (int(np.searchsorted(boundary, position.boundary, side)) for side in ("left", "right"))
             first = low + int(np.searchsorted(place[low:high], position.index, "right"))
             last = min(first + most, int(np.searchsorted(boundary, until, "right")))
@@ -138,9 +139,9 @@ class Parts:
 
     def count_of(self, boundary: int) -> int:
         """How many updates of this boundary the parts have."""
-        for name in self.names():
-            if self._last_of(name) >= boundary:
-                return int((self._read(name)[1] == boundary).sum())
+        for _, names in self._numbered():
+            if self._last_of(names) >= boundary:
+                return int((self._read(names)[1] == boundary).sum())
         return 0
 
     def count_between(self, after: Position, until: int) -> int:
@@ -156,18 +157,18 @@ class Parts:
         Reads one or two parts, and the footers of the others.
         """
         count, number, through = 0, -1, after.boundary
-        for name in self.names():
-            before, number = number, _number_of(name)
-            last = self._last_of(name)
+        for next_number, names in self._numbered():
+            before, number = number, next_number
+            last = self._last_of(names)
             if last < after.boundary:
                 continue
             is_next = number == before + 1
             if through >= until:
                 break
             if through > after.boundary and is_next and last <= until:
-                count += pq.read_metadata(self._folder / name).num_rows
+                count += sum(pq.read_metadata(self._folder / name).num_rows for name in names)
             else:
-                _, boundary, place = self._read(name)
+                _, boundary, place = self._read(names)
                 if not is_next and boundary.shape[0] and through < boundary[0] - 1:
                     raise PartsMissing(int(boundary[0]))
                 later = (boundary > after.boundary) | ((boundary == after.boundary) & (place > after.index))
@@ -177,23 +178,29 @@ class Parts:
             raise PartsMissing(until + 1)
         return count
 
-    def _last_of(self, name: str) -> int:
-        """The last boundary of a part."""
-        if name not in self._last:
-            as_of = last_as_of(self._folder / name)
-            self._last[name] = -1 if as_of < 0 else boundary_of(self.ends, as_of)
-        return self._last[name]
+    def _numbered(self) -> list[tuple[int, tuple[str, ...]]]:
+        """The numbers of parts, ascending, and the names of each."""
+        by_number = groupby(self.names(), key=lambda name: PartName.of(name).number)
+        return [(number, tuple(names)) for number, names in by_number]
 
-    def _read(self, name: str) -> tuple[pa.Table, np.ndarray, np.ndarray]:
-        """A part in the order of the stream, with the boundary of each update and its place there."""
+    def _last_of(self, names: tuple[str, ...]) -> int:
+        """The last boundary of the parts of one number."""
+        if names not in self._last:
+            as_of = max(last_as_of(self._folder / name) for name in names)
+            self._last[names] = -1 if as_of < 0 else boundary_of(self.ends, as_of)
+        return self._last[names]
+
+    def _read(self, names: tuple[str, ...]) -> tuple[pa.Table, np.ndarray, np.ndarray]:
+        """Parts of one number in the order of the stream, with the boundary of each update and its place there."""
         with self._lock:
-            if name in self._decoded:
-                self._decoded.move_to_end(name)
-                return self._decoded[name]
-            self._decoded[name] = in_order(pq.read_table(self._folder / name), np.array(self.ends, np.int64))
+            if names in self._decoded:
+                self._decoded.move_to_end(names)
+                return self._decoded[names]
+            table = pa.concat_tables([pq.read_table(self._folder / name) for name in names])
+            self._decoded[names] = in_order(table, np.array(self.ends, np.int64))
             if len(self._decoded) > DECODED:
                 self._decoded.popitem(last=False)
-            return self._decoded[name]
+            return self._decoded[names]
 
 
 class History:
@@ -367,8 +374,3 @@ def saved_updates(state: Mapping[str, Any], after: int, ends: Sequence[int], loo
     for last_seq, some in groupby(updates, key=lambda one: Position.of(one.position).boundary):
         found.append(Released(last_seq, tuple(some)))
     return found
-
-
-def _number_of(name: str) -> int:
-    """Of a part, by its name."""
-    return int(name.split("-")[1].split(".")[0])

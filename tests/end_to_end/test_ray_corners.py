@@ -98,6 +98,7 @@ def test_run_over_files_gives_the_same_on_ray_as_in_one_process(tmp_path):
                 query_bolts=3 if executor == "ray" else 1,
                 tuple_bolts=2,
                 distribution_bolts=2,
+                delivery_bolts=3 if executor == "ray" else 1,
             )
         )
         results[executor] = (out / "results.parquet").read_bytes()

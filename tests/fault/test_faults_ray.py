@@ -31,7 +31,7 @@ def work(tmp_path_factory):
 def test_killed_actors_are_started_anew_and_every_update_is_told_once(work, tmp_path):
     """Each actor in turn, the one with the spouts and delivery too, three in all."""
     run = FaultyRun(work, tmp_path / "out")
-    with run.start("--rate", 400, "--placement", "shared") as command:
+    with run.start("--rate", 400, "--placement", "shared", "--delivery-bolts", 2) as command:
         for victim in range(3):
             run.await_progress(command, 2)
             run.strike(command, lambda victim=victim: newest_actors(command, 3)[victim].kill())
@@ -71,11 +71,13 @@ def test_killed_driver_leaves_nothing_behind_and_the_run_is_gone_on_with_by_othe
         command.assert_nothing_left(5)
     assert run.report()["state"] == "running"
     readable(run.out)
-    with run.resume("--query-bolts", 3, "--tuple-bolts", 2, "--router", "location", "--rate", 800) as command:
+    with run.resume(
+        "--query-bolts", 3, "--tuple-bolts", 2, "--delivery-bolts", 3, "--router", "location", "--rate", 800
+    ) as command:
         run.await_progress(command, 3)
         run.strike(command, command.process.kill)
         command.assert_nothing_left(5)
-    with run.resume("--executor", "local", "--query-bolts", 1, "--rate", 1e9) as command:
+    with run.resume("--executor", "local", "--query-bolts", 1, "--delivery-bolts", 2, "--rate", 1e9) as command:
         run.finish(command)
     run.assert_exact(2)
 

@@ -13,6 +13,7 @@ import pytest
 
 from bolts.names import IdColumn
 from bolts.publishing import PublishedUpdates, UpdatePublisher
+from bolts.shares import PartName
 from bolts.sinks import UPDATE_SCHEMA
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import MessageText
@@ -46,11 +47,14 @@ def rows_of(count, seed=1):
     return list(found.values())
 
 
-def write_part(folder, number, rows):
+def write_part(folder, number, rows, tasks=1):
     folder.mkdir(exist_ok=True)
     columns = [(as_of, name, f"m{seq}", seq, change, score) for as_of, name, seq, change, score in rows]
     table = pa.table(dict(zip(UPDATE_SCHEMA.names, zip(*columns, strict=True), strict=True)), UPDATE_SCHEMA)
-    pq.write_table(table, folder / f"part-{number:05d}.parquet")
+    owners = [sum(row[1].encode()) % tasks for row in rows]
+    for task in range(tasks):
+        own = table.filter(pa.array([owner == task for owner in owners], pa.bool_()))
+        pq.write_table(own, folder / PartName(number, task, tasks).text)
 
 
 def published(rows, incarnation, through, since=-1):
@@ -191,12 +195,13 @@ def read(parts, until, only=None, most=70):
     return found
 
 
-def test_parts_give_what_was_released_from_any_place(tmp_path):
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_parts_give_what_was_released_from_any_place(tmp_path, tasks):
     rows = rows_of(2_000)
     first = released([published(rows, 0, 999)])
     cuts = (0, 300, 310, 720, 1_000)
     for number, (begin, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
-        write_part(tmp_path / "updates", number, [row for row in rows if begin <= row[0] < end])
+        write_part(tmp_path / "updates", number, [row for row in rows if begin <= row[0] < end], tasks)
     parts = Parts(tmp_path / "updates", ENDS, texts)
     assert read(parts, 999) == first and parts.last_boundary() == 999
     assert read(parts, 499) == [one for one in first if int(one.position.split("-")[0]) <= 499]

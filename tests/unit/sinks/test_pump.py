@@ -266,7 +266,7 @@ def test_refusal_at_the_first_attempt_is_a_failure_and_a_later_one_stops_this_si
 def test_file_that_cannot_be_read_stops_the_sink_and_nothing_else(stream, monkeypatch):
     monkeypatch.setattr(pumps, "MOST", 20)
     (stream.folder / "updates" / "part-00001.parquet").write_bytes(b"damaged")
-    stream.history.parts._last["part-00001.parquet"] = ENDS[19]
+    stream.history.parts._last[("part-00001.parquet",)] = ENDS[19]
     sink = Remembering()
     pump = stream.pump(sink)
     pump.begin()
