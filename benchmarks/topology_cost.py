@@ -58,7 +58,7 @@ from topology.core.executors import local
 from topology.core.executors.ray import run_ray
 from topology.core.metrics import RunReport
 from topology.placement import LIGHT
-from topology.summary import signature_figures
+from topology.summary import delivered, signature_figures
 
 #: What boolean subscriptions are like here, and query bolts of the ways on Ray.
 _PICKY, _WAYS = BooleanRecipe(keywords=(2, 5), regions="small"), {"ray_count": 1, "ray_two": 2}
@@ -149,8 +149,8 @@ class BatchSpout(Spout):
             return None
         self.sent_s.append(self.context.now())
         self.cpu_s.append(process_time())
-        boundary = self.stream.boundaries[number]
-        self.context.emit("batches", StreamBatch(boundary, *self.batches[number], published_s=self.sent_s[-1]), to=0)
+        boundary, to = self.stream.boundaries[number], number % self.context.size_of("distribution")
+        self.context.emit("batches", StreamBatch(boundary, *self.batches[number], published_s=self.sent_s[-1]), to=to)
         return Tick(number, boundary.first_seq, boundary.last_seq)
 
     def report(self) -> dict[str, Any]:
@@ -205,8 +205,8 @@ def router_of(stream: Stream, name: str, bolts: int) -> Router:
     )
 
 
-def plan_of(stream: Stream, router: Router, out: str, sink: str = "count") -> Plan:
-    """The topology over a stream."""
+def plan_of(stream: Stream, router: Router, out: str, sink: str = "count", light: int = 1) -> Plan:
+    """The topology over a stream, with `light` tasks of every component but the query bolts."""
     case, kind = stream.case, stream.case.kind.name
     # whatever results of a history hold is named when they let it go
     told = Window("count", len(case.messages)) if case.kind.cumulative else case.window
@@ -214,7 +214,8 @@ def plan_of(stream: Stream, router: Router, out: str, sink: str = "count") -> Pl
     engines = {kind: stream.engine} if stream.engine else {}
     plan = wiring.wire(
         BatchSpout(spouts), EverybodySpout(spouts), router, WORLD, case.window, delivery, credits=stream.credits,
-        kinds=WITH_BASELINES, engines=engines, used_kinds=(kind,), fading=case.fading,
+        kinds=WITH_BASELINES, engines=engines, used_kinds=(kind,), fading=case.fading, distribution_bolts=light,
+        tuple_bolts=light, aggregation_bolts=light, delivery_bolts=light,
     )  # fmt: skip
     clocked = dumps(ClockedQueryBolt(router, WORLD, case.window, engines, kinds=WITH_BASELINES, fading=case.fading))
     parts = [replace(part, template=clocked) if part.name == "query" else part for part in plan.components]
@@ -257,7 +258,7 @@ def told_by(report: RunReport, stream: Stream, router: str = "hashing") -> dict[
     query, kind, mode = figures["query"], stream.case.kind.name, router.partition("+")[2]
     return {
         **({"signatures": signature_figures(mode, figures, stream.timed)} if mode else {}),
-        "digest": report.components["delivery"].tasks[0].figures["digest"],
+        "digest": delivered(figures["delivery"])["digest"],
         "found_per_message": sum(bolt["found_sent"].get(kind, 0) for bolt in query) / stream.timed,
         "held_per_subscription": sum(bolt["subscriptions"][kind] for bolt in query) / len(stream.case.table),
     }

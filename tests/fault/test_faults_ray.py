@@ -71,9 +71,8 @@ def test_killed_driver_leaves_nothing_behind_and_the_run_is_gone_on_with_by_othe
         command.assert_nothing_left(5)
     assert run.report()["state"] == "running"
     readable(run.out)
-    with run.resume(
-        "--query-bolts", 3, "--tuple-bolts", 2, "--delivery-bolts", 3, "--router", "location", "--rate", 800
-    ) as command:
+    others = ("--query-bolts", 3, "--tuple-bolts", 2, "--delivery-bolts", 3, "--router", "location")
+    with run.resume(*others, "--placement", "shared", "--rate", 800) as command:
         run.await_progress(command, 3)
         run.strike(command, command.process.kill)
         command.assert_nothing_left(5)
