@@ -3,23 +3,26 @@
     python -m benchmarks.routers [--kinds topk,skyline,boolean] [--bolts 1,4,16,64] [--ray 1,2,4] [--routers A,B] ...
     python -m benchmarks.routers --kinds knn --bolts 20 [--engine NAME] [--messages-from ETL] > results.json
     python -m benchmarks.routers --kinds boolean --bolts 16 --ray "" --routers location,location+spatial ...
+    python -m benchmarks.routers --kinds boolean,topk --subscriptions 1000000 --bolts 1,64 --light 8 --ray "" ...
 
-Simulated, each task's time is booked to it in one process, with what packing and unpacking takes between processes, and
-the busiest task sets the pace: what one would have with a core for every task and a network that takes no time. On Ray
-everything is there, and so are only as many cores as the machine has. Routers take turns in every round; medians are
-told, after every one of them has been seen to tell the same updates as one bolt that was checked. Kinds whose results
-last begin with those of a history, so that influence regions are as small as they would be, and are only simulated:
-routers that place by cost beside `hashing`. A router with `+` and a mode of `--signatures` has signatures; what those
-that estimate lose is counted, and they need not tell the same. Read on in `benchmarks.topology_cost`.
+Simulated, each task's processor time is booked to it in one process, with what packing and unpacking takes between
+processes, and the busiest task sets the pace: what one would have with a core for every task and a network that takes no
+time. On Ray everything is there, and so are only as many cores as the machine has. Routers take turns in every round;
+medians are told, after every one of them has been seen to tell the same updates as one bolt that was checked. Kinds whose
+results last begin with those of a history, so that influence regions are as small as they would be, and are only
+simulated: routers that place by cost beside `hashing`. A router with `+` and a mode of `--signatures` has signatures; what
+those that estimate lose is counted, and they need not tell the same. Read on in `benchmarks.topology_cost`.
 """
 
 import itertools
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from time import perf_counter_ns
+from time import perf_counter, thread_time_ns
+from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -34,7 +37,9 @@ from distribution.placed import PlacedRouter
 from distribution.routers import PLACING, ROUTERS, placeable
 from topology.core.api.component import Saved
 from topology.core.executors.local import run_local
+from topology.core.metrics import RunReport
 from topology.core.payload import pack, unpack
+from topology.core.tasks import task as task_module
 from topology.core.tasks.links import Channel, Destination
 
 #: Subscriptions by kind and messages in the window, unless told otherwise; and parts of an operator's time.
@@ -60,11 +65,11 @@ class Weighed(NamedTuple):
     def send(self, destinations: Sequence[Destination], payload: Any, size_bytes: int) -> None:
         carried = [address for address, edge, _ in destinations if edge >= 0 and address != self.sender]
         if carried:
-            begun = perf_counter_ns()
+            begun = thread_time_ns()
             pieces = pack(payload, 1 << 62)
-            packed = perf_counter_ns()
+            packed = thread_time_ns()
             unpack(pieces)
-            unpacking = perf_counter_ns() - packed
+            unpacking = thread_time_ns() - packed
             self.book["packing", self.sender] += packed - begun
             # it ran inside the sender's time, and belongs to the receivers
             self.book["lent", self.sender] += unpacking
@@ -74,16 +79,21 @@ class Weighed(NamedTuple):
         self.channel.send(destinations, payload, size_bytes)
 
 
-def simulated(stream: Stream, saved: Saved, name: str, bolts: int) -> dict[str, Any]:
-    """One run in this process: microseconds a message of the busiest tasks, and what went between tasks."""
+def simulated(stream: Stream, saved: Saved, name: str, bolts: int, each: int = 0) -> dict[str, Any]:
+    """One run in this process: microseconds a message of the busiest tasks, and what went between tasks.
+
+    One task of every other component for `each` query bolts; 0: one of each.
+    """
+    light = max(1, bolts // each) if each else 1
     router, book = router_of(stream, name, bolts), Counter()
     if isinstance(router, PlacedRouter):  # placed together, as if they had been there before the first message
         placer = router.placer()
         placer.place_all(stream.case.table)
         saved = saved._replace(parts={**saved.parts, "subscriptions": [placer.arrays()]})
     with tempfile.TemporaryDirectory(prefix="skyray-routers-") as out:
-        plan = plan_of(stream, router, out)
-        report = run_local(plan, resume=saved, through=partial(Weighed, book))
+        plan = plan_of(stream, router, out, light=light)
+        with _processor_time():
+            report = run_local(plan, resume=saved, through=partial(Weighed, book))
     each_us, spent = 1e6 / stream.timed, {}
     for component, part in report.components.items():
         seconds = [sum(task.busy_s.values()) for task in part.tasks]
@@ -94,10 +104,15 @@ def simulated(stream: Stream, saved: Saved, name: str, bolts: int) -> dict[str, 
     task, at = report.components["query"].tasks[busiest], plan.addresses_of("query")[busiest]
     parts = {part: each_us * task.figures["clocked_s"].get(part, 0.0) for part in _PARTS}
     parts["packing"] = 1e-9 * each_us * (book["packing", at] + book["unpacking", at])
-    routed, before = report.components["distribution"].tasks[0].figures, saved.single("distribution")["counts"]
+    routed, before = Counter(), saved.single("distribution")["counts"]
+    for each_task in report.components["distribution"].tasks:
+        routed.update({figure: each_task.figures[figure] for figure in ("sent", "messages")})
     return {
         "us_per_message": max(map(max, spent.values())),
         "slowest": max(spent, key=lambda component: max(spent[component])),
+        "busiest_us": {component: max(of_tasks) for component, of_tasks in spent.items()},
+        "light_bolts": light,
+        "updates_of_busiest_share": _share(report, "delivery", "updates"),
         "query_us": spent["query"][busiest],
         "query_max_to_mean": spent["query"][busiest] / (sum(spent["query"]) / bolts),
         "all_us": sum(map(sum, spent.values())),
@@ -108,14 +123,40 @@ def simulated(stream: Stream, saved: Saved, name: str, bolts: int) -> dict[str, 
     }
 
 
+def _share(report: RunReport, component: str, counter: str) -> float:
+    """Of what the tasks of a component have counted, the share of the one that has most."""
+    counted = [task.counters.get(counter, 0) for task in report.components[component].tasks]
+    return max(counted) / max(1, sum(counted))
+
+
+@contextmanager
+def _processor_time() -> Iterator[None]:
+    """While the block lasts, tasks are busy only while this thread has a core: what else the machine does counts less.
+
+    Only for the local executor, which has one thread.
+    """
+    before = task_module.time
+    task_module.time = SimpleNamespace(perf_counter_ns=thread_time_ns, perf_counter=perf_counter)  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        yield
+    finally:
+        task_module.time = before
+
+
 def routed(
-    stream: Stream, routers: Sequence[str], simulations: Sequence[int], rays: Sequence[int], rounds: int, tell: Tell
+    stream: Stream,
+    routers: Sequence[str],
+    simulations: Sequence[int],
+    rays: Sequence[int],
+    rounds: int,
+    tell: Tell,
+    each: int = 0,
 ) -> dict[str, Any]:
     """Every router and number of bolts, in turns; a row each, and what the check says."""
     tell(f"{stream.case.kind.name}: loading {len(stream.case.table):,} subscriptions into one bolt")
     saved, ways = filled(stream), {}
     for bolts, name in itertools.product(simulations, routers):
-        ways[f"simulated {name} {bolts}"] = partial(simulated, stream, saved, name, bolts)
+        ways[f"simulated {name} {bolts}"] = partial(simulated, stream, saved, name, bolts, each)
     for way in list(ways)[: len(routers)]:
         ways[way]()  # what is compiled or loaded on first use is so by then
     for bolts, name in itertools.product(rays, routers):
@@ -126,6 +167,9 @@ def routed(
         way, name, bolts = key.split()
         base = measured.get(f"{way} hashing {bolts}")
         row["times_hashing"] = base and base["us_per_message"] / row["us_per_message"]
+        one = measured.get(f"{way} {name} 1")
+        row["times_one_bolt"] = one and one["us_per_message"] / row["us_per_message"]
+        row["all_of_one_times"] = one and one.get("all_us") and one["all_us"] / row["us_per_message"]
         rows.append({"way": way, "router": name, "query_bolts": int(bolts), **row})
     return {"kind": stream.case.kind.name, **judged, "workload": stream.case.facts, "rows": rows}
 
@@ -142,6 +186,7 @@ def bench(
     workload: Annotated[str, "recipe of boolean, as of `skyray bench --workload`"] = "",
     engine: Annotated[str | None, "index of the query bolts, the kind's default one without"] = None,
     messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
+    light: Annotated[int, "query bolts for each bolt of every other component; 0: one of each"] = 0,
     rounds: Annotated[int, "turns of each"] = 3,
     seed: Annotated[int, "of the workload"] = 0,
     tell: Tell = print,
@@ -157,7 +202,7 @@ def bench(
         timed = {"timed_on_ray": stream.left} if rays else {}
         able = routers_of(name)
         chosen = [router for router in routers or able if router.partition("+")[0] in able]
-        measured.append(routed(stream, chosen, bolts, rays, rounds, tell) | timed)
+        measured.append(routed(stream, chosen, bolts, rays, rounds, tell, light) | timed)
     return {"batch": batch, "rounds": rounds, "measured": measured, "exact": all(one["exact"] for one in measured)}
 
 
