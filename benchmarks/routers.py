@@ -6,12 +6,13 @@
     python -m benchmarks.routers --kinds boolean,topk --subscriptions 1000000 --bolts 1,64 --light 8 --ray "" ...
 
 Simulated, each task's processor time is booked to it in one process, with what packing and unpacking takes between
-processes, and the busiest task sets the pace: what one would have with a core for every task and a network that takes no
-time. On Ray everything is there, and so are only as many cores as the machine has. Routers take turns in every round;
-medians are told, after every one of them has been seen to tell the same updates as one bolt that was checked. Kinds whose
-results last begin with those of a history, so that influence regions are as small as they would be, and are only
-simulated: routers that place by cost beside `hashing`. A router with `+` and a mode of `--signatures` has signatures; what
-those that estimate lose is counted, and they need not tell the same. Read on in `benchmarks.topology_cost`.
+processes, and the busiest task sets the pace: what one would have with a core for every task and a network that takes
+no time. On Ray everything is there, and so are only as many cores as the machine has. Routers take turns in every
+round; medians are told, after every one of them has been seen to tell the same updates as one bolt that was checked.
+Kinds whose results last begin with those of a history, so that influence regions are as small as they would be, and
+are only simulated: routers that place by cost beside `hashing`. A router with `+` and a mode of `--signatures` has
+signatures; what those that estimate lose is counted, and they need not tell the same. Read on in
+`benchmarks.topology_cost`.
 """
 
 import itertools
