@@ -13,14 +13,14 @@ from bolts.shares import Owners, PartName
 from gateway.runs.reader import Run
 from gateway.runs.verify import verify_run
 from gateway.subscriptions.generate import generate_subscriptions
-from matching.errors import EngineError
+from matching.errors import ConfigError, EngineError
 from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from topology.core.executors.local import pause_local, run_local
 from topology.running import run
-from topology.settings import RunConfig
+from topology.settings import RunConfig, live_config
 from topology.summary import delivered
-from topology.wiring import build_plan
+from topology.wiring import build_live_plan, build_plan
 
 MESSAGES, BATCH = 500, 25
 
@@ -141,3 +141,9 @@ def test_update_sent_to_a_task_that_does_not_own_it_is_refused(inputs, tmp_path,
     monkeypatch.setattr(Owners, "split", split)
     with pytest.raises(EngineError, match="another task owns"):
         run(config_of(inputs, tmp_path / "run", 2))
+
+
+def test_live_stream_of_several_delivery_tasks_is_refused(inputs, tmp_path):
+    config = live_config({"delivery_bolts": 2}, inputs[0], tmp_path)
+    with pytest.raises(ConfigError, match="--delivery-bolts 2: a live stream"):
+        build_live_plan(config, str(tmp_path / "log"), None)
