@@ -161,6 +161,7 @@ class DeliveryBolt(Bolt):
         self.watermarks = [-1] * self.query_tasks  # of each query task, as far as its updates were taken
         self.closed = [-1] * self.query_tasks  # last batch each query task has closed
         self.late: list[deque[tuple[int, Late]]] = [deque() for _ in range(self.query_tasks)]
+        self.late_waiting = 0  # in `late`
         self.open: deque[_Published] = deque()
         self.results: dict[int, ResultBatch] = {}
         self.gathered: dict[int, pa.Table] = {}  # of the first task: the results of all of them
@@ -198,6 +199,7 @@ class DeliveryBolt(Bolt):
         elif stream == "late":
             # It belongs after the last batch that this task has closed, which other tasks may not have closed yet.
             self.late[sender].append((self.closed[sender], payload))
+            self.late_waiting += 1
         elif stream == "changes":
             self.inputs.put(payload.batch, "changes", payload)
         elif stream == "ids":
@@ -288,7 +290,7 @@ class DeliveryBolt(Bolt):
 
     def quiet(self) -> bool:
         """Whether no batch is incomplete and the watermark is at the last one."""
-        waits = len(self.inputs) or len(self.replacements) or any(self.late)
+        waits = len(self.inputs) or len(self.replacements) or self.late_waiting
         return not waits and self.watermark == self.processed
 
     def state(self) -> dict[str, np.ndarray]:
@@ -414,10 +416,13 @@ class DeliveryBolt(Bolt):
         return np.where(self.subscriptions.has(numbers), kinds, -1).astype(np.int8)
 
     def _accept_late(self) -> None:
+        if not self.late_waiting:
+            return
         taken = False
         for task, waiting in enumerate(self.late):
             while waiting and waiting[0][0] <= self.processed:
                 late = waiting.popleft()[1]
+                self.late_waiting -= 1
                 self._write(self.replacements.admit(late.updates))
                 self._set_watermark(task, late.watermark)
                 taken = True

@@ -3,12 +3,14 @@
 import errno
 import json
 import threading
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from bolts.names import IdColumn
+from bolts.names import IdColumn, hash_names
+from bolts.shares import owner_of
 from bolts.sinks import FORMS, GROUP_ROWS, ParquetPart, PartSink
 from matching.errors import DeliveryError
 from matching.model import Names, UpdateBatch
@@ -36,6 +38,28 @@ def test_sink_saved_again_behind_named_files_still_knows_how_far_they_go(form, n
     assert second.restore(early).through == 300
     third = PartSink(str(tmp_path), None, form, 2)
     assert third.restore(second.state(*named)).through == 300
+
+
+def test_sink_of_other_tasks_rewrites_what_named_files_of_their_owners_lack(named, tmp_path):
+    """Of two tasks one had named a part when the run went back; of three, each then leaves out what that part has."""
+    hashes = hash_names(Names.of([f"subscription {number}" for number in range(400)]))
+    one = PartSink(str(tmp_path), None, ParquetPart, task=1, tasks=2)
+    early = one.state(*named)
+    own = np.flatnonzero(owner_of(hashes, 2) == 1)[:50]
+    one.write(updates(*((30, number, 30, 0, np.nan) for number in own.tolist())), named[0], named[1], 0.0)
+    one.seal(*named)
+    publish_all(one.sealed())
+    again = PartSink(str(tmp_path), None, ParquetPart, 1, task=2, tasks=3)
+    found = [again.restore(early)]
+    third = PartSink(str(tmp_path), None, ParquetPart, 2)
+    found.append(third.restore(again.state(*named)))
+    for covered in found:
+        as_of = np.full(400, 30)
+        assert np.array_equal(covered.has(as_of, hashes), owner_of(hashes, 2) == 1)
+        assert not covered.has(as_of + 1, hashes).any()
+    again.write(updates((40, 7, 40, 0, np.nan)), named[0], named[1], 0.0)
+    again.seal(*named)
+    assert [Path(output.name).name for output in again.sealed()] == ["part-00001-0002of0003.parquet"]
 
 
 class Full(ParquetPart):
