@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bolts.names import hash_names
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, MessageIds, Part, Register, Relaxed, StreamBatch
 from distribution.router import Router
@@ -39,6 +40,7 @@ class DistributionBolt(Bolt):
         self.context = context
         self.query_tasks = context.size_of("query")
         self.tuple_tasks = context.size_of("tuples")
+        self.delivery_tasks = context.size_of("delivery")
         self.table = self.router.table()
         self.inputs = InOrder({"batches": 1, "changes": 1}, name=f"distribution:{context.task}")
         self.last_batch = -1
@@ -86,7 +88,8 @@ class DistributionBolt(Bolt):
 
     def _send(self, batch: StreamBatch) -> None:
         boundary, messages = batch.boundary, batch.messages
-        self.context.emit("ids", MessageIds(boundary, batch.published_s, batch.names))
+        hashes = hash_names(batch.names) if self.delivery_tasks > 1 else None
+        self.context.emit("ids", MessageIds(boundary, batch.published_s, batch.names, hashes))
         ended = batch.ended if self.table.needs_ended else NO_MESSAGES
         if self.table.sends_all:
             part = Part(boundary, messages, ended)

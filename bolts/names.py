@@ -109,11 +109,11 @@ class IdColumn:
         self._kept_hashes = np.zeros(0, np.uint64)
         self._kept_names: pa.Array = pa.array([], pa.large_string())
 
-    def append(self, names: Names) -> None:
-        """Add names under the next numbers."""
+    def append(self, names: Names, hashes: UInt64 | None = None) -> None:
+        """Add names under the next numbers; `hashes` are those of `hash_names`, where they are known."""
         count, used = len(names.offsets) - 1, self.end - self.first
         self._hashes = _grown(self._hashes, used, used + count)
-        self._hashes[used : used + count] = hash_names(names)
+        self._hashes[used : used + count] = hash_names(names) if hashes is None else hashes
         if self.keep_names:
             filled, fresh = int(self._offsets[used]), int(names.offsets[-1] - names.offsets[0])
             self._offsets = _grown(self._offsets, used + 1, used + count + 1)

@@ -34,6 +34,7 @@ successor's (`bolts.replacements`).
 
 from typing import Any, NamedTuple
 
+from bolts.names import UInt64
 from distribution.signatures.patches import SignaturePatch
 from matching.model import NO_MESSAGES, Float64, Int32, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
 from matching.operator import Thresholds, WindowQuery
@@ -86,11 +87,15 @@ class Part(NamedTuple):
 
 
 class MessageIds(NamedTuple):
-    """External ids of the messages of one batch, `names` in the order of seq from `boundary.first_seq` on."""
+    """External ids of the messages of one batch, `names` in the order of seq from `boundary.first_seq` on.
+
+    `hashes` are those of `bolts.names.hash_names`, where several delivery tasks would compute them; else None.
+    """
 
     boundary: Boundary
     published_s: float
     names: Names
+    hashes: UInt64 | None = None
 
 
 class Closed(NamedTuple):

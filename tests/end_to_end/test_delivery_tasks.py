@@ -139,7 +139,7 @@ def test_update_sent_to_a_task_that_does_not_own_it_is_refused(inputs, tmp_path,
         return rightly(owners, table)[::-1]
 
     monkeypatch.setattr(Owners, "split", split)
-    with pytest.raises(EngineError, match="another task owns"):
+    with pytest.raises(EngineError, match=r"another task owns"):
         run(config_of(inputs, tmp_path / "run", 2))
 
 
