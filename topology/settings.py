@@ -39,6 +39,8 @@ OTHER_VARIABLES = ("SKYRAY_CONFIG", "SKYRAY_KERNEL_CACHE")
 MAX_TASKS = 4096
 #: Seconds after the start of a run, or live after their arrival, that messages may be dated, unless settings say more.
 MAX_AHEAD_S = 86_400.0
+#: Query bolts for each distribution and each tuple bolt, where settings give no numbers.
+QUERY_BOLTS_EACH = 16
 #: Batches in flight, where neither settings nor the size of batches give a number.
 CREDITS = 4
 #: Batches in flight of a live stream, where a batch grows while no credit is left: more of them only wait in queues
@@ -51,6 +53,11 @@ Tasks = Annotated[int, Field(ge=1, le=MAX_TASKS)]
 #: What one task of a component reserves on Ray.
 Cpus = Annotated[float, Field(ge=0.0, le=4096.0)]
 MemoryMib = Annotated[float, Field(ge=0.0, le=1e8)]
+
+
+def _beside_query_bolts(values: Mapping[str, Any]) -> int:
+    """How many tasks of a lighter component, where settings give no number: by the valid settings before it."""
+    return max(1, int(values.get("query_bolts", 1)) // QUERY_BOLTS_EACH)
 
 
 class RunConfig(BaseSettings):
@@ -95,8 +102,13 @@ class RunConfig(BaseSettings):
         "counts them",
     )
     query_bolts: Tasks = Field(default=2, description="tasks that match subscriptions")
-    tuple_bolts: Tasks = Field(default=1, description="tasks that store the window")
-    distribution_bolts: Tasks = Field(default=1, description="tasks that route messages")
+    tuple_bolts: Tasks = Field(
+        default_factory=_beside_query_bolts,
+        description="tasks that store the window; by default one to 16 query bolts",
+    )
+    distribution_bolts: Tasks = Field(
+        default_factory=_beside_query_bolts, description="tasks that route messages; by default one to 16 query bolts"
+    )
     aggregation_bolts: Tasks = Field(default=1, description="tasks that merge partial answers of the window")
     delivery_bolts: Tasks = Field(default=1, description="tasks that write updates, each those of its subscriptions")
     engine: Annotated[dict[str, str], NoDecode] = Field(

@@ -151,7 +151,7 @@ def of_model(model: "type[BaseModel]", groups: Groups, **more: str) -> Iterator[
     order = [name for names in groups.values() for name in names]
     for name in sorted(model.model_fields, key=lambda name: order.index(name) if name in order else len(order)):
         field = model.model_fields[name]
-        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        default = None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})
         meaning = f"{field.description}{more.get(name, '')}"
         yield _option(name, field.annotation, default, meaning, name, _group_of(name, groups))
 

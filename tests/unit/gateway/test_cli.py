@@ -88,7 +88,7 @@ def test_cli_run_and_topology_show_have_an_option_of_each_setting(command, name)
     field, option = RunConfig.model_fields[name], parameters(command)[name]
     assert option.opts == ["--" + name.replace("_", "-")] and not option.secondary_opts and not option.required
     assert option.help.casefold().startswith(field.description.casefold())
-    default = None if field.is_required() else field.get_default(call_default_factory=True)
+    default = None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})
     assert option.default == (list(default) if option.multiple and default is not None else default)
     assert option.is_flag == (field.annotation is bool)
     assert option.multiple == (get_origin(field.annotation) in (tuple, dict))

@@ -158,3 +158,10 @@ def test_show_config_required_missing_is_shown_as_such(monkeypatch):
     assert (rows["out"]["value"], rows["out"]["origin"]) == ("here", "environment")
     assert (rows["batch"]["value"], rows["batch"]["origin"]) == ("7", "command line")
     assert all(row["meaning"] for row in rows.values())
+
+
+def test_bolts_beside_many_query_bolts_are_several_unless_settings_say_how_many():
+    many = RunConfig(messages="etl", subscriptions="mine.jsonl", out="out", query_bolts=64)
+    few = RunConfig(messages="etl", subscriptions="mine.jsonl", out="out", query_bolts=15)
+    named = RunConfig(messages="etl", subscriptions="mine.jsonl", out="out", query_bolts=64, tuple_bolts=1)
+    assert [(each.tuple_bolts, each.distribution_bolts) for each in (many, few, named)] == [(4, 4), (1, 1), (1, 4)]
