@@ -27,6 +27,7 @@ ENGINES = {
         "ciq": "ciq:Ciq",
     },
     "decay": {
+        "bif_paper": "bif_paper:BifPaper",
         "block_inverted_file": "block_inverted_file:BlockInvertedFile",
         "inverted_file": "inverted_file:InvertedFile",
     },

@@ -11,6 +11,7 @@ from matching.boolean.engines.mbr_trie import MbrTrie
 from matching.boolean.engines.pt_quadtree import PtQuadtree
 from matching.boolean.operator import BooleanOperator
 from matching.decay.engines.ciq import Ciq, CiqH
+from matching.decay.engines.ciq_paper import CiqPaper
 from matching.decay.engines.keyword_blocks import KeywordBlocks
 from matching.decay.operator import DecayOperator
 from matching.kind_table import Kind, Kinds, Recipe
@@ -66,7 +67,7 @@ KINDS = Kinds(
             shapes=("polygon", "radius_m"),
             fades=True,
             columns=("counts", "event_time_us"),
-            engines=_by_name(KeywordBlocks, Ciq, CiqH),
+            engines=_by_name(KeywordBlocks, Ciq, CiqH, CiqPaper),
             recipe=Recipe("CIQ", k=(10, 30), share=20),
         ),
         Kind(

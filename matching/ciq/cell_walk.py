@@ -244,14 +244,14 @@ def _leave_block(v, cursors, i, worth, text, factor):
     v.count[block] = cursors.keep[i] - v.start[block]
     v.low[block], v.high[block] = cursors.low[i], cursors.high[i]
     if v.count[block] == 0:
-        _take_out(v, cursors.at_list[i], cursors.before[i], block)
+        take_out(v, cursors.at_list[i], cursors.before[i], block)
     else:
         cursors.before[i] = block
     _find_block(v, cursors, i, follows, worth, text, factor)
 
 
 @njit_no_refcount
-def _take_out(v, at_list, before, block):
+def take_out(v, at_list, before, block):
     """Unlink an empty block, or every message would visit it until the lists are rebuilt."""
     if before < 0:
         v.first[at_list] = v.after[block]
