@@ -224,6 +224,8 @@ class Bench:
         figures = {"messages_per_s": done / elapsed, "us_per_message": elapsed / done * 1e6, "messages_timed": done}
         if running.peer is None:
             figures |= {"scanned_per_message": scanned, "verified_per_message": verified}
+            if self.kind.fades:  # what these engines verify is a text relevance, and each pair has one
+                figures["text_relevances_per_message"] = verified
             left = _survivors(running)
             figures |= {f"{name}_per_message": (left[name] - count) / done for name, count in before.items()}
         figures |= {"matched_per_message": matched, "updates_per_message": len(updates) / done}

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from baselines.decay.bif_paper import BifPaper
 from baselines.decay.block_inverted_file import BlockInvertedFile
 from baselines.decay.inverted_file import InvertedFile
 from benchmarks.driving import Tasks, kind_of
 from matching.decay.engines.ciq import Ciq
+from matching.decay.engines.ciq_paper import CiqPaper
 from matching.half_life import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, DecayParameters
 from matching.model import DECAY, KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
 from matching.naive_rows import tally
@@ -31,7 +33,21 @@ class SmallBlocks(BlockInvertedFile):
     block = 2
 
 
-ENGINES = (Cramped, CrampedH, SmallBlocks, InvertedFile)
+class SmallPaper(CiqPaper):
+    """What is printed, with cells for next to nothing and tiny blocks."""
+
+    name = "small_paper"
+    depth, buckets, block, delta, rise = 3, 4, 2, 0.01, 0.0
+
+
+class SmallBif(BifPaper):
+    """Its opponent with tiny blocks."""
+
+    name = "small_bif"
+    block = 2
+
+
+ENGINES = (Cramped, CrampedH, SmallBlocks, InvertedFile, SmallPaper, SmallBif)
 #: Grids of a power of two put points on the borders of cells.
 RECIPES = {
     "borders": {"grid": 4, "alphas": (0.25, 0.5, 0.75), "terms": 4},
