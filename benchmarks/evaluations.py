@@ -3,10 +3,12 @@
     python -m benchmarks.evaluations [--subscriptions 300000] [--engines ciq_paper,bif_paper] [--figures alpha,k] > F
 
 The paper's cost model counts evaluations of text relevance, and its figures 9 to 17 are times of an implementation in
-Java. Counts do not depend on the machine, so they can be compared on a busy one. Every engine must emit the updates of
-the bulk oracle in the messages that are counted. Read on in `benchmarks.figures.decay`, which has the times.
+Java. Counts do not depend on the machine, so they can be compared on a busy one. Behind the messages that are counted
+every engine must have the results of the bulk routine (`benchmarks.lasting.best_messages`), all of them. Read on in
+`benchmarks.figures.decay`, which has the times.
 """
 
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,7 +18,7 @@ from baselines.decay.bif_paper import BifPaper
 from baselines.kinds import WITH_BASELINES
 from benchmarks import command
 from benchmarks.cases import HALF_LIFE_S, make_case
-from benchmarks.command import Tell
+from benchmarks.command import Tell, verdict
 from benchmarks.lasting import LastingBench
 from benchmarks.workload import TopkRecipe
 from matching.decay.engines.ciq_paper import CiqPaper
@@ -47,28 +49,31 @@ def _engines(figure: str, value: str) -> dict[str, Any]:
 def _rows(
     figure: str, subscriptions: int, messages: int, engines: tuple[str, ...], seed: int, tell: Tell
 ) -> Iterator[dict[str, Any]]:
-    made = None
+    made: LastingBench | None = None
     for value, changes in FIGURES[figure].items():
         kind, names = _DECAY, engines
+        given: dict[str, Any] = dict(changes)
         if figure in _BY_ENGINE:
             kind = replace(_DECAY, engines=dict(_DECAY.engines) | _engines(figure, value))
             names = tuple(_engines(figure, value))
-            changes = {"recipe": TopkRecipe(_K, alpha=(0.9, 0.9))}
+            given = {"recipe": TopkRecipe(_K, alpha=(0.9, 0.9))}
         if made is None or figure not in _BY_ENGINE:  # the workload is the same
-            made = LastingBench(make_case(kind, subscriptions, messages, rounds=1, seed=seed, **changes), 1)
+            made = LastingBench(make_case(kind, subscriptions, messages, rounds=1, seed=seed, **given), 1)
         made.kind, made.case = kind, made.case._replace(kind=kind)
         counted = {}
         for name in names:
             running = made.build(name)
-            (checked,) = made.check([running])
+            for _ in made._take(running, made.checked, math.inf):
+                pass
+            same, compared, new = made.compare_results(running)
             engine, done = running.operator.engine, made.checked
             scanned, verified, matched = (engine.counters / done).tolist()
             row = {"text_relevances_per_message": verified, "scanned_per_message": scanned}
-            row |= {"matched_per_message": matched, "exact": checked["exact"]}
+            row |= {"matched_per_message": matched} | verdict(same, new, subscriptions) | {"compared_results": compared}
             if lists := getattr(engine, "lists", None):
                 row["associations"] = getattr(lists, "associations", subscriptions) / subscriptions
-            counted[name] = row | {key: checked[key] for key in ("compared", "compared_subscriptions")}
-            tell(f"{figure} {value}: {name}: {verified:,.0f} text relevances a message, exact: {checked['exact']}")
+            counted[name] = row
+            tell(f"{figure} {value}: {name}: {verified:,.0f} text relevances a message, exact: {row['exact']}")
         yield {"figure": figure, "x": value, "engines": counted}
 
 

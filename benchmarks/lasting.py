@@ -73,10 +73,18 @@ class LastingBench(Bench):
 
     def _held_against(self, running: Running, last: Boundary, updates: UpdateBatch) -> dict[str, Any]:
         """Likewise, and all results are held against those of the bulk routine."""
-        report, held = super()._held_against(running, last, updates), self._held(running, self._compared.number)
-        key, after = running.operator.sign * held.score, self._after
-        same = np.array_equal(held.seq, after.seq) and np.array_equal(key, after.key)
-        return report | {"exact": report["exact"] and same, "compared_results": len(held)}
+        report = super()._held_against(running, last, updates)
+        same, compared, _ = self.compare_results(running)
+        return report | {"exact": report["exact"] and same, "compared_results": compared}
+
+    def compare_results(self, running: Running) -> tuple[bool, int, int]:
+        """Whether an engine has the results of the bulk routine behind the messages that are checked.
+
+        Says how many were compared, and how many of them are of those messages.
+        """
+        held, after = self._held(running, self._compared.number), self._after
+        same = np.array_equal(held.seq, after.seq) and np.array_equal(running.operator.sign * held.score, after.key)
+        return same, len(held), int(np.count_nonzero(after.seq >= self.case.filled))
 
     def expect(self, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:
         """Of the history the oracle is told what the bulk routine has found for the sample.
