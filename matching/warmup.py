@@ -46,9 +46,9 @@ _SPACE = Space(*EARTH)
 #: Scores halve from message to message, so that all that depends on time has to move.
 _FADING = DecayParameters.of(1e-6, 0.2, np.array([2, 1, 1]), 4, 0)
 _BATCHES, _SIZE, _COMING = 8, 8, 10
-# Lists of the first are full, those of the second move. The third are more than went, so that they exceed the pool
-# and it is packed: two fifths of it are dead.
-_MANY, _MANY_MESSAGES = (1200, 10, 1500), 128
+# Lists of the first are full, or have room for an eighth more; those of the second move. The third are more than went,
+# so that they exceed the pool and it is packed: two fifths of it are dead.
+_MANY, _MANY_MESSAGES = (1200, 200, 1500), 128
 
 
 #: A part of a warm-up: its name, and what compiles it.

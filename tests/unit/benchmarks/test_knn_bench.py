@@ -61,6 +61,7 @@ def test_decay_bench_on_the_sphere_is_of_the_sphere_and_exact():
     for report in (plane, sphere):
         (result,) = report["results"]
         assert result["exact"] is True and result["compared"] >= 1_000 and result["compared_results"] >= 1_000
+        assert result["text_relevances_per_message"] == result["verified_per_message"] > 0
     digests = [report["results"][0]["updates_digest"] for report in (plane, sphere)]
     assert digests[0] != digests[1], "results by other distances are other results"
 
