@@ -54,3 +54,12 @@ def test_page_of_origins_changes_with_the_files_and_says_what_is_too_little(tmp_
     one, two = made_by.page(results).splitlines()[-2:]
     assert "`abc` | `skyray bench knn --json` | 3 | 1.2 | 999 of 0: too little" in one
     assert "`abc` | `python -m benchmarks.against OTHER` | 3 | 1.2 | all, with each other" in two
+
+
+def test_page_of_papers_has_a_verdict_on_every_row_and_no_empty_cell():
+    rows = [line.strip("|\n").split("|") for line in (DOCS / "papers.md").read_text().splitlines() if line[:1] == "|"]
+    rows = [row for row in rows if row[0].strip() not in ("figure", "---")]
+    assert len(rows) >= 60 and {len(row) for row in rows} == {8}
+    assert all(cell.strip() for row in rows for cell in row)
+    named = {name for row in rows for name in re.findall(r"`([\w-]+\.json)`", row[7])}
+    assert named <= {path.with_suffix(".json").name for path in RESULTS.rglob("*.*")} and len(named) > 10
