@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from matching.errors import CheckpointError, ConfigError, InputError
+from matching.errors import CheckpointError, ConfigError, EngineError, InputError
 from matching.extras import require_ray
 from spouts.parquet import read_manifest
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
@@ -27,6 +27,7 @@ from topology.folder import (
     FINISHED,
     INTERRUPTED,
     REPORT,
+    RUNNING,
     RunFolder,
     check_out,
     checksums,
@@ -35,6 +36,7 @@ from topology.folder import (
     refuse_changed,
 )
 from topology.recovering import RecoveringRun, next_incarnation, restore_folder
+from topology.scaling import ScaleRequest, drop_request, is_requested, take_request
 from topology.settings import CHANGEABLE, RunConfig, resumed
 from topology.summary import began_with, summarise
 from topology.wiring import build_plan
@@ -219,8 +221,23 @@ def _run_locked(
     on_opened: Callable[[], None],
 ) -> dict[str, Any]:
     began = time.perf_counter()  # how long people wait; no result depends on it
+    drop_request(folder.path)
     this = _FileRun(config, plan, folder, resume)
-    report = this.execute(on_progress, stop, on_opened)
+    scales = this.store is not None  # there are checkpoints to continue from
+
+    def ends() -> bool:
+        return _is_ended(stop) or (scales and is_requested(folder.path))
+
+    try:
+        while True:
+            report = this.execute(on_progress, ends, on_opened)
+            request = take_request(folder.path)
+            if request is None or not report.stopped or _is_ended(stop):
+                break
+            this, on_opened = _scaled(config, folder, request)
+            config = this.config
+    finally:
+        drop_request(folder.path)
     summary = this.values() | summarise(config, report, time.perf_counter() - began)
     state = INTERRUPTED if report.stopped else FINISHED
     if state == INTERRUPTED:
@@ -230,6 +247,30 @@ def _run_locked(
         _clear(this.store)
     folder.clear_hidden()
     return {"state": state, **summary}
+
+
+def _is_ended(stop: Callable[[], bool] | None) -> bool:
+    return stop is not None and stop()
+
+
+def _scaled(config: RunConfig, folder: RunFolder, request: ScaleRequest) -> tuple["_FileRun", Callable[[], None]]:
+    """The run, drained to a checkpoint, with other numbers of tasks, and what to call once it has opened.
+
+    With settings that cannot be, it continues as it was.
+    """
+    refused = None
+    try:
+        changed = resumed(request.settings, config.as_json())
+        plan = build_plan(changed)
+    except EngineError as error:
+        changed, plan, refused = config, build_plan(config), str(error)
+    this = _FileRun(changed, plan, folder, True)
+    log = driver_log()
+    if refused is None:
+        log.info("scaled", **request.settings)
+    else:
+        log.warning("scaling_refused", why=refused)
+    return this, lambda: this.note({"scaled": {"request": request.request, "refused": refused}})
 
 
 class _FileRun(RecoveringRun):
@@ -248,6 +289,16 @@ class _FileRun(RecoveringRun):
         super().__init__(config, plan, folder, facts, saving, incarnation, quarantine)
         self.manifest = manifest
         self.begin()
+
+    @property
+    def config(self) -> RunConfig:
+        """The settings it runs with."""
+        return self._config
+
+    def note(self, facts: Mapping[str, Any]) -> None:
+        """Add values to `run.json`, which says that it runs."""
+        self._facts = {**self._facts, **facts}
+        self._folder.write_report(RUNNING, self.values())
 
     def _build(self, config: RunConfig, quarantine: Quarantine, replay: bool = False) -> Plan:
         return build_plan(config, quarantine)

@@ -122,7 +122,7 @@ def run(
     if is_auto:
         found = load_config(_of_files(settings), config)
     else:
-        found = load_config(_with_stream(settings), config) if resume is None else _resumed(resume, settings)
+        found = load_config(_with_stream(settings), config) if resume is None else resumed_settings(resume, settings)
     if to and found.sink != "parquet":
         raise ConfigError(f"--to: reads updates as parquet, and --sink {found.sink} writes none; leave one of them out")
     early = deliveries if to and found.checkpoint_every and not found.follow else None
@@ -170,7 +170,7 @@ def _of_files(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _resumed(out: Path, settings: dict[str, Any]) -> "RunConfig":
+def resumed_settings(out: Path, settings: dict[str, Any]) -> "RunConfig":
     """The settings of a run to resume."""
     from topology.folder import RunFolder
     from topology.settings import resumed

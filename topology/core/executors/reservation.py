@@ -21,6 +21,8 @@ from topology.core.tasks.worker import Placement
 
 #: Between two looks whether the group is there.
 _LOOK_S = 0.25
+#: How long a group takes where all is free, on a busy machine: until then nothing is said.
+_PROMPT_S = 1.0
 
 
 class Reservation:
@@ -67,13 +69,16 @@ class Reservation:
         said = ""
         while not self._group.wait(min(_LOOK_S, self._needs.wait_s)):
             look()
+            waited_s = time.monotonic() - began_s
+            if waited_s < min(_PROMPT_S, self._needs.wait_s):
+                continue
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             why = shortfall(wanted, nodes, _free())
             if not said:
                 said = f"{why}; add nodes, or lower {self._needs.lower}"
                 driver_log().warning("waiting_for_resources", wanted=said, at_most_s=self._needs.wait_s)
                 self._on_wait(said)
-            if time.monotonic() - began_s >= self._needs.wait_s:
+            if waited_s >= self._needs.wait_s:
                 raise TopologyError(
                     f"waited {self._needs.wait_s:g} s for {why}; add nodes, lower {self._needs.lower}, or raise "
                     "--reserve-wait"

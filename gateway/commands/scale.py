@@ -1,0 +1,100 @@
+"""`skyray scale`: other numbers of tasks for a run, while it runs or when it is resumed.
+
+`gateway/commands/scale.py` -> `topology/scaling.py` (the request) -> `topology/running.py` (which serves it).
+"""
+
+import time
+from collections.abc import Iterator
+from inspect import Parameter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gateway.commands.run import GROUPS, resumed_settings, run_shown
+from gateway.shell.options import Command, Json, Late, example, of_model
+from gateway.shell.terminal import Terminal, cell
+from matching.errors import ConfigError, TopologyError
+
+#: Seconds between two looks at the run.
+_LOOK_S = 0.1
+_ENDING = "_bolts"
+
+app = typer.Typer()
+
+
+def _numbers() -> Iterator[Parameter]:
+    from topology.settings import RunConfig
+
+    return (option for option in of_model(RunConfig, GROUPS) if option.name.endswith(_ENDING))
+
+
+Numbers = Annotated[dict[str, Any], Late(_numbers)]
+
+
+@app.command(cls=Command, epilog=example("skyray scale runs/first --query-bolts 8"))
+def scale(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that has not finished.")],
+    numbers: Numbers,
+    wait_s: Annotated[
+        float,
+        typer.Option(min=0.0, max=1e6, help="Seconds that a running run may take until it continues."),
+    ] = 600.0,
+    json: Json = False,
+) -> int:
+    """Continue a run with other numbers of tasks; its updates stay the same, each once.
+
+    A run that runs drains to a checkpoint and continues from it with the new numbers, in the same process; this
+    command returns once it does, and messages wait meanwhile. A run that was interrupted or has failed is resumed here,
+    as by skyray run --resume.
+    """
+    from topology.folder import FINISHED, RunFolder
+
+    if not numbers:
+        raise ConfigError("scale: what is to change is missing; give a number of tasks, such as --query-bolts 8")
+    terminal, folder = Terminal(json), RunFolder(run_dir)
+    before = folder.report()
+    if "batch" not in before.get("settings", {}) or before.get("live"):
+        raise ConfigError(f"{run_dir}: is a live stream; end it, and start it again with the new numbers")
+    if before.get("state") == FINISHED:
+        raise ConfigError(f"{run_dir}: this run has finished; there is nothing to scale")
+    config = resumed_settings(run_dir, numbers)  # what cannot be is refused before the run stops for it
+    if not config.checkpoint_every:
+        raise ConfigError(f"{run_dir}: this run has no checkpoints to continue from; run again, with --overwrite")
+    if folder.writer() is None:
+        from gateway.shell.run_summary import print_ending
+
+        report = run_shown(terminal, config, True)
+        terminal.answer(report, lambda out: print_ending(out, report))
+        return 0
+    answer = {"run": str(run_dir), "settings": numbers, "seconds": _scale_running(folder, numbers, wait_s)}
+    given = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in numbers.items())
+    line = f"{cell(run_dir)}: continues with {given}, after {answer['seconds']:.1f} s"
+    terminal.answer(answer, lambda out: out.print(line))
+    return 0
+
+
+def _scale_running(folder: Any, numbers: dict[str, Any], wait_s: float) -> float:
+    """Have a running run continue with these numbers; returns the seconds it took."""
+    from topology.scaling import drop_request, write_request
+
+    began_s = time.monotonic()
+    request = write_request(folder.path, numbers)
+    while True:
+        is_written = folder.writer() is not None
+        values = folder.report()
+        done = values.get("scaled") or {}
+        if done.get("request") == request:
+            if done.get("refused"):
+                raise ConfigError(f"{done['refused']}; the run continues as it was")
+            return time.monotonic() - began_s
+        if not is_written:
+            drop_request(folder.path)
+            raise TopologyError(f"{folder.path}: the run ended meanwhile ({folder.state()}); look at its run.json")
+        if time.monotonic() - began_s >= wait_s:
+            drop_request(folder.path)
+            raise TopologyError(
+                f"{folder.path}: the run does not continue with other numbers within {wait_s:g} s; it may do so "
+                "later if it has begun to, and raise --wait-s otherwise"
+            )
+        time.sleep(_LOOK_S)
