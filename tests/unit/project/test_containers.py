@@ -96,7 +96,7 @@ def test_job_of_kuberay_runs_a_command_that_there_is_and_that_fits_the_workers()
 def parsed(words):
     """The options of a `skyray` command line."""
     assert words[0] == "skyray"
-    command = typer.main.get_command(cli.app).commands[words[1]]
+    command = typer.main.get_command(cli.app).commands[words[1]]  # type: ignore[attr-defined]
     context = command.make_context(words[1], words[2:])
     settings = {name: value for name, value in context.params.items() if value is not None}
     return settings | {"settings": settings}

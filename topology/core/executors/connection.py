@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,50 +23,31 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._common.utils import get_default_system_temp_dir, get_ray_address_file
-from ray._private import ray_constants, utils
-from ray._private import worker as ray_worker
-from ray._private.authentication import authentication_token_setup as authentication
 
 from matching.errors import ConfigError, TopologyError
 from topology.core.executors import orphan_reaper as guarding
 from topology.core.executors.orphan_reaper import MARK
+from topology.core.executors.ray_private import (
+    KEEP_LOOPBACK,
+    TRIAL,
+    address_file,
+    dead_process,
+    loopback_kept,
+    own_temporary_folder,
+    private_options,
+    signals_kept,
+    stdout_kept,
+    use_token,
+)
 
 #: How long the head of a cluster may take to answer, once the trial process has started, which may take as long; a
 #: node of it on this machine may still be starting, for twice as long.
 ANSWER_S = 8
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-#: The processes that Ray cannot run without.
-_VITAL = {ray_constants.PROCESS_TYPE_GCS_SERVER: "control service", ray_constants.PROCESS_TYPE_RAYLET: "raylet"}
 #: Paths of sockets may have 107 bytes, and those of Ray take up to 81 below the temporary folder.
 _PLACE_BYTES = 107 - len("/ray-12345678/ray/session_2026-01-01_00-00-00_123456_1234567/sockets/plasma_store")
 #: Remedy for a cluster that does not answer.
 _REMEDY = "start it (ray start --head), or leave --address out to run on this machine"
-#: The variable for a new process that does what `_loopback_kept` does.
-_KEEP_LOOPBACK = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
-#: Joins and leaves; the last line on standard output says why that failed, and an alarm ends what takes too long. Ray
-#: by itself would try again and again, and wait a minute for a node on this machine to appear.
-_TRIAL = """
-import os, signal, socket, sys
-address, host, port, answer_s = *sys.argv[1:4], int(sys.argv[4])
-os.environ["RAY_gcs_server_port_wait_time_s"] = "1"
-os.environ["RAY_gcs_server_request_timeout_seconds"] = str(2 * answer_s)
-signal.alarm(2 * answer_s)
-answers = False
-try:
-    socket.create_connection((host, int(port)), answer_s / 2).close()
-    import ray
-    signal.alarm(answer_s)
-    ray._raylet.GcsClient(address=address)
-    answers = True
-    signal.alarm(3 * answer_s)
-    ray.init(address=address, log_to_driver=False)
-    ray.shutdown()
-except Exception as error:
-    cause = error.__cause__ or error
-    print(f"{type(cause).__name__}:", " ".join(str(cause).split()), flush=True)
-    os._exit(2 if answers else 1)
-"""
 
 
 def _not_ours() -> str | None:
@@ -107,91 +87,31 @@ def connected(address: str | None, log_to_driver: bool = False) -> Iterator[Call
     elif address == "local":
         address = None
     if address is not None:
-        _use_token()
+        use_token()
         _try(address)
-    with _stdout_kept(), _ended_with_the_block(own=address is None) as folder:
+    with stdout_kept(), _ended_with_the_block(own=address is None) as folder:
         try:
-            with _signals_kept():
+            with signals_kept():
                 _start(address, folder, log_to_driver=log_to_driver, logging_level=logging.ERROR)
-            yield _dead if address is None else _not_ours
+            yield dead_process if address is None else _not_ours
         finally:
             ray.shutdown()
-
-
-def _dead() -> str | None:
-    """Which process of our own Ray has died, if one has. Queries the system, not Ray; 10 us."""
-    node: Any = ray_worker._global_node
-    for kind, process in node.dead_processes() if node is not None else ():
-        if kind in _VITAL:
-            code = process.returncode
-            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-            return f"the {_VITAL[kind]} of Ray (process {process.pid}, {how}) has died"
-    return None
 
 
 def _start(address: str | None, folder: str, **options: Any) -> None:
     try:
         if address is None:
-            with _loopback_kept():
-                own = {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
-                ray.init(address="local", _temp_dir=str(Path(folder, "ray")), **own, **options)
+            with loopback_kept():
+                own = private_options("127.0.0.1", str(Path(folder, "ray")))
+                ray.init(address="local", include_dashboard=False, **own, **options)
         elif _split(address)[0] in _LOOPBACK:
-            with _loopback_kept():
+            with loopback_kept():
                 ray.init(address=address, **options)
         else:
             ray.init(address=address, **options)
     except Exception as cause:
         what = "Ray does not start on this machine" if address is None else f"cannot join Ray at {address!r}"
         raise TopologyError(f"{what}: {_in_a_line(cause)}; see skyray doctor") from cause
-
-
-@contextmanager
-def _loopback_kept() -> Iterator[None]:
-    """While Ray starts or is joined: 127.0.0.1 stays what it is.
-
-    Ray replaces it by the machine's network address, and then listens on all interfaces. It does not where clusters are
-    disabled, so they are.
-    """
-    in_clusters, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = in_clusters
-
-
-@contextmanager
-def _signals_kept() -> Iterator[None]:
-    """While Ray starts: keep this process's handler of SIGTERM, if it has one.
-
-    Ray takes it twice. Its handler in Python raises what `ray.wait` turns into another exit code; its handler in C++
-    ends a process that takes more than 3 s to unwind, with a stack trace. There is a variable that turns the latter
-    off, but workers would get it too, whose stack traces are of use.
-    """
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        yield
-        return
-    in_cpp, in_python = ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER, utils.set_sigterm_handler
-    ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER = True
-    utils.set_sigterm_handler = lambda _handler: None
-    try:
-        yield
-    finally:
-        ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER, utils.set_sigterm_handler = in_cpp, in_python
-
-
-@contextmanager
-def _stdout_kept() -> Iterator[None]:
-    """Standard output is the caller's, who may write one JSON document there: Ray's output goes to standard error.
-
-    Ray prints warnings of raylets on standard output, also with `log_to_driver` off.
-    """
-    printed = ray_worker.print_worker_logs
-    ray_worker.print_worker_logs = lambda data, _, ignore_prefix=False: printed(data, sys.stderr, ignore_prefix)
-    try:
-        yield
-    finally:
-        ray_worker.print_worker_logs = printed
 
 
 # -- a cluster that runs already
@@ -210,7 +130,7 @@ def _found() -> str:
 
 def _address_left() -> str | None:
     """The address of the last `ray start` here, by this user or by root: all users can write to the folder of Ray."""
-    path = get_ray_address_file(None)
+    path = address_file()
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
             owner = os.fstat(file.fileno()).st_uid
@@ -228,24 +148,14 @@ def _address_left() -> str | None:
         ) from error
 
 
-def _use_token() -> None:
-    """Show the token of this machine, as clusters of `ray start` require it where there is one."""
-    level = authentication.logger.level
-    authentication.logger.setLevel(logging.ERROR)
-    try:
-        authentication.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-    finally:
-        authentication.logger.setLevel(level)
-
-
 def _try(address: str) -> None:
     """See that a cluster answers and can be joined; raises if not. Takes two seconds."""
     host, port = _split(address)
     place = repr(address)
     search = os.pathsep.join(path for path in sys.path if path)
     trial = subprocess.run(
-        [sys.executable, "-P", "-c", _TRIAL, address, host, port, str(ANSWER_S)],
-        env={**os.environ, "PYTHONPATH": search} | (_KEEP_LOOPBACK if host in _LOOPBACK else {}),
+        [sys.executable, "-P", "-c", TRIAL, address, host, port, str(ANSWER_S)],
+        env={**os.environ, "PYTHONPATH": search} | (KEEP_LOOPBACK if host in _LOOPBACK else {}),
         capture_output=True,
         text=True,
         errors="replace",
@@ -326,7 +236,7 @@ def _ended_with_the_block(own: bool) -> Iterator[str]:
 
 def _folder_for_ray() -> str:
     """A new private folder: where Ray would have its own, or in /tmp if paths were too long for sockets."""
-    place = get_default_system_temp_dir()
+    place = own_temporary_folder()
     if "RAY_TMPDIR" not in os.environ and len(os.fsencode(place)) > _PLACE_BYTES:
         place = "/tmp"
     try:

@@ -1,0 +1,150 @@
+"""What this project uses of Ray that Ray does not promise to keep: all of it, and nothing else does.
+
+A test has what is expected of each (`tests/unit/topology/test_ray_private.py`): run it first with a new release of Ray.
+Used by `topology.core.executors.connection`. `NAMES` is the list.
+"""
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ray._common.utils import get_default_system_temp_dir, get_ray_address_file
+from ray._private import ray_constants, utils
+from ray._private import worker as ray_worker
+from ray._private.authentication import authentication_token_setup as authentication
+
+#: Everything that is used, by its full name; options of `ray.init` below it.
+NAMES = (
+    "ray._common.utils.get_default_system_temp_dir",
+    "ray._common.utils.get_ray_address_file",
+    "ray._private.ray_constants.PROCESS_TYPE_GCS_SERVER",
+    "ray._private.ray_constants.PROCESS_TYPE_RAYLET",
+    "ray._private.ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR",
+    "ray._private.ray_constants.ENABLE_RAY_CLUSTER",
+    "ray._private.ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER",
+    "ray._private.utils.set_sigterm_handler",
+    "ray._private.worker._global_node",
+    "ray._private.worker.print_worker_logs",
+    "ray._private.node.Node.dead_processes",
+    "ray._private.authentication.authentication_token_setup.logger",
+    "ray._private.authentication.authentication_token_setup.maybe_enable_token_auth_if_token_available",
+    "ray._raylet.GcsClient",
+)
+OPTION_NAMES = ("_node_ip_address", "_temp_dir")
+
+#: The processes that Ray cannot run without.
+_VITAL = {ray_constants.PROCESS_TYPE_GCS_SERVER: "control service", ray_constants.PROCESS_TYPE_RAYLET: "raylet"}
+#: The variable for a new process that does what `loopback_kept` does.
+KEEP_LOOPBACK = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
+#: Joins and leaves; the last line on standard output says why that failed, and an alarm ends what takes too long. Ray
+#: by itself would try again and again, and wait a minute for a node on this machine to appear.
+TRIAL = """
+import os, signal, socket, sys
+address, host, port, answer_s = *sys.argv[1:4], int(sys.argv[4])
+os.environ["RAY_gcs_server_port_wait_time_s"] = "1"
+os.environ["RAY_gcs_server_request_timeout_seconds"] = str(2 * answer_s)
+signal.alarm(2 * answer_s)
+answers = False
+try:
+    socket.create_connection((host, int(port)), answer_s / 2).close()
+    import ray
+    signal.alarm(answer_s)
+    ray._raylet.GcsClient(address=address)
+    answers = True
+    signal.alarm(3 * answer_s)
+    ray.init(address=address, log_to_driver=False)
+    ray.shutdown()
+except Exception as error:
+    cause = error.__cause__ or error
+    print(f"{type(cause).__name__}:", " ".join(str(cause).split()), flush=True)
+    os._exit(2 if answers else 1)
+"""
+
+
+def private_options(address: str, folder: str) -> dict[str, Any]:
+    """Options of `ray.init` for a Ray that has this address of its node, and its files in this folder."""
+    return dict(zip(OPTION_NAMES, (address, folder), strict=True))
+
+
+def own_temporary_folder() -> str:
+    """Where Ray has its folder by default."""
+    return get_default_system_temp_dir()
+
+
+def address_file() -> str:
+    """The file in which the last `ray start` of this machine has left its address."""
+    return get_ray_address_file(None)
+
+
+def dead_process() -> str | None:
+    """Which process of our own Ray has died, if one has. Queries the system, not Ray; 10 us."""
+    node: Any = ray_worker._global_node
+    for kind, process in node.dead_processes() if node is not None else ():
+        if kind in _VITAL:
+            code = process.returncode
+            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            return f"the {_VITAL[kind]} of Ray (process {process.pid}, {how}) has died"
+    return None
+
+
+@contextmanager
+def loopback_kept() -> Iterator[None]:
+    """While Ray starts or is joined: 127.0.0.1 stays what it is.
+
+    Ray replaces it by the machine's network address, and then listens on all interfaces. It does not where clusters are
+    disabled, so they are.
+    """
+    in_clusters, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = in_clusters
+
+
+@contextmanager
+def signals_kept() -> Iterator[None]:
+    """While Ray starts: keep this process's handler of SIGTERM, if it has one.
+
+    Ray takes it twice. Its handler in Python raises what `ray.wait` turns into another exit code; its handler in C++
+    ends a process that takes more than 3 s to unwind, with a stack trace. There is a variable that turns the latter
+    off, but workers would get it too, whose stack traces are of use.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        yield
+        return
+    in_cpp, in_python = ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER, utils.set_sigterm_handler
+    ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER = True
+    utils.set_sigterm_handler = lambda _handler: None
+    try:
+        yield
+    finally:
+        ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER, utils.set_sigterm_handler = in_cpp, in_python
+
+
+@contextmanager
+def stdout_kept() -> Iterator[None]:
+    """Standard output is the caller's, who may write one JSON document there: Ray's output goes to standard error.
+
+    Ray prints warnings of raylets on standard output, also with `log_to_driver` off.
+    """
+    printed = ray_worker.print_worker_logs
+    ray_worker.print_worker_logs = lambda data, _, ignore_prefix=False: printed(data, sys.stderr, ignore_prefix)
+    try:
+        yield
+    finally:
+        ray_worker.print_worker_logs = printed
+
+
+def use_token() -> None:
+    """Show the token of this machine, as clusters of `ray start` require it where there is one."""
+    level = authentication.logger.level
+    authentication.logger.setLevel(logging.ERROR)
+    try:
+        authentication.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    finally:
+        authentication.logger.setLevel(level)
