@@ -59,7 +59,7 @@ from matching.model import (
 from matching.window import Boundary, Window
 from topology.core.api.component import Bolt, Context, Delivery, Saved
 from topology.core.checkpoint.storage import Output, open_disk
-from topology.core.metrics import LatencyHistogram
+from topology.core.metrics import LatencyHistogram, LatencyTimeline
 
 #: Updates in a file of a run without checkpoints.
 PART_ROWS = 5_000_000
@@ -99,6 +99,8 @@ class DeliveryBolt(Bolt):
         Path of a socket to publish updates to as soon as they are out (`bolts.publishing`); of a single task.
     steady_from : int
         Seq of a message: the latency of batches that begin before it is recorded apart, as that of the warm-up.
+    timeline_s : float, optional
+        Record the latency after the warm-up for each interval of so many seconds, too (`LatencyTimeline`).
 
     Notes
     -----
@@ -117,6 +119,7 @@ class DeliveryBolt(Bolt):
         cumulative: Sequence[int] = (),
         listener: str | None = None,
         steady_from: int = 0,
+        timeline_s: float | None = None,
     ):
         if sink not in SINKS:
             raise ConfigError(f"sink {sink!r}: choose one of {', '.join(SINKS)}")
@@ -131,6 +134,7 @@ class DeliveryBolt(Bolt):
         self.cumulative = tuple(cumulative)
         self.listener = listener
         self.steady_from = steady_from
+        self.timeline_s = timeline_s
         self.sink: Sink | None = None
         self.publisher: UpdatePublisher | None = None
 
@@ -173,6 +177,7 @@ class DeliveryBolt(Bolt):
         self.finished: list[Output] = []
         self.used = False
         self.warm_up = LatencyHistogram()
+        self.timeline = None if self.timeline_s is None else LatencyTimeline(self.timeline_s)
         self.sink = self._make_sink()
         if self.listener is not None:
             self.publisher = UpdatePublisher(self.listener, context.incarnation)
@@ -286,6 +291,7 @@ class DeliveryBolt(Bolt):
             "message_ids_held": self.messages.end - self.messages.first,
             "id_bytes": self.messages.nbytes + self.subscriptions.nbytes,
             "warm_up": self.warm_up.summary(),
+            **({} if self.timeline is None else {"timeline": self.timeline.summary()}),
         }
 
     def quiet(self) -> bool:
@@ -480,6 +486,8 @@ class DeliveryBolt(Bolt):
             self.warm_up.record(seconds[warming], rows[warming])
         some = (rows > 0) & ~warming
         self.context.record_latency(seconds[some], rows[some])
+        if self.timeline is not None:
+            self.timeline.record(now_s - seconds[some], seconds[some], rows[some])
 
     def _forget(self) -> None:
         """Drop the ids that no update can name any more.

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 #: The peak rate is measured over these messages, all due at once, in batches of this size.
 PEAK_MESSAGES, _PEAK_BATCH, _AT_ONCE = 60_000, 500, 1e9
 
+#: Rows of the timeline of a test at most; a row is a second at least.
+TIMELINE_ROWS = 300
+
 
 class Executor(StrEnum):
     """Where the tasks of a load test run."""
@@ -94,7 +97,8 @@ def load_test(
     -------
     dict
         `rate`, `peak_per_s` (None where the rate was given), `reached_rate`, `kept_up`, `latency` (count, p50_s, p99_s,
-        max_s), `warm_up` (the same of what came before), `updates_per_s`, `batches`, `checkpoints` (how many),
+        max_s), `warm_up` (the same of what came before), `timeline` (a row a second, or `TIMELINE_ROWS` of a longer
+        test, as `LatencyTimeline.summary` has them), `updates_per_s`, `batches`, `checkpoints` (how many),
         `behind_at_end_s`, `furthest_behind_s`, `check` (as `gateway.load.check.check` says, None without), the
         settings, and `topology` (the whole report).
 
@@ -142,7 +146,8 @@ def load_test(
     if limit <= warming:
         raise ConfigError(f"rate {rate} for {seconds} s is no message at all: raise one of them")
     batch = batch or max(1, round(rate / 10))
-    report, judged = run(Pace(rate, limit, batch, linger_ms / 1e3 or None, warming), check)
+    interval_s = max(1.0, seconds / TIMELINE_ROWS)
+    report, judged = run(Pace(rate, limit, batch, linger_ms / 1e3 or None, warming, interval_s), check)
     delivery = report.components["delivery"].tasks[0].figures
     source = report.components["messages"].tasks[0].figures
     updates = sum(delivery["updates"].values())
@@ -159,6 +164,7 @@ def load_test(
         "updates_per_s": updates / report.elapsed_s,
         "latency": report.components["delivery"].latency,
         "warm_up": delivery["warm_up"],
+        "timeline": delivery.pop("timeline"),
         "checkpoints": len(report.checkpoints),
         "check": judged,
         "settings": {
@@ -172,13 +178,15 @@ def load_test(
 
 class Pace(NamedTuple):
     """When messages are published: `rate` a second, `limit` in all, of which the first `warming` do not count, in
-    batches of `batch` at most that close after `linger_s`, None: when they are full."""
+    batches of `batch` at most that close after `linger_s`, None: when they are full; latencies are also recorded for
+    each `timeline_s` seconds."""
 
     rate: float
     limit: int
     batch: int
     linger_s: float | None = None
     warming: int = 0
+    timeline_s: float | None = None
 
 
 def load_plan(
@@ -217,7 +225,15 @@ def load_plan(
         router_named(router, query_bolts, space, load, kinds=kinds, costs=costs),
         space,
         span,
-        DeliveryBolt(out or os.devnull, span, credits, sink=sink, cumulative=cumulative, steady_from=pace.warming),
+        DeliveryBolt(
+            out or os.devnull,
+            span,
+            credits,
+            sink=sink,
+            cumulative=cumulative,
+            steady_from=pace.warming,
+            timeline_s=pace.timeline_s,
+        ),
         kinds=kinds,
         fading=fading,
         credits=credits,
@@ -264,6 +280,8 @@ def render(report: dict[str, Any]) -> str:
     """The report as lines for people."""
     peak = report["peak_per_s"]
     of_peak = "" if peak is None else f", half of {peak:,.0f} at most"
+    if ramp := report.get("ramp"):
+        of_peak = f", {ramp['hold_share']:.0%} of the peak, {peak:,.0f}"
     lines = [
         f"rate set         {report['rate']:,.0f} messages/s{of_peak}",
         f"rate reached     {report['reached_rate']:,.0f} messages/s" + ("" if report["kept_up"] else "   NOT KEPT UP"),

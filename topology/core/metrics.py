@@ -83,6 +83,39 @@ class LatencyHistogram:
         }
 
 
+class LatencyTimeline:
+    """A histogram of latencies for each interval of a test, by when the messages were due.
+
+    Parameters
+    ----------
+    interval_s : float
+        Seconds of an interval; it has 5 kB.
+    """
+
+    def __init__(self, interval_s: float):
+        self.interval_s = interval_s
+        self._first_s: float | None = None
+        self._histograms: dict[int, LatencyHistogram] = {}
+
+    def record(self, due_s: np.ndarray, seconds: np.ndarray, counts: np.ndarray) -> None:
+        """Add each of `seconds`, `counts` times, at `due_s`; the first due time is the beginning. O(n)."""
+        if not due_s.size:
+            return
+        if self._first_s is None:
+            self._first_s = float(due_s.min())
+        numbers = ((due_s - self._first_s) // self.interval_s).astype(np.int64)
+        for number in np.unique(numbers).tolist():
+            mine = numbers == number
+            self._histograms.setdefault(number, LatencyHistogram()).record(seconds[mine], counts[mine])
+
+    def summary(self) -> list[dict[str, float | int | None]]:
+        """A row for each interval that has latencies, in order: `at_s`, the summary of its histogram, `p999_s`."""
+        return [
+            {"at_s": number * self.interval_s, **histogram.summary(), "p999_s": histogram.quantile(0.999)}
+            for number, histogram in sorted(self._histograms.items())
+        ]
+
+
 class TaskStatus(NamedTuple):
     """Where one task stands; everything counts from the start of the run, or since it last went back to a checkpoint.
 

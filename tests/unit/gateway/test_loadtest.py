@@ -145,7 +145,9 @@ def test_loadtest_options_are_those_of_the_function_and_of_the_kinds():
     params = {param.name: param for param in command.get_params(cli.typer.Context(command, info_name="loadtest"))}
     known = signature(load_test).parameters
     own = known.keys() - {"subscriptions", "on_progress", "kinds"}
-    assert params.keys() == own | {kind.name for kind in KINDS.run} | {"out", "json", "help"}
+    assert params.keys() == own | {kind.name for kind in KINDS.run} | {
+        "out", "html", "hold", "limit_p99_ms", "step_seconds", "json", "help",
+    }  # fmt: skip
     assert all(params[name].default == known[name].default for name in own)
     assert all(params[kind.name].default == kind.recipe.load for kind in KINDS.run)
 

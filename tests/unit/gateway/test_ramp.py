@@ -1,0 +1,150 @@
+"""The search for the peak rate converges on the rate that breaks, and its report is one page that loads nothing."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+import gateway.cli as cli
+from gateway.load.loadtest import Executor
+from gateway.load.ramp import MOST_STEPS, Step, find_peak, judge, ramp_test, seconds_of
+from gateway.load.report import as_html
+from gateway.load.svg import Line, bar_plot, line_plot, ticks
+from matching.errors import ConfigError
+from topology.core.metrics import LatencyTimeline
+
+
+def keeping(most):
+    """A target that keeps rates up to `most`."""
+    return lambda rate: Step(rate, rate, 0.01, 0.02, rate <= most, "" if rate <= most else "p99 900 ms")
+
+
+@pytest.mark.parametrize("most", [1.0, 37.0, 999.0, 1_000.0, 1_001.0, 54_321.0, 3e6])
+@pytest.mark.parametrize("precision", [1.02, 1.1, 1.5])
+def test_find_peak_is_within_the_precision_below_the_breaking_rate(most, precision):
+    seen = []
+    peak, steps = find_peak(keeping(most), precision=precision, on_step=seen.append)
+    assert peak <= most <= peak * precision
+    assert steps == seen and len(steps) < MOST_STEPS
+    assert [step.kept for step in steps].count(False) >= 1
+
+
+def test_find_peak_of_a_target_that_keeps_nothing_is_an_error_with_the_remedy():
+    with pytest.raises(ConfigError, match="was kept .p99 900 ms.: raise --limit-p99-ms"):
+        find_peak(keeping(0.0))
+
+
+def test_find_peak_of_a_target_that_never_breaks_ends():
+    peak, steps = find_peak(keeping(1e30))
+    assert len(steps) == MOST_STEPS and peak == steps[-1].rate
+
+
+@pytest.mark.parametrize(
+    ("p99_s", "reached", "why"),
+    [(0.5, 1000.0, ""), (0.51, 1000.0, "p99 510 ms"), (0.1, 949.0, "reached 949/s"), (0.1, 950.0, "")],
+)
+def test_judge_breaks_by_latency_or_by_the_rate_reached(p99_s, reached, why):
+    latency = {"count": 5, "p50_s": 0.01, "p99_s": p99_s}
+    step = judge({"latency": latency, "rate": 1000.0, "reached_rate": reached}, 0.5)
+    assert (step.why, step.kept) == (why, not why)
+
+
+def test_judge_a_step_without_updates_has_no_verdict():
+    with pytest.raises(ConfigError, match="no update.*generate more subscriptions"):
+        judge({"latency": {"count": 0}, "rate": 5.0, "reached_rate": 5.0}, 0.5)
+
+
+def test_seconds_of_units_and_what_is_none():
+    assert [seconds_of(text) for text in ("60s", "5m", "1h", "1.5")] == [60.0, 300.0, 3600.0, 1.5]
+    for wrong in ("", "0s", "-3", "5d", "s"):
+        with pytest.raises(ConfigError, match="60s, 5m or 1h"):
+            seconds_of(wrong)
+
+
+def test_latency_timeline_has_each_latency_at_its_due_time():
+    import numpy as np
+
+    timeline = LatencyTimeline(2.0)
+    timeline.record(np.array([100.0, 101.9, 102.1]), np.array([0.1, 0.2, 0.4]), np.array([1, 2, 3]))
+    timeline.record(np.array([107.0]), np.array([0.8]), np.array([4]))
+    rows = timeline.summary()
+    assert [(row["at_s"], row["count"], row["max_s"]) for row in rows] == [(0.0, 3, 0.2), (2.0, 3, 0.4), (6.0, 4, 0.8)]
+    assert all(row["p50_s"] <= row["p99_s"] <= row["p999_s"] <= row["max_s"] for row in rows)
+
+
+def test_ramp_test_in_one_process_holds_below_the_peak_and_is_exact():
+    seen = []
+    report = ramp_test(
+        "0.6s", first_rate=400.0, step_seconds=0.3, limit_p99_ms=1e6, warm_up=0.1, check=True, on_step=seen.append,
+        executor=Executor.local, window="count:500", subscriptions={"boolean": 300, "topk": 60}, checkpoint_every=0,
+        load=_broken_above(1_000.0),
+    )  # fmt: skip
+    assert report["check"]["exact"] and report["check"]["compared"] > 100
+    assert report["rate"] == 0.8 * report["peak_per_s"] and 900 < report["peak_per_s"] <= 1_000
+    assert len(seen) == len(report["ramp"]["steps"]) >= 4
+    assert sum(row["count"] for row in report["timeline"]) == report["latency"]["count"] > 0
+    page = as_html(report)
+    assert "updates exact" in page and page.count("<svg") == 4
+    _assert_loads_nothing(page)
+    assert "updates not exact" in as_html(report | {"check": report["check"] | {"exact": False}})
+
+
+def _broken_above(most):
+    """Real load tests, whose rate counts as not reached above `most`, so that no clock decides."""
+    from gateway.load.loadtest import load_test
+
+    def load(*, rate, **options):
+        report = load_test(rate=rate, **options)
+        return report | {"reached_rate": rate if rate <= most else 0.0}
+
+    return load
+
+
+class _Addresses(HTMLParser):
+    """Tags and the attributes by which a page loads something."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.loads = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.loads += [value for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
+
+
+def _assert_loads_nothing(page):
+    read = _Addresses()
+    read.feed(page)
+    assert read.loads == [] and not {"script", "link", "iframe", "img"} & set(read.tags)
+    assert not re.search(r"url\(|@import|https?://", page)
+
+
+def test_plots_escape_names_and_stay_inside():
+    plot = line_plot([Line("<b>", [(1.0, 2.0), (10.0, 200.0)], 1)], "x & y", "ms", True, True, 50.0)
+    assert "<b>" not in plot and "x &amp; y" in plot and "nan" not in plot
+    assert all(0 <= float(x) <= 640 for x in re.findall(r'c?x="(-?[\d.]+)"', plot))
+    assert "Nothing was measured" in line_plot([Line("none", [], 1)], "x", "y")
+    assert line_plot([Line("one", [(0.0, 0.0)], 1)], "x", "y").startswith("<svg")
+    assert "100%" in bar_plot([("query", 1.0)])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "logarithmic"), [(0, 1, False), (0, 7e4, False), (1, 9, True), (0.1, 1e6, True)]
+)
+def test_ticks_are_a_few_within_the_range(low, high, logarithmic):
+    values = ticks(low, high, logarithmic)
+    assert 3 <= len(values) <= 9 and all(low <= value <= high * 1.0000001 for value in values)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--hold", "5 days"], "60s, 5m or 1h"),
+        (["--hold", "5s", "--seconds", "4"], "leave out --seconds"),
+        (["--hold", "5s", "--limit-p99-ms", "0"], "positive"),
+    ],
+)
+def test_cli_loadtest_wrong_ramp_is_one_line(capsys, arguments, expected):
+    assert cli.main(["loadtest", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1 and expected in printed.err
