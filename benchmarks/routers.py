@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from functools import partial
 from time import perf_counter, thread_time_ns
 from types import SimpleNamespace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -36,12 +36,11 @@ from benchmarks.topology_cost import Stream, compare, filled, on_ray, plan_of, r
 from benchmarks.workload import BooleanRecipe
 from distribution.placed import PlacedRouter
 from distribution.routers import PLACING, ROUTERS, placeable
+from gateway.load.booking import Weighed
 from topology.core.api.component import Saved
 from topology.core.executors.local import run_local
 from topology.core.metrics import RunReport
-from topology.core.payload import pack, unpack
 from topology.core.tasks import task as task_module
-from topology.core.tasks.links import Channel, Destination
 
 #: Subscriptions by kind and messages in the window, unless told otherwise; and parts of an operator's time.
 _SIZES, _WINDOW = {"topk": 100_000, "skyline": 5_000, "boolean": 200_000, "knn": 1_000_000}, 50_000
@@ -54,30 +53,6 @@ def routers_of(kind: str) -> list[str]:
         return ["hashing", *PLACING]
     alike = set(PLACING) - {"dkm-sks"}
     return [name for name in ROUTERS if name not in alike and not placeable(name, WITH_BASELINES, kind, False)]
-
-
-class Weighed(NamedTuple):
-    """A task's channel that packs and unpacks what it carries, and books the nanoseconds to tasks that would do it."""
-
-    book: Counter[tuple[str, int]]
-    sender: int
-    channel: Channel
-
-    def send(self, destinations: Sequence[Destination], payload: Any, size_bytes: int) -> None:
-        carried = [address for address, edge, _ in destinations if edge >= 0 and address != self.sender]
-        if carried:
-            begun = thread_time_ns()
-            pieces = pack(payload, 1 << 62)
-            packed = thread_time_ns()
-            unpack(pieces)
-            unpacking = thread_time_ns() - packed
-            self.book["packing", self.sender] += packed - begun
-            # it ran inside the sender's time, and belongs to the receivers
-            self.book["lent", self.sender] += unpacking
-            for address in carried:
-                self.book["unpacking", address] += unpacking
-                self.book["bytes", address] += sum(map(len, pieces))
-        self.channel.send(destinations, payload, size_bytes)
 
 
 def simulated(stream: Stream, saved: Saved, name: str, bolts: int, each: int = 0) -> dict[str, Any]:
