@@ -107,7 +107,7 @@ def of_numbers(rows, numbers: Int64):
 
 def expected(
     messages: MessageBatch, table: SubscriptionTable, boundaries: Sequence[Boundary], max_distance: float,
-    ends: Int64 | None = None, decay: DecayModel | None = None,
+    ends: Int64 | None = None, decay: DecayModel | None = None, removed_at: Int64 | None = None,
 ) -> Expected:  # fmt: skip
     """The updates of subscriptions at the boundaries after the first, and their results at the last.
 
@@ -117,13 +117,14 @@ def expected(
         Ascending: all that may be alive at any of the boundaries; for kinds without a window all that come after the
         first registration.
     table : SubscriptionTable
-        None of them ends.
     boundaries : sequence of Boundary
     max_distance : float
     ends : int64[n], optional
         By seq, which message each one of the stream ends; -1 for none.
     decay : DecayModel, optional
         For kinds whose scores fade.
+    removed_at : int64[n], optional
+        The seq before which each subscription ends, `NEVER` if it does not; None: none ends.
     """
     first, last = boundaries[0].last_seq, boundaries[-1].last_seq
     alive_to = None
@@ -131,7 +132,8 @@ def expected(
         alive_to = np.full(last + 1, NEVER)
         by = np.flatnonzero(ends[: last + 1] >= 0)
         alive_to[ends[by]] = by
-    oracle = BulkOracle(table, np.full(len(table), NEVER), max_distance, decay)
+    removed_at = np.full(len(table), NEVER) if removed_at is None else removed_at
+    oracle = BulkOracle(table, removed_at, max_distance, decay)
     updates = oracle.advance(boundaries, messages.take(np.flatnonzero(messages.seq <= last)), alive_to)
     return Expected(tally(take_rows(updates, updates.as_of > first)), counted(oracle.results()))
 

@@ -15,7 +15,16 @@ import numpy as np
 from matching.errors import ConfigError
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import KEYWORDS_BY_KIND, ChangeList, Float64, Names, Removals, SubscriptionTable, empty
+from matching.model import (
+    KEYWORDS_BY_KIND,
+    ChangeList,
+    Float64,
+    Names,
+    Removals,
+    SubscriptionTable,
+    concatenate,
+    empty,
+)
 from matching.space import Space
 from matching.window import Window
 from spouts.cutting import MessageSpout
@@ -26,6 +35,8 @@ from topology.core.api.component import Context, Saved, Spout, Tick
 _LONGEST_WAIT_S = 0.2
 #: Smallest side of a region as a fraction of the largest; smallest area, where areas are uniform.
 _SMALLEST = 0.01
+#: Changing subscriptions that are there at a time, at least.
+CHANGING = 1_000
 
 
 class PacedSpout(MessageSpout):
@@ -151,7 +162,7 @@ class PacedSpout(MessageSpout):
 
 
 class GeneratedSubscriptions(Spout):
-    """Following spout: subscriptions that resemble messages of the recipe, all before the first message.
+    """Following spout: subscriptions that resemble messages of the recipe, all before the first message, and changes.
 
     Each has some words of a message, any or the most frequent, and its place, by the recipe of its kind
     (`matching.kind_table.Recipe`): keywords, k, and a rectangle around the place, shaped like the world, or a square
@@ -164,6 +175,11 @@ class GeneratedSubscriptions(Spout):
     counts : mapping of kind to int
         Number of each kind.
     kinds : Kinds
+    changes : float
+        Subscriptions that are added for each message, copies of the others in turn. Each ends once `changing` more have
+        been added. They depend on the seq alone, so that a resumed run goes on with the right ones.
+    changing : int
+        More than are added in a batch.
 
     Raises
     ------
@@ -171,7 +187,16 @@ class GeneratedSubscriptions(Spout):
         For a kind that is unknown or does not run, and for a negative count.
     """
 
-    def __init__(self, recipe: Recipe, window: Window, space: Space, counts: Mapping[str, int], kinds: Kinds = KINDS):
+    def __init__(
+        self,
+        recipe: Recipe,
+        window: Window,
+        space: Space,
+        counts: Mapping[str, int],
+        kinds: Kinds = KINDS,
+        changes: float = 0.0,
+        changing: int = CHANGING,
+    ):
         self.recipe = recipe
         self.window = window
         self.space = space
@@ -181,16 +206,39 @@ class GeneratedSubscriptions(Spout):
                 running = ", ".join(kind.name for kind in kinds.run)
                 raise ConfigError(f"{count} {name} subscriptions: must be 0 or more of a kind that runs ({running})")
         self.wanted = {kind.code: counts.get(kind.name, 0) for kind in kinds.run}
+        self.changes = changes if sum(self.wanted.values()) else 0.0
+        self.changing = changing
+        self._copied: SubscriptionTable | None = None
 
     def open(self, context: Context) -> None:
         self._context = context
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
-        empty_ids = np.zeros(0, np.int64)
-        no_removals = Removals(empty_ids, empty_ids.astype(np.int8), empty_ids)
-        added = self.make() if number == 0 else empty(SubscriptionTable)
-        self._context.emit("changes", ChangeList(number, added, self.names(added), no_removals))
+        added, removed = (self.make() if number == 0 else empty(SubscriptionTable)), self._none_removed()
+        if self.changes and tick is not None:
+            more, removed = self.changed(tick.first_seq, tick.last_seq)
+            added = concatenate([added, more])
+        self._context.emit("changes", ChangeList(number, added, self.names(added), removed))
         return tick
+
+    def changed(self, first: int, last: int) -> tuple[SubscriptionTable, Removals]:
+        """What is added and removed before messages `first` to `last`; O(messages + changes) once made."""
+        if self._copied is None:
+            self._copied = self.make()
+        through = np.floor(np.arange(first - 1, last + 1) * self.changes).clip(0).astype(np.int64)
+        nth = np.arange(through[0], through[-1])
+        at = np.repeat(np.arange(first, last + 1), np.diff(through))
+        count = len(self._copied)
+        added = SubscriptionTable(**(self._copied.take(nth % count)._asdict() | {"number": count + nth, "at": at}))
+        ending = nth - self.changing
+        known = ending >= 0
+        kind = self._copied.kind[ending[known] % count]
+        return added, Removals(count + ending[known], kind, at[known])
+
+    @staticmethod
+    def _none_removed() -> Removals:
+        none = np.zeros(0, np.int64)
+        return Removals(none, none.astype(np.int8), none)
 
     def report(self) -> dict[str, Any]:
         return {"accepted": sum(self.wanted.values()), "rejected": 0}

@@ -15,10 +15,10 @@ import pyarrow.compute
 
 from bolts.sinks import UPDATE_SCHEMA
 from gateway.runs.reader import read_updates
-from matching.bulk_oracle import expected, of_numbers, sampled
+from matching.bulk_oracle import NEVER, expected, of_numbers, sampled
 from matching.half_life import DecayParameters
 from matching.kinds import KINDS
-from matching.model import CHANGES, MessageBatch, SubscriptionTable, UpdateBatch, concatenate
+from matching.model import CHANGES, Int64, MessageBatch, SubscriptionTable, UpdateBatch, concatenate
 from matching.naive_rows import DecayModel, tally
 from matching.window import Boundary, stream_time
 from spouts.cutting import Cutter, join_names, read_all
@@ -64,12 +64,13 @@ def check(
         another message), `by_kind` with the same of each kind and `sampled` (subscriptions); `not_checked`: kinds
         that the oracle does not have.
     """
-    table, loaded = subscribers.make(), [kind for kind in subscribers.kinds.run if subscribers.wanted[kind.code]]
+    loaded = [kind for kind in subscribers.kinds.run if subscribers.wanted[kind.code]]
     known = [kind for kind in loaded if kind.name in KINDS]
     report = {"exact": False, "compared": 0, "compared_subscriptions": 0, "misnamed": 0, "by_kind": {}}
     report["not_checked"] = [kind.name for kind in loaded if kind not in known]
     if len(ends) < 2:
         return report
+    table, removed_at = _ever(subscribers, ends[-1])
     window, max_distance = source.cutter.window, source.space.max_distance
     batches = list(read_all(source.open_source(), Cutter(window, _PIECE, ends[-1] + 1)))
     stream = concatenate([batch.messages for batch in batches])
@@ -88,7 +89,8 @@ def check(
         rows = table.of_kind(kind.code)
         some = sampled(rows, of_numbers(delivered, rows.number), *_SAMPLE)
         some = _affordable(some, stream) if kind.cumulative else some
-        wanted = expected(stream, some, boundaries, max_distance, decay=model).updates
+        gone = removed_at[some.number]  # a number is a row
+        wanted = expected(stream, some, boundaries, max_distance, decay=model, removed_at=gone).updates
         report["by_kind"][kind.name] = {
             "exact": tally(of_numbers(delivered, some.number)) == wanted,
             "compared": wanted.total(),
@@ -99,6 +101,18 @@ def check(
         report[name] = sum(each[name] for each in report["by_kind"].values())
     right = all(each["exact"] for each in report["by_kind"].values())
     return report | {"exact": right and not report["misnamed"] and report["compared"] > 0}
+
+
+def _ever(subscribers: GeneratedSubscriptions, last: int) -> tuple[SubscriptionTable, Int64]:
+    """All subscriptions that there ever are up to message `last`, and the seq before which each ends."""
+    table = subscribers.make()
+    removed_at = np.full(len(table), NEVER)
+    if subscribers.changes:
+        added, removed = subscribers.changed(0, last)
+        table = concatenate([table, added])
+        removed_at = np.full(len(table), NEVER)
+        removed_at[removed.number] = removed.at
+    return table, removed_at
 
 
 def read_delivered(

@@ -66,6 +66,7 @@ def load_test(
     checkpoint_every: Annotated[float, typer.Option(min=0.0, help="Seconds between checkpoints; 0: none.")] = 10.0,
     executor: Annotated[Executor, typer.Option(help="ray, or local: in one process.")] = Executor.ray,
     address: Annotated[str | None, typer.Option(help="Ray cluster to join, HOST:PORT or auto; else one's own.")] = None,
+    changes: Annotated[float, typer.Option(min=0.0, help="Subscriptions a second that are added, and removed.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of messages and subscriptions.")] = 0,
     check: Annotated[bool, typer.Option("--check", help="Compare the updates of a sample with the oracle.")] = False,
     subscriptions: Mapping[str, int] | None = None,
@@ -84,6 +85,9 @@ def load_test(
         A batch closes when it is full, or when its first message has waited `linger_ms`, which is part of latency.
     router : str
         One of `distribution.routers.ROUTERS`.
+    changes : float
+        Subscribe so often a second while messages are published, and unsubscribe as often: each of these stays until
+        1,000 more have come.
     checkpoint_every : float
         Checkpoints go to a folder that is removed at the end.
     check : bool
@@ -147,7 +151,7 @@ def load_test(
         raise ConfigError(f"rate {rate} for {seconds} s is no message at all: raise one of them")
     batch = batch or max(1, round(rate / 10))
     interval_s = max(1.0, seconds / TIMELINE_ROWS)
-    report, judged = run(Pace(rate, limit, batch, linger_ms / 1e3 or None, warming, interval_s), check)
+    report, judged = run(Pace(rate, limit, batch, linger_ms / 1e3 or None, warming, interval_s, changes), check)
     delivery = report.components["delivery"].tasks[0].figures
     source = report.components["messages"].tasks[0].figures
     updates = sum(delivery["updates"].values())
@@ -170,6 +174,7 @@ def load_test(
         "settings": {
             "seconds": seconds, "warm_up": warm_up, **counts, "window": window, "batch": batch, "linger_ms": linger_ms,
             "query_bolts": query_bolts, "router": router, "credits": credits, "checkpoint_every": checkpoint_every,
+            "changes": changes,
             "executor": str(executor), "address": address, "seed": seed,
         },
         "topology": report.as_dict(),
@@ -179,7 +184,7 @@ def load_test(
 class Pace(NamedTuple):
     """When messages are published: `rate` a second, `limit` in all, of which the first `warming` do not count, in
     batches of `batch` at most that close after `linger_s`, None: when they are full; latencies are also recorded for
-    each `timeline_s` seconds."""
+    each `timeline_s` seconds. `changes_per_s` subscriptions are added, and others removed."""
 
     rate: float
     limit: int
@@ -187,6 +192,7 @@ class Pace(NamedTuple):
     linger_s: float | None = None
     warming: int = 0
     timeline_s: float | None = None
+    changes_per_s: float = 0.0
 
 
 def load_plan(
@@ -246,14 +252,17 @@ def _parts(
     """The spouts of messages and subscriptions, and the decay; the clock spout records batch ends for a check."""
     from gateway.load.check import watched
     from spouts.generated import Recipe
-    from spouts.paced import GeneratedSubscriptions, PacedSpout
+    from spouts.paced import CHANGING, GeneratedSubscriptions, PacedSpout
 
+    changes = pace.changes_per_s / pace.rate
     space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed)
     columns = sorted({column for name, count in counts.items() if count for column in kinds.named(name).columns})
     seen = watched(pace.warming, pace.batch)
     return (
         PacedSpout(recipe, span, space, pace.batch, pace.limit, pace.rate, columns, pace.linger_s, seen),
-        GeneratedSubscriptions(recipe, span, space, counts, kinds),
+        GeneratedSubscriptions(
+            recipe, span, space, counts, kinds, changes, max(CHANGING, 2 * math.ceil(changes * pace.batch))
+        ),
         DecayParameters(math.log(2.0) / HALF_LIFE_S, SMOOTHING, recipe.term_shares(), recipe.start_us),
     )
 

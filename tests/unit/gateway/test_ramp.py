@@ -3,14 +3,19 @@
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 import gateway.cli as cli
-from gateway.load.loadtest import Executor
+from gateway.load.loadtest import Executor, load_test
 from gateway.load.ramp import MOST_STEPS, Step, find_peak, judge, ramp_test, seconds_of
 from gateway.load.report import as_html
 from gateway.load.svg import Line, bar_plot, line_plot, ticks
 from matching.errors import ConfigError
+from matching.space import EARTH, Space
+from matching.window import Window
+from spouts.generated import Recipe
+from spouts.paced import GeneratedSubscriptions
 from topology.core.metrics import LatencyTimeline
 
 
@@ -62,8 +67,6 @@ def test_seconds_of_units_and_what_is_none():
 
 
 def test_latency_timeline_has_each_latency_at_its_due_time():
-    import numpy as np
-
     timeline = LatencyTimeline(2.0)
     timeline.record(np.array([100.0, 101.9, 102.1]), np.array([0.1, 0.2, 0.4]), np.array([1, 2, 3]))
     timeline.record(np.array([107.0]), np.array([0.8]), np.array([4]))
@@ -148,3 +151,35 @@ def test_cli_loadtest_wrong_ramp_is_one_line(capsys, arguments, expected):
     assert cli.main(["loadtest", *arguments]) == 2
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.count("\n") == 1 and expected in printed.err
+
+
+@pytest.mark.timeout(200)
+def test_load_test_with_changes_is_exact_and_each_changing_subscription_ends():
+    report = load_test(
+        rate=3000, seconds=2, warm_up=0.5, executor=Executor.local, checkpoint_every=0, changes=3000, check=True,
+        window="count:500", batch=100, subscriptions={"boolean": 200, "topk": 60, "knn": 30, "decay": 9, "skyline": 9},
+    )  # fmt: skip
+    check = report["check"]
+    assert check["exact"] and all(one["compared"] > 0 for one in check["by_kind"].values()), check
+    query = report["topology"]["components"]["query"]["tasks"]
+    assert sum(sum(task["figures"]["subscriptions"].values()) for task in query) == 308 + 1000
+
+
+def test_generated_changes_do_not_depend_on_how_the_stream_is_cut():
+    counts, window = {"boolean": 30, "topk": 7}, Window.parse("count:100")
+    spout = GeneratedSubscriptions(Recipe(seed=3), window, Space(*EARTH), counts, changes=0.7, changing=50)
+    whole, gone = spout.changed(0, 299)
+    assert len(whole) == 209 and whole.number.tolist() == list(range(37, 246))
+    assert gone.number.tolist() == list(range(37, 196)) and (np.diff(whole.at) >= 0).all()
+    pieces = [spout.changed(first, min(first + 12, 299)) for first in range(0, 300, 13)]
+    for column in ("number", "at", "kind"):
+        assert (
+            np.concatenate([getattr(piece, column) for piece, _ in pieces]).tolist() == getattr(whole, column).tolist()
+        )
+        assert (
+            np.concatenate([getattr(piece, column) for _, piece in pieces]).tolist() == getattr(gone, column).tolist()
+        )
+    assert all(
+        ((piece.at >= first) & (piece.at < first + 13)).all()
+        for (piece, _), first in zip(pieces, range(0, 300, 13), strict=True)
+    )
