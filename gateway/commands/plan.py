@@ -57,7 +57,7 @@ def plan(
     known, path = read_constants(constants)
     load = Load(subscriptions, rate, kind, nodes, cores, window, hop_s=hop_ms / 1e3)
     planned = plan_for(load, known, query_bolts)
-    planned["constants"] = {"file": str(path), "machine": known.get("machine"), "date": known.get("date")}
+    planned["constants"] = {"file": str(path)} | {name: known.get(name) for name in ("machine", "date", "load_average")}
     terminal.answer(planned, lambda console: console.print(in_words(planned), highlight=False, markup=False))
     return 0 if planned["fits"] else 1
 
@@ -79,7 +79,7 @@ def _measure(terminal: Terminal, kind: str, out: Path | None) -> int:
 
 def in_words(planned: dict[str, Any]) -> str:
     """The plan as lines for people."""
-    from gateway.load.planning import FAR
+    from gateway.load.planning import BUSY_MACHINE, FAR
 
     bound, latency, load = planned["bound_by"], planned["latency"], planned["load"]
     late = "none: queues would grow"
@@ -100,5 +100,10 @@ def in_words(planned: dict[str, Any]) -> str:
         lines.append(
             f"extrapolated   a query task has {planned['far']:,.0f} times the subscriptions that were measured: hold a "
             "load test before you rely on it"
+        )
+    if (source["load_average"] or 0.0) > BUSY_MACHINE:
+        lines.append(
+            f"busy machine   the constants were measured at a load average of {source['load_average']:.0f}, so that "
+            "times are rough: run `skyray plan --measure` on a quiet machine"
         )
     return "\n".join(lines)

@@ -29,6 +29,8 @@ MOST_BUSY = 0.7
 SHIPPED = Path(__file__).parent / "constants.json"
 #: A plan for this many times the measured subscriptions on a task, or more, is marked as an extrapolation.
 FAR = 10.0
+#: Times that were measured at a higher load average are marked as rough.
+BUSY_MACHINE = 1.0
 
 _REMEDIES = {
     "messages": "publish less: the spout that numbers batches is a single task",

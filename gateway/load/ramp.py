@@ -7,12 +7,14 @@ outcome. Next: `gateway.load.loadtest`.
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from gateway.load.loadtest import load_test
+from gateway.load.loadtest import Executor, load_test
 from matching.errors import ConfigError
+from matching.extras import require_ray
 
 #: A step is kept if at least this share of its rate was published in time.
 REACHED = 0.95
@@ -157,10 +159,11 @@ def ramp_test(
         raise ConfigError("--limit-p99-ms, --step-seconds and --rate: give positive numbers")
     limit_s = limit_p99_ms / 1e3
     run = partial(load, warm_up=warm_up, **options)
-    peak, steps = find_peak(
-        lambda rate: judge(run(rate=rate, seconds=step_seconds), limit_s), first_rate, on_step=on_step
-    )
-    report = run(rate=HOLD_SHARE * peak, seconds=hold_s, check=check)
+    with _connected(options):
+        peak, steps = find_peak(
+            lambda rate: judge(run(rate=rate, seconds=step_seconds), limit_s), first_rate, on_step=on_step
+        )
+        report = run(rate=HOLD_SHARE * peak, seconds=hold_s, check=check)
     held = judge(report, limit_s)
     ramp = {
         "peak_per_s": peak,
@@ -169,3 +172,13 @@ def ramp_test(
         "steps": [asdict(step) for step in steps],
     }
     return report | {"peak_per_s": peak, "kept_up": held.kept, "ramp": ramp}
+
+
+def _connected(options: dict[str, Any]) -> AbstractContextManager[Any]:
+    """One Ray for all steps, which start their own otherwise; nothing where all tasks run in one process."""
+    if options.get("executor", Executor.ray) == Executor.local:
+        return nullcontext()
+    require_ray()
+    from topology.core.executors.connection import connected
+
+    return connected(options.get("address"))

@@ -167,10 +167,13 @@ def test_cli_plan_wrong_use_is_one_line(capsys, arguments, expected):
 
 def test_cli_plan_answers_people_and_programs_and_says_no_by_its_exit_code(tmp_path, capsys):
     file = tmp_path / "constants.json"
-    file.write_text(json.dumps({"machine": "m", "date": "d", "kinds": {"boolean": MADE._asdict()}}))
+    file.write_text(
+        json.dumps({"machine": "m", "date": "d", "load_average": 9.0, "kinds": {"boolean": MADE._asdict()}})
+    )
     line = ["plan", "--kind", "boolean", "--constants", str(file), "--nodes", "4", "--cores", "16"]
     assert cli.main([*line, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["query_bolts"] == plan_for(load(), KNOWN)["query_bolts"]
     assert cli.main([*line, "--subscriptions", "10000000000"]) == 1
     shown = capsys.readouterr().out
+    assert "load average of 9" in shown
     assert "fits           NO" in shown and "extrapolated" in shown and "constants      m, d" in shown
