@@ -27,6 +27,7 @@ EXTRAS: Mapping[str, Extra] = {
     "nats": Extra("messages of NATS JetStream", ("nats",)),
     "kafka": Extra("messages of Kafka", ("confluent_kafka",)),
     "postgres": Extra("updates and results in PostgreSQL", ("psycopg",)),
+    "s3": Extra("folders in an object store, `s3://`", ("obstore",)),
     "ray": Extra("runs on several processes and machines", ("ray",)),
     "spark": Extra("`skyray etl`", ("pyspark", "pandas")),
     "map": Extra("`skyray show --map`", ("matplotlib",)),

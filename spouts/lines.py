@@ -22,6 +22,7 @@ from matching.fields import encodes
 from matching.reasons import MAX_LINE_BYTES
 from matching.unpacking import UNPACKING_ERRORS, compression_of, unpacked
 from matching.validate import OBJECT_COLUMNS, decode_object
+from topology.core.places import arrow_file, place
 
 _BLOCK_BYTES = 1 << 20
 _PARQUET_ROWS = 10_000
@@ -42,13 +43,13 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any
     InputError
         If the file is missing, or damaged so that it cannot be read to its end.
     """
-    path = Path(path)
+    source: Any = place(path)
     try:
-        with path.open("rb") as file:
+        with source.open("rb") as file:
             start = file.read(4)
             file.seek(0)
             if start == b"PAR1":
-                yield from _table_rows(path)
+                yield from _table_rows(source)
                 return
             lines = read_lines(unpacked_blocks(file))
             first = next(lines, b"")
@@ -152,7 +153,7 @@ def _object_of(text: str) -> Any:
 def _table_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
     number = 0
     try:
-        with pq.ParquetFile(path) as table:
+        with pq.ParquetFile(arrow_file(path)) as table:
             for batch in table.iter_batches(_PARQUET_ROWS, use_threads=False):
                 for row in _python_rows(batch):
                     number += 1

@@ -29,6 +29,7 @@ from spouts.cutting import Cutter, MessageSpout, Rows, Source, read_all
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
 from spouts.versions import object_columns
 from topology.core.api.component import Context, Saved
+from topology.core.places import arrow_file, is_remote, place
 
 #: Each `format_version` in the manifest of the ETL outputs that this release reads; 2 has attributes.
 ETL_FORMATS = (1, 2)
@@ -78,7 +79,7 @@ class ParquetSource(Source):
         latest_us: int | None = None,
         timed: bool = False,
     ):
-        self.directory = Path(directory)
+        self.directory = place(directory)
         self.next_seq = 0
         self._follow = follow
         self._files: list[Path] = []
@@ -193,7 +194,7 @@ class ParquetSource(Source):
         self._path = self._files[self._opened]
         self._opened += 1
         try:
-            self._file = pq.ParquetFile(self._path)
+            self._file = pq.ParquetFile(arrow_file(self._path))
         except (OSError, pa.ArrowException) as error:
             raise damaged(self._path, f"cannot be opened as Parquet ({first_line(error)})") from error
         self._wanted = self._columns.of_file(self._path, self._file.schema_arrow)
@@ -312,7 +313,7 @@ def read_messages(
 def list_message_files(directory: str | os.PathLike[str]) -> list[Path]:
     """The message files of an ETL directory in the order of seq, which is the order of their names."""
     # A name with a leading dot or underscore is that of an unfinished file.
-    return sorted(path for path in Path(directory, "messages").glob("*.parquet") if path.name[0] not in "._")
+    return sorted(path for path in place(directory, "messages").glob("*.parquet") if path.name[0] not in "._")
 
 
 def read_columns(
@@ -324,7 +325,7 @@ def read_columns(
     """
     for path in list_message_files(directory):
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(arrow_file(path)) as file:
                 present = file.schema_arrow.names
                 if missing := [name for name in columns if name not in present]:
                     raise damaged(path, f"column {missing[0]!r} is missing")
@@ -340,7 +341,7 @@ def read_columns(
 
 def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
     """`manifest.json` of an ETL directory; None if there is none (yet). Raises InputError if it is damaged."""
-    path = Path(directory, "manifest.json")
+    path: Any = place(directory, "manifest.json")
     try:
         manifest = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -351,6 +352,8 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
             f"{directory}: is a file; make a folder of it with `skyray etl {directory} --out FOLDER`",
         ) from error
     except (OSError, ValueError) as error:
+        if is_remote(path) and isinstance(error, OSError):
+            raise InputError("broken_file", str(error)) from error
         raise damaged(path, f"cannot be read as JSON ({first_line(error)})") from error
     if not isinstance(manifest, dict):
         raise damaged(path, "is no JSON object")
@@ -385,7 +388,7 @@ def read_span(directory: str | os.PathLike[str]) -> tuple[int, float] | None:
     rows, low, high = 0, None, None
     try:
         for path in list_message_files(directory):
-            footer = pq.read_metadata(path)
+            footer = pq.read_metadata(arrow_file(path))
             column = footer.schema.names.index("event_time")
             for group in map(footer.row_group, range(footer.num_row_groups)):
                 found = group.column(column).statistics
@@ -411,10 +414,10 @@ def read_points(
     try:
         rows = 0
         for path in files:
-            rows += pq.read_metadata(path).num_rows
+            rows += pq.read_metadata(arrow_file(path)).num_rows
         step = max(1, rows // max(1, count))
         for path in files:
-            table = pq.read_table(path, columns=["lon", "lat"], use_threads=False)
+            table = pq.read_table(arrow_file(path), columns=["lon", "lat"], use_threads=False)
             lons.append(table.column("lon").to_numpy()[::step])
             lats.append(table.column("lat").to_numpy()[::step])
     except (OSError, KeyError, pa.ArrowException) as error:
@@ -432,7 +435,7 @@ def count_null_times(directory: str | os.PathLike[str]) -> int:
     nulls = 0
     for path in list_message_files(directory):
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(arrow_file(path)) as file:
                 nulls += _null_times_of(file)
         except (OSError, pa.ArrowException) as error:
             raise damaged(path, f"cannot be read as Parquet ({first_line(error)})") from error
@@ -451,7 +454,7 @@ def has_objects(directory: str | os.PathLike[str]) -> bool:
         return True
     for path in list_message_files(directory):
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(arrow_file(path)) as file:
                 schema = file.schema_arrow
                 wanted = ["message_id", *(name for name in OBJECT_COLUMNS if has_column(path, schema, name))]
                 for group in range(file.metadata.num_row_groups if len(wanted) > 1 else 0):

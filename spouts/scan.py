@@ -21,6 +21,7 @@ from matching.text import Vocabulary
 from matching.unpacking import UNPACKING_ERRORS
 from matching.validate import ParsedSubscription, subscription_row
 from spouts.lines import read_rows, unpacked_blocks
+from topology.core.places import arrow_file, place
 
 
 class FoundRow(NamedTuple):
@@ -51,7 +52,7 @@ def scan_rows(
         If a file is missing or cannot be read to its end.
     """
     found: set[str] = set()
-    for path in map(Path, paths):
+    for path in map(place, paths):
         for line, row in read_rows(path):
             if not isinstance(row, dict):
                 continue
@@ -71,7 +72,7 @@ def scan_kinds(kinds: Iterable[str], paths: Iterable[str | os.PathLike[str]]) ->
     A file that is missing or damaged may have all of them: the loader refuses it.
     """
     wanted, found = list(kinds), set[str]()
-    for path in map(Path, paths):
+    for path in map(place, paths):
         if len(found) < len(wanted):
             found |= _kinds_of(wanted, path)
     return _in_order(found, wanted)
@@ -86,7 +87,7 @@ def _kinds_of(kinds: list[str], path: Path) -> set[str]:
     try:
         with path.open("rb") as file:
             if file.read(4) == b"PAR1":
-                with pq.ParquetFile(path) as table:
+                with pq.ParquetFile(arrow_file(path)) as table:
                     for batch in table.iter_batches(1 << 16, columns=["kind"], use_threads=False):
                         found |= set(pc.call_function("unique", [batch.column("kind")]).to_pylist())
                 return found

@@ -12,7 +12,6 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -35,6 +34,7 @@ from spouts.lines import read_rows
 from spouts.parquet import read_manifest
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
 from topology.core.api.component import Context, Saved, Spout, Tick
+from topology.core.places import arrow_file, place
 
 #: End of a subscription that never ends.
 NEVER = 2**62
@@ -193,7 +193,7 @@ def load_changes(
         loader = _Loader(vocabulary, space, refused, kinds, quarantine)
         for path in paths:
             for line, row in read_rows(path):
-                loader.add_row(os.fspath(path), line, row)
+                loader.add_row(str(path), line, row)
         return loader.changes()
 
 
@@ -207,13 +207,13 @@ def load_vocabulary(directory: str | os.PathLike[str], most_terms: int = 0) -> V
     InputError
         If a file is missing, damaged, or not what the ETL writes.
     """
-    path = Path(directory, "vocabulary.parquet")
+    path = place(directory, "vocabulary.parquet")
     manifest = read_manifest(directory)
     if manifest is None:
         raise InputError("missing_file", f"{directory}: has no manifest.json; give a directory that `skyray etl` wrote")
     try:
         columns = ["term_id", "term", "document_frequency", "collection_count", "idf"]
-        table = pq.read_table(path, columns=columns, use_threads=False)
+        table = pq.read_table(arrow_file(path), columns=columns, use_threads=False)
         term_id, frequency, count, idf = (table.column(name).to_numpy() for name in columns if name != "term")
         options = manifest.get("options")
         options = options if isinstance(options, dict) else {}
@@ -255,10 +255,10 @@ class SubscriptionSpout(Spout):
         quarantine: Quarantine = EMPTY_QUARANTINE,
     ):
         self.quarantine = quarantine
-        self.paths = [os.fspath(path) for path in paths]
+        self.paths = [str(path) for path in paths]
         self.vocabulary: Vocabulary | None = vocabulary
         self.space = space
-        self.rejects = os.fspath(rejects) if rejects is not None else None
+        self.rejects = str(rejects) if rejects is not None else None
         self.kinds = kinds
         self.changes: Changes | None = None
 
@@ -452,7 +452,7 @@ class _Rejects:
 
     def __init__(self, path: str | os.PathLike[str] | None, kinds: Kinds):
         self.kinds = kinds
-        self.path = Path(path) if path is not None else None
+        self.path = place(path) if path is not None else None
         self.counts: Counter[str] = Counter()
         self.first: list[dict[str, Any]] = []
         self._encoder = msgspec.json.Encoder()

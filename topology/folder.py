@@ -19,6 +19,7 @@ import xxhash
 
 from matching.errors import ConfigError, InputError, InUseError
 from topology.core.checkpoint.storage import LocalDisk, written
+from topology.core.places import StorePath
 
 RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
 #: State of a run that `run.json` calls running, although no process has the lock.
@@ -221,11 +222,16 @@ def input_files(messages: Path, subscriptions: Sequence[Path]) -> list[Path]:
     """The files of an ETL folder, but for its log, and those of subscriptions."""
     etl = [path for path in messages.glob("*.parquet") if path.name[0] not in "._"]
     etl += [path for path in (messages / "messages").glob("*.parquet") if path.name[0] not in "._"]
-    return sorted(path.absolute() for path in [*etl, *subscriptions])
+    return sorted((path.absolute() for path in [*etl, *subscriptions]), key=str)
 
 
 def checksum(path: Path) -> str:
-    """xxh3-128 of a file's bytes."""
+    """xxh3-128 of a file's bytes; of an object the tag that its store gives its contents."""
+    if isinstance(path, StorePath):
+        try:
+            return path.tag()
+        except OSError as error:
+            raise InputError("missing_file", str(error)) from error
     digest = xxhash.xxh3_128()
     try:
         with open(path, "rb") as file:

@@ -140,7 +140,10 @@ def _report_of_same(config: RunConfig, folder: RunFolder) -> dict[str, Any] | No
         return None
     values = folder.report()
     before = as_begun(values, config.out)
-    inputs = {"messages": config.messages.resolve(), "subscriptions": tuple(map(Path.resolve, config.subscriptions))}
+    inputs = {
+        "messages": config.messages.resolve(),
+        "subscriptions": tuple(path.resolve() for path in config.subscriptions),
+    }
     now = config.model_copy(update=inputs).as_json()
     differing = [name for name in now if name not in CHANGEABLE and now[name] != before[name]]
     if differing:
@@ -156,7 +159,11 @@ def _await_inputs(config: RunConfig, stop: Callable[[], bool] | None) -> None:
     if config.follow:
         _await_messages(config.messages, stop)
     for path in config.subscriptions:
-        if not path.exists():  # before Ray is started
+        try:
+            there = path.exists()  # before Ray is started
+        except OSError as error:
+            raise InputError("missing_file", str(error)) from error
+        if not there:
             raise InputError("missing_file", f"{path} does not exist: name a file of subscriptions")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, PrivateAttr, ValidationError, field_validator
+from pydantic import Field, PlainSerializer, PlainValidator, PrivateAttr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -29,6 +29,7 @@ from matching.extras import require_ray
 from matching.half_life import HALF_LIFE_S, LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, SMOOTHING
 from matching.space import EARTH, Space
 from matching.window import Window
+from topology.core.places import StorePath, place
 
 ENV_PREFIX = "SKYRAY_"
 #: Read when it exists and no other file is named.
@@ -49,6 +50,18 @@ LIVE_CREDITS = 2
 #: Terms that a live stream may admit, and the largest number that a user may give: ids stay below 2**31.
 MOST_TERMS, MOST_TERMS_LIMIT = 1_000_000, 100_000_000
 
+
+def _placed(value: Any) -> Any:
+    if not isinstance(value, str | os.PathLike | StorePath):
+        raise ValueError("give a path, or s3://BUCKET/NAME")
+    try:
+        return place(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
+#: A path of this machine, or an address in an object store: a `StorePath` then, with what readers need of a `Path`.
+Place = Annotated[Path, PlainValidator(_placed), PlainSerializer(str)]
 Tasks = Annotated[int, Field(ge=1, le=MAX_TASKS)]
 #: What one task of a component reserves on Ray.
 Cpus = Annotated[float, Field(ge=0.0, le=4096.0)]
@@ -73,9 +86,9 @@ class RunConfig(BaseSettings):
         frozen=True, extra="forbid", env_prefix=ENV_PREFIX, allow_inf_nan=False, validate_default=True
     )
 
-    messages: Path = Field(description="output folder of `skyray etl`")
-    subscriptions: Annotated[tuple[Path, ...], NoDecode] = Field(
-        min_length=1, description="subscription files, JSON Lines or Parquet"
+    messages: Place = Field(description="output folder of `skyray etl`, a path or s3://BUCKET/NAME")
+    subscriptions: Annotated[tuple[Place, ...], NoDecode] = Field(
+        min_length=1, description="subscription files, JSON Lines or Parquet, paths or s3://"
     )
     out: Path = Field(description="folder for updates, results and the report of the run")
     window: str = Field(

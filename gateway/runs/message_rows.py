@@ -17,6 +17,7 @@ from matching.attributes import ATTRIBUTE
 from matching.errors import InputError
 from spouts.columns import AHEAD, first_line
 from spouts.parquet import list_message_files
+from topology.core.places import arrow_file
 
 _COLUMNS = ("message_id", "lon", "lat", "event_time", "text", "terms", AHEAD)
 #: Bytes of row groups that are kept: some 800,000 messages as short as tweets.
@@ -105,7 +106,7 @@ def _list_groups(etl: Path) -> list[_Group]:
     first = 0
     for path in list_message_files(etl):
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(arrow_file(path)) as file:
                 for number in range(file.metadata.num_row_groups):
                     rows = file.metadata.row_group(number).num_rows
                     groups.append(_Group(path, number, first, rows))
@@ -117,7 +118,7 @@ def _list_groups(etl: Path) -> list[_Group]:
 
 def _read_group(group: _Group) -> pa.Table:
     try:
-        with pq.ParquetFile(group.path) as file:
+        with pq.ParquetFile(arrow_file(group.path)) as file:
             present = file.schema_arrow.names
             columns = [name for name in present if name in _COLUMNS or name.startswith(ATTRIBUTE)]
             table = file.read_row_group(group.number, columns)

@@ -41,6 +41,7 @@ from spouts.lines import read_rows
 from spouts.parquet import read_manifest, world_of
 from spouts.quarantine import Quarantine
 from spouts.subscriptions import Changes, load_changes, load_vocabulary
+from topology.core.places import place
 from topology.folder import FINISHED, REPORT, RUNNING, RunFolder
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
@@ -168,7 +169,7 @@ class Run:
         self._copy_open_stream()
         try:
             facts = msgspec.convert(self.report, _Facts)
-            self.etl = Path(facts.messages)
+            self.etl = place(facts.messages)
             self.space = world_of(self.etl, facts.world, facts.projection, distance=facts.distance)
             self.window = Window.parse(facts.window)
         except (msgspec.ValidationError, ConfigError, TypeError, ValueError) as error:
@@ -177,7 +178,7 @@ class Run:
             ) from error
         self.state = RunFolder(self.folder).state()
         self.has_results = facts.state == FINISHED or facts.digest is not None
-        self.files = [Path(path) for path in facts.subscriptions]
+        self.files = [place(path) for path in facts.subscriptions]
         self.fading, self.boundaries = facts.fading, facts.boundaries
         self.limit, self.latest_us, self.columns = facts.limit, facts.latest_us, tuple(facts.kind_columns)
         self.quarantine = Quarantine.of(facts.quarantined)

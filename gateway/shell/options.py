@@ -207,7 +207,8 @@ def _plain(annotation: Any) -> tuple[Any, str | None]:
     if origin in (UnionType, Union):
         return _plain(parts[0])
     if origin is tuple:
-        return GenericAlias(list, (parts[0],)), f"<{parts[0].__name__.lower()}>"
+        each = get_args(parts[0])[0] if get_origin(parts[0]) is Annotated else parts[0]
+        return GenericAlias(list, (each,)), f"<{each.__name__.lower()}>"
     if origin is dict:  # of kinds
         return list[str], "<KIND=NAME>"
     return annotation, None
