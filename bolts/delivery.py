@@ -58,7 +58,7 @@ from matching.model import (
 )
 from matching.window import Boundary, Window
 from topology.core.api.component import Bolt, Context, Delivery, Saved
-from topology.core.checkpoint.storage import Output, open_disk
+from topology.core.checkpoint.storage import Output, is_stored, open_disk, published
 from topology.core.metrics import LatencyHistogram, LatencyTimeline
 
 #: Updates in a file of a run without checkpoints.
@@ -372,8 +372,8 @@ class DeliveryBolt(Bolt):
             with writing(updates):
                 Path(updates).mkdir(parents=True, exist_ok=True)
         with writing(updates):
-            self.used = any(name.startswith("part-") for name in open_disk(updates).names())
-            self.used |= "results.parquet" in open_disk(self.out_dir).names()
+            self.used = any(name.startswith("part-") for name in published(updates))
+            self.used |= any(name.startswith("results.") for name in published(self.out_dir))
         context = self.context
         return PartSink(
             updates, self.file_rows, FORMS[self.sink_name], context.incarnation, task=context.task, tasks=context.tasks
@@ -554,6 +554,9 @@ class DeliveryBolt(Bolt):
     def _write_results(self, pieces: Iterable[pa.Table]) -> None:
         path = f"{self.out_dir}/results.parquet"
         hidden = f".results.{self.context.incarnation}.parquet.tmp"
+        if is_stored(path):
+            hidden = f"results.{self.context.incarnation}.parquet"
+            path = f"{self.out_dir}/{hidden}"
         disk = open_disk(self.out_dir)
         with writing(path), disk.create(hidden) as file:
             writer = open_writer(file, RESULT_SCHEMA)

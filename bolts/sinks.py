@@ -21,7 +21,7 @@ from bolts.names import IdColumn, UInt64, hash_names
 from bolts.shares import Covered, Ids, PartName, covered_of, covered_state, owner_of
 from matching.errors import DeliveryError
 from matching.model import CHANGES, Names, UpdateBatch, concatenate
-from topology.core.checkpoint.storage import Disk, Output, open_disk
+from topology.core.checkpoint.storage import Disk, Output, is_stored, open_disk, published
 from topology.core.frames import Buffer
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
@@ -257,7 +257,8 @@ class PartSink:
         # the run may be restored from a newer checkpoint before it reaches the end of those files
         rows = covered_of(state).rows
         suffix = f".{self._form.suffix}"
-        named = [PartName.of(name) for name in self._disk.names() if name.startswith("part-") and name.endswith(suffix)]
+        files = published(self.directory)
+        named = [PartName.of(name) for name in files if name.startswith("part-") and name.endswith(suffix)]
         newer = [name for name in named if name.number >= self._number]
         if newer:  # committed by a later checkpoint, and perhaps read by now
             self._number = max(name.number for name in newer) + 1
@@ -296,9 +297,11 @@ class PartSink:
 
     def _begin(self) -> "PartFile":
         name = PartName(self._number, self._task, self._tasks, self._form.suffix)
-        temporary = f".{name.stem}.{self._incarnation}.{name.suffix}.tmp"
+        text, temporary = name.text, f".{name.stem}.{self._incarnation}.{name.suffix}.tmp"
+        if is_stored(self.directory):
+            text = temporary = f"{name.stem}.{self._incarnation}.{name.suffix}"
         with writing(f"{self.directory}/{temporary}"):
-            part = self._form(self._disk, temporary, name.text)
+            part = self._form(self._disk, temporary, text)
         self._number += 1
         return part
 

@@ -19,7 +19,7 @@ import xxhash
 
 from matching.errors import ConfigError, InputError, InUseError
 from topology.core.checkpoint.storage import LocalDisk, written
-from topology.core.places import StorePath
+from topology.core.places import StorePath, place
 
 RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
 #: State of a run that `run.json` calls running, although no process has the lock.
@@ -133,6 +133,10 @@ class RunFolder:
             pass
         return None
 
+    def check(self, overwrite: bool) -> None:
+        """As `check_out`."""
+        check_out(self.path, overwrite)
+
     def state(self) -> str:
         """The state of the run, `DIED` if its process has died. Raises as `report`."""
         written = self.writer() is not None
@@ -149,6 +153,28 @@ class RunFolder:
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
+
+    def claim(self, incarnation: int) -> int:
+        """Become the one that writes to the run, to resume it, which the lock has done; the incarnation, or a later
+        one."""
+        return incarnation
+
+    def claim_new(self) -> int:
+        """Become the one that writes to a run that begins; its first incarnation."""
+        return 0
+
+    def has_parts(self) -> bool:
+        """Whether a part of the updates has its name."""
+        return any((self.path / "updates").glob("part-*"))
+
+    def drop_results(self) -> None:
+        """Remove the results of a run that goes on."""
+        (self.path / "results.parquet").unlink(missing_ok=True)
+
+    def append_rejects(self, lines: str) -> None:
+        """Append to `rejected.jsonl`."""
+        with open(self.path / "rejected.jsonl", "a") as file:
+            file.write(lines)
 
     def clear_hidden(self) -> None:
         """Remove temporary files of an earlier process."""
@@ -176,6 +202,16 @@ class RunFolder:
             file.write(json.dumps({"state": state, **values}, indent=1, sort_keys=True).encode())
 
 
+def run_folder(path: "Path | StorePath | str") -> RunFolder:
+    """The folder of a run, on this machine or in an object store."""
+    found = place(path)
+    if isinstance(found, StorePath):
+        from topology.store_folder import StoreFolder
+
+        return StoreFolder(found)
+    return RunFolder(found)
+
+
 def _try_lock(lock: Any) -> bool:
     """Take the lock, if no process writes to the folder."""
     for wait_s in (0.01, 0.05, 0.0):
@@ -196,6 +232,9 @@ def check_out(out: Path, overwrite: bool) -> None:
     ConfigError
         If the folder is not empty and `overwrite` is not set, or has files that are no run's.
     """
+    if isinstance(out, StorePath):
+        run_folder(out).check(overwrite)
+        return
     if not out.exists():
         return
     left = [entry.name for entry in out.iterdir() if entry.name != _LOCK] if out.is_dir() else [out.name]

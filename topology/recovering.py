@@ -14,12 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from matching.errors import EngineError, TopologyError
+from matching.errors import EngineError, InUseError, TopologyError
 from spouts.quarantine import Quarantine
 from topology.core.api.component import Saved
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints, complete
+from topology.core.checkpoint.fence import INCARNATION_STEP
 from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.core.executors.balancing import Balance
 from topology.core.executors.local import run_local
@@ -31,9 +32,6 @@ from topology.folder import FAILED, INTERRUPTED, RUNNING, RunFolder
 from topology.placement import needs_of, together_of
 from topology.poison import Poison, find
 from topology.settings import RunConfig
-
-#: More incarnations than an executor counts while it recovers by itself.
-INCARNATION_STEP = 1_000_000
 
 
 class RecoveringRun(ABC):
@@ -128,12 +126,12 @@ class RecoveringRun(ABC):
 
     def begin(self) -> None:
         """Write to `run.json` that it runs."""
-        (self._folder.path / "results.parquet").unlink(missing_ok=True)
+        self._folder.drop_results()
         self._folder.write_report(RUNNING, self.values())
 
     def fail(self, error: EngineError) -> None:
         """Write to `run.json` why it ended; it can still be resumed."""
-        with suppress(OSError):  # the disk may be full, which is then the error
+        with suppress(OSError, InUseError):  # the disk may be full, or the run another's, which is then the error
             self._folder.write_report(FAILED, self.values() | {"error": str(error).splitlines()[0]})
 
     def values(self) -> dict[str, Any]:
@@ -211,8 +209,7 @@ class RecoveringRun(ABC):
         ]
         self._poisons = []
         if rows:
-            with open(self._folder.path / "rejected.jsonl", "a") as file:
-                file.write("".join(json.dumps(row) + "\n" for row in rows))
+            self._folder.append_rejects("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def restore_folder(folder: RunFolder, store: CheckpointStore) -> Manifest | None:

@@ -22,6 +22,7 @@ from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.core.executors.logs import driver_log
 from topology.core.executors.orphan_reaper import outliving_ray
 from topology.core.metrics import Snapshot
+from topology.core.places import is_remote
 from topology.folder import (
     CHECKPOINTS,
     FINISHED,
@@ -34,6 +35,7 @@ from topology.folder import (
     input_files,
     now_text,
     refuse_changed,
+    run_folder,
 )
 from topology.recovering import RecoveringRun, next_incarnation, restore_folder
 from topology.scaling import ScaleRequest, drop_request, is_requested, take_request
@@ -110,7 +112,7 @@ def run_or_resume(
     """
     if config.overwrite:
         raise ConfigError("--overwrite begins anew and --resume auto keeps what is there; leave one of them out")
-    folder = RunFolder(config.out.absolute())
+    folder = run_folder(config.out.absolute())
     with folder.locked():
         before = _report_of_same(config, folder)
         if before is not None and before.get("state") == FINISHED:
@@ -156,6 +158,8 @@ def _report_of_same(config: RunConfig, folder: RunFolder) -> dict[str, Any] | No
 
 def _await_inputs(config: RunConfig, stop: Callable[[], bool] | None) -> None:
     """Wait for messages that are to be followed, and see that files of subscriptions are there."""
+    if is_remote(config.out) and config.checkpoints is not None:
+        raise ConfigError("--checkpoints: a run in an object store keeps them in its own folder; leave it out")
     if config.follow:
         _await_messages(config.messages, stop)
     for path in config.subscriptions:
@@ -203,7 +207,7 @@ def _run(
     plan = build_plan(config)  # errors are raised before the folder is touched
     if not resume:
         check_out(config.out, config.overwrite)
-    folder = RunFolder(config.out.absolute())
+    folder = run_folder(config.out.absolute())
     with folder.locked():
         if resume:
             return _run_locked(config, plan, folder, on_progress, stop, True, lambda: None)
@@ -291,6 +295,8 @@ class _FileRun(RecoveringRun):
             store, manifest, incarnation, quarantine, name = _prepare_resume(config, folder, self._sums)
             if quarantine != EMPTY_QUARANTINE:
                 plan = build_plan(config, quarantine)
+        else:
+            incarnation = folder.claim_new()
         facts = began_with(config) | {"began": now_text(), "run": name}
         saving = store if config.checkpoint_every else None
         super().__init__(config, plan, folder, facts, saving, incarnation, quarantine)
@@ -381,13 +387,14 @@ def _prepare_resume(
     quarantine = Quarantine.of(values.get("quarantined", {}))
     name = str(values.get("run", ""))
     store = _store_of(config, name)
+    incarnation = folder.claim(incarnation)
     manifest = store.newest()
     if manifest is not None and manifest.facts.get("run") != name:
         raise CheckpointError(
             f"{store.folder}: holds checkpoints of another run than {folder.path}; give that one's folder back its own"
         )
     if manifest is None:
-        if store.refused or any((folder.path / "updates").glob("part-*")):
+        if store.refused or folder.has_parts():
             why = "; ".join(store.refused) or "they are gone"
             raise CheckpointError(
                 f"{folder.path}: none of its checkpoints can be used ({why}); run again, with --overwrite"
@@ -412,7 +419,7 @@ def as_begun(report: Mapping[str, Any], out: Path) -> dict[str, Any]:
 
 def settings_of(out: Path) -> Mapping[str, Any]:
     """The settings of the run in a folder. Raises InputError if there is none."""
-    settings = RunFolder(out).report().get("settings")
+    settings = run_folder(out).report().get("settings")
     if not isinstance(settings, dict):
         raise InputError("broken_file", f"{out / 'run.json'}: does not say how the run was made; run again")
     return settings

@@ -90,7 +90,7 @@ class RunConfig(BaseSettings):
     subscriptions: Annotated[tuple[Place, ...], NoDecode] = Field(
         min_length=1, description="subscription files, JSON Lines or Parquet, paths or s3://"
     )
-    out: Path = Field(description="folder for updates, results and the report of the run")
+    out: Place = Field(description="folder for updates, results and the report of the run, a path or s3://BUCKET/NAME")
     window: str = Field(
         default="count:20000",
         description="how much of the stream is kept: count:N messages, or time:SECONDS (also time:90s, 5m, 1h, 2d)",

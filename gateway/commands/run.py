@@ -138,9 +138,9 @@ def run(
 
 
 def _has_finished(folder: Path) -> bool:
-    from topology.folder import FINISHED, RunFolder
+    from topology.folder import FINISHED, run_folder
 
-    return RunFolder(folder).report().get("state") == FINISHED
+    return run_folder(folder).report().get("state") == FINISHED
 
 
 def _with_stream(settings: dict[str, Any]) -> dict[str, Any]:
@@ -172,10 +172,10 @@ def _of_files(settings: dict[str, Any]) -> dict[str, Any]:
 
 def resumed_settings(out: Path, settings: dict[str, Any]) -> "RunConfig":
     """The settings of a run to resume."""
-    from topology.folder import RunFolder
+    from topology.folder import run_folder
     from topology.settings import resumed
 
-    before = RunFolder(out).report()
+    before = run_folder(out).report()
     fixed = {"messages": before.get("messages"), "subscriptions": before.get("subscriptions"), "out": out}
     return resumed(settings, {**before.get("settings", {}), **fixed})
 

@@ -45,8 +45,9 @@ def verify(
 def verify_shown(terminal: Terminal, run_dir: Path, sample: int | None, seed: int, plain: bool = False) -> Any:
     """Verify a run with its progress shown; `sample` None checks everything."""
     from gateway.runs.verify import verify_run
+    from topology.core.places import place
 
-    if not run_dir.is_dir():
+    if not place(run_dir).is_dir():
         raise InputError("no_run", f"{run_dir} is no folder; name the --out of a finished `skyray run`")
     with terminal.progress("verify", "messages") as show:
 

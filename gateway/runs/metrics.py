@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from matching.errors import ConfigError, EngineError
 from topology.core.metrics import LatencyHistogram, Snapshot
-from topology.folder import RunFolder
+from topology.folder import run_folder
 
 #: Upper edges of latencies, from half a millisecond to a minute: 1 microsecond doubled so often.
 _DOUBLINGS = range(9, 27)
@@ -37,7 +37,7 @@ class RunFigures(Collector):
 
     def __init__(self, show: Any, folder: Path, own: Callable[[Snapshot], Iterator[Metric]] | None = None):
         self._show = show
-        self._folder = RunFolder(folder)
+        self._folder = run_folder(folder)
         self._own = own or run_families
         self._snapshot: Snapshot | None = None
 

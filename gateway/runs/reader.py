@@ -41,8 +41,9 @@ from spouts.lines import read_rows
 from spouts.parquet import read_manifest, world_of
 from spouts.quarantine import Quarantine
 from spouts.subscriptions import Changes, load_changes, load_vocabulary
-from topology.core.places import place
-from topology.folder import FINISHED, REPORT, RUNNING, RunFolder
+from topology.core.checkpoint.fence import fetch_committed
+from topology.core.places import is_remote, place
+from topology.folder import FINISHED, REPORT, RUNNING, RunFolder, run_folder
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
@@ -146,7 +147,8 @@ class Run:
     has_results : bool
         Whether it has ended, or drained on an interrupt.
     place : Path
-        Where its files are: `folder`, or a temporary copy of a live stream that has not ended.
+        Where its files are: `folder`, or a temporary copy of a live stream that has not ended, or of a run in an
+        object store.
     checkpoint : str
         Up to where such a copy goes, for people; otherwise empty.
 
@@ -157,16 +159,22 @@ class Run:
     """
 
     def __init__(self, folder: str | os.PathLike[str], kinds: Kinds = KINDS):
-        self.folder = self.place = Path(folder)
+        self.folder = self.place = place(folder)
         self.kinds = kinds
-        self.report: dict[str, Any] = RunFolder(self.folder).report()
+        self._run_folder = run_folder(self.folder)
+        self.report: dict[str, Any] = self._run_folder.report()
         self.checkpoint = ""
         if "asked" in self.report:
             raise InputError(
                 "broken_file",
                 f"{self.folder / REPORT}: was written by an earlier version of Skyray, with other names; run again",
             )
-        self._copy_open_stream()
+        if is_remote(self.folder):
+            self.place = self._new_place("skyray-run-")
+            (self.place / "updates").mkdir()
+            self._fetch()
+        else:
+            self._copy_open_stream()
         try:
             facts = msgspec.convert(self.report, _Facts)
             self.etl = place(facts.messages)
@@ -176,7 +184,7 @@ class Run:
             raise InputError(
                 "broken_file", f"{self.folder / REPORT}: lacks what a run says of itself ({error}); run again"
             ) from error
-        self.state = RunFolder(self.folder).state()
+        self.state = self._run_folder.state()
         self.has_results = facts.state == FINISHED or facts.digest is not None
         self.files = [place(path) for path in facts.subscriptions]
         self.fading, self.boundaries = facts.fading, facts.boundaries
@@ -189,17 +197,29 @@ class Run:
 
         if not has_not_ended(self.folder, self.report):
             return
-        self.place = Path(tempfile.mkdtemp(prefix="skyray-checkpoint-"))
-        weakref.finalize(self, shutil.rmtree, self.place, ignore_errors=True)
+        self.place = self._new_place("skyray-checkpoint-")
         self.checkpoint = copy_checkpointed(self.folder, self.report, self.place).text
         self.report = RunFolder(self.place).report()
+
+    def _new_place(self, prefix: str) -> Path:
+        """A temporary folder, which goes with this object."""
+        made = Path(tempfile.mkdtemp(prefix=prefix))
+        weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)
+        return made
+
+    def _fetch(self) -> None:
+        """Copy the committed files of a run in an object store that are not here yet."""
+        try:
+            fetch_committed(str(self.folder), self.place)
+        except OSError as error:
+            raise InputError("missing_file", str(error)) from error
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {self.state})"
 
     def is_running(self) -> bool:
         """Whether a process writes to the folder now; updates `state`."""
-        self.state = RunFolder(self.folder).state()
+        self.state = self._run_folder.state()
         return self.state == RUNNING
 
     # --------------------------------------------------------------------------------------------- for the Python API
@@ -254,6 +274,8 @@ class Run:
 
     def parts(self) -> list[Path]:
         """The published files of updates, in order."""
+        if is_remote(self.folder):
+            self._fetch()
         return _parts(self.place)
 
     def pieces(self, ids: Collection[str] | None = None, parts: Sequence[Path] | None = None) -> Iterator[pa.Table]:

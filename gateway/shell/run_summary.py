@@ -5,11 +5,11 @@ the results.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from gateway.shell.progress import headline, print_summary
 from gateway.shell.terminal import cell, shortened, table
+from topology.core.places import place
 
 #: How many results end a run.
 SHOWN = 5
@@ -20,7 +20,7 @@ def print_ending(out: Any, report: Mapping[str, Any]) -> None:
     print_summary(out, report)
     of_subscriptions = report.get("spouts", {}).get("subscriptions", {})
     rejected = of_subscriptions.get("rejected_by_reason", {})
-    folder = Path(report["settings"]["out"])
+    folder = place(report["settings"]["out"])
     if report["settings"].get("sink") != "count":
         rows = _some_results(folder)
         if rows:
@@ -65,7 +65,7 @@ def nothing_usable(report: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _some_results(folder: Path) -> list[list[Any]]:
+def _some_results(folder: Any) -> list[list[Any]]:
     """Subscription, words, text and place of a few results of different subscriptions."""
     from gateway.runs.reader import Run
     from gateway.runs.showing import flat_results, result_lists

@@ -6,10 +6,13 @@ import pytest
 
 import bolts.sinks
 import topology.running
-from matching.errors import InputError
+from gateway.runs.verify import verify_run
+from matching.errors import ConfigError, EngineError, InputError
+from spouts.subscriptions import SubscriptionSpout
 from tests.support.object_store import serving_objects
 from tests.support.stories import product
-from topology.core.objects import _store
+from topology.core.checkpoint.fence import read_committed
+from topology.core.objects import Bucket, _store
 from topology.running import run
 
 
@@ -45,17 +48,19 @@ def digest(tmp_path_factory):
     return run(product().config(tmp_path_factory.mktemp("whole") / "out"))["digest"]
 
 
-def with_inputs(config, stored):
-    return type(config)(**{**config.as_json(), "messages": stored[0], "subscriptions": stored[1]})
+def config_of(out, stored=None):
+    config = product().config("unused")
+    changed = {"out": out} if stored is None else {"out": out, "messages": stored[0], "subscriptions": stored[1]}
+    return type(config)(**{**config.as_json(), **changed})
 
 
 def test_inputs_in_a_store_give_the_same_digest(stored, digest, tmp_path):
-    report = run(with_inputs(product().config(tmp_path / "out"), stored))
+    report = run(config_of(tmp_path / "out", stored))
     assert report["digest"] == digest and report["messages"] == stored[0]
 
 
 def test_inputs_that_are_missing_are_named_before_anything_starts(server, stored, tmp_path):
-    config = with_inputs(product().config(tmp_path / "out"), stored)
+    config = config_of(tmp_path / "out", stored)
     for name, value, what in (
         ("messages", f"{stored[0]}-other", "no manifest.json"),
         ("messages", "s3://no-such-bucket/etl", "there is no bucket no-such-bucket; make it first"),
@@ -65,3 +70,61 @@ def test_inputs_that_are_missing_are_named_before_anything_starts(server, stored
         with pytest.raises(InputError, match=what):
             run(type(config)(**{**config.as_json(), name: value}))
     assert not (tmp_path / "out").exists()
+
+
+def test_run_in_a_store_is_exact(server, stored, digest):
+    out = f"{server.new_bucket()}/runs/first"
+    report = run(config_of(out, stored))
+    assert report["digest"] == digest and report["state"] == "finished"
+    verified = verify_run(out, None)
+    assert verified.exact and sum(verified.delivered_updates.values()) > 1_000
+    left = Bucket(out).names()
+    committed = read_committed(Bucket(out))[0].outputs
+    assert sorted([*committed, "committed.json", "run.json"]) == [name for name in left if name != "rejected.jsonl"]
+
+
+def test_folder_that_has_a_run_is_kept_or_replaced_as_a_whole(server, stored, digest):
+    out = f"{server.new_bucket()}/out"
+    run(config_of(out, stored))
+    before = Bucket(out).names()
+    with pytest.raises(ConfigError, match="is in use: name another, or add --overwrite"):
+        run(config_of(out, stored))
+    assert Bucket(out).names() == before
+    again = config_of(out, stored).model_copy(update={"overwrite": True, "window": "count:50"})
+    report = run(again)
+    assert report["digest"] != digest and verify_run(out, None).exact
+    assert not set(before) & {name for name in Bucket(out).names() if name.startswith(("updates/", "results"))}
+
+
+def test_folder_of_something_else_is_left_alone(server, stored):
+    out = f"{server.new_bucket()}/out"
+    Bucket(out).write("notes.txt", b"mine")
+    config = config_of(out, stored).model_copy(update={"overwrite": True})
+    with pytest.raises(ConfigError, match="holds something that is no run of skyray: remove it yourself"):
+        run(config)
+    assert Bucket(out).names() == ["notes.txt"]
+
+
+def test_run_that_fails_before_it_opens_leaves_the_folder_as_it_was(server, stored, monkeypatch):
+    out = f"{server.new_bucket()}/out"
+    run(config_of(out, stored))
+    exact = verify_run(out, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(SubscriptionSpout, "open", _refuse)
+        with pytest.raises(EngineError, match="cannot open"):
+            run(config_of(out, stored).model_copy(update={"overwrite": True}))
+        other = f"{server.new_bucket()}/out"
+        with pytest.raises(EngineError, match="cannot open"):
+            run(config_of(other, stored))
+    assert verify_run(out, None) == exact
+    assert Bucket(other).names() == []
+
+
+def _refuse(*_):
+    raise InputError("missing_file", "cannot open")
+
+
+def test_checkpoints_elsewhere_are_refused(server, stored):
+    config = config_of(f"{server.new_bucket()}/out", stored).model_copy(update={"checkpoints": "/tmp/other"})
+    with pytest.raises(ConfigError, match="--checkpoints: .*leave it out"):
+        run(config)

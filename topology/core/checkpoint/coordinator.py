@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from matching.errors import CheckpointError, DeliveryError
 from topology.core.checkpoint.barriers import Cadence
-from topology.core.checkpoint.storage import Output, open_disk, publish, split
+from topology.core.checkpoint.storage import Output, commit_objects, is_stored, open_disk, publish, split
 from topology.core.checkpoint.store import CheckpointStore, Manifest, SavedFile, Written
 from topology.core.executors.logs import driver_log
 
@@ -142,8 +142,7 @@ class CheckpointCoordinator:
             figure["not_removed"] = str(error)
 
     def _name(self, outputs: Iterable[Output]) -> None:
-        for output in outputs:
-            _publish(output)
+        publish_all(outputs)
 
 
 def complete(root: str, manifest: Manifest) -> None:
@@ -151,6 +150,8 @@ def complete(root: str, manifest: Manifest) -> None:
 
     An output under neither name was read and removed by its reader.
     """
+    if is_stored(root):
+        return  # they were committed with the checkpoint
     for temporary, name in manifest.outputs:
         output = Output(os.path.join(root, temporary), os.path.join(root, name))
         folder, short = split(output.temporary)
@@ -159,9 +160,17 @@ def complete(root: str, manifest: Manifest) -> None:
 
 
 def publish_all(outputs: Iterable[Output]) -> None:
-    """Publish the outputs of a run without checkpoints. Raises DeliveryError."""
+    """Publish outputs. Raises DeliveryError, or InUseError if another process has claimed the run."""
+    stored = []
     for output in outputs:
-        _publish(output)
+        if is_stored(output.name):
+            stored.append(output)
+        else:
+            _publish(output)
+    try:
+        commit_objects(stored)
+    except OSError as error:
+        raise DeliveryError(f"{stored[0].name}: cannot be committed ({error.strerror or error})") from error
 
 
 def _publish(output: Output) -> None:

@@ -9,11 +9,13 @@ covers them.
 import contextlib
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
+from topology.core.checkpoint.fence import committed_files, fence_of
 from topology.core.frames import Buffer
+from topology.core.objects import SCHEME, Bucket
 
 
 class Output(NamedTuple):
@@ -144,8 +146,38 @@ class ArrowDisk:
         return f"{self._folder}/{name}"
 
 
+class ObjectDisk:
+    """A prefix of an object store, `s3://BUCKET/NAME`: an object is there, whole, once its file is closed."""
+
+    renames = False
+
+    def __init__(self, uri: str):
+        self._bucket = Bucket(uri)
+
+    def create(self, name: str) -> IO[bytes]:
+        return self._bucket.writing(name)
+
+    def sync(self, name: str) -> int:
+        return self._bucket.size_of(name)[0]
+
+    def rename(self, old: str, new: str) -> None:
+        raise OSError(f"{self._bucket.uri}/{old}: cannot be renamed; an object is written under its own name")
+
+    def read(self, name: str) -> Buffer:
+        return memoryview(self._bucket.read(name).data)
+
+    def names(self) -> list[str]:
+        return [name for name in self._bucket.names() if "/" not in name]
+
+    def remove(self, name: str) -> None:
+        self._bucket.delete(name)
+
+
 #: How to open folders, by scheme; all others by `pyarrow.fs`. A test adds its own.
-SCHEMES: dict[str, Callable[[str], Disk]] = {"file": lambda uri: LocalDisk(uri.removeprefix("file://"))}
+SCHEMES: dict[str, Callable[[str], Disk]] = {
+    "file": lambda uri: LocalDisk(uri.removeprefix("file://")),
+    SCHEME: ObjectDisk,
+}
 
 
 def open_disk(folder: str | os.PathLike[str]) -> Disk:
@@ -160,6 +192,35 @@ def open_disk(folder: str | os.PathLike[str]) -> Disk:
     if not separator:
         return LocalDisk(folder)
     return SCHEMES.get(scheme, ArrowDisk)(os.fspath(folder))
+
+
+def published(folder: str) -> list[str]:
+    """Names of the files that readers of a folder of a run see, ascending; of an object store those that are committed,
+    since a store may have files of a process that was taken for dead. Raises OSError."""
+    return committed_files(folder) if is_stored(folder) else open_disk(folder).names()
+
+
+def commit_objects(outputs: Iterable[Output]) -> None:
+    """Commit files of a run in an object store, all of them together.
+
+    Raises
+    ------
+    OSError
+        If the store does not answer.
+    InUseError
+        If another process has claimed the run.
+    """
+    names = [output.name for output in outputs]
+    fence = fence_of(names[0]) if names else None
+    if fence is not None:
+        fence.commit(map(fence.inside, names))
+    elif names:
+        raise OSError(f"{names[0]}: this process has not claimed the run that it is of; run again")
+
+
+def is_stored(path: str) -> bool:
+    """Whether a path is in an object store, where files have one name and count once they are committed."""
+    return path.startswith(f"{SCHEME}://")
 
 
 def publish(output: Output) -> None:

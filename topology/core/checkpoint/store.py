@@ -22,6 +22,7 @@ import xxhash
 from matching.errors import CheckpointError
 from topology.core import frames
 from topology.core.api.component import Saved
+from topology.core.checkpoint.fence import fence_of
 from topology.core.checkpoint.storage import Disk, Output, open_disk, written
 from topology.core.checkpoint.task_states import Copied, TaskState, pack_parts, unpack_task
 
@@ -30,7 +31,7 @@ FORMAT = 4
 #: Checkpoints that are kept: if the newest proves damaged there is another.
 KEPT = 2
 
-_MANIFEST = re.compile(r"epoch-(\d{6,})\.json")
+_MANIFEST = re.compile(r"epoch-(\d{6,})(?:\.\d+)?\.json")
 _OURS = re.compile(r"\.?epoch-(\d{6,})\.")
 
 
@@ -119,8 +120,26 @@ class CheckpointStore:
         return SavedFile(state.component, state.task, state.tasks, name, sum(map(len, parts)), checksum)
 
     def commit(self, manifest: Manifest) -> None:
-        """Write the manifest, which makes a checkpoint of what the tasks have written. Raises CheckpointError."""
-        self._write(manifest_name(manifest.epoch), [_encode(manifest)])
+        """Write the manifest, which makes a checkpoint of what the tasks have written; in an object store it and its
+        outputs count once they are committed (`topology.core.checkpoint.fence`).
+
+        Raises
+        ------
+        CheckpointError
+            If it cannot be written.
+        InUseError
+            If another process has claimed the run.
+        """
+        fence = fence_of(self.folder)
+        if fence is None:
+            self._write(manifest_name(manifest.epoch), [_encode(manifest)])
+            return
+        name = f"epoch-{manifest.epoch:06d}.{manifest.incarnation}.json"
+        self._write(name, [_encode(manifest)])
+        try:
+            fence.commit((path for _, path in manifest.outputs), name)
+        except OSError as error:
+            raise _unwritable(f"{self.folder}/{name}", error) from error
 
     def newest(self) -> Manifest | None:
         """The newest checkpoint all of whose files are there and undamaged; None if there is none. O(its bytes).
@@ -173,13 +192,13 @@ class CheckpointStore:
                     keep[epoch] = {file.name for file in self._read_manifest(epoch).files}
         if not keep:
             return
-        named = set().union(*keep.values())
+        named, manifests = set().union(*keep.values()), {self._manifest_of(epoch) for epoch in keep}
         try:
             for name in self._names():
                 match = _OURS.match(name)
                 if match is None or int(match[1]) > max(keep):
                     continue  # not ours, or being written
-                if name not in named and not (_MANIFEST.fullmatch(name) and int(match[1]) in keep):
+                if name not in named and name not in manifests and self._may_remove(name):
                     self.disk.remove(name)
         except OSError as error:
             raise _unwritable(self.folder, error) from error
@@ -189,14 +208,28 @@ class CheckpointStore:
         try:
             for name in self._names():
                 match = _OURS.match(name)
-                if match is not None and int(match[1]) > epoch:
+                if match is not None and int(match[1]) > epoch and self._may_remove(name):
                     self.disk.remove(name)
         except OSError as error:
             raise _unwritable(self.folder, error) from error
 
     def _epochs(self) -> Iterator[int]:
-        matches = (_MANIFEST.fullmatch(name) for name in self._names())
+        fence = fence_of(self.folder)
+        names = self._names() if fence is None else fence.state.checkpoints
+        matches = (_MANIFEST.fullmatch(name) for name in names)
         return (int(match[1]) for match in matches if match)
+
+    def _manifest_of(self, epoch: int) -> str:
+        """The name of a manifest: of those in an object store the one that is committed."""
+        fence = fence_of(self.folder)
+        committed = () if fence is None else fence.state.checkpoints
+        matches = ((name, _MANIFEST.fullmatch(name)) for name in reversed(committed))
+        return next((name for name, match in matches if match and int(match[1]) == epoch), manifest_name(epoch))
+
+    def _may_remove(self, name: str) -> bool:
+        """Whether this process may remove a file; one of a process that has taken over must stay."""
+        fence = fence_of(self.folder)
+        return fence is None or fence.may_remove(name)
 
     def _names(self) -> list[str]:
         try:
@@ -213,7 +246,7 @@ class CheckpointStore:
             raise _unwritable(f"{self.folder}/{name}", error) from error
 
     def _read_manifest(self, epoch: int) -> Manifest:
-        name = manifest_name(epoch)
+        name = self._manifest_of(epoch)
         return _decode(self._read(name), f"{self.folder}/{name}", epoch)
 
     def _read_task(self, file: SavedFile, number: int) -> TaskState:
