@@ -1,19 +1,25 @@
 """Runs whose folders are in an object store, against the same runs on a disk of this machine."""
 
 import dataclasses
+import signal
+import time
+from collections import Counter
 
+import psutil
 import pytest
 
 import bolts.sinks
 import topology.running
+from gateway.runs.reader import Run
 from gateway.runs.verify import verify_run
 from matching.errors import ConfigError, EngineError, InputError
 from spouts.subscriptions import SubscriptionSpout
 from tests.support.object_store import serving_objects
+from tests.support.processes import Command
 from tests.support.stories import product
 from topology.core.checkpoint.fence import read_committed
 from topology.core.objects import Bucket, _store
-from topology.running import run
+from topology.running import run, run_or_resume
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +134,101 @@ def test_checkpoints_elsewhere_are_refused(server, stored):
     config = config_of(f"{server.new_bucket()}/out", stored).model_copy(update={"checkpoints": "/tmp/other"})
     with pytest.raises(ConfigError, match="--checkpoints: .*leave it out"):
         run(config)
+
+
+KILLED_AT_REQUEST = """
+import os, signal, sys
+from topology.core import objects
+number, request = int(sys.argv[1]), sys.argv[2]
+real, calls = getattr(objects.Bucket, request), []
+
+def counted(self, *arguments):
+    calls.append(arguments)
+    if len(calls) == number:
+        os.kill(os.getpid(), SIGNAL)
+    return real(self, *arguments)
+
+setattr(objects.Bucket, request, counted)
+import bolts.sinks
+bolts.sinks.SMALL_ROWS = 1
+from gateway.cli import main
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+def arguments_of(out, stored):
+    files = [part for path in stored[1] for part in ("--subscriptions", path)]
+    given = ["--window", product().window, "--batch", product().config("x").batch, "--executor", "local", "--seed", 1]
+    given += ["--checkpoint-every", 0.001, "--query-bolts", 1, "--out", out]
+    return ["run", "--messages", stored[0], *files, *given]
+
+
+def died_at(server, out, stored, number, end=signal.SIGKILL, request="_asking"):
+    """A process that gets the signal before its `number`-th request, or its `number`-th of one sort."""
+    script = KILLED_AT_REQUEST.replace("SIGNAL", str(int(end)))
+    return Command([number, request, *arguments_of(out, stored), "--resume", "auto"], server.environment, script)
+
+
+def rows_of(out):
+    """Updates of all committed parts."""
+    return Counter(tuple(row.values()) for row in Run(out).updates().to_pylist())
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory, stored, server):
+    """Rows of a run that nothing has disturbed."""
+    out = tmp_path_factory.mktemp("told") / "out"
+    run(config_of(out))
+    rows = rows_of(out)
+    assert rows.total() > 1_000 and max(rows.values()) == 1
+    return rows
+
+
+@pytest.mark.fault
+def test_driver_that_wakes_after_another_has_resumed_commits_nothing(server, stored, digest, told):
+    out = f"{server.new_bucket()}/out"
+    with died_at(server, out, stored, 8, signal.SIGSTOP, "replace") as zombie:
+        await_stopped(zombie.process.pid)
+        before = read_committed(Bucket(out))[0]
+        assert before.checkpoints and before.outputs, "it was stopped too early"
+        report = run(config_of(out, stored), resume=True)
+        assert report["digest"] == digest and rows_of(out) == told
+        after = {name: Bucket(out).read(name) for name in ("committed.json", "run.json")}
+        zombie.process.send_signal(signal.SIGCONT)
+        assert zombie.process.wait(timeout=60) == 9
+        assert "another process has begun or resumed this run" in zombie.read()[1]
+    assert {name: Bucket(out).read(name) for name in after} == after
+    assert rows_of(out) == told and verify_run(out, None).exact
+
+
+def await_stopped(pid):
+    deadline = time.monotonic() + 60
+    while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
+        assert time.monotonic() < deadline, "it has never been stopped"
+        time.sleep(0.01)
+
+
+def assert_killed_at_is_exact(server, stored, digest, told, number):
+    out = f"{server.new_bucket()}/out"
+    with died_at(server, out, stored, number) as killed:
+        ended = killed.process.wait(timeout=100)
+        assert ended in (0, -signal.SIGKILL), killed.read()
+    report, _ = run_or_resume(config_of(out, stored))
+    assert report["digest"] == digest and rows_of(out) == told
+    return ended
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("number", [30, 120])
+def test_run_killed_at_a_request_is_exact_when_run_again(server, stored, digest, told, number):
+    assert assert_killed_at_is_exact(server, stored, digest, told, number) == -signal.SIGKILL
+
+
+@pytest.mark.fault
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_run_killed_at_any_request_is_exact_when_run_again(server, stored, digest, told):
+    number = 1
+    while assert_killed_at_is_exact(server, stored, digest, told, number):
+        number += 1 + number // 12
+    assert number > 200
