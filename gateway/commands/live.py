@@ -72,8 +72,12 @@ def live(
     messages of a broker, each read once, until Ctrl-C. With --to all updates go to a database or a broker as well, with
     each checkpoint, and the command ends once they are there. With --status nothing is read or matched.
     """
+    from topology.core.places import require_local
+
     if status is not None:
+        require_local(status=status)
         return _print_status(status, json)
+    require_local(out=out, vocabulary=vocabulary)
     from gateway.commands.delivering import Deliveries
     from gateway.live.admission import Admission
     from gateway.live.in_flight import InFlight

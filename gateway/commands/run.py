@@ -111,6 +111,7 @@ def run(
     from gateway.commands.delivering import Deliveries
     from gateway.shell.progress import print_summary
     from gateway.shell.run_summary import nothing_usable, print_ending
+    from topology.core.places import is_remote
     from topology.settings import load_config
 
     terminal = Terminal(json)
@@ -125,6 +126,8 @@ def run(
         found = load_config(_with_stream(settings), config) if resume is None else resumed_settings(resume, settings)
     if to and found.sink != "parquet":
         raise ConfigError(f"--to: reads updates as parquet, and --sink {found.sink} writes none; leave one of them out")
+    if to and is_remote(found.out):
+        raise ConfigError("--to: delivers from a folder of this machine; name one with --out, or leave --to out")
     early = deliveries if to and found.checkpoint_every and not found.follow else None
     report = run_shown(terminal, found, AUTO if is_auto else resume is not None, metrics_port, early)
     # the inputs of a run that has finished, which the ending reads, may be gone

@@ -116,6 +116,9 @@ def serve(
     see in the first minute: a page, updates, and two commands to copy.
     """
     require("serve", "skyray serve", "pipe lines through `skyray live`")
+    from topology.core.places import require_local
+
+    require_local(out=out, run=run_dir, vocabulary=vocabulary)
     from gateway.commands.delivering import Deliveries
     from gateway.commands.serving import LOOPBACK, Watch, refuse_for_run
     from gateway.live.in_flight import InFlight

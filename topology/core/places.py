@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from matching.errors import ConfigError
 from topology.core.objects import READ_BYTES, SCHEME, Bucket, ObjectReader, split_uri
 
 
@@ -160,6 +161,27 @@ def place(path: "str | os.PathLike[str] | StorePath", *parts: str) -> Any:
 def is_remote(path: object) -> bool:
     """Whether this is a path or URI of an object store."""
     return isinstance(path, StorePath) or str(path).startswith((f"{SCHEME}:/", f"{SCHEME}://"))
+
+
+def require_local(**options: object) -> None:
+    """Refuse addresses in an object store where only folders of this machine will do.
+
+    Parameters
+    ----------
+    **options
+        Paths, None where none is given, by the names of their options.
+
+    Raises
+    ------
+    ConfigError
+        With the first option that has one.
+    """
+    for name, path in options.items():
+        if path is not None and is_remote(path):
+            raise ConfigError(
+                f"--{name} {place(path)}: a live stream forces each line to disk, which an object store cannot; name a "  # type: ignore[arg-type]
+                "folder of this machine"
+            )
 
 
 def arrow_file(path: Any) -> Any:

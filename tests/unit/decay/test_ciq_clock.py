@@ -7,8 +7,9 @@ import pytest
 
 from baselines.kinds import WITH_BASELINES
 from benchmarks.cases import make_case
+from benchmarks.driving import NO_REMOVALS
 from benchmarks.lasting import LastingBench
-from benchmarks.workload import NO_REMOVALS, TopkRecipe, changed
+from benchmarks.workload import TopkRecipe, changed
 from matching.local_engine import LocalEngine
 from matching.model import NO_MESSAGES, SubscriptionTable, empty
 from matching.storage.state import State
