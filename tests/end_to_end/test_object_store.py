@@ -16,6 +16,7 @@ from gateway.runs.reader import Run
 from gateway.runs.verify import verify_run
 from matching.errors import ConfigError, EngineError, InputError
 from spouts.subscriptions import SubscriptionSpout
+from tests.support.faulty_proxy import FAULTS, faults_before
 from tests.support.object_store import serving_objects
 from tests.support.processes import Command
 from tests.support.stories import product
@@ -256,3 +257,29 @@ def test_commands_read_a_run_in_a_store(server, stored, told, capsys):
     assert len(shown) == told.total()
     assert cli.main(["explain", out, shown[0]["subscription_id"], shown[0]["message_id"], "--json"]) == 0
     assert "in_result" in json.loads(capsys.readouterr().out)
+
+
+def assert_exact_behind(proxy, server, stored, digest, told, monkeypatch):
+    """A run over a faulty store, read over the store itself."""
+    out = f"{server.new_bucket()}/out"
+    with monkeypatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        _store.cache_clear()
+        report = run(config_of(out, stored))
+    _store.cache_clear()
+    assert report["digest"] == digest and rows_of(out) == told
+    assert all(proxy.counts[fault] for fault in FAULTS), proxy.counts
+
+
+@pytest.mark.fault
+def test_run_over_a_store_that_throttles_and_loses_answers_is_exact(server, stored, digest, told, monkeypatch):
+    with faults_before(server.url, 0.05, seed=1) as proxy:
+        assert_exact_behind(proxy, server, stored, digest, told, monkeypatch)
+
+
+@pytest.mark.fault
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_run_over_a_worse_store_is_exact(server, stored, digest, told, monkeypatch, seed):
+    with faults_before(server.url, 0.3, seed) as proxy:
+        assert_exact_behind(proxy, server, stored, digest, told, monkeypatch)
