@@ -130,8 +130,8 @@ class StorePath:
         return f"{tag.strip(chr(34))}-{size}"
 
     def arrow(self) -> pa.NativeFile:
-        """The object as a file that Arrow reads, with requests for the ranges that are needed."""
-        return pa.PythonFile(ObjectReader(self._parent_bucket(), self.name), mode="r")
+        """The object as a file that Arrow reads: what it asks for and what follows, `READ_BYTES` in one request."""
+        return pa.PythonFile(self.open(), mode="r")
 
     def _parent_bucket(self) -> Bucket:
         return self.parent.bucket
