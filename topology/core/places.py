@@ -11,12 +11,13 @@ import io
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
-
-import pyarrow as pa
+from typing import IO, TYPE_CHECKING, Any
 
 from matching.errors import ConfigError
 from topology.core.objects import READ_BYTES, SCHEME, Bucket, ObjectReader, split_uri
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @functools.total_ordering
@@ -50,7 +51,7 @@ class StorePath:
         return str(self) < str(other)
 
     def __hash__(self) -> int:
-        return hash((StorePath, self._bucket, self._key))
+        return str(self).__hash__()
 
     def __truediv__(self, name: str) -> "StorePath":
         return StorePath(f"{self}/{name}")
@@ -129,8 +130,10 @@ class StorePath:
         size, tag = self._parent_bucket().size_of(self.name)
         return f"{tag.strip(chr(34))}-{size}"
 
-    def arrow(self) -> pa.NativeFile:
+    def arrow(self) -> "pa.NativeFile":
         """The object as a file that Arrow reads: what it asks for and what follows, `READ_BYTES` in one request."""
+        import pyarrow as pa  # the command line is quick without
+
         return pa.PythonFile(self.open(), mode="r")
 
     def _parent_bucket(self) -> Bucket:
