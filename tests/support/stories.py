@@ -28,7 +28,8 @@ SIGNATURES = ("off", "spatial+text", "minwise")
 class LedgerStory:
     """Words counted and judged, 260 rows: a run takes 20 ms."""
 
-    teller, batch = "ledger", None
+    teller = "ledger"
+    batch: int | None = None
 
     def __init__(self, sink: str, batches: int = 12, size: int = 30):
         self.name = f"ledger-{sink}"
@@ -51,7 +52,8 @@ class ProductStory:
     window : str
     """
 
-    teller, batch = "delivery", BATCH
+    teller = "delivery"
+    batch: int | None = BATCH
 
     def __init__(self, folder: Path, window: str):
         self.name = f"product-{window.replace(':', '-')}"
