@@ -48,8 +48,14 @@ def scale(
     command returns once it does, and messages wait meanwhile. A run that was interrupted or has failed is resumed here,
     as by skyray run --resume.
     """
+    from topology.core.places import is_remote, place
     from topology.folder import FINISHED, RunFolder
 
+    if is_remote(run_dir):
+        raise ConfigError(
+            f"{place(run_dir)}: a run in an object store takes no requests; interrupt it, then continue with "
+            "skyray run --resume and the new numbers"
+        )
     if not numbers:
         raise ConfigError("scale: what is to change is missing; give a number of tasks, such as --query-bolts 8")
     terminal, folder = Terminal(json), RunFolder(run_dir)
