@@ -224,7 +224,7 @@ def assert_killed_at_is_exact(server, stored, digest, told, number):
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("number", [30, 120])
+@pytest.mark.parametrize("number", [30, pytest.param(120, marks=pytest.mark.long)])
 def test_run_killed_at_a_request_is_exact_when_run_again(server, stored, digest, told, number):
     assert assert_killed_at_is_exact(server, stored, digest, told, number) == -signal.SIGKILL
 
@@ -245,6 +245,11 @@ def test_live_streams_refuse_an_object_store(command, capsys, tmp_path, monkeypa
     assert cli.main([*command, "s3://bucket/out"]) == 2
     assert f"{command[1]} s3://bucket/out: a live stream forces each line to disk" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_run_in_a_store_takes_no_scaling_requests(capsys):
+    assert cli.main(["scale", "s3://bucket/out", "--query-bolts", "4"]) == 2
+    assert "s3://bucket/out: a run in an object store takes no requests" in capsys.readouterr().err
 
 
 def test_commands_read_a_run_in_a_store(server, stored, told, capsys):
