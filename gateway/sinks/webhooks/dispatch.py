@@ -3,7 +3,8 @@
 Two loops in one event loop. *Taking*: webhooks that are at the same position share a read; what each wants is cut into
 batches and put into the store. A webhook has at most `WINDOW` batches waiting; beyond that its position stays, and its
 updates remain in the stream's own files. *Sending*: at most `IN_FLIGHT` attempts of a webhook at a time, one while it
-fails. So an endpoint that hangs occupies its own few connections, and nothing else waits for it.
+fails. So an endpoint that hangs occupies its own few connections, and nothing else waits for it. The next attempt does
+not wait until the file has what became of a delivered batch: after a crash that batch comes again, by the same id.
 Used by `gateway.sinks.webhooks.service`.
 """
 
@@ -26,7 +27,9 @@ from gateway.sinks.webhooks.store import Store, accept, change_webhook, move, re
 from matching.errors import EngineError
 
 #: Batches of a webhook that wait at most, and attempts that are under way.
-WINDOW, IN_FLIGHT = 16, 4
+WINDOW, IN_FLIGHT = 64, 4
+#: Bytes of rows that wait in memory too, and updates that were read and found no room yet; of all webhooks together.
+KEPT_ROWS_BYTES, KEPT_AHEAD = 16 * 2**20, 50_000
 #: Seconds between two rounds of taking at least, so that updates come together; and at most, for digests.
 LINGER_S, LOOK_S = 0.02, 0.5
 #: Seconds between two writes of positions behind which nothing was accepted.
@@ -40,7 +43,11 @@ class Line:
 
     hook : Webhook
     queue : dict of int to Delivery    those that wait, by number, in order
-    in_flight : set of int             their numbers
+    rows : dict of int to bytes        of those in the queue for which there was memory
+    in_flight : set of int             numbers of attempts under way
+    writing : set of int               numbers of those that were delivered, while that is written
+    ahead : list of (Update), Position
+        What was read behind the webhook's position and found no room, and the position behind it; or None.
     unwritten : dict of int to (Delivery, Outcome)
         What became of attempts and could not be written yet: it is written, and the batch is not sent again.
     changing : Lock                    held while its columns are changed
@@ -49,7 +56,10 @@ class Line:
     def __init__(self, hook: Webhook, waiting: Iterable[Delivery] = ()):
         self.hook = hook
         self.queue = {one.number: one for one in waiting}
+        self.rows: dict[int, bytes] = {}
         self.in_flight: set[int] = set()
+        self.writing: set[int] = set()
+        self.ahead: tuple[list[Update], Position] | None = None
         self.unwritten: dict[int, tuple[Delivery, Outcome]] = {}
         self.again_s = _AGAIN_S  # after a failure to read or write the file
         self.changing = asyncio.Lock()
@@ -111,6 +121,7 @@ class Dispatcher:
         self._came = asyncio.Event()
         self._moved: set[str] = set()
         self._moved_s = time.monotonic()
+        self._rows_bytes = self._ahead = 0  # in all lines
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
 
@@ -141,6 +152,9 @@ class Dispatcher:
         for mine, all_of_them in self._tallies(hook):
             all_of_them.accepted -= mine.waiting + mine.dead
             all_of_them.dead -= mine.dead
+        self._keep_ahead(line, None)
+        for number in list(line.rows):
+            self._drop_rows(line, number)
         self.figures.dropped.accepted += hook.deliveries.waiting + hook.deliveries.dead
         line.queue.clear()
 
@@ -184,15 +198,20 @@ class Dispatcher:
         """Read once for every position at which webhooks are; returns whether there may be more."""
         head, now_s = self._source.head, time.time()
         groups: dict[Position, list[Line]] = {}
+        jobs = []
         for line in self.lines.values():
-            if self._takes(line, head, now_s):
+            if not self._takes(line, head, now_s):
+                continue
+            if line.ahead is not None:
+                jobs.append(self._take_ahead(line, *line.ahead))
+            else:
                 groups.setdefault(line.hook.position, []).append(line)
-        found = await asyncio.gather(*(self._take(position, lines) for position, lines in groups.items()))
-        return any(found)
+        jobs += [self._take(position, lines) for position, lines in groups.items()]
+        return any(await asyncio.gather(*jobs))
 
     def _takes(self, line: Line, head: Position, now_s: float) -> bool:
         hook = line.hook
-        if hook.state != "active" or line.room <= 0:
+        if hook.state != "active" or line.room <= WINDOW // 2:  # many at a time, in one transaction
             return False
         if hook.every_s and line.until is None and now_s >= hook.due_s:
             line.until = head
@@ -215,6 +234,11 @@ class Dispatcher:
         wanted = self._wanted(lines, read.updates)
         jobs = [self._accept(line, wanted[line.hook.webhook_id], read.behind, read.lost) for line in lines]
         await asyncio.gather(*jobs)
+        return True
+
+    async def _take_ahead(self, line: Line, updates: list[Update], behind: Position) -> bool:
+        """Accept of what was read before."""
+        await self._accept(line, updates, behind, False)
         return True
 
     def _only(self, lines: list[Line]) -> set[str]:
@@ -252,6 +276,7 @@ class Dispatcher:
             updates = [one for one in updates if Position.of(one.position) <= behind]
         batches, whole = cut(hook, updates, line.room, int(time.time()))
         position = behind if whole else Position.of(batches[-1][0].last)
+        left = None if whole else (updates[sum(count for _, count in batches) :], behind)
         if lost:
             hook.why = "files of updates are gone from the folder; updates before the position were not delivered"
         if batches:
@@ -263,13 +288,30 @@ class Dispatcher:
                     number, hook.webhook_id, batch.batch_id, batch.first, batch.last, count, batch.created_s,
                     began_s=batch.created_s,
                 )  # fmt: skip
+                self._keep_rows(line, number, batch.rows)
             self._count(hook, "accepted", len(batches), sum(count for _, count in batches))
         else:
             self._moved.add(hook.webhook_id)
         hook.position = position
+        self._keep_ahead(line, left)
         if line.until is not None and position >= line.until:
             self._end_digest(line, time.time())
         self.pump(line)
+
+    def _keep_ahead(self, line: Line, left: tuple[list[Update], Position] | None) -> None:
+        """Keep what was read and found no room, if there is memory; else it is read again."""
+        self._ahead -= len(line.ahead[0]) if line.ahead is not None else 0
+        line.ahead = left if left is not None and self._ahead + len(left[0]) <= KEPT_AHEAD else None
+        self._ahead += len(line.ahead[0]) if line.ahead is not None else 0
+
+    def _keep_rows(self, line: Line, number: int, rows: bytes) -> None:
+        """Keep the rows of a delivery, if there is memory; else the attempt reads them."""
+        if self._rows_bytes + len(rows) <= KEPT_ROWS_BYTES:
+            line.rows[number] = rows
+            self._rows_bytes += len(rows)
+
+    def _drop_rows(self, line: Line, number: int) -> None:
+        self._rows_bytes -= len(line.rows.pop(number, b""))
 
     async def _save_positions(self, after_s: float) -> None:
         if not self._moved or time.monotonic() < self._moved_s + after_s:
@@ -292,7 +334,7 @@ class Dispatcher:
         for delivery in line.queue.values():
             if len(line.in_flight) >= (1 if line.hook.failures else IN_FLIGHT):
                 return  # the end of an attempt calls again
-            if delivery.number in line.in_flight:
+            if delivery.number in line.in_flight or delivery.number in line.writing:
                 continue
             due_s = max(delivery.due_s, line.hold_s)
             if due_s <= now_s:
@@ -310,26 +352,34 @@ class Dispatcher:
 
     async def _attempt(self, line: Line, delivery: Delivery) -> None:
         """One attempt, and what comes of it; what could not be written after an earlier one is written instead."""
+        number = delivery.number
         try:
-            if delivery.number not in line.unwritten:
-                outcome = await self._send(line.hook, delivery)
-                line.unwritten[delivery.number] = self._after(line, delivery, outcome), outcome
-            await self._end(line, *line.unwritten[delivery.number])
-            del line.unwritten[delivery.number]
+            if number not in line.unwritten:
+                outcome = await self._send(line, delivery)
+                line.unwritten[number] = self._after(line, delivery, outcome), outcome
+                if outcome.verdict is Verdict.DELIVERED:
+                    line.writing.add(number)
+                    line.in_flight.discard(number)
+                    self.pump(line)
+            await self._end(line, *line.unwritten[number])
+            del line.unwritten[number]
             line.again_s = _AGAIN_S
         except EngineError as error:
             self.failure = error
             line.hold_s = max(line.hold_s, time.time() + line.again_s)
             line.again_s = min(2 * line.again_s, _MOST_AGAIN_S)
         finally:
-            line.in_flight.discard(delivery.number)
+            line.in_flight.discard(number)
+            line.writing.discard(number)
             if not self._closing:
                 self.pump(line)
                 self.wake()
 
-    async def _send(self, hook: Webhook, delivery: Delivery) -> Outcome:
+    async def _send(self, line: Line, delivery: Delivery) -> Outcome:
         """Send a delivery once. Raises DeliveryError if its rows cannot be read."""
-        rows = await self._store.read(rows_of(delivery.number))
+        hook, rows = line.hook, line.rows.get(delivery.number)
+        if rows is None:
+            rows = await self._store.read(rows_of(delivery.number))
         sink = WebhookSink(self._client, hook.webhook_id, hook.url, hook.secrets(time.time()))
         batch = Batch(delivery.batch_id, delivery.created_s, delivery.first, delivery.last, rows)
         began_s = time.monotonic()
@@ -362,6 +412,7 @@ class Dispatcher:
             line.queue[delivery.number] = delivery
         else:
             line.queue.pop(delivery.number, None)
+            self._drop_rows(line, delivery.number)
             self._count(hook, delivery.status, 1, delivery.updates)
         hook.failures = 0 if outcome.verdict is Verdict.DELIVERED else hook.failures + 1
         if outcome.verdict is Verdict.GONE and not line.closed:

@@ -254,8 +254,9 @@ def record(delivery: Delivery) -> Change[Recorded]:
     """Write what became of a waiting delivery. O(dead deliveries of its webhook) if it is dead."""
 
     def change(connection: sqlite3.Connection) -> Recorded:
+        rows = ", rows = x''" if delivery.status == "delivered" else ""
         written = connection.execute(
-            "UPDATE deliveries SET status = ?, attempts = ?, due_s = ?, ended_s = ?, reason = ?, detail = ?"
+            f"UPDATE deliveries SET status = ?, attempts = ?, due_s = ?, ended_s = ?, reason = ?, detail = ?{rows}"
             " WHERE number = ? AND status = 'waiting'",
             (*delivery[7:13], delivery.number),
         )
@@ -263,9 +264,9 @@ def record(delivery: Delivery) -> Change[Recorded]:
             return Recorded(bool(written.rowcount))
         _count(connection, delivery.webhook_id, delivery.status, 1, delivery.updates)
         if delivery.status == "delivered":
-            connection.execute("UPDATE deliveries SET rows = x'' WHERE number = ?", (delivery.number,))
-        forgotten = _forget(connection, delivery)
-        return Recorded(True, forgotten if delivery.status == "dead" else 0)
+            _forget_delivered(connection, delivery.webhook_id)
+            return Recorded(True)
+        return Recorded(True, _forget_dead(connection, delivery))
 
     return change
 
@@ -323,16 +324,22 @@ def _count(connection: sqlite3.Connection, webhook_id: str, what: str, deliverie
     )
 
 
-def _forget(connection: sqlite3.Connection, delivery: Delivery) -> int:
-    """Remove the ended deliveries of a webhook, the oldest, that are too many or have too many bytes; counts keep them.
+def _forget_delivered(connection: sqlite3.Connection, webhook_id: str) -> None:
+    """Remove the delivered ones of a webhook, the oldest, that are too many; counts keep them."""
+    connection.execute(
+        "DELETE FROM deliveries WHERE webhook_id = :id AND status = 'delivered' AND number <= (SELECT number FROM"
+        " deliveries WHERE webhook_id = :id AND status = 'delivered' ORDER BY number DESC LIMIT 1 OFFSET :most)",
+        {"id": webhook_id, "most": KEPT_DELIVERED},
+    )
 
-    Returns how many.
-    """
-    most = KEPT_DELIVERED if delivery.status == "delivered" else KEPT_DEAD
+
+def _forget_dead(connection: sqlite3.Connection, delivery: Delivery) -> int:
+    """Remove the dead ones of a webhook, the oldest, that are too many or have too many bytes; returns how many."""
     oldest_kept, size_bytes = delivery.number, 0
     found = connection.execute(
-        "SELECT number, length(rows) FROM deliveries WHERE webhook_id = ? AND status = ? ORDER BY number DESC LIMIT ?",
-        (delivery.webhook_id, delivery.status, most),
+        "SELECT number, length(rows) FROM deliveries WHERE webhook_id = ? AND status = 'dead' ORDER BY number DESC"
+        " LIMIT ?",
+        (delivery.webhook_id, KEPT_DEAD),
     )
     for place, (number, length) in enumerate(found):
         size_bytes += length
@@ -340,7 +347,7 @@ def _forget(connection: sqlite3.Connection, delivery: Delivery) -> int:
             break
         oldest_kept = number
     gone = connection.execute(
-        "DELETE FROM deliveries WHERE webhook_id = ? AND status = ? AND number < ?",
-        (delivery.webhook_id, delivery.status, oldest_kept),
+        "DELETE FROM deliveries WHERE webhook_id = ? AND status = 'dead' AND number < ?",
+        (delivery.webhook_id, oldest_kept),
     )
     return gone.rowcount
