@@ -1,16 +1,14 @@
 """Webhooks of a server that runs: how late updates come, beside bad endpoints and without them, and how many a second.
 
-    python -m benchmarks.webhooks            about two minutes; prints JSON
-    python -m benchmarks.webhooks --quick    a few seconds, to see that it works
-
 *Latency*: a `skyray serve` with 20 webhooks, each for a subscription of its own; every message matches all. Once all
 endpoints answer at once, once four are bad: one hangs, one answers 500, one redirects, one drips a byte a second.
 Measured from before the message is posted until the endpoint has it, of the same 16 webhooks in both.
-*Throughput*: what was published before comes to one webhook from the beginning; beside it the bare client posts the
-same bodies to the same endpoint, with as many requests under way.
+*Throughput*: what was published before comes to one webhook from the beginning; beside it, in turns, the bare client
+posts the same bodies to the same endpoint from a process of its own, with as many requests under way. Every update
+has to come, once in all requests that were taken, and to the latency's webhooks each message. Used by hand:
+`python -m benchmarks.webhooks > benchmarks/results/webhooks.json`.
 """
 
-import argparse
 import asyncio
 import http.client
 import json
@@ -19,18 +17,27 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import httpx2
+import msgspec
 import numpy as np
 
+from benchmarks import command
+from benchmarks.command import verdict
+from benchmarks.stopwatch import medians
 from gateway.sinks.webhooks.dispatch import IN_FLIGHT
 from gateway.sinks.webhooks.signing import new_secret, signed_headers
 
 HOOKS, BAD = 20, ("hang", "fail", "redirect", "drip")
+#: Subscriptions of the webhook whose throughput is measured, each with a word of its own.
+SUBSCRIPTIONS = 500
+#: The bare client, in a process of its own.
+_BARE = "import sys; from benchmarks.webhooks import bare_main; bare_main(*sys.argv[1:])"
 _ANSWERS = {
     "fail": b"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n",
     "redirect": b"HTTP/1.1 302 X\r\nLocation: /good/0\r\nContent-Length: 0\r\n\r\n",
@@ -42,6 +49,7 @@ class Endpoint:
     """All endpoints, told apart by their paths: `/good/N`, `/hang`, ...; its book has (N, arrival in seconds, body)."""
 
     def __init__(self) -> None:
+        self._serving: set[asyncio.Task[None] | None] = set()  # a task that is referred to nowhere ends early
         self.book: list[tuple[str, float, bytes]] = []
         self.port = 0
         self._server: asyncio.Server | None = None
@@ -54,6 +62,7 @@ class Endpoint:
         return f"http://127.0.0.1:{self.port}/{way}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._serving.add(asyncio.current_task())
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -146,47 +155,76 @@ async def latencies(endpoint: Endpoint, ways: list[str], seconds: float, a_secon
                 for row in json.loads(body)["data"]["updates"]
             ]
         p50, p99 = np.quantile(late_ms, (0.5, 0.99))
-        return {"updates": len(late_ms), "of": wanted, "p50_ms": round(p50, 1), "p99_ms": round(p99, 1)}
+        return {"updates": len(late_ms), "of": wanted, "p50_ms": float(p50), "p99_ms": float(p99)}
 
 
-async def throughput(endpoint: Endpoint, messages: int) -> list[dict[str, Any]]:
-    """Updates and requests a second of one webhook from the beginning, by the size of a batch, beside the client."""
-    found = []
+async def throughput(endpoint: Endpoint, messages: int, rounds: int, tell: command.Tell) -> tuple[list[Any], int]:
+    """Requests and updates a second of one webhook from the beginning, beside the client, by the size of a batch; and
+    how many updates were missing or came more often than once."""
+    found, wrong = [], 0
     with tempfile.TemporaryDirectory() as folder, served(Path(folder, "out")) as port:
-
-        def prepare() -> None:
-            region = {"kind": "boolean", "keywords": "all", "region": [139, 35, 140, 36]}
-            call(port, "POST", "/v1/subscriptions", {"subscription_id": "s", **region})
-            for first in range(0, messages, 5_000):
-                rows = [message("all") for _ in range(min(5_000, messages - first))]
-                call(port, "POST", "/v1/messages?wait=delivered", rows)
-
-        await asyncio.to_thread(prepare)
+        await asyncio.to_thread(_publish, port, messages)
         for size in (1, 100):
-            endpoint.book.clear()
+            turns: list[dict[str, float]] = []
             share = messages if size > 1 else messages // 10
-            body = {"url": endpoint.url("good/0"), "subscription_id": "s", "since": "begin", "batch_updates": size}
-            began_s = time.monotonic()
-            hook = await asyncio.to_thread(call, port, "POST", "/v1/webhooks", body)
-            while len(endpoint.book) * size < share and time.monotonic() < began_s + 120:
-                await asyncio.sleep(0.01)
-            took_s = time.monotonic() - began_s
-            bodies = [each for _, _, each in endpoint.book]
-            await asyncio.to_thread(call, port, "PATCH", f"/v1/webhooks/{hook['id']}", {"state": "paused"})
-            bare_s = await bare(endpoint.url("good/0"), bodies)
-            found.append(
-                {
-                    "batch_updates": size,
-                    "requests": len(bodies),
-                    "requests_per_s": round(len(bodies) / took_s),
-                    "updates_per_s": round(len(bodies) * size / took_s),
-                    "bare_client_requests_per_s": round(len(bodies) / bare_s),
-                }
-            )
-    return found
+            for turn in range(rounds):
+                bodies, one = await _of_webhook(endpoint, port, share, size)
+                if share == messages:
+                    wrong += _wrong(bodies, messages)
+                endpoint.book.clear()
+                bare_s = await asyncio.to_thread(_bare_s, endpoint.url("good/0"), bodies, Path(folder, "bodies"))
+                one["bare_client_requests_per_s"] = len(bodies) / bare_s
+                one["ratio"] = one["requests_per_s"] / one["bare_client_requests_per_s"]
+                turns.append(one)
+                tell(f"batches of {size}, turn {turn + 1} of {rounds}: {one}")
+            found.append({"batch_updates": size, **medians(turns), "turns": turns})
+    return found, wrong
 
 
-async def bare(url: str, bodies: list[bytes]) -> float:
+def _publish(port: int, messages: int) -> None:
+    for first in range(SUBSCRIPTIONS):
+        asked = {"kind": "boolean", "keywords": f"w{first}", "region": [139, 35, 140, 36]}
+        call(port, "POST", "/v1/subscriptions", {"subscription_id": f"s{first}", "owner": "all", **asked})
+    for first in range(0, messages, 5_000):
+        ids = range(first, min(first + 5_000, messages))
+        rows = [{"id": f"m{place}", **message(f"w{place % SUBSCRIPTIONS}")} for place in ids]
+        call(port, "POST", "/v1/messages?wait=delivered", rows)
+
+
+async def _of_webhook(endpoint: Endpoint, port: int, updates: int, size: int) -> tuple[list[bytes], dict[str, float]]:
+    """Bodies that a new webhook has posted once so many updates have come, and how many a second."""
+    endpoint.book.clear()
+    body = {"url": endpoint.url("good/0"), "owner": "all", "since": "begin", "batch_updates": size}
+    began_s = time.monotonic()
+    hook = await asyncio.to_thread(call, port, "POST", "/v1/webhooks", body)
+    while len(endpoint.book) * size < updates and time.monotonic() < began_s + 300:
+        await asyncio.sleep(0.005)
+    bodies, took_s = [each for _, _, each in endpoint.book], time.monotonic() - began_s
+    await asyncio.to_thread(call, port, "PATCH", f"/v1/webhooks/{hook['id']}", {"state": "paused"})
+    return bodies, {"requests_per_s": len(bodies) / took_s, "updates_per_s": len(bodies) * size / took_s}
+
+
+def _wrong(bodies: list[bytes], messages: int) -> int:
+    """How many updates are missing, come twice, or are of the wrong subscription."""
+    came = Counter(
+        (row["subscription_id"], row["message_id"]) for body in bodies for row in json.loads(body)["data"]["updates"]
+    )
+    expected = Counter((f"s{place % SUBSCRIPTIONS}", f"m{place}") for place in range(messages))
+    return sum((came - expected).values()) + sum((expected - came).values())
+
+
+def _bare_s(url: str, bodies: list[bytes], file: Path) -> float:
+    file.write_bytes(msgspec.msgpack.encode(bodies))
+    words = [sys.executable, "-c", _BARE, url, str(file)]
+    return float(subprocess.run(words, check=True, capture_output=True, text=True, timeout=300).stdout)
+
+
+def bare_main(url: str, file: str) -> None:
+    """Post what is in a file, and print the seconds that it took."""
+    print(asyncio.run(_bare(url, msgspec.msgpack.decode(Path(file).read_bytes(), type=list[bytes]))))
+
+
+async def _bare(url: str, bodies: list[bytes]) -> float:
     """Seconds that the client alone takes to post these, signed, with as many under way as a webhook has."""
     left, secret = iter(bodies), new_secret()
     async with httpx2.AsyncClient(trust_env=False) as client:
@@ -200,20 +238,37 @@ async def bare(url: str, bodies: list[bytes]) -> float:
         return time.monotonic() - began_s
 
 
-async def measure(quick: bool) -> dict[str, Any]:
-    """All figures."""
+def bench(
+    seconds: Annotated[float, "of each turn of latency"] = 30.0,
+    rate: Annotated[int, "messages a second, each to all webhooks"] = 20,
+    messages: Annotated[int, "that come to one webhook; of batches of one a tenth"] = 100_000,
+    rounds: Annotated[int, "turns of each"] = 3,
+    tell: command.Tell = print,
+) -> dict[str, Any]:
+    """Latencies, throughput, and whether all came."""
+    return asyncio.run(_measure(seconds, rate, messages, rounds, tell))
+
+
+async def _measure(seconds: float, rate: int, messages: int, rounds: int, tell: command.Tell) -> dict[str, Any]:
     endpoint = Endpoint()
     await endpoint.begin()
-    seconds, a_second, messages = (3.0, 10, 2_000) if quick else (30.0, 20, 100_000)
     good = [f"good/{place}" for place in range(HOOKS)]
+    turns: dict[str, list[dict[str, float]]] = {"quiet": [], "beside_bad": []}
+    for turn in range(rounds):
+        for name, ways in (("quiet", good), ("beside_bad", [*BAD, *good[len(BAD) :]])):
+            turns[name].append(await latencies(endpoint, ways, seconds, rate))
+            tell(f"turn {turn + 1} of {rounds}, {name}: {turns[name][-1]}")
+    rows, wrong = await throughput(endpoint, messages, rounds, tell)
+    missing = sum(one["of"] - one["updates"] for each in turns.values() for one in each)
     return {
-        "quiet": await latencies(endpoint, good, seconds, a_second),
-        "beside_bad": await latencies(endpoint, [*BAD, *good[len(BAD) :]], seconds, a_second),
-        "throughput": await throughput(endpoint, messages),
+        "workload": {"seconds": seconds, "rate": rate, "messages": messages, "webhooks": HOOKS, "bad": list(BAD)},
+        "measured": {
+            "latency": {name: {**medians(each), "turns": each} for name, each in turns.items()},
+            "throughput": rows,
+        },
+        **verdict(not wrong and not missing, messages * rounds, SUBSCRIPTIONS),
     }
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    print(json.dumps(asyncio.run(measure(parser.parse_args().quick)), indent=2))
+    sys.exit(command.main(bench))
