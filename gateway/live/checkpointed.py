@@ -13,16 +13,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
 from bolts.delivery import undelivered
+from bolts.names import hash_names
+from bolts.shares import Covered, PartName
 from bolts.sinks import last_as_of
 from gateway.live.admission import Admission
 from gateway.live.recording import BOUNDARIES, write_inputs
 from gateway.live.write_ahead_log import ANSWER_SETTINGS, EMPTY_START, LOG, WriteAheadLog
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, InputError
+from matching.model import Names
 from matching.window import Window
 from spouts.subscriptions import load_vocabulary
 from topology.core.checkpoint.store import CheckpointStore, Manifest, manifest_name
@@ -169,6 +173,7 @@ def _copy_of(folder: Path, manifest: Manifest, state: Mapping[str, np.ndarray], 
     for path in out.iterdir():
         path.unlink()  # of another try
     published = {path.name: path for path in (folder / "updates").glob("part-*")}
+    covered = _published_since(published, int(state["sink:part"])) if "sink:part" in state else Covered()
     for temporary, name in manifest.outputs:
         published.setdefault(Path(name).name, folder / temporary)
     for name, path in sorted(published.items()):
@@ -178,6 +183,20 @@ def _copy_of(folder: Path, manifest: Manifest, state: Mapping[str, np.ndarray], 
         else:  # published by a checkpoint after this one
             table = pq.read_table(path)
             pq.write_table(table.filter(pc.less_equal(table["as_of"], last_seq)), out / name)
-    if len(saved := undelivered(state)):
+    saved = undelivered(state)
+    if len(saved) and covered:
+        hashes = hash_names(Names.of(saved["subscription_id"].to_pylist()))
+        saved = saved.filter(pa.array(~covered.has(saved["as_of"].to_numpy(), hashes)))
+    if len(saved):
         pq.write_table(saved, out / "part-saved.parquet")
     return last_seq
+
+
+def _published_since(published: Mapping[str, Path], number: int) -> Covered:
+    """What parts have that were published after a checkpoint, whose next part has this number.
+
+    They may have updates that the checkpoint has saved.
+    """
+    names = [PartName.of(name) for name in published]
+    newer = [name for name in names if name.number >= number]
+    return Covered(np.array([(name.task, name.tasks, last_as_of(published[name.text])) for name in newer], np.int64))

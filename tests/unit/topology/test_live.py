@@ -78,6 +78,17 @@ def test_live_stream_is_exact_and_a_run_over_what_it_logged_tells_the_same(given
     assert digest_of_run(tmp_path / "out", tmp_path / "run") == digest
 
 
+def test_live_stream_that_died_after_its_last_part_has_every_update_once(given, tmp_path):
+    """The part has updates that the last checkpoint has saved, and `run.json` does not say yet that it has ended."""
+    etl, lines = given
+    stream = Stream(etl, tmp_path / "out", **SETTINGS)
+    feed(stream, lines)
+    stream.match()
+    assert len(rows_of(tmp_path / "out")) == len(stream.told)
+    verdict = verify_run(tmp_path / "out")
+    assert verdict.exact and sum(verdict.delivered_updates.values()) == len(stream.told) > 1_000, verdict
+
+
 @pytest.mark.parametrize("settings", [{"router": "location", "query_bolts": 3}, {"router": "kop"}], ids=str)
 def test_live_stream_tells_the_same_by_another_router(given, tmp_path, settings):
     stream, digest = whole(given, tmp_path / "out")
