@@ -24,6 +24,7 @@ from gateway.commands import (
     doctor,
     etl,
     explain,
+    feed,
     keys,
     live,
     loadtest,
@@ -71,6 +72,7 @@ def skyray(
 for command in (
     demo,
     etl,
+    feed,
     subscriptions,
     run,
     scale,

@@ -2,11 +2,13 @@
 
     FOLDER/SINK/sink.json                  {"format_version": 1, "query": "..."}: the job whose batches these are
     FOLDER/SINK/rows/NAME.jsonl            messages, one a line, with the columns of any message line
-    FOLDER/SINK/batch-000000000007.json    {"files": [{"name": , "rows": }], "first": , "rows": , "rejected": {}}
+    FOLDER/SINK/rejected/NAME.jsonl        rejected rows, one a line: {"reason": , "file": , "line": , "row": }
+    FOLDER/SINK/batch-000000000007.json    {"files": [{"name": , "rows": }], "first": , "rows": , "rejected": {},
+                                            "rejects": ["NAME.jsonl"]}
 
 A batch is there once its `batch-` file is, which is made whole and never replaced: the first commit of a batch wins.
-Batches are numbered from 0 without a gap, rows too; `first` is the number of the first row. Files of rows that no batch
-names are of attempts that failed. Written by `spark_etl.feed_sink`, read by `gateway.sources.folder`.
+Batches are numbered from 0 without a gap, rows too; `first` is the number of the first row. Files that no batch names
+are of attempts that failed. Written by `spark_etl.feed_sink`, read by `gateway.sources.folder`.
 """
 
 import json
@@ -15,7 +17,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from matching.errors import ConfigError, EngineError
 
@@ -32,12 +34,54 @@ class RowFile(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A committed batch: its files, the number of its first row, its rows, and rejected rows by reason code."""
+    """A committed batch: its files, the number of its first row, its rows, and rejected rows by reason code.
+
+    `rejects` are names of files below `rejected/`.
+    """
 
     files: tuple[RowFile, ...]
     first: int
     rows: int
     rejected: Mapping[str, int]
+    rejects: tuple[str, ...] = ()
+
+
+class LineFile:
+    """A file of lines that is made with its first line; its name is new.
+
+    Parameters
+    ----------
+    folder : Path
+
+    Attributes
+    ----------
+    name : str    "" without a line
+    lines : int
+    """
+
+    def __init__(self, folder: Path):
+        self.name, self.lines = "", 0
+        self._folder = folder
+        self._file: BinaryIO | None = None
+
+    def add(self, line: bytes) -> None:
+        """Append a line."""
+        if self._file is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self.name = f"{uuid.uuid4().hex}.jsonl"
+            self._file = (self._folder / self.name).open("wb")
+        self._file.write(line + b"\n")
+        self.lines += 1
+
+    def close(self) -> None:
+        """Force the lines to disk."""
+        if self._file is None:
+            return
+        with self._file as file:
+            file.flush()
+            os.fsync(file.fileno())
+        self._file = None
+        _force(self._folder)
 
 
 class FeedSink:
@@ -85,25 +129,31 @@ class FeedSink:
                 "another sink"
             )
 
+    def rows_file(self) -> LineFile:
+        """A new file for messages; a commit has to name it."""
+        return LineFile(self.path / "rows")
+
+    def rejects_file(self) -> LineFile:
+        """A new file for rejected rows; a commit has to name it."""
+        return LineFile(self.path / "rejected")
+
     def write_rows(self, lines: Iterable[bytes]) -> RowFile:
         """Write messages to a new file, and force it to disk; a commit has to name it."""
-        name, rows = f"{uuid.uuid4().hex}.jsonl", 0
-        (self.path / "rows").mkdir(parents=True, exist_ok=True)
-        with (self.path / "rows" / name).open("wb") as file:
-            for line in lines:
-                file.write(line + b"\n")
-                rows += 1
-            file.flush()
-            os.fsync(file.fileno())
-        _force(self.path / "rows")
-        return RowFile(name, rows)
+        file = self.rows_file()
+        for line in lines:
+            file.add(line)
+        file.close()
+        return RowFile(file.name, file.lines)
 
-    def remove(self, files: Iterable[RowFile]) -> None:
-        """Remove files of rows that no batch names."""
-        for file in files:
-            (self.path / "rows" / file.name).unlink(missing_ok=True)
+    def remove(self, files: Iterable[RowFile], rejects: Iterable[str] = ()) -> None:
+        """Remove files that no batch names."""
+        paths = [self.path / "rows" / file.name for file in files if file.name]
+        for path in [*paths, *(self.path / "rejected" / name for name in rejects if name)]:
+            path.unlink(missing_ok=True)
 
-    def commit(self, number: int, files: Sequence[RowFile], rejected: Mapping[str, int]) -> bool:
+    def commit(
+        self, number: int, files: Sequence[RowFile], rejected: Mapping[str, int], rejects: Sequence[str] = ()
+    ) -> bool:
         """Commit a batch; False if it was committed before, and these files are not part of it.
 
         Raises
@@ -127,6 +177,7 @@ class FeedSink:
             "first": first,
             "rows": sum(file.rows for file in files),
             "rejected": dict(rejected),
+            "rejects": [name for name in rejects if name],
         }
         return _create(self._manifest(number), content)
 
@@ -136,7 +187,7 @@ class FeedSink:
         if found is None:
             return None
         files = tuple(RowFile(file["name"], file["rows"]) for file in found["files"])
-        return Batch(files, found["first"], found["rows"], found["rejected"])
+        return Batch(files, found["first"], found["rows"], found["rejected"], tuple(found.get("rejects", ())))
 
     def batches(self, known: int = 0) -> int:
         """How many batches are committed, `known` at least. Reads no file; takes log(N) looks."""

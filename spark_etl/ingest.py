@@ -265,19 +265,20 @@ def _parquet_blocks(source: Source, options: EtlOptions) -> _Blocks:
         wanted = [name for name in dict.fromkeys(named) if name in there]
         first_row = 1
         for batch in file.iter_batches(BLOCK_ROWS, columns=wanted, use_threads=False):
-            yield lambda batch=batch, first_row=first_row: _table_rows(
+            yield lambda batch=batch, first_row=first_row: table_rows(
                 batch, first_row, columns, options.geometry, schema
             )
             first_row += batch.num_rows
 
 
-def _table_rows(
+def table_rows(
     batch: pa.RecordBatch,
     first_row: int,
     columns: dict[str, str],
     geometry: str | None = None,
     schema: AttributeSchema = NO_ATTRIBUTES,
 ) -> list[Row]:
+    """The rows of a table, numbered from `first_row`."""
     pick, attributes = picker(columns, geometry), attribute_picker(schema)
     rows = []
     for number, values in enumerate(table_objects(batch), first_row):

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,6 +28,7 @@ JAVA_REMEDY = (
     f"install Java {MIN_JAVA} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
     "macOS: brew install openjdk@17) or point JAVA_HOME at one"
 )
+NO_SETTINGS: Mapping[str, str] = {}
 _STOP_SECONDS = 20
 _CONNECT_SECONDS = 10
 # Only the quick compiler: 26 s of processor time, not 47 s, for 137,000 tweets. Jobs of hours need the optimising one.
@@ -84,7 +85,7 @@ def check_master(master: str) -> None:
     )
 
 
-def _configuration(options: EtlOptions, scratch: Path, short: bool) -> SparkConf:
+def _configuration(options: EtlOptions, scratch: Path, short: bool, more: Mapping[str, str]) -> SparkConf:
     project = str(Path(matching.__file__).resolve().parents[1])
     search = os.pathsep.join(filter(None, (project, os.environ.get("PYTHONPATH"))))
     settings = {
@@ -106,14 +107,16 @@ def _configuration(options: EtlOptions, scratch: Path, short: bool) -> SparkConf
     if not options.master.startswith("local"):
         # Executors elsewhere must be able to reach the driver.
         del settings["spark.driver.bindAddress"], settings["spark.driver.host"]
-    return SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    return SparkConf(loadDefaults=False).setAll(list((settings | dict(more)).items()))
 
 
 @contextmanager
-def spark_session(options: EtlOptions, scratch: Path, short: bool = True) -> Iterator[SparkSession]:
+def spark_session(
+    options: EtlOptions, scratch: Path, short: bool = True, more: Mapping[str, str] = NO_SETTINGS
+) -> Iterator[SparkSession]:
     """Start Spark in its own Java process, and end that process on exit.
 
-    Spark logs to `scratch/spark.log`. `short` tunes Java for a job of minutes.
+    Spark logs to `scratch/spark.log`. `short` tunes Java for a job of minutes; `more` are further settings of Spark.
 
     Raises
     ------
@@ -129,7 +132,7 @@ def spark_session(options: EtlOptions, scratch: Path, short: bool = True) -> Ite
     scratch.mkdir(parents=True, exist_ok=True)
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT) if main else None  # SparkContext sets its own and leaves it behind
-    conf = _configuration(options, scratch, short)
+    conf = _configuration(options, scratch, short, more)
     gateway = None
     log_path = scratch / "spark.log"
     try:

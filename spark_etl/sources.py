@@ -24,6 +24,10 @@ _SUFFIXES = {
     ".pq": "parquet",
 }
 _COMPRESSION_SUFFIXES = (".gz", ".gzip", ".zst", ".zstd")
+#: Names of the files that are read of a folder, as a regular expression.
+NAMES_OF_DATA = (
+    "(?i)(" + "|".join(map(re.escape, _SUFFIXES)) + ")(" + "|".join(map(re.escape, _COMPRESSION_SUFFIXES)) + ")?$"
+)
 #: Bytes of a JSON file that decide between one document and lines.
 _BEGINNING_BYTES = 4096
 _COLLECTION = re.compile(rb'"type"\s*:\s*"FeatureCollection"')

@@ -1,0 +1,162 @@
+"""`skyray feed`: raw messages into a feed by Spark, as they come, for a stream that runs.
+
+`gateway/commands/feed.py` -> `spark_etl/feed_options.py` (options) -> `spark_etl/stream.py` ->
+`spark_etl/feed_rows.py` (cleaning) -> `spark_etl/feed_sink.py` -> `matching/feed_folder.py`. What it writes is read by
+`live.py` and `serve.py` beside this file (`--from feed:FOLDER`).
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from inspect import Parameter
+from time import monotonic
+from typing import Annotated, Any
+
+import typer
+
+from gateway.commands.etl import CALLED
+from gateway.shell.interrupts import draining
+from gateway.shell.options import Command, Json, Late, example, of_signature
+from gateway.shell.terminal import LINE_S, Terminal, cell, table
+from matching.extras import require
+
+#: The options in groups, as the help shows them.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Output": ("out", "sink", "checkpoint"),
+    "Input": (
+        *("format", "option", "packages", "files", "every", "once"),
+        *("encoding", "csv_delimiter", "time_format", "require_time", "world"),
+    ),
+    "Columns": (
+        *("text_column", "lat_column", "lon_column", "time_column", "id_column"),
+        *("west_column", "south_column", "east_column", "north_column", "object_id_column", "op_column"),
+        *("geometry", "attribute"),
+    ),
+    "Spark": ("master", "driver_memory"),
+}
+
+app = typer.Typer()
+
+
+def _options() -> Iterator[Parameter]:
+    from spark_etl.feed_options import CLEANING, FeedOptions
+    from spark_etl.options import EtlOptions
+
+    def called(name: str) -> str:
+        return CALLED.get(name, name.removesuffix("_column"))
+
+    yield from of_signature(FeedOptions, called, GROUPS)
+    yield from (one for one in of_signature(EtlOptions, called, GROUPS) if one.name in CLEANING)
+
+
+@app.command(
+    cls=Command,
+    epilog=example("skyray feed incoming --out feed; and beside it: skyray live --from feed:feed --out runs/live"),
+)
+def feed(
+    options: Annotated[dict[str, Any], Late(_options)],
+    raw: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[IN]...", help="Folders or patterns of files: JSON, CSV, Parquet; new ones are taken."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Clean raw messages as they come, and feed them to a running stream with Spark.
+
+    New files of the folders are taken within seconds, or rows of another streaming source of Spark (--format kafka
+    --option kafka.bootstrap.servers=HOST:PORT --option subscribe=TOPIC; --format nats --option
+    servers=nats://HOST:PORT --option stream=STREAM). Write files elsewhere and move them in: a file is read once, as it
+    is when it is seen. Rows are cleaned as by skyray etl, with the same reasons for rejected ones, which are in
+    OUT/SINK/rejected. skyray live and skyray serve read the feed with --from feed:OUT. Each row is in it once,
+    whatever is killed: the same command goes on where it was. It runs until Ctrl-C.
+    """
+    require("spark", "the feed")
+    from spark_etl.feed_options import FeedOptions
+    from spark_etl.options import EtlOptions
+
+    if options.get("format") == "nats":
+        require("nats", "--format nats")
+    own = {one.name for one in fields(FeedOptions)}
+    cleaning: dict[str, Any] = {name: value for name, value in options.items() if name not in own}
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in options.items() if name in own
+    }
+    cleaning["attribute"] = tuple(cleaning.get("attribute", ()))
+    etl = EtlOptions(inputs=tuple(raw or ()), **cleaning)
+    found = FeedOptions(etl=etl, **given)
+    found.check()
+    terminal = Terminal(json)
+    totals = run_feed_shown(found, terminal.line)
+    answer = {
+        "batches": totals.batches,
+        "messages": totals.rows,
+        "rejected": sum(totals.rejected.values()),
+        "rejected_by_reason": dict(sorted(totals.rejected.items())),
+        "out": found.out,
+        "sink": found.sink,
+    }
+    terminal.answer(answer, lambda out: _print(out, answer))
+    return 0
+
+
+def run_feed_shown(options: Any, line: Callable[[str], None]) -> Any:
+    """Run the feed with a line when it begins, and one for the batches of some seconds; returns its totals."""
+    from spark_etl.stream import run_feed
+
+    # as in `etl.py`: an interrupt cuts the connection to Java
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
+    progress = _Progress(line)
+    line("feed: starting Spark")
+
+    with draining() as stopping:
+        begun = False
+
+        def begin(batches: int) -> None:
+            nonlocal begun
+            begun = True  # from here on the first interrupt ends it in order
+            named = ", ".join(options.etl.inputs) or options.format
+            earlier = f", behind {batches:,} batches" if batches else ""
+            line(f"feed: reads {named} into {options.out}, sink {options.sink}{earlier}")
+
+        totals = run_feed(options, progress.add, lambda: begun and stopping(), begin)
+    progress.flush()
+    return totals
+
+
+class _Progress:
+    """Lines about committed batches, `LINE_S` apart."""
+
+    def __init__(self, line: Callable[[str], None]):
+        self._line = line
+        self._since_s = self._said_s = monotonic()
+        self._batches = self._rows = 0
+        self._rejected: dict[str, int] = {}
+        self._last = -1
+
+    def add(self, fed: Any) -> None:
+        self._batches, self._rows, self._last = self._batches + 1, self._rows + fed.rows, fed.batch
+        for reason, count in fed.rejected.items():
+            self._rejected[reason] = self._rejected.get(reason, 0) + count
+        if monotonic() - self._said_s >= LINE_S:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._batches:
+            return
+        now_s = monotonic()
+        rate = self._rows / max(now_s - self._since_s, 0.001)
+        rejected = f"; rejected {cell(self._rejected)}" if self._rejected else ""
+        self._line(
+            f"feed: {self._batches:,} batches up to {self._last:,}, {self._rows:,} messages, {rate:,.0f}/s{rejected}"
+        )
+        self._since_s = self._said_s = now_s
+        self._batches, self._rows, self._rejected = 0, 0, {}
+
+
+def _print(out: Any, answer: Mapping[str, Any]) -> None:
+    rows = [(name, answer[name]) for name in ("batches", "messages")]
+    rows += [(f"rejected: {reason}", count) for reason, count in answer["rejected_by_reason"].items()]
+    out.print(table(("fed", "count"), rows, right=(1,)))
+    if answer["rejected"]:
+        out.print(f"rejected rows are in {cell(answer['out'])}/{cell(answer['sink'])}/rejected", markup=False)
