@@ -5,9 +5,9 @@ warm-up, are compared with those of the bulk oracle (`matching.bulk_oracle`, the
 the run. `gateway.runs.verify` checks whole runs over files, and the order of updates.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,9 @@ from bolts.sinks import UPDATE_SCHEMA
 from gateway.runs.reader import read_updates
 from matching.bulk_oracle import NEVER, expected, of_numbers, sampled
 from matching.half_life import DecayParameters
+from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import CHANGES, Int64, MessageBatch, SubscriptionTable, UpdateBatch, concatenate
+from matching.model import CHANGES, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch, concatenate
 from matching.naive_rows import DecayModel, tally
 from matching.window import Boundary, stream_time
 from spouts.cutting import Cutter, join_names, read_all
@@ -36,13 +37,33 @@ _PIECE = 16_384
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
 
-def watched(first: int, largest: int) -> range:
-    """The messages from `first` on that are checked, where a batch has `largest` at most."""
-    return range(first, first + max(_MESSAGES, _BATCHES * largest))
+class Subscribers(Protocol):
+    """The subscriptions of a load: generated ones, or those of a workload."""
+
+    @property
+    def kinds(self) -> Kinds: ...
+
+    @property
+    def wanted(self) -> Mapping[int, int]:
+        """How many of each kind, by code."""
+        ...
+
+    def make(self) -> SubscriptionTable:
+        """All of them; numbers are rows."""
+        ...
+
+    def names(self, table: SubscriptionTable) -> Names:
+        """Their ids."""
+        ...
+
+
+def watched(first: int, largest: int, least: int = 0) -> range:
+    """The messages from `first` on that are checked, `least` at least, where a batch has `largest` at most."""
+    return range(first, first + max(_MESSAGES, _BATCHES * largest, least))
 
 
 def check(
-    source: PacedSpout, subscribers: GeneratedSubscriptions, fading: DecayParameters, ends: Sequence[int], folder: Path
+    source: PacedSpout, subscribers: "Subscribers", fading: DecayParameters, ends: Sequence[int], folder: Path
 ) -> dict[str, Any]:
     """Compare the updates after the first boundary and up to the last with the oracle's.
 
@@ -103,11 +124,11 @@ def check(
     return report | {"exact": right and not report["misnamed"] and report["compared"] > 0}
 
 
-def _ever(subscribers: GeneratedSubscriptions, last: int) -> tuple[SubscriptionTable, Int64]:
+def _ever(subscribers: "Subscribers", last: int) -> tuple[SubscriptionTable, Int64]:
     """All subscriptions that there ever are up to message `last`, and the seq before which each ends."""
     table = subscribers.make()
     removed_at = np.full(len(table), NEVER)
-    if subscribers.changes:
+    if isinstance(subscribers, GeneratedSubscriptions) and subscribers.changes:
         added, removed = subscribers.changed(0, last)
         table = concatenate([table, added])
         removed_at = np.full(len(table), NEVER)

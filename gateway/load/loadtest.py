@@ -10,6 +10,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -30,12 +31,14 @@ from matching.window import Window
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
-from topology.core.checkpoint.store import CheckpointStore
-from topology.core.metrics import RunReport
+from topology.core.checkpoint.store import CheckpointStore, Manifest
+from topology.core.metrics import RunReport, report_stage
 from topology.placement import shared_by_default
+from topology.recovering import next_incarnation
 from topology.settings import LIVE_CREDITS
 
 if TYPE_CHECKING:
+    from gateway.load.workload import Workload
     from spouts.paced import GeneratedSubscriptions, PacedSpout
 
 #: The peak rate is measured over these messages, all due at once, in batches of this size.
@@ -69,9 +72,15 @@ def load_test(
     changes: Annotated[float, typer.Option(min=0.0, help="Subscriptions a second that are added, and removed.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of messages and subscriptions.")] = 0,
     check: Annotated[bool, typer.Option("--check", help="Compare the updates of a sample with the oracle.")] = False,
+    workload: Annotated[
+        Path | None,
+        typer.Option(help="Folder with messages, subscriptions and full results, in place of generated ones."),
+    ] = None,
     subscriptions: Mapping[str, int] | None = None,
     on_progress: Callable[[Any], None] | None = None,
     kinds: Kinds = KINDS,
+    folder: str | None = None,
+    checked: int = 0,
 ) -> dict[str, Any]:
     """Run one load test; annotated parameters are options of `skyray loadtest`.
 
@@ -96,6 +105,14 @@ def load_test(
         How many of a kind, all active before the first message; by default as its recipe says.
     kinds : Kinds
         Kinds of the generated subscriptions, if they run.
+    workload : path, optional
+        A folder as `gateway.load.workload` describes it: its messages, subscriptions and window count, and updates are
+        written to files, as `skyray run` does.
+    folder : str, optional
+        Where files and checkpoints go, and stay; one temporary for each run if None. With a workload and a rate, a test
+        whose process has ended resumes there from its last checkpoint.
+    checked : int
+        Messages after the warm-up that are checked, at least.
 
     Returns
     -------
@@ -116,42 +133,49 @@ def load_test(
     if executor != Executor.local:
         require_ray()
     counts = {kind.name: kind.recipe.load for kind in kinds.run} | dict(subscriptions or {})
+    loaded = _workload(workload, changes, on_progress)
+    if loaded is not None:
+        counts, window = loaded.counts, loaded.window
 
     def run(pace: Pace, compared: bool) -> tuple[RunReport, dict[str, Any] | None]:
         """A run and the outcome of its check, None if it is not compared."""
-        with tempfile.TemporaryDirectory(prefix="skyray-loadtest-") as folder:
-            out, saved = folder if check else None, None
-            plan = load_plan(pace, counts, window, query_bolts, router, credits, seed, kinds, out)
-            if checkpoint_every:
-                store = CheckpointStore(os.path.join(folder, "checkpoints"))
-                saved = Checkpoints(store, Cadence(checkpoint_every), folder)
-            if executor == Executor.local:
-                from topology.core.executors.local import run_local
-
-                report = run_local(plan, on_progress=on_progress, checkpoints=saved)
+        with nullcontext(folder) if folder else tempfile.TemporaryDirectory(prefix="skyray-loadtest-") as at:
+            saved, resume = None, None
+            if loaded is not None:
+                store, resume = loaded.resume(at)
+                cadence = Cadence(checkpoint_every or None)
+                saved = Checkpoints(store, cadence, at, incarnation=next_incarnation(resume.incarnation))
+                plan = loaded.plan(pace, query_bolts, router, credits, at)
             else:
-                from topology.core.executors.ray import run_ray
-
-                together = shared_by_default(plan, address)
-                report = run_ray(plan, address=address, on_progress=on_progress, together=together, checkpoints=saved)
+                out = at if check else None
+                plan = load_plan(pace, counts, window, query_bolts, router, credits, seed, kinds, out)
+                if checkpoint_every:
+                    saved = Checkpoints(CheckpointStore(os.path.join(at, "checkpoints")), Cadence(checkpoint_every), at)
+            report = _executed(plan, executor, address, on_progress, saved, resume)
             ends = report.components["messages"].tasks[0].figures.pop("ends")  # for the check only
             if not compared:
                 return report, None
             from gateway.load.check import check as compare
 
-            return report, compare(*_parts(pace, counts, window, seed, kinds), ends, Path(folder))
+            parts = loaded.parts(pace) if loaded is not None else _parts(pace, counts, window, seed, kinds)
+            return report, compare(*parts, ends, Path(at))
 
+    origin = 0 if loaded is None else loaded.history
     peak = None
     if rate is None:
-        at_once, _ = run(Pace(_AT_ONCE, PEAK_MESSAGES, batch or _PEAK_BATCH), False)
+        at_once, _ = run(Pace(_AT_ONCE, origin + PEAK_MESSAGES, batch or _PEAK_BATCH), False)
         peak = PEAK_MESSAGES / at_once.elapsed_s
         rate = peak / 2
-    limit, warming = round(rate * (seconds + warm_up)), round(rate * warm_up)
+    if loaded is not None:
+        seconds = loaded.seconds_at(rate, seconds, warm_up)
+    limit, warming = origin + round(rate * (seconds + warm_up)), origin + round(rate * warm_up)
     if limit <= warming:
         raise ConfigError(f"rate {rate} for {seconds} s is no message at all: raise one of them")
     batch = batch or max(1, round(rate / 10))
     interval_s = max(1.0, seconds / TIMELINE_ROWS)
-    report, judged = run(Pace(rate, limit, batch, linger_ms / 1e3 or None, warming, interval_s, changes), check)
+    report, judged = run(
+        Pace(rate, limit, batch, linger_ms / 1e3 or None, warming, interval_s, changes, checked), check
+    )
     delivery = report.components["delivery"].tasks[0].figures
     source = report.components["messages"].tasks[0].figures
     updates = sum(delivery["updates"].values())
@@ -162,7 +186,7 @@ def load_test(
         "kept_up": source["behind_at_end_s"] < max(1.0, 2 * batch / rate),
         "behind_at_end_s": source["behind_at_end_s"],
         "furthest_behind_s": source["furthest_behind_s"],
-        "messages": limit,
+        "messages": limit - origin,
         "batches": source["batches"],
         "updates": updates,
         "updates_per_s": updates / report.elapsed_s,
@@ -176,6 +200,7 @@ def load_test(
             "query_bolts": query_bolts, "router": router, "credits": credits, "checkpoint_every": checkpoint_every,
             "changes": changes,
             "executor": str(executor), "address": address, "seed": seed,
+            "workload": None if workload is None else Path(workload).name,
         },
         "topology": report.as_dict(),
     }  # fmt: skip
@@ -184,7 +209,8 @@ def load_test(
 class Pace(NamedTuple):
     """When messages are published: `rate` a second, `limit` in all, of which the first `warming` do not count, in
     batches of `batch` at most that close after `linger_s`, None: when they are full; latencies are also recorded for
-    each `timeline_s` seconds. `changes_per_s` subscriptions are added, and others removed."""
+    each `timeline_s` seconds. `changes_per_s` subscriptions are added, and others removed. At least `checked` messages
+    after the warm-up are checked, if any."""
 
     rate: float
     limit: int
@@ -193,6 +219,46 @@ class Pace(NamedTuple):
     warming: int = 0
     timeline_s: float | None = None
     changes_per_s: float = 0.0
+    checked: int = 0
+
+    def watched(self) -> range:
+        """The messages that are checked."""
+        from gateway.load.check import watched
+
+        return watched(self.warming, self.batch, self.checked)
+
+
+def _workload(folder: Path | None, changes: float, on_progress: Callable[[Any], None] | None) -> "Workload | None":
+    """The workload of a folder with the state to begin with, None without a folder. Raises ConfigError, InputError."""
+    if folder is None:
+        return None
+    if changes:
+        raise ConfigError("--changes: the subscriptions of a workload stay; leave it out, or leave out --workload")
+    from gateway.load.workload import Workload
+
+    workload = Workload(folder)
+    workload.fill(lambda what: report_stage(on_progress, what))
+    return workload
+
+
+def _executed(
+    plan: Plan,
+    executor: Executor,
+    address: str | None,
+    on_progress: Callable[[Any], None] | None,
+    saved: Checkpoints | None,
+    resume: Manifest | None,
+) -> RunReport:
+    """Run a plan, from a checkpoint if there is one to resume from."""
+    if executor == Executor.local:
+        from topology.core.executors.local import run_local
+
+        before = None if resume is None or saved is None else saved.store.load(resume)
+        return run_local(plan, on_progress=on_progress, checkpoints=saved, resume=before)
+    from topology.core.executors.ray import run_ray
+
+    together = shared_by_default(plan, address)
+    return run_ray(plan, address=address, on_progress=on_progress, together=together, checkpoints=saved, resume=resume)
 
 
 def load_plan(
@@ -250,14 +316,13 @@ def _parts(
     pace: Pace, counts: Mapping[str, int], window: str, seed: int, kinds: Kinds
 ) -> "tuple[PacedSpout, GeneratedSubscriptions, DecayParameters]":
     """The spouts of messages and subscriptions, and the decay; the clock spout records batch ends for a check."""
-    from gateway.load.check import watched
     from spouts.generated import Recipe
     from spouts.paced import CHANGING, GeneratedSubscriptions, PacedSpout
 
     changes = pace.changes_per_s / pace.rate
     space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed)
     columns = sorted({column for name, count in counts.items() if count for column in kinds.named(name).columns})
-    seen = watched(pace.warming, pace.batch)
+    seen = pace.watched()
     return (
         PacedSpout(recipe, span, space, pace.batch, pace.limit, pace.rate, columns, pace.linger_s, seen),
         GeneratedSubscriptions(

@@ -73,12 +73,13 @@ class LatencyHistogram:
         return float(self.counts @ np.exp2(np.arange(_BUCKETS) / _PER_DOUBLING) * 1e-6)
 
     def summary(self) -> dict[str, float | int | None]:
-        """`count`, `p50_s`, `p99_s`, `max_s`; None while empty."""
+        """`count`, `p50_s`, `p99_s`, `p999_s`, `max_s`; None while empty."""
         count = int(self.counts.sum())
         return {
             "count": count,
             "p50_s": self.quantile(0.5),
             "p99_s": self.quantile(0.99),
+            "p999_s": self.quantile(0.999),
             "max_s": self.max_s if count else None,
         }
 
@@ -109,9 +110,9 @@ class LatencyTimeline:
             self._histograms.setdefault(number, LatencyHistogram()).record(seconds[mine], counts[mine])
 
     def summary(self) -> list[dict[str, float | int | None]]:
-        """A row for each interval that has latencies, in order: `at_s`, the summary of its histogram, `p999_s`."""
+        """A row for each interval that has latencies, in order: `at_s`, and the summary of its histogram."""
         return [
-            {"at_s": number * self.interval_s, **histogram.summary(), "p999_s": histogram.quantile(0.999)}
+            {"at_s": number * self.interval_s, **histogram.summary()}
             for number, histogram in sorted(self._histograms.items())
         ]
 
