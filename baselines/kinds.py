@@ -32,7 +32,12 @@ ENGINES = {
         "inverted_file": "inverted_file:InvertedFile",
     },
     "knn": {"inverted_file": "inverted_file:InvertedFile"},
-    "skyline": {"lazy": "lazy:Lazy", "bnl": "bnl:Bnl", "sweep": "sweep:Sweep"},
+    "skyline": {
+        "lazy": "lazy:Lazy",
+        "skyline_only": "skyline_only:SkylineOnly",
+        "bnl": "bnl:Bnl",
+        "sweep": "sweep:Sweep",
+    },
 }
 #: The same of window indexes.
 WINDOWS = {

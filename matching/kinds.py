@@ -22,7 +22,7 @@ from matching.skyline.engines.eager import Eager
 from matching.skyline.engines.eager_star import EagerStar
 from matching.skyline.operator import SkylineOperator
 from matching.skyline.windows.inverted import InvertedWindow
-from matching.skyline.windows.mf_rtree import MfRtree
+from matching.skyline.windows.mf_rtree import MfRtree, MfRtreePaper
 from matching.topk.engines.skype import Skype
 from matching.topk.operator import TopkOperator
 from matching.topk.windows.segments import Segments
@@ -89,7 +89,7 @@ KINDS = Kinds(
             needs_extent=True,  # closeness is measured in half diagonals of the region
             needs_ended=True,
             engines=_by_name(EagerStar, Eager),
-            windows=_by_name(InvertedWindow, MfRtree),
+            windows=_by_name(InvertedWindow, MfRtree, MfRtreePaper),
             # theirs are the widest rectangles, and any keyword will do
             recipe=Recipe("distributed skyline", side=0.1, square=True, share=10),
         ),

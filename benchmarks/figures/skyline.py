@@ -17,7 +17,7 @@ are held against `matching.bulk_oracle`. Read on in `matching.skyline.windows.tr
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from time import thread_time
+from time import perf_counter, thread_time
 from typing import Any
 
 import numpy as np
@@ -27,28 +27,27 @@ from baselines.kinds import WITH_BASELINES
 from benchmarks import workload
 from benchmarks.command import Tell, verdict
 from benchmarks.figures.sweeps import TIME, Asked, Page, Report, Sweep, sweep
-from benchmarks.harness import Bench
+from benchmarks.harness import Bench, Running
 from benchmarks.stopwatch import in_turns, medians
 from benchmarks.workload import WORLD, versions_of_objects
 from matching.bulk_oracle import Words, in_region
 from matching.skyline.window import SkylineQueries
-from matching.skyline.windows.mf_rtree import MfRtree
+from matching.skyline.windows.mf_rtree import MfRtree, MfRtreePaper
 from matching.skyline.windows.tree import TreeWindow, Work
 from matching.window import Boundary
 
 _SKYLINE = WITH_BASELINES.named("skyline")
-#: The memo tree by way of cleaning: the default; as the paper has it altogether, with filters in leaves as well; the
-#: paper's cleaning alone (C1); the older scheme (C2); never.
+#: The memo tree by way of cleaning: ours; in the paper's form, with filters in leaves as well; the paper's cleaning
+#: alone (C1); the older scheme (C2); never.
 _CLEANINGS = {
     "mf_rtree": MfRtree,
-    "mf_rtree, as in the paper": partial(MfRtree, cleaning="threshold", bounded=False, leaf_filters=True),
+    "mf_rtree_paper": MfRtreePaper,
     "mf_rtree, paper's cleaning": partial(MfRtree, cleaning="threshold", bounded=False),
     "mf_rtree, all on touch": partial(MfRtree, cleaning="all", bounded=False),
     "mf_rtree, not cleaned": partial(MfRtree, cleaning="off"),
 }
-#: The window indexes that count their operations, the memo tree in the first two ways.
-TREES = dict(list(_CLEANINGS.items())[:2])
-TREES |= {name: window for name, window in _SKYLINE.windows.items() if issubclass(window, TreeWindow)}
+#: The window indexes that count their operations.
+TREES = {name: window for name, window in _SKYLINE.windows.items() if issubclass(window, TreeWindow)}
 _BATCH, _SHARES = 1_000, (0.25, 0.5, 1.0)
 #: Of engines: messages between two of an object, on average, 160 s.
 _BETWEEN = 160_000
@@ -57,7 +56,11 @@ _QUERIES, _ROUNDS = 1_000, 3
 #: Share of messages that are versions of objects, how many of those an object has in a window on average, and how far
 #: in degrees a version is from where its object was first, if it is near at all; the second for `cleaning`.
 _USUAL, _BUSY = (0.5, 5, None), (0.9, 60, 0.02)
-_REFILLS = TIME | {"refills a message": "refills_per_message"}
+_REFILLS = TIME | {
+    "refills a message": "refills_per_message",
+    "us to fetch the candidates of a refill": "fetch_us_per_refill",
+}
+_REFILLS |= {"us to make a buffer of them": "fill_us_per_refill"}
 _CLEANED = {"MB, index and messages": "whole_mb", "operations a message": "operations", "us a query": "us_per_query"}
 _WORK = _CLEANED | TIME | {"MB, the index alone": "index_mb"}
 _WORK |= {"nodes and lists visited": "visited", "messages looked at": "checked"}
@@ -68,7 +71,33 @@ def _checked(load: Bench, names: Sequence[str], tell: Tell, **_: Any) -> dict[st
     tell(f"building {', '.join(names)}")
     built = [load.build(name) for name in names]
     memory = [load.memory(each) for each in built]
-    return {name: row | told for name, row, told in zip(names, memory, load.check(built), strict=True)}
+    clocks = [_refill_clocks(each) for each in built]
+    measured = {name: row | told for name, row, told in zip(names, memory, load.check(built), strict=True)}
+    for row, (fetched, filled) in zip(measured.values(), clocks, strict=True):
+        if refills := row["compared_refills"]:
+            row |= {
+                "fetch_us_per_refill": 1e6 * sum(fetched) / refills,
+                "fill_us_per_refill": 1e6 * sum(filled) / refills,
+            }
+    return measured
+
+
+def _refill_clocks(running: Running) -> tuple[list[float], list[float]]:
+    """Seconds of each call that fetches the candidates of refills, and of each that makes buffers of them."""
+
+    def clocked(owner: Any, method: str) -> list[float]:
+        call, seconds = getattr(owner, method), []
+
+        def timed(*given: Any) -> Any:
+            begun = perf_counter()
+            answer = call(*given)
+            seconds.append(perf_counter() - begun)
+            return answer
+
+        setattr(owner, method, timed)
+        return seconds
+
+    return clocked(running.alone.window_index, "answer"), clocked(running.operator.engine, "refill")
 
 
 def _engines(*shares: float) -> list[Sweep]:

@@ -12,7 +12,7 @@ Sliding Window Streaming Data" (2022):
   and Papadias (2006). `regions.py` is the paper's region step, with a disc where the rectangle of the paper loses
   results.
 - `inverted`, the default window index, our own: inverted lists in order of arrival, the cheapest to fill, and few
-  window queries reach it. `mf_rtree` is the paper's memo-and-filter R-tree (section 3.2.2).
+  window queries reach it. `mf_rtree_paper` is the paper's memo-and-filter R-tree (section 3.2.2), `mf_rtree` ours.
 
 Read `operator.py` first, then `engine.py`, `engines/eager.py`, `engines/eager_star.py`, and `window.py`.
 `docs/skyline-figures.md` has the measurements.

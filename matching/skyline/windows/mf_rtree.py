@@ -198,6 +198,26 @@ class MfRtree(TreeWindow):
         return tables_of(**self.mf._asdict())
 
 
+class MfRtreePaper(MfRtree):
+    """The same in the paper's form: filters with reference counts in leaves too, and nothing but its threshold cleans.
+
+    Parameters
+    ----------
+    space, kept_boundaries, arrival_rate_per_s    as of `MfRtree`
+
+    Notes
+    -----
+    A message that ends without a later version in its leaf is never taken out, so the index grows with the stream.
+    """
+
+    name = "mf_rtree_paper"
+
+    def __init__(self, space: Space, kept_boundaries: int = 0, *, arrival_rate_per_s: float = 1000.0):
+        super().__init__(
+            space, kept_boundaries, arrival_rate_per_s=arrival_rate_per_s, bounded=False, leaf_filters=True
+        )
+
+
 @njit_no_refcount
 def _clean(mf, log, leaf, limit, oldest, removed, progress):
     """Remove obsolete entries from a leaf: for each object with more than `limit` of them, all of them.

@@ -144,6 +144,18 @@ def test_skyline_what_an_ended_message_kept_out_comes_back(engine):
     assert feed((2, 0.5, 0.0, [1, 2]), (3, 0.0, 0.0, [9]), ended=[1, 2]) == [(0, 0, ENTER), (0, 1, LEAVE)]
 
 
+def test_skyline_only_is_refilled_where_a_member_leaves_and_nothing_stands_in():
+    feed = Feed("skyline_only", length=9)
+    feed(added=subscriptions(SQUARE))
+    begun = feed.tasks.refills
+    feed((0, 1.0, 0.0, [1, 2]), (1, 1.0, 0.0, [1, 2]), (2, 2.0, 0.0, [1, 2]))  # 0 and 1 coincide, 2 is dominated
+    assert feed(up_to=3, ended=[0]) == [(0, 0, LEAVE)]  # 1 keeps out what 0 did
+    assert feed((4, 0.0, 0.0, [1, 2]), ended=[1]) == [(0, 1, LEAVE), (0, 4, ENTER)]  # so does a newcomer
+    assert feed.tasks.refills == begun
+    assert feed(up_to=5, ended=[4]) == [(0, 2, ENTER), (0, 4, LEAVE)]
+    assert feed.tasks.refills == begun + 1
+
+
 @pytest.mark.parametrize("engine", ["eager_star", "eager", "lazy"])
 def test_skyline_refill_waits_until_it_can_matter_and_no_longer(engine):
     feed = Feed(engine, length=5)
@@ -264,8 +276,16 @@ def test_skyline_engines_keep_less_the_more_they_know():
         window_index = tasks.tasks[0].window_index
         assert isinstance(window_index, Counting)
         fetched[name] = window_index.fetched
-    assert entries["bnl"] == entries["sweep"] < entries["eager"] == entries["eager_star"] < entries["lazy"]
-    assert refills["eager_star"] == refills["lazy"] < refills["bnl"] / 3
+    assert (
+        entries["bnl"]
+        == entries["sweep"]
+        == entries["skyline_only"]
+        < entries["eager"]
+        == entries["eager_star"]
+        < entries["lazy"]
+    )
+    assert refills["eager_star"] == refills["lazy"] < refills["skyline_only"] / 2
+    assert refills["skyline_only"] < refills["bnl"] / 2
     assert fetched["bnl"] > 5 * fetched["eager_star"] > 0
 
 
