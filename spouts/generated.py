@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from matching.attributes import number_keys
 from matching.errors import ConfigError
-from matching.model import NO_COUNTS, NO_TIMES, WEIGHT, Float64, Int32, Int64, MessageBatch, Names
+from matching.model import NO_COUNTS, NO_KEYS, NO_TIMES, WEIGHT, Float64, Int32, Int64, MessageBatch, Names
 from matching.space import Space
 from matching.window import Window
 from spouts.cutting import Rows, Source
@@ -18,6 +19,8 @@ from spouts.cutting import Rows, Source
 #: Messages made at a time: another number gives other messages.
 _PIECE_ROWS = 16_384
 _ID_DIGITS = 12
+#: Values of the attribute that messages of a `numbered` recipe have.
+NUMBERS = 1_000
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Recipe:
         Fraction of messages that lie anywhere.
     start_us, gap_us : int
         Event time of the first message, and the time between two, in microseconds.
+    numbered : bool
+        Messages have one attribute: a whole number below `NUMBERS`, uniformly. The rest does not depend on it.
     """
 
     seed: int = 0
@@ -52,6 +57,7 @@ class Recipe:
     strays: float = 0.1
     start_us: int = 1_577_836_800_000_000
     gap_us: int = 1_000
+    numbered: bool = False
 
     def term_shares(self) -> Float64:
         """Chance of each term to be a drawn word, by ascending id: float64[vocabulary], sums to 1."""
@@ -97,7 +103,8 @@ class GeneratedSource(Source):
         messages = MessageBatch(
             seq, x, y, lon, lat, lon, lat, self.window.lives(seq, times), offsets, terms, weights,
             counts if "counts" in self.kind_columns else NO_COUNTS,
-            times if "event_time_us" in self.kind_columns else NO_TIMES, vector=self.space.vectors(lon, lat),
+            times if "event_time_us" in self.kind_columns else NO_TIMES, keys=self._keys(seq),
+            vector=self.space.vectors(lon, lat),
         )  # fmt: skip
         return Rows(messages, _number_names(seq), times if self.window.kind == "time" else None)
 
@@ -122,6 +129,11 @@ class GeneratedSource(Source):
         lat[stray] = rng.uniform(space.south, space.north, _PIECE_ROWS)[stray]
         return np.clip(lon, space.west, space.east), np.clip(lat, space.south, space.north)
 
+    def _keys(self, seq: Int64) -> Int64:
+        if not self.recipe.numbered:
+            return NO_KEYS
+        return number_keys(numbers_of(self.recipe.seed, int(seq[0]) // _PIECE_ROWS).astype(np.float64))[:, None]
+
     def _terms(self, rng: np.random.Generator) -> tuple[Int64, np.ndarray, np.ndarray, Int32]:
         words = np.maximum(1, rng.poisson(self.recipe.mean_terms, _PIECE_ROWS))
         rows = np.repeat(np.arange(_PIECE_ROWS), words)
@@ -134,6 +146,11 @@ class GeneratedSource(Source):
         raw = self._idf[terms] * counts
         norms = np.sqrt(np.bincount(rows, weights=raw * raw, minlength=_PIECE_ROWS))
         return offsets, terms.astype(np.int32), (raw / norms[rows]).astype(WEIGHT), counts.astype(np.int32)
+
+
+def numbers_of(seed: int, piece: int) -> Int64:
+    """The numbers of the messages of a piece: int64[rows of a piece], below `NUMBERS`."""
+    return np.random.default_rng([seed, 3, piece]).integers(0, NUMBERS, _PIECE_ROWS)
 
 
 def _number_names(seq: Int64) -> Names:

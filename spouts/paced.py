@@ -29,6 +29,7 @@ from matching.space import Space
 from matching.window import Window
 from spouts.cutting import MessageSpout
 from spouts.generated import GeneratedSource, Recipe
+from spouts.generated_filters import FilterRows, draw_filters, with_filters
 from topology.core.api.component import Context, Saved, Spout, Tick
 
 #: Longest wait, so that the task still answers heartbeats.
@@ -180,6 +181,8 @@ class GeneratedSubscriptions(Spout):
         been added. They depend on the seq alone, so that a resumed run goes on with the right ones.
     changing : int
         More than are added in a batch.
+    filters : float
+        Share of subscriptions with a filter (`spouts.generated_filters`).
 
     Raises
     ------
@@ -196,7 +199,9 @@ class GeneratedSubscriptions(Spout):
         kinds: Kinds = KINDS,
         changes: float = 0.0,
         changing: int = CHANGING,
+        filters: float = 0.0,
     ):
+        self.filters = filters
         self.recipe = recipe
         self.window = window
         self.space = space
@@ -250,6 +255,15 @@ class GeneratedSubscriptions(Spout):
 
     def make(self) -> SubscriptionTable:
         """All subscriptions as one table, numbers from 0. O(count)."""
+        plain = self._plain()
+        return plain if not self.filters else with_filters(plain, self.filters_of(plain))
+
+    def filters_of(self, table: SubscriptionTable) -> FilterRows:
+        """The filters of all subscriptions."""
+        recipe = self.recipe
+        return draw_filters(table, self.filters, recipe.seed, recipe.vocabulary, recipe.numbered)
+
+    def _plain(self) -> SubscriptionTable:
         rng = np.random.default_rng([self.recipe.seed, 2])
         # messages of another seed: the same distribution, but not the messages that will be published
         source = GeneratedSource(Recipe(**{**vars(self.recipe), "seed": self.recipe.seed + 1}), self.window, self.space)

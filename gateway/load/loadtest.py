@@ -70,6 +70,7 @@ def load_test(
     executor: Annotated[Executor, typer.Option(help="ray, or local: in one process.")] = Executor.ray,
     address: Annotated[str | None, typer.Option(help="Ray cluster to join, HOST:PORT or auto; else one's own.")] = None,
     changes: Annotated[float, typer.Option(min=0.0, help="Subscriptions a second that are added, and removed.")] = 0.0,
+    filters: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of subscriptions with a filter.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of messages and subscriptions.")] = 0,
     check: Annotated[bool, typer.Option("--check", help="Compare the updates of a sample with the oracle.")] = False,
     workload: Annotated[
@@ -97,6 +98,9 @@ def load_test(
     changes : float
         Subscribe so often a second while messages are published, and unsubscribe as often: each of these stays until
         1,000 more have come.
+    filters : float
+        This share of the subscriptions excludes a word, or wants the number of a message within bounds; messages then
+        have one (`spouts.generated_filters`).
     checkpoint_every : float
         Checkpoints go to a folder that is removed at the end.
     check : bool
@@ -148,7 +152,7 @@ def load_test(
                 plan = loaded.plan(pace, query_bolts, router, credits, at)
             else:
                 out = at if check else None
-                plan = load_plan(pace, counts, window, query_bolts, router, credits, seed, kinds, out)
+                plan = load_plan(pace, counts, window, query_bolts, router, credits, seed, kinds, out, filters)
                 if checkpoint_every:
                     saved = Checkpoints(CheckpointStore(os.path.join(at, "checkpoints")), Cadence(checkpoint_every), at)
             report = _executed(plan, executor, address, on_progress, saved, resume)
@@ -157,7 +161,7 @@ def load_test(
                 return report, None
             from gateway.load.check import check as compare
 
-            parts = loaded.parts(pace) if loaded is not None else _parts(pace, counts, window, seed, kinds)
+            parts = loaded.parts(pace) if loaded is not None else _parts(pace, counts, window, seed, kinds, filters)
             return report, compare(*parts, ends, Path(at))
 
     origin = 0 if loaded is None else loaded.history
@@ -198,7 +202,7 @@ def load_test(
         "settings": {
             "seconds": seconds, "warm_up": warm_up, **counts, "window": window, "batch": batch, "linger_ms": linger_ms,
             "query_bolts": query_bolts, "router": router, "credits": credits, "checkpoint_every": checkpoint_every,
-            "changes": changes,
+            "changes": changes, "filters": filters,
             "executor": str(executor), "address": address, "seed": seed,
             "workload": None if workload is None else Path(workload).name,
         },
@@ -271,13 +275,14 @@ def load_plan(
     seed: int = 0,
     kinds: Kinds = KINDS,
     out: str | None = None,
+    filters: float = 0.0,
 ) -> Plan:
     """The topology of a load test; parameters and errors as in `load_test`. Files of updates go below `out`, if any."""
     from bolts.delivery import DeliveryBolt
     from spouts.generated import GeneratedSource
     from topology.wiring import wire
 
-    messages, subscriptions, fading = _parts(pace, counts, window, seed, kinds)
+    messages, subscriptions, fading = _parts(pace, counts, window, seed, kinds, filters)
     space, span = messages.space, messages.cutter.window
 
     def sample() -> MessageBatch:
@@ -313,20 +318,20 @@ def load_plan(
 
 
 def _parts(
-    pace: Pace, counts: Mapping[str, int], window: str, seed: int, kinds: Kinds
+    pace: Pace, counts: Mapping[str, int], window: str, seed: int, kinds: Kinds, filters: float = 0.0
 ) -> "tuple[PacedSpout, GeneratedSubscriptions, DecayParameters]":
     """The spouts of messages and subscriptions, and the decay; the clock spout records batch ends for a check."""
     from spouts.generated import Recipe
     from spouts.paced import CHANGING, GeneratedSubscriptions, PacedSpout
 
     changes = pace.changes_per_s / pace.rate
-    space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed)
+    space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed, numbered=filters > 0)
     columns = sorted({column for name, count in counts.items() if count for column in kinds.named(name).columns})
     seen = pace.watched()
     return (
         PacedSpout(recipe, span, space, pace.batch, pace.limit, pace.rate, columns, pace.linger_s, seen),
         GeneratedSubscriptions(
-            recipe, span, space, counts, kinds, changes, max(CHANGING, 2 * math.ceil(changes * pace.batch))
+            recipe, span, space, counts, kinds, changes, max(CHANGING, 2 * math.ceil(changes * pace.batch)), filters
         ),
         DecayParameters(math.log(2.0) / HALF_LIFE_S, SMOOTHING, recipe.term_shares(), recipe.start_us),
     )

@@ -28,7 +28,9 @@ def numbers_of(kind):
     return range(before, before + COUNTS[kind])
 
 
-@pytest.mark.parametrize("how", [{}, {"window": "time:0.4", "seed": 1}, {"warm_up": 0.0, "checkpoint_every": 0.1}])
+@pytest.mark.parametrize(
+    "how", [{}, {"window": "time:0.4", "seed": 1}, {"warm_up": 0.0, "checkpoint_every": 0.1, "filters": 0.6}]
+)
 def test_load_check_of_all_kinds_is_exact(how):
     report = checked(**how)
     check = report["check"]
