@@ -40,8 +40,8 @@ _LEAVES_S = 30.0
 _WARM_ROWS, _SETTLE_S = 1_000, 30.0
 #: Seconds in which the server matches at most what it has taken.
 _MATCHING_S = 900.0
-#: Seconds in which it ends at most: it writes its whole log as columns, a minute for a million messages.
-_ENDING_S = 1_800.0
+#: Seconds in which it ends at most: it gives its followers and sinks ten, and does not read its log.
+_ENDING_S = 60.0
 #: What may have grown from the first third after the warm-up to the last: descriptors, threads, share of checkpoints.
 _MORE_DESCRIPTORS, _MORE_THREADS, _CHECKPOINT_RATIO = 8, 2, 1.5
 

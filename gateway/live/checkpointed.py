@@ -1,9 +1,9 @@
 """What of a live stream's folder is complete while it runs: everything as of the last checkpoint.
 
 At a checkpoint all updates as of the messages up to there are out: in the parts of `updates/`, and those that no part
-has are in the checkpoint. The log has the messages, changes and boundaries. From these a copy is made elsewhere, as
-`gateway.live.recording` leaves a folder at the end, but without results. The stream's folder is read only, without its
-lock. Used by `gateway.runs.reader` and `skyray run --batch log:FOLDER`.
+has are in the checkpoint. The log has the messages, changes and boundaries. From these a copy is made elsewhere, with
+the tables of `gateway.live.recording`, but without results. The stream's folder is read only, without its lock. Used
+by `gateway.runs.reader` and `skyray run --batch log:FOLDER`.
 """
 
 import json
@@ -21,20 +21,16 @@ from bolts.delivery import undelivered
 from bolts.names import hash_names
 from bolts.shares import Covered, PartName
 from bolts.sinks import last_as_of
-from gateway.live.admission import Admission
-from gateway.live.recording import BOUNDARIES, write_inputs
-from gateway.live.write_ahead_log import ANSWER_SETTINGS, EMPTY_START, LOG, WriteAheadLog
+from gateway.live.recording import BOUNDARIES, facts_of, paths_of, write_tables
+from gateway.live.tables import reopened, tables_of
+from gateway.live.write_ahead_log import ANSWER_SETTINGS, LOG
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, InputError
 from matching.model import Names
-from matching.window import Window
-from spouts.subscriptions import load_vocabulary
 from topology.core.checkpoint.store import CheckpointStore, Manifest, manifest_name
 from topology.folder import CHECKPOINTS, FINISHED, REPORT, RunFolder
 from topology.live import last_seq_of
-from topology.settings import live_config
 from topology.summary import began_with
-from topology.wiring import space_of
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
@@ -91,18 +87,13 @@ def copy_checkpointed(folder: Path, report: Mapping[str, Any], out: Path) -> Che
     -----
     O(bytes of the log): about a minute for a million messages.
     """
-    live = report["live"]
-    start = Path(live["vocabulary"] or folder / EMPTY_START)
-    options = {name: live[name] for name in ANSWER_SETTINGS}
-    options |= {"most_terms": live.get("most_terms", 0), "executor": "local"}
-    config = live_config(options, start, out)
-    admission = Admission(load_vocabulary(start, config.most_terms), space_of(config), Window.parse(config.window))
-    wal = WriteAheadLog(folder, live, None, admission.window)
+    config, wal, admission = reopened(folder, report["live"], out)
     found = _copy_updates(folder, str(report.get("run")), out / "updates")
     wal.replay(admission, found.last_seq)
     if wal.next_seq != found.last_seq + 1:
         raise CheckpointError(f"{wal.log}: ends before message {found.last_seq:,}, which a checkpoint has")
-    facts = {**report, **began_with(config), **write_inputs(wal, admission, out)}
+    write_tables(wal, admission, out)
+    facts = {**report, **began_with(config), **facts_of(wal, admission), **paths_of(out)}
     (out / REPORT).write_text(json.dumps(facts))
     return found
 
@@ -115,7 +106,8 @@ def settings_of_stream(folder: Path, copy: Path) -> tuple[dict[str, Any], str]:
     folder : Path
         Of the stream.
     copy : Path
-        Where what is complete of a stream that has not ended is copied to.
+        Where what is complete of a stream that has not ended is copied to, and the tables of one whose folder cannot be
+        written.
 
     Returns
     -------
@@ -127,19 +119,27 @@ def settings_of_stream(folder: Path, copy: Path) -> tuple[dict[str, Any], str]:
     InputError, CheckpointError, DeliveryError
         As `copy_checkpointed`; if the folder is of no live stream, or the copy cannot be written.
     """
-    report, place, text = RunFolder(folder).report(), folder, ""
+    report, text = RunFolder(folder).report(), ""
     if not report.get("live"):
         raise InputError("no_run", f"{folder}: is of no live stream; name a boundaries.parquet, or another folder")
     if has_not_ended(folder, report):
         with writing_to(copy):
             copy.mkdir(parents=True)
             place, text = copy, copy_checkpointed(folder, report, copy).text
+    else:
+        place = tables_of(folder, report, lambda: _made(copy))
     own = {"messages": place / "etl", "subscriptions": (str(place / "subscriptions.jsonl"),)}
     return {
         **{name: report["live"][name] for name in ANSWER_SETTINGS},
         **own,
         "batch": f"log:{place / BOUNDARIES}",
     }, text
+
+
+def _made(folder: Path) -> Path:
+    with writing_to(folder):
+        folder.mkdir(parents=True)
+    return folder
 
 
 def _copy_updates(folder: Path, run: str, out: Path) -> Checkpointed:

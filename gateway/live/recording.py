@@ -1,8 +1,10 @@
-"""Converts the log of a live stream, at its end or up to a checkpoint, to the run folder of a run over files.
+"""The end of a live stream, whose cost does not grow with its log, and the log as the tables of a run over files.
 
-Messages as the ETL writes them, changes as a file of subscriptions, and the boundaries. `skyray verify`, `show` and
-`explain` read it like any run folder, and `skyray run --batch log:PATH` can run it again.
-Used by `gateway.commands.live` and `gateway.live.checkpointed`.
+At its end a stream notes in `run.json` how far its log goes. What reads the folder converts the log (`write_tables`):
+messages as the ETL writes them, changes as a file of subscriptions, and the boundaries. `skyray verify`, `show` and
+`explain` read them as of any run, and `skyray run --batch log:PATH` runs them again.
+Used by `gateway.commands.live` and `gateway.commands.serve`; read on in `gateway.live.tables` and
+`gateway.live.checkpointed`, which convert.
 """
 
 import json
@@ -18,7 +20,7 @@ import pyarrow as pa
 
 from gateway.live.admission import Admission
 from gateway.live.vocabulary_files import write_table, write_vocabulary
-from gateway.live.write_ahead_log import EMPTY_START, WriteAheadLog
+from gateway.live.write_ahead_log import WriteAheadLog, start_of
 from gateway.shell.terminal import writing_to
 from matching.attributes import ATTRIBUTE, TYPES
 from matching.text import Vocabulary
@@ -26,6 +28,7 @@ from matching.validate import ParsedMessage
 from spark_etl.schemas import ATTRIBUTES_VERSION, FORMAT_VERSION, message_schema
 from spouts.columns import AHEAD
 from spouts.parsed import messages_of, vector_of
+from topology.core.checkpoint.storage import LocalDisk, written
 
 BOUNDARIES = "boundaries.parquet"
 #: Messages converted to columns at a time.
@@ -33,29 +36,49 @@ _CHUNK = 50_000
 
 
 def record(wal: WriteAheadLog, admission: Admission, state: str, summary: Mapping[str, Any]) -> None:
-    """Write the inputs of the run, and `run.json` with `summary`. O(bytes of the log). Raises DeliveryError."""
+    """Write `run.json` with `summary` and how far the log goes. The log is not read. Raises DeliveryError."""
     with writing_to(wal.folder):
-        wal.run.write_report(state, {**summary, **write_inputs(wal, admission, wal.folder)})
+        facts = {**facts_of(wal, admission), "log_bytes": wal.size_bytes}
+        wal.run.write_report(state, {**summary, **facts})
 
 
-def write_inputs(wal: WriteAheadLog, admission: Admission, out: Path) -> dict[str, Any]:
-    """Write messages, subscriptions and boundaries of the replayed log to a folder; O(bytes of the log).
-
-    Returns
-    -------
-    dict
-        The fields of `run.json` (`gateway.runs.reader`) in which a live stream differs from a run over files.
-    """
-    messages = _write_rows(wal, admission, out)
+def write_tables(wal: WriteAheadLog, admission: Admission, out: Path) -> None:
+    """Write messages, subscriptions and boundaries of the replayed log to a folder. O(bytes of the log)."""
+    _write_rows(wal, admission, out)
     ends = {"batch": np.arange(len(wal.ends)), "last_seq": np.array(wal.ends, np.int64)}
     by_clock = pa.array([wal.marks.get(last_seq) for last_seq in wal.ends], pa.int64())
     write_table(out, BOUNDARIES, pa.table({**ends, "clock_us": by_clock}))
-    return _facts(wal, admission, messages, out)
 
 
-def _write_rows(wal: WriteAheadLog, admission: Admission, out: Path) -> int:
-    """Write `etl/` and `subscriptions.jsonl`; returns the number of messages."""
-    etl, source = out / "etl", Path(wal.settings["vocabulary"] or wal.folder / EMPTY_START)
+def facts_of(wal: WriteAheadLog, admission: Admission) -> dict[str, Any]:
+    """The fields of `run.json` (`gateway.runs.reader`) in which a live stream differs from a run over files."""
+    space = admission.space
+    return {
+        "live": wal.settings,
+        "window": wal.settings["window"],
+        "world": f"{space.west!r},{space.south!r},{space.east!r},{space.north!r}",
+        "projection": space.projection,
+        "distance": space.distance,
+        "kind_columns": sorted({column for kind in admission.kinds_met for column in kind.columns}),
+        "messages_taken": wal.next_seq - len(wal.marks),
+        "clock_marks": len(wal.marks),
+        "limit": None,
+        "settings": {"out": str(wal.folder), "sink": "parquet"},
+    }
+
+
+def paths_of(tables: Path) -> dict[str, Any]:
+    """The fields of `run.json` that say where the tables are which `write_tables` wrote."""
+    return {
+        "messages": str((tables / "etl").resolve()),
+        "subscriptions": [str((tables / "subscriptions.jsonl").resolve())],
+        "boundaries": {"logged": str((tables / BOUNDARIES).resolve())},
+    }
+
+
+def _write_rows(wal: WriteAheadLog, admission: Admission, out: Path) -> None:
+    """Write `etl/` and `subscriptions.jsonl`."""
+    etl, source = out / "etl", start_of(wal.folder, wal.settings)
     # Subscriptions after the last message: their new terms come with the next batch, and would not be in this folder.
     # Not logged: a later life admits them again, with the weight that they get here.
     admission.new_terms.admit((), wal.next_seq - len(wal.marks))
@@ -67,7 +90,7 @@ def _write_rows(wal: WriteAheadLog, admission: Admission, out: Path) -> int:
     (etl / "messages").mkdir(parents=True)
     write_vocabulary(etl, vocabulary)
     seq, chunk, part = 0, [], 0
-    with open(out / "subscriptions.jsonl", "wb") as changes:
+    with written(LocalDisk(out), "subscriptions.jsonl", ".subscriptions.tmp") as changes:
         for taken in wal.records():
             first_id -= len(taken.admitted.terms)
             for at, line in taken.changes_from(seq):
@@ -94,8 +117,8 @@ def _write_rows(wal: WriteAheadLog, admission: Admission, out: Path) -> int:
         ]
         summary |= {"format_version": ATTRIBUTES_VERSION, "attributes": named}
     extent = [space.west, space.south, space.east, space.north]
-    (etl / "manifest.json").write_text(json.dumps({**summary, "kept": seq, "extent": extent, "live": True}))
-    return seq
+    with written(LocalDisk(etl), "manifest.json", ".manifest.tmp") as file:
+        file.write(json.dumps({**summary, "kept": seq, "extent": extent, "live": True}).encode())
 
 
 def _columns_of(parsed: ParsedMessage, vocabulary: Vocabulary, first_id: int) -> dict[str, Any]:
@@ -113,22 +136,3 @@ def _write_messages(etl: Path, rows: list[dict[str, Any]], columns: pa.Schema, p
     """Write a file of messages with these columns: the ETL's, and `ahead`, which admission has decided."""
     write_table(etl / "messages", f"part-{part:05d}.parquet", pa.Table.from_pylist(rows, columns))
     return part + 1
-
-
-def _facts(wal: WriteAheadLog, admission: Admission, messages: int, folder: Path) -> dict[str, Any]:
-    space = admission.space
-    return {
-        "live": wal.settings,
-        "messages": str((folder / "etl").resolve()),
-        "subscriptions": [str((folder / "subscriptions.jsonl").resolve())],
-        "window": wal.settings["window"],
-        "world": f"{space.west!r},{space.south!r},{space.east!r},{space.north!r}",
-        "projection": space.projection,
-        "distance": space.distance,
-        "boundaries": {"logged": BOUNDARIES},
-        "kind_columns": sorted({column for kind in admission.kinds_met for column in kind.columns}),
-        "messages_taken": messages - len(wal.marks),
-        "clock_marks": len(wal.marks),
-        "limit": None,
-        "settings": {"out": str(folder), "sink": "parquet"},
-    }

@@ -4,16 +4,19 @@ A folder has
 
     journal/log            accepted lines, batch by batch (`spouts.log`), forced to disk before the spout reads them
     journal/start/         the empty vocabulary that a stream without another starts with
+    journal/vocabulary/    a copy of the vocabulary that any other starts with
     updates/, checkpoints/ as of any run with checkpoints
-    etl/, subscriptions.jsonl, boundaries.parquet, results.parquet, run.json
-                           at the end: as a run over files leaves them, for `skyray verify` and `show`
+    results.parquet, run.json
+                           at the end, as a run over files leaves them
+    tables/                the log in columns, made by the first command that reads the folder of an ended stream
 
 Answers depend on lines, batches and admitted terms only. To resume, the log is scanned for these terms and for active
 subscriptions, and matching continues from the last checkpoint. Used by `gateway.commands.live`; read on in
-`gateway.live.recording` for the end of a stream.
+`gateway.live.recording` for the end of a stream, and in `gateway.live.tables` for what reads it.
 """
 
 import os
+import shutil
 import threading
 import time
 from array import array
@@ -33,6 +36,7 @@ from matching.validate import ParsedMessage, decode_object
 from matching.window import NO_FLOOR, Window
 from spouts.log import NONE_ADMITTED, Admitted, LogReader, Origin, Positions, Record, encode_record, read_records
 from spouts.parsed import counts_of, parse_message
+from topology.core.checkpoint.storage import LocalDisk, written
 from topology.folder import KEYS, RunFolder, checksum
 from topology.settings import LiveConfig
 
@@ -42,6 +46,10 @@ ANSWER_SETTINGS = ("window", "world", "projection", "distance", "decay_half_life
 LOG = Path("journal", "log")
 #: Where the words of a stream are that starts without any.
 EMPTY_START = Path("journal", "start")
+#: Where a copy of the vocabulary is of a stream that starts with one: its folder can be read without the original.
+VOCABULARY = Path("journal", "vocabulary")
+#: What earlier releases left at the end of a stream, beside what a run leaves.
+_EARLIER_TABLES = ("etl", "subscriptions.jsonl", "boundaries.parquet")
 #: Messages whose texts are kept in memory; older ones are read from the log.
 _RECENT = 50_000
 
@@ -139,6 +147,9 @@ class WriteAheadLog:
         with writing_to(self.folder):
             self.log.parent.mkdir(exist_ok=True)
             self.run.clear_hidden()
+            _copy_vocabulary(self.settings["vocabulary"], self.folder / VOCABULARY)
+            for name in _EARLIER_TABLES if report.get("messages") else ():
+                _remove(self.folder / name)  # they would be behind the log
         return report
 
     def recover(self, admission: Admission) -> None:
@@ -158,7 +169,7 @@ class WriteAheadLog:
         if self.line and self._durable is not None:
             self._durable(self.line)
 
-    def replay(self, admission: Admission, last_seq: int | None = None) -> tuple[int, int]:
+    def replay(self, admission: Admission, last_seq: int | None = None, through: int | None = None) -> tuple[int, int]:
         """Replay the log's changes and admitted terms into `admission`, without writing. O(its bytes).
 
         Parameters
@@ -166,6 +177,8 @@ class WriteAheadLog:
         admission : Admission
         last_seq : int, optional
             Of the last batch to be read; by default all are.
+        through : int, optional
+            Records that end behind this byte are not read.
 
         Returns
         -------
@@ -180,7 +193,7 @@ class WriteAheadLog:
         self._new_terms = admission.new_terms
         time_us, newest_us = NO_FLOOR, NO_FLOOR
         for record, offset, end in read_records(self.log) if self.log.exists() else ():
-            if last_seq is not None and self.next_seq > last_seq:
+            if (last_seq is not None and self.next_seq > last_seq) or (through is not None and end > through):
                 break
             for at, line in record.changes_from(self.next_seq):
                 admission.next_seq = at
@@ -358,6 +371,12 @@ def has_begun(folder: Path) -> bool:
     return False
 
 
+def start_of(folder: Path, settings: Mapping[str, Any]) -> Path:
+    """The folder of the words that a stream starts with; `settings` as of `settings_of`."""
+    copy, named = folder / VOCABULARY, settings["vocabulary"]
+    return copy if (copy / "manifest.json").exists() else Path(named or folder / EMPTY_START)
+
+
 def settings_of(config: LiveConfig, named: Mapping[str, str] | None = None) -> dict[str, Any]:
     """What answers depend on besides the lines; `named` columns as of `gateway.live.mapping`.
 
@@ -370,6 +389,23 @@ def settings_of(config: LiveConfig, named: Mapping[str, str] | None = None) -> d
     return {"vocabulary": folder, "checksums": sums, "mapping": dict(named) if named else None} | {
         name: getattr(config, name) for name in (*ANSWER_SETTINGS, "most_terms")
     }
+
+
+def _copy_vocabulary(named: str | None, copy: Path) -> None:
+    """Copy the words of an ETL folder, unless they are there; the manifest last, by which they are whole."""
+    if named is None or (copy / "manifest.json").exists():
+        return
+    copy.mkdir(exist_ok=True)
+    for name in ("vocabulary.parquet", "manifest.json"):
+        with written(LocalDisk(copy), name, f".{name}.tmp") as file:
+            file.write((Path(named) / name).read_bytes())
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _text_of(message: ParsedMessage) -> MessageText:

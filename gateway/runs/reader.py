@@ -174,7 +174,7 @@ class Run:
             (self.place / "updates").mkdir()
             self._fetch()
         else:
-            self._copy_open_stream()
+            self._convert_stream()
         try:
             facts = msgspec.convert(self.report, _Facts)
             self.etl = place(facts.messages)
@@ -192,10 +192,16 @@ class Run:
         self.quarantine = Quarantine.of(facts.quarantined)
         self._message_rows = MessageRows(self.etl)
 
-    def _copy_open_stream(self) -> None:
+    def _convert_stream(self) -> None:
+        """Make the tables of a live stream, and of one that has not ended a copy."""
         from gateway.live.checkpointed import copy_checkpointed, has_not_ended
+        from gateway.live.recording import paths_of
+        from gateway.live.tables import tables_of
 
         if not has_not_ended(self.folder, self.report):
+            if self.report.get("live"):
+                tables = tables_of(self.folder, self.report, lambda: self._new_place("skyray-tables-"))
+                self.report |= paths_of(tables)
             return
         self.place = self._new_place("skyray-checkpoint-")
         self.checkpoint = copy_checkpointed(self.folder, self.report, self.place).text

@@ -15,7 +15,7 @@ from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.faulty_runs import newest_actors
-from tests.support.live_streams import digest_of_run
+from tests.support.live_streams import digest_of_run, tables_in
 from tests.support.processes import Command
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
@@ -115,12 +115,13 @@ def assert_whole(out, scratch):
 
 def assert_weighed(out):
     """Each new word has the weight of the messages before the batch that brought it first, and an id below others'."""
-    ends = pq.read_table(out / "boundaries.parquet")["last_seq"].to_pylist()
+    tables = tables_in(out)
+    ends = pq.read_table(tables / "boundaries.parquet")["last_seq"].to_pylist()
     firsts = {}
-    for row in pq.read_table(out / "etl" / "messages", columns=["seq", "text"]).to_pylist():
+    for row in pq.read_table(tables / "etl" / "messages", columns=["seq", "text"]).to_pylist():
         for word in row["text"].split():
             firsts.setdefault(word, row["seq"])
-    rows = pq.read_table(out / "etl" / "vocabulary.parquet").to_pylist()
+    rows = pq.read_table(tables / "etl" / "vocabulary.parquet").to_pylist()
     late = {row["term"]: row for row in rows if row["term"].startswith("new")}
     for day in range(DAYS):
         first = 0 if day % 2 == 0 else ends[bisect_left(ends, firsts[f"new{day}"]) - 1] + 1  # a file had the even ones

@@ -17,6 +17,7 @@ from gateway.live.status import read_status
 from gateway.runs.verify import verify_run
 from tests.support.documents import ROOT, blocks
 from tests.support.etl_folder import random_rows, write_etl
+from tests.support.live_streams import tables_in
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
 
@@ -103,6 +104,7 @@ def test_producer_in_a_shell_that_is_killed_and_begun_again_loses_and_repeats_no
             await_(lambda: read_status(out)["line"] == MESSAGES + 1)
             assert shell.end_producer() == 0
     assert read_status(out)["state"] == "finished"
-    assert pq.read_table(out / "etl" / "messages").column("message_id").to_pylist() == [one["id"] for one in lines]
+    messages = pq.read_table(tables_in(out) / "etl" / "messages")
+    assert messages.column("message_id").to_pylist() == [one["id"] for one in lines]
     verdict = verify_run(out)
     assert verdict.exact and sum(verdict.delivered_updates.values()) > 50, verdict

@@ -12,6 +12,7 @@ from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
 from gateway.live.pipe import Line, Pipe
 from gateway.live.recording import record
+from gateway.live.tables import tables_of
 from gateway.live.update_listener import Listener
 from gateway.live.write_ahead_log import WriteAheadLog, settings_of
 from matching.window import Window
@@ -121,14 +122,19 @@ def counted(told: list[dict]) -> Counter:
     return Counter(tuple(row[name] for name in names) for row in told)
 
 
+def tables_in(out: Path) -> Path:
+    """The tables of a stream that has ended, in its folder."""
+    return tables_of(out, json.loads((out / "run.json").read_text()), lambda: Path("/nonexistent"))
+
+
 def digest_of_run(out: Path, scratch: Path, **settings) -> str:
     """What `skyray run` tells over the messages, changes and boundaries that a live stream has left."""
-    told = json.loads((out / "run.json").read_text())
+    told, tables = json.loads((out / "run.json").read_text()), tables_in(out)
     config = RunConfig(
-        messages=out / "etl",
-        subscriptions=(out / "subscriptions.jsonl",),
+        messages=tables / "etl",
+        subscriptions=(tables / "subscriptions.jsonl",),
         out=scratch,
-        batch=f"log:{out / 'boundaries.parquet'}",
+        batch=f"log:{tables / 'boundaries.parquet'}",
         window=told["window"],
         sink="count",
         **{"executor": "local", "checkpoint_every": 0.0, **settings},

@@ -17,7 +17,7 @@ from spouts.log import encode_record, read_records
 from spouts.subscriptions import load_vocabulary
 from tests.support.beside import Beside, random_message, random_subscription
 from tests.support.etl_folder import random_rows, write_etl
-from tests.support.live_streams import Stream, counted, digest_of_run
+from tests.support.live_streams import Stream, counted, digest_of_run, tables_in
 from tests.support.processes import Command
 from topology.core.failures import ComponentFailed
 
@@ -156,7 +156,7 @@ def test_quiet_stream_tells_what_the_oracle_does_and_a_run_over_its_folder_the_s
     verdict = verify_run(tmp_path / "out")
     assert verdict.exact and sum(verdict.delivered_updates.values()) == sum(story.expected.values()), verdict
     assert digest_of_run(tmp_path / "out", tmp_path / "run") == digest
-    boundaries = pq.read_table(tmp_path / "out" / "boundaries.parquet").to_pylist()
+    boundaries = pq.read_table(tables_in(tmp_path / "out") / "boundaries.parquet").to_pylist()
     clocks = {row["last_seq"]: row["clock_us"] for row in boundaries if row["clock_us"] is not None}
     assert clocks == stream.journal.marks
     report = json.loads((tmp_path / "out" / "run.json").read_text())
