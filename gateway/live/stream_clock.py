@@ -3,7 +3,8 @@
 Stream time is the largest event time so far. While no message arrives, a clock advances it from there, and clock marks
 are logged now and then: messages without text whose event time is the advanced stream time. A mark moves stream time by
 the same rule as any message, ends a batch, and is in the log for replay. A later message with an older event time does
-not move stream time.
+not move stream time. A mark also closes the batch with which changes of subscriptions take effect that came after the
+last message, so that their results do not wait for the next one.
 
 Only the length of the idle time is measured, by a monotonic clock: a stream of 2018 stays in 2018. Used by
 `gateway.live.write_ahead_log`, which logs marks, and by `gateway.live.pipe`, which requests them.
@@ -14,6 +15,8 @@ from matching.window import NO_FLOOR, Window
 
 #: A stream is idle when no message has come for this part of its window, bounded by these seconds.
 PART_OF_WINDOW, LEAST_S, MOST_S = 100, 0.25, 10.0
+#: And while changes of subscriptions wait, when neither a message nor a change has come for so many seconds.
+CHANGED_S = 0.2
 
 
 class StreamClock:
@@ -38,8 +41,9 @@ class StreamClock:
         self._newest_us = NO_FLOOR  # of messages: once it has left the window, the window is empty
         self._from = (NO_FLOOR, 0.0)  # stream time, and the clock when it was reached
         self._last_s = 0.0
+        self._changed_s: float | None = None  # when the last change came that waits for a batch
 
-    def resume(self, newest_us: int, time_us: int, now_s: float) -> None:
+    def resume(self, newest_us: int, time_us: int, now_s: float, changes_wait: bool = False) -> None:
         """Resume a stream at this time; the time while it was stopped does not count.
 
         Parameters
@@ -49,7 +53,10 @@ class StreamClock:
         time_us : int
         now_s : float
             Of a monotonic clock, here and below.
+        changes_wait : bool
+            Whether changes of subscriptions came after the last message.
         """
+        self.note_changes(changes_wait, now_s)
         self._newest_us, self.time_us = newest_us, time_us
         self._from, self._last_s = (time_us, now_s), now_s
 
@@ -63,15 +70,23 @@ class StreamClock:
             if event_time_us > self.time_us:
                 self.time_us, self._from = event_time_us, (event_time_us, came_s)
 
+    def note_changes(self, wait: bool, came_s: float) -> None:
+        """Note whether changes of subscriptions wait for a batch, after lines that came."""
+        self._changed_s = came_s if wait else None
+
     def mark(self, time_us: int, now_s: float) -> None:
         """Note a mark that was logged."""
+        self._changed_s = None
         self.time_us, self._last_s = max(self.time_us, time_us), now_s
 
     def due(self, now_s: float) -> int | None:
         """Stream time of the mark that is due; None if none is, or the window is empty."""
         empty = self._newest_us == NO_FLOOR or self.time_us - self._length_us >= self._newest_us
-        if empty or now_s - self._last_s < self.step_s:
+        if empty or not (now_s - self._last_s >= self.step_s or self._changes_are_due(now_s)):
             return None
         since_us, since_s = self._from
         time_us = since_us + round((now_s - since_s) * 1e6)
         return time_us if self.time_us < time_us <= LAST_US else None
+
+    def _changes_are_due(self, now_s: float) -> bool:
+        return self._changed_s is not None and now_s - max(self._changed_s, self._last_s) >= CHANGED_S

@@ -154,8 +154,8 @@ class WriteAheadLog:
 
     def recover(self, admission: Admission) -> None:
         """Replay the log's changes and admitted terms into `admission`, and open the log to append. O(its bytes)."""
-        newest_us, time_us = self.replay(admission)
-        self._clock.resume(newest_us, time_us, time.monotonic())
+        newest_us, time_us, changes_wait = self.replay(admission)
+        self._clock.resume(newest_us, time_us, time.monotonic(), changes_wait)
         with writing_to(self.log):
             new = not self.log.exists()
             self._file = open(self.log, "ab")  # noqa: SIM115 - closed by `close`
@@ -169,7 +169,9 @@ class WriteAheadLog:
         if self.line and self._durable is not None:
             self._durable(self.line)
 
-    def replay(self, admission: Admission, last_seq: int | None = None, through: int | None = None) -> tuple[int, int]:
+    def replay(
+        self, admission: Admission, last_seq: int | None = None, through: int | None = None
+    ) -> tuple[int, int, bool]:
         """Replay the log's changes and admitted terms into `admission`, without writing. O(its bytes).
 
         Parameters
@@ -182,8 +184,9 @@ class WriteAheadLog:
 
         Returns
         -------
-        int, int
-            A time that no message is newer than, and stream time, both in us.
+        int, int, bool
+            A time that no message is newer than, and stream time, both in us; whether changes of subscriptions wait for
+            the next batch.
 
         Raises
         ------
@@ -191,7 +194,7 @@ class WriteAheadLog:
             If the log is damaged.
         """
         self._new_terms = admission.new_terms
-        time_us, newest_us = NO_FLOOR, NO_FLOOR
+        time_us, newest_us, changes_wait = NO_FLOOR, NO_FLOOR, False
         for record, offset, end in read_records(self.log) if self.log.exists() else ():
             if (last_seq is not None and self.next_seq > last_seq) or (through is not None and end > through):
                 break
@@ -204,13 +207,15 @@ class WriteAheadLog:
             self._note(offset, record.last_seq)
             self._note_positions(record.positions)
             self.line, self.size_bytes = record.line, end
+            if record.lines:
+                changes_wait = record.changes[-1:] == (len(record.lines) - 1,)
             if record.time_us is not None:
                 time_us = record.time_us
                 if record.mark:
                     self.marks[record.last_seq] = time_us
                 else:
                     newest_us = time_us  # at most
-        return newest_us, time_us
+        return newest_us, time_us, changes_wait
 
     def records(self) -> Iterator[Record]:
         """The records that were replayed, and those that were appended since."""
@@ -232,6 +237,7 @@ class WriteAheadLog:
         for one in taken:
             if one.message is not None and not one.message.ahead:
                 self._clock.take(one.message.event_time_us, one.line.came_s)
+        self._clock.note_changes(taken[-1].message is None, taken[-1].line.came_s)
         lines = [one.line.data for one in taken]
         parsed = [one.message for one in taken if one.message is not None]
         admitted = self._admit(parsed) if parsed else NONE_ADMITTED

@@ -76,6 +76,25 @@ def test_clock_after_a_restart_counts_from_then_on():
     assert clock.due(5000.5) is None and clock.due(5002.0) == 10 * US
 
 
+def test_clock_ticks_soon_for_changes_of_subscriptions_that_wait():
+    clock = StreamClock(Window.parse("time:1000"))
+    clock.take(5 * US, 0.0)
+    clock.note_changes(True, 0.05)
+    assert clock.due(0.15) is None
+    clock.note_changes(True, 0.15)
+    assert clock.due(0.3) is None and clock.due(0.4) == 5_400_000
+    clock.mark(5_400_000, 0.4)
+    assert clock.due(5.0) is None and clock.due(10.5) == 15_500_000
+    clock.note_changes(True, 10.0)
+    clock.take(None, 10.1)
+    clock.note_changes(False, 10.1)
+    assert clock.due(11.0) is None, "the message has taken them along"
+    clock.resume(5 * US, 16 * US, 20.0, changes_wait=True)
+    assert clock.due(20.1) is None and clock.due(20.25) == 16_250_000
+    clock.resume(5 * US, 1_006 * US, 20.0, changes_wait=True)
+    assert clock.due(25.0) is None, "there is nothing in the window"
+
+
 def test_clock_of_a_window_that_goes_by_count_never_ticks():
     clock = StreamClock(Window.parse("count:10"))
     clock.take(5 * US, 0.0)

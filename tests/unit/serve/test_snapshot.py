@@ -1,5 +1,6 @@
 """A client that begins with a snapshot: what it has, and the changes after, are the results at every later boundary."""
 
+import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 
@@ -96,3 +97,30 @@ def test_snapshot_and_changes_are_the_results_at_every_later_boundary_also_after
         assert began >= 0 and len(later) > 10
         assert standing_at(start, follower.book, last) == {one for one in results if wanted(*one)}
     assert compared > 2_000
+
+
+def test_idle_server_with_a_time_window_has_results_of_new_subscriptions_without_a_message(tmp_path):
+    """The log closes a batch with a clock mark; what was there before is untouched, and all of it is exact."""
+    rng, out, now_s = np.random.default_rng(4), tmp_path / "out", int(time.time())
+    subscriptions = [random_subscription(rng, place) | {"subscription_id": f"s{place}"} for place in range(100)]
+    late = [one | {"subscription_id": f"late-{one['subscription_id']}"} for one in subscriptions]
+    with Served(out, "--world", BOX, "--window", "time:1h") as served:
+        served.call("POST", "/v1/subscriptions", subscriptions)
+        for first in range(0, 600, 25):
+            rows = [random_message(rng, place) | {"time": now_s} for place in range(first, first + 25)]
+            assert served.call("POST", "/v1/messages?wait=delivered", rows).json["delivered"]
+
+        def results(name):
+            return served.call("GET", f"/v1/subscriptions/{name}/results").json["results"]
+
+        served.call("POST", "/v1/subscriptions", late)
+        windowed = [one["subscription_id"] for one in subscriptions if one["kind"] in ("topk", "skyline")]
+        wanted = {name: [row["seq"] for row in results(name)] for name in windowed}
+        assert sum(map(bool, wanted.values())) > 10
+        served.await_(lambda: all(bool(results(f"late-{name}")) == bool(wanted[name]) for name in windowed), 20)
+        assert {name: [row["seq"] for row in results(f"late-{name}")] for name in windowed} == wanted
+        figures = served.call("GET", "/health").json
+        assert figures["messages"] == 600 and figures["next_seq"] > 600
+        served.end()
+    verdict = verify_run(out)
+    assert verdict.exact and sum(verdict.oracle_updates.values()) >= 1_000, verdict
