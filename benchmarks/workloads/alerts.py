@@ -5,8 +5,8 @@
 Of 1,000,000 subscriptions 600,000 are saved searches with filters, 150,000 `topk`, 100,000 `decay`, 100,000 `knn` and
 50,000 `skyline`; `MIX` says what each is like. Fewer have the same shares and a window in proportion, so that a message
 makes as many updates of the windowed kinds. Messages are drawn of what `skyray etl` wrote (`--messages-from`), else of
-made-up ones. Decaying and nearest results begin with the stream and have taken its history, as many messages as there
-are subscriptions, when the first message counts; the others begin behind it, over a full window.
+made-up ones. Decaying and nearest results begin with the stream and have taken its history, a message for four
+subscriptions, when the first message counts; the others begin near its end, over a full window.
 
 The folder is for `skyray run` (`etl`, `subscriptions/*.jsonl`) and for `skyray loadtest --workload FOLDER`. Read on in
 `gateway.load.workload`.
@@ -25,8 +25,8 @@ from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import ConfigError
 from matching.half_life import HALF_LIFE_S
 
-#: Messages a second by event time, and messages of the window for each subscription.
-RATE, WINDOW_SHARE = 10_000.0, 0.1
+#: Messages a second by event time; messages of the window and of the history for each subscription.
+RATE, WINDOW_SHARE, HISTORY_SHARE = 10_000.0, 0.1, 0.25
 #: Fewest messages of a window.
 _SMALLEST_WINDOW = 1_000
 
@@ -54,7 +54,7 @@ MIX = {
     "boolean": Part(
         0.60,
         {
-            "min_keywords": 1, "max_keywords": 2, "region_share": 0.005, "circle_share": 0.4, "polygon_share": 0.1,
+            "min_keywords": 1, "max_keywords": 2, "region_share": 0.003, "circle_share": 0.4, "polygon_share": 0.1,
             "where_share": 0.7, "not_share": 0.05,
         },
     ),
@@ -101,7 +101,8 @@ def make(
     base = stream.of_etl(messages_from) if messages_from else stream.made_up(seed)
     counts = {kind: round(part.share * subscriptions) for kind, part in MIX.items()}
     window = max(_SMALLEST_WINDOW, round(WINDOW_SHARE * subscriptions))
-    history = -(-max(subscriptions, window + _BATCHES_BEFORE * FILLING) // FILLING) * FILLING
+    history = max(round(HISTORY_SHARE * subscriptions), window + _BATCHES_BEFORE * FILLING)
+    history = -(-history // FILLING) * FILLING
     tell(f"{history + messages:,} messages, of {base.places.shape[1]:,} {messages_from and 'real' or 'made-up'} ones")
     stream.write_stream(base, hidden / "etl", history + messages, seed, RATE)
     sample = hidden / "sample"
