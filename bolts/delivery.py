@@ -96,7 +96,7 @@ class DeliveryBolt(Bolt):
     cumulative : sequence of int
         Codes of the cumulative kinds, whose results may keep messages that have left the window.
     listener : str, optional
-        Path of a socket to publish updates to as soon as they are out (`bolts.publishing`); of a single task.
+        Path of a socket to publish updates to as soon as they are out (`bolts.publishing`).
     steady_from : int
         Seq of a message: the latency of batches that begin before it is recorded apart, as that of the warm-up.
     timeline_s : float, optional
@@ -139,12 +139,7 @@ class DeliveryBolt(Bolt):
         self.publisher: UpdatePublisher | None = None
 
     def prepare(self, context: Context) -> None:
-        """Make the output directory. Raises TopologyError if several tasks were to publish to one listener."""
-        if context.tasks != 1 and self.listener is not None:
-            raise TopologyError(
-                f"{context.component}: {context.tasks} tasks publish updates to a listener, which takes them of one; "
-                "give it 1"
-            )
+        """Make the output directory, and connect to the listener. Raises DeliveryError."""
         self.context = context
         self.tasks = context.tasks
         self.query_tasks = context.size_of(self.query)
@@ -180,7 +175,7 @@ class DeliveryBolt(Bolt):
         self.timeline = None if self.timeline_s is None else LatencyTimeline(self.timeline_s)
         self.sink = self._make_sink()
         if self.listener is not None:
-            self.publisher = UpdatePublisher(self.listener, context.incarnation)
+            self.publisher = UpdatePublisher(self.listener, context.incarnation, context.task, context.tasks)
 
     def execute(self, delivery: Delivery) -> None:
         """Take one payload; write every batch that has become complete by it.

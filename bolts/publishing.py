@@ -1,13 +1,14 @@
 """Publishes updates to the driver through a local socket as soon as they are out, besides the files.
 
-A frame (`topology.core.frames`) carries new updates and the seq up to which all updates are out. A slow reader blocks
-delivery, and by its credits the stream. Updates may be published again after a failure. Used by `bolts.delivery`; the
-other end is `gateway.live.update_listener`.
+A frame (`topology.core.frames`) carries new updates and the seq up to which all updates are out. Of several delivery
+tasks each has a connection of its own and speaks for the subscriptions that it owns. A slow reader blocks delivery, and
+by its credits the stream. Updates may be published again after a failure. Used by `bolts.delivery`; the other end is
+`gateway.live.update_listener`.
 """
 
 import contextlib
 import socket
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,16 +17,19 @@ from matching.errors import DeliveryError
 from matching.model import Float64, Int8, Int32, Int64, Names, UpdateBatch, concatenate
 from topology.core import frames
 
+_NUMBERS = ("incarnation", "through", "since", "task", "tasks")
+
 
 class PublishedUpdates(NamedTuple):
     """Content of a frame.
 
     incarnation : int    of the run
-    through : int    all updates as of messages up to this seq are out
+    through : int    all updates of this task as of messages up to this seq are out
     as_of, seq, change, score    as in `matching.model.UpdateBatch`
     who : int32[n]    position of the subscription's id in `names`
     names : Names
     since : int    the incarnation publishes updates of later seqs: the last one of the checkpoint that it began from
+    task, tasks : int    which delivery task published it, and how many there are
     """
 
     incarnation: int
@@ -37,10 +41,12 @@ class PublishedUpdates(NamedTuple):
     who: Int32
     names: Names
     since: int = -1
+    task: int = 0
+    tasks: int = 1
 
 
 def encode(published: PublishedUpdates) -> bytes:
-    header = {name: getattr(published, name) for name in ("incarnation", "through", "since")}
+    header = {name: getattr(published, name) for name in _NUMBERS}
     arrays = {name: getattr(published, name) for name in ("as_of", "seq", "change", "score", "who")}
     return frames.encode(header, {**arrays, "offsets": published.names.offsets, "data": published.names.data})
 
@@ -49,8 +55,8 @@ def decode(frame: bytes) -> PublishedUpdates:
     """Raises CheckpointError if the frame is damaged."""
     header, arrays = frames.decode(frame, "published updates")
     names = Names(arrays.pop("offsets"), arrays.pop("data"))
-    incarnation, through, since = (int(header[name]) for name in ("incarnation", "through", "since"))
-    return PublishedUpdates(incarnation, through, **arrays, names=names, since=since)
+    numbers: dict[str, Any] = {name: int(header[name]) for name in _NUMBERS}
+    return PublishedUpdates(**arrays, names=names, **numbers)
 
 
 class UpdatePublisher:
@@ -61,6 +67,8 @@ class UpdatePublisher:
     address : str
         Path of the socket.
     incarnation : int
+    task, tasks : int
+        As in `PublishedUpdates`.
 
     Attributes
     ----------
@@ -73,8 +81,9 @@ class UpdatePublisher:
         If no listener accepts the connection.
     """
 
-    def __init__(self, address: str, incarnation: int):
+    def __init__(self, address: str, incarnation: int, task: int = 0, tasks: int = 1):
         self._address = address
+        self._task, self._tasks = task, tasks
         self._incarnation = incarnation
         self.since = -1
         self._through = -2
@@ -113,6 +122,8 @@ class UpdatePublisher:
             who.astype(np.int32),
             names,
             self.since,
+            self._task,
+            self._tasks,
         )
         try:
             self._socket.sendall(encode(published))

@@ -133,14 +133,15 @@ class PartSink:
     """Files `part-00000.SUFFIX`, ... Each is written under a hidden name, sealed, and renamed by the coordinator.
 
     Of several tasks the number is that of the checkpoint, each of which ends the parts of all, however small: so the
-    parts of one number have together what lies between two checkpoints.
+    parts of one number have together what lies between two checkpoints. The first task writes one of each number, empty
+    or not, which gets its name last: a reader who sees it sees all of that number.
 
     Parameters
     ----------
     directory : str
         Path or URI of the folder.
     file_rows : int or None
-        Approximate updates per file; None: those between two checkpoints.
+        Approximate updates per file; None, and of several tasks: those between two checkpoints.
     form : type of PartFile
     incarnation : int
         Goes into hidden names, so that no two processes write to the same file.
@@ -166,7 +167,7 @@ class PartSink:
         self.directory = directory
         self.bytes_written = 0
         self._disk = open_disk(directory)
-        self._file_rows = file_rows
+        self._file_rows = file_rows if tasks == 1 else None
         self._form = form
         self._incarnation = incarnation
         self._number = 0
@@ -224,8 +225,10 @@ class PartSink:
 
     def seal(self, subscriptions: Ids, messages: IdColumn) -> None:
         self._spill(subscriptions, messages)
-        if self._part is not None:
-            part, self._part = self._part, None
+        part, self._part = self._part, None
+        if part is None and self._tasks > 1 and self._task == 0:
+            part = self._begin()
+        if part is not None:
             self._sealed.append(self._close(part, []))
 
     def sealed(self) -> list[Output]:

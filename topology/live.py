@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bolts.shares import joined
 from matching.window import Boundary
 from spouts.quarantine import Quarantine
 from topology.core.api.plan import Plan
@@ -121,9 +122,9 @@ class LiveRun(RecoveringRun):
         return str(self._facts["run"])
 
     def saved_delivery(self) -> Mapping[str, np.ndarray] | None:
-        """What the delivery bolt saved in the checkpoint to resume from; None without one."""
+        """What delivery saved in the checkpoint to resume from, all tasks together; None without one."""
         saved = self._load(self.manifest)
-        return None if saved is None else saved.single("delivery")
+        return None if saved is None else joined(saved.tasks("delivery"))
 
     def resumes_after(self) -> int:
         """The last seq that the checkpoint to resume from covers; -1 without one."""

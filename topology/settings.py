@@ -398,7 +398,7 @@ def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
 NOT_LIVE = frozenset(
     {
         *("messages", "subscriptions", "out", "executor", "batch", "checkpoints", "rate", "limit"),
-        *("address", "sink", "overwrite", "follow", "delivery_bolts"),
+        *("address", "sink", "overwrite", "follow"),
     }
 )
 

@@ -431,11 +431,6 @@ def build_live_plan(
     ConfigError, InputError, TopologyError
         As `build_plan`.
     """
-    if config.delivery_bolts != 1:
-        raise ConfigError(
-            f"--delivery-bolts {config.delivery_bolts}: a live stream publishes its updates from one delivery bolt; "
-            "leave it out"
-        )
     space, window = space_of(config), Window.parse(config.window)
     vocabulary = load_vocabulary(config.messages, config.most_terms)
     router = router_of(config, space, vocabulary=vocabulary)

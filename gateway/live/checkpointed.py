@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from bolts.delivery import undelivered
 from bolts.names import hash_names
-from bolts.shares import Covered, PartName
+from bolts.shares import Covered, PartName, joined
 from bolts.sinks import last_as_of
 from gateway.live.recording import BOUNDARIES, facts_of, paths_of, write_tables
 from gateway.live.tables import reopened, tables_of
@@ -156,7 +156,7 @@ def _copy_updates(folder: Path, run: str, out: Path) -> Checkpointed:
             raise InputError("no_run", f"{folder}: this stream has no checkpoint so far; try again in some seconds")
         try:
             taken_s = (folder / CHECKPOINTS / manifest_name(manifest.epoch)).stat().st_mtime
-            last_seq = _copy_of(folder, manifest, store.load(manifest).single("delivery"), out)
+            last_seq = _copy_of(folder, manifest, joined(store.load(manifest).tasks("delivery")), out)
         except (CheckpointError, FileNotFoundError) as error:
             refused = CheckpointError(f"{folder / CHECKPOINTS}: a newer checkpoint replaced the one read ({error})")
             continue

@@ -1,11 +1,11 @@
 """The driver's end of the socket on which a topology publishes updates: adds text and place, and writes them.
 
-One thread for each connection; every incarnation of the delivery bolt opens one. An incarnation begins from a
-checkpoint, and publishes what is later. What is earlier was sent before the checkpoint was made, but may not be read
-yet: so the first frame of an incarnation waits until the frames up to that checkpoint are read. After it updates of
-older incarnations are dropped, and so are updates up to the watermark that an incarnation repeats. Updates are written
-once the messages that they account for are on disk. Used by `gateway.commands.live`; the other
-end is `bolts.publishing`, and `gateway.live.write_ahead_log` looks the texts up.
+One thread for each connection; every incarnation of each delivery task opens one, and the watermark is the least of
+those of an incarnation's tasks. An incarnation begins from a checkpoint, and publishes what is later. What is earlier
+was sent before the checkpoint was made, but may not be read yet: so the first frame of an incarnation waits until the
+frames up to that checkpoint are read. After it updates of older incarnations are dropped, and so are updates up to the
+watermark that an incarnation repeats. Updates are written once the messages that they account for are on disk. Used by
+`gateway.commands.live`; the other end is `bolts.publishing`, and `gateway.live.write_ahead_log` looks the texts up.
 """
 
 import contextlib
@@ -77,6 +77,7 @@ class Listener:
         self.in_flight = in_flight
         self._durable = durable
         self._incarnation, self._through = -1, -2
+        self._through_of: dict[int, int] = {}  # of the tasks of this incarnation that have sent a frame
         self._collected = -1  # frames up to this watermark are read
         self._changed = threading.Condition()
         self._folder = Path(tempfile.mkdtemp(prefix="skyray-live-"))
@@ -136,13 +137,20 @@ class Listener:
             return False
         if published.incarnation > self._incarnation:
             self._incarnation, self._collected = published.incarnation, published.since
+            self._through, self._through_of = -2, {}
         return True
+
+    def _advance(self, published: PublishedUpdates) -> None:
+        """Advance the watermark, which all tasks of the incarnation have to reach."""
+        self._through_of[published.task] = published.through
+        if len(self._through_of) == published.tasks:
+            self._through = min(self._through_of.values())
 
     def _note(self, published: PublishedUpdates) -> None:
         """Note that a frame is taken."""
-        self._through = published.through
-        self._collected = max(self._collected, published.through)
-        self.in_flight.advance(published.through)
+        self._advance(published)
+        self._collected = max(self._collected, self._through)
+        self.in_flight.advance(self._through)
         self._changed.notify_all()
 
     def _rows(self, published: PublishedUpdates, rows: np.ndarray) -> list[dict[str, Any]]:

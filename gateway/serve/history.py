@@ -83,7 +83,12 @@ class Parts:
         self._lock = Lock()
 
     def names(self) -> list[str]:
-        return sorted(path.name for path in self._folder.glob("part-*.parquet"))
+        """Names of the parts, without those of a last number that has not all of its parts yet: the one of the first
+        task gets its name last (`bolts.sinks`)."""
+        parts = sorted(PartName.of(path.name) for path in self._folder.glob("part-*.parquet"))
+        if parts and not any(part.task == 0 for part in parts if part.number == parts[-1].number):
+            parts = [part for part in parts if part.number < parts[-1].number]
+        return [part.text for part in parts]
 
     def last_boundary(self) -> int:
         """The boundary up to which parts have all updates; -1 without any."""

@@ -6,21 +6,25 @@ with that. Kills at any moment, with other numbers of tasks afterwards, are in `
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from bolts.shares import Owners, PartName
 from gateway.runs.reader import Run
 from gateway.runs.verify import verify_run
+from gateway.serve.releasing import Releaser
 from gateway.subscriptions.generate import generate_subscriptions
-from matching.errors import ConfigError, EngineError
+from matching.errors import EngineError
 from matching.kinds import KINDS
+from tests.support.beside import random_message, random_subscription
 from tests.support.etl_folder import random_rows, with_objects, write_etl
+from tests.support.live_streams import Stream
 from topology.core.executors.local import pause_local, run_local
 from topology.running import run
-from topology.settings import RunConfig, live_config
+from topology.settings import RunConfig
 from topology.summary import delivered
-from topology.wiring import build_live_plan, build_plan
+from topology.wiring import build_plan
 
 MESSAGES, BATCH = 500, 25
 
@@ -143,7 +147,53 @@ def test_update_sent_to_a_task_that_does_not_own_it_is_refused(inputs, tmp_path,
         run(config_of(inputs, tmp_path / "run", 2))
 
 
-def test_live_stream_of_several_delivery_tasks_is_refused(inputs, tmp_path):
-    config = live_config({"delivery_bolts": 2}, inputs[0], tmp_path)
-    with pytest.raises(ConfigError, match="--delivery-bolts 2: a live stream"):
-        build_live_plan(config, str(tmp_path / "log"), None)
+def live_batches():
+    """Lines of a live stream: messages, and subscriptions of every kind, some of which replace others."""
+    rng, batches = np.random.default_rng(11), []
+    for number in range(30):
+        changes = [random_subscription(rng, 0) | {"subscription_id": f"s{rng.integers(60)}"} for _ in range(6)]
+        messages = [random_message(rng, 20 * number + place) for place in range(20)]
+        batches.append([*({"subscribe": row} for row in changes), *messages])
+    return batches
+
+
+def released_by(etl, out, deliveries):
+    """What a server releases of a live stream, in lives one after the other: (position, subscription, JSON) of each.
+
+    A life has as many delivery tasks as `deliveries` says, and its share of the batches.
+    """
+    found, lives, batches = [], len(deliveries), live_batches()
+    for life, count in enumerate(deliveries):
+        stream = Stream(etl, out, window="count:60", query_bolts=3, delivery_bolts=count, checkpoint_every=0.001)
+        for batch in batches[life * len(batches) // lives : (life + 1) * len(batches) // lives]:
+            for row in batch:
+                stream.take(row)
+            stream.pipe.close_batch()
+        assert not stream.refused
+
+        def take(released, through, found=found):
+            found += [(one.position, one.subscription_id, one.data) for each in released for one in each.updates]
+
+        def listening(stream, durable, take=take):
+            return Releaser(stream.journal.look_up, stream.in_flight, stream.journal.ends, durable, take)
+
+        report = stream.match(listening=listening)
+        (stream.finish if life == lives - 1 else stream.interrupt)(report)
+    return found, report
+
+
+@pytest.fixture(scope="module")
+def live_single(inputs, tmp_path_factory):
+    """The updates that a live stream of one delivery task releases, and its report."""
+    found, report = released_by(inputs[0], tmp_path_factory.mktemp("live") / "out", [1])
+    assert len(found) > 1_000
+    return found, report
+
+
+@pytest.mark.parametrize("deliveries", [(2,), (4,), (1, 4, 2)], ids=str)
+def test_live_stream_of_several_delivery_tasks_releases_what_one_does(inputs, live_single, deliveries, tmp_path):
+    """With the same positions, which are the ids of server-sent events; also over restarts with other numbers."""
+    found, report = released_by(inputs[0], tmp_path / "out", deliveries)
+    assert found == live_single[0]
+    assert report["digest"] == live_single[1]["digest"]
+    assert verify_run(tmp_path / "out").exact

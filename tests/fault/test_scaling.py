@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections import Counter
 
 import pytest
 
@@ -17,7 +18,7 @@ from topology.settings import load_config
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(240)]
 
 #: All components, in both directions.
-MORE = {"query_bolts": 3, "tuple_bolts": 2, "distribution_bolts": 2, "aggregation_bolts": 2}
+MORE = {"query_bolts": 3, "tuple_bolts": 2, "distribution_bolts": 2, "aggregation_bolts": 2, "delivery_bolts": 2}
 FEWER = dict.fromkeys(MORE, 1)
 
 
@@ -47,23 +48,32 @@ def config_of(arguments, out, **settings):
     return load_config(given | {"out": out, "subscriptions": (given["subscriptions"],)} | settings)
 
 
+#: Settings of components whose tasks have state, and these components.
+SAVED = {"query_bolts": "query", "tuple_bolts": "tuples", "distribution_bolts": "distribution"}
+SAVED |= {"delivery_bolts": "delivery"}
+
+
 @pytest.fixture
 def scaled_at(monkeypatch, tmp_path):
-    """A function that has other numbers requested, as `skyray scale` does, at the commits of these checkpoints."""
+    """A function that has other numbers requested, as `skyray scale` does, at the commits of these checkpoints.
+
+    It returns the requests; `scale.tasks` has, of each commit, how many tasks of each component have saved.
+    """
     real, commits = CheckpointStore.commit, []
 
     def scale(wanted):
         requests = []
 
-        def commit(*given, **named):
-            commits.append(0)
+        def commit(store, manifest):
+            commits.append(Counter(file.component for file in manifest.files))
             if len(commits) in wanted:
                 requests.append(write_request(tmp_path / "out", wanted[len(commits)]))
-            return real(*given, **named)
+            return real(store, manifest)
 
         monkeypatch.setattr(CheckpointStore, "commit", commit)
         return requests
 
+    scale.tasks = commits
     return scale
 
 
@@ -76,6 +86,10 @@ def test_run_scaled_twice_in_mid_stream_has_the_updates_of_an_undisturbed_one(
     report = run(config_of(arguments, out, router=router, checkpoint_every=0.0001))
     assert len(requests) == 2 and report["scaled"] == {"request": requests[-1], "refused": None}
     assert (report["state"], report["digest"]) == ("finished", whole["digest"])
+    counts = [{name: tasks[component] for name, component in SAVED.items()} for tasks in scaled_at.tasks]
+    changes = [count for count, before in zip(counts, [None, *counts], strict=False) if count != before]
+    assert changes == [{name: numbers[name] for name in SAVED} for numbers in (FEWER, MORE, FEWER)]
+    assert counts[11] == changes[1], "the second request comes while there are more"
     assert {name: report["settings"][name] for name in MORE} == FEWER
     assert report["incarnation"] >= 2 and not (out / REQUEST).exists()
     assert cli.main(["verify", str(out), "--all"]) == 0

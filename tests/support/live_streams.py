@@ -3,6 +3,7 @@
 import json
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,7 @@ from matching.window import Window
 from spouts.subscriptions import load_vocabulary
 from tests.support.beside import BOX
 from topology import running
-from topology.folder import FINISHED
+from topology.folder import FINISHED, INTERRUPTED
 from topology.live import LiveRun
 from topology.settings import RunConfig, live_config
 from topology.wiring import space_of, subscription_refusal
@@ -74,19 +75,24 @@ class Stream:
         keep = (self.gate, self.journal, self.refused.append, self.in_flight)
         self.pipe = Pipe(*keep, batch, linger_s, ColumnMapping(named))
         self._written: list[bytes] = []
+        self._lines = self._written.append
 
     def take(self, row: dict | bytes, came_s: float = 0.0) -> None:
         """A line comes."""
         data = row if isinstance(row, bytes) else json.dumps(row).encode()
         self.pipe.take(Line(self.journal.line + len(self.pipe._open) + 1, data, came_s))
 
-    def match(self, stop=None) -> dict:
-        """Match what was logged, or end behind the message that `stop` names; what there is to tell of it."""
+    def match(self, stop=None, listening: Callable[["Stream", Callable[[], int]], Listener] | None = None) -> dict:
+        """Match what was logged, or end behind the message that `stop` names; what there is to tell of it.
+
+        `listening` makes another listener than that of `skyray live`, of the stream and what is durable.
+        """
 
         def durable() -> int:
             return self.journal.durable_through
 
-        with Listener(self._written.append, self.journal.look_up, self.in_flight, durable) as listener:
+        made = listening or (lambda _, on_disk: Listener(self._lines, self.journal.look_up, self.in_flight, on_disk))
+        with made(self, durable) as listener:
             run = LiveRun(
                 self.config,
                 self.journal.run,
@@ -109,6 +115,10 @@ class Stream:
         self.told = [row for data in self._written for row in map(msgspec.json.decode, data.splitlines())]
         self.journal.close()
         return report
+
+    def interrupt(self, report: dict) -> None:
+        """Leave what the command leaves when it is interrupted."""
+        record(self.journal, self.gate, INTERRUPTED, report)
 
     def finish(self, report: dict) -> str:
         """Leave what the command leaves; the digest."""

@@ -394,17 +394,13 @@ def test_delivery_unfinished_inputs_raise_at_the_end(tmp_path):
         finish_and_name(bolt)
 
 
-def test_delivery_used_directory_several_tasks_and_bad_options_are_refused(tmp_path):
-    bolt, context = make(tmp_path)
+def test_delivery_used_directory_and_bad_options_are_refused(tmp_path):
+    bolt, _ = make(tmp_path)
     deliver(bolt, results())
     finish_and_name(bolt)
     again, _ = make(tmp_path)
     with pytest.raises(DeliveryError, match="earlier run"):
         deliver(again, results())
-    context.tasks = 2
-    bolt.listener = "a socket"
-    with pytest.raises(TopologyError, match="give it 1"):
-        bolt.prepare(context)
     with pytest.raises(ConfigError, match="sink 'csv'"):
         DeliveryBolt("x", WINDOW, 1, sink="csv")
     with pytest.raises(ConfigError, match="slack -1"):

@@ -64,7 +64,7 @@ class CheckpointCoordinator:
         self._settings = settings
         self._addresses = frozenset(addresses)
         self._parts: dict[int, dict[int, Written]] = {}
-        self._unnamed: list[Output] = []
+        self._unnamed: list[tuple[int, int, Output]] = []  # with epoch and address
         self.incarnation = settings.incarnation
         self.committed = -1
         self.number = -1
@@ -84,7 +84,7 @@ class CheckpointCoordinator:
                 raise DeliveryError(part.fatal)
             mine = self._parts.setdefault(part.epoch, {})
             mine[part.address] = part
-            self._unnamed += part.outputs
+            self._unnamed += [(part.epoch, part.address, output) for output in part.outputs]
             if mine.keys() == self._addresses:
                 del self._parts[part.epoch]
                 self._commit(part.epoch, list(mine.values()))
@@ -92,9 +92,8 @@ class CheckpointCoordinator:
         return settled
 
     def finish(self, outputs: Sequence[Output]) -> None:
-        """Publish all files of a run that has ended without error. Raises DeliveryError."""
-        self._name([*self._unnamed, *outputs])
-        self._unnamed = []
+        """Publish all files of a run that has ended without error, those of first tasks last. Raises DeliveryError."""
+        self._name([*self._take_unnamed(), *outputs])
 
     def go_back(self, manifest: Manifest | None, incarnation: int | None = None) -> None:
         """Go back to a checkpoint: drop the outputs since, and publish those that it covers."""
@@ -122,7 +121,7 @@ class CheckpointCoordinator:
             if errors:
                 raise CheckpointError(errors[0])
             files.sort(key=lambda file: (file.component, file.task))
-            names = tuple(_relative(output, settings.root) for output in self._unnamed)
+            names = tuple(_relative(output, settings.root) for *_, output in self._in_order())
             manifest = Manifest(epoch, number, self.incarnation, tuple(files), names, settings.facts())
             settings.store.commit(manifest)
         except CheckpointError as error:
@@ -134,12 +133,22 @@ class CheckpointCoordinator:
             return
         self.committed, self.number = epoch, number
         self.figures.append(figure)
-        self._name(self._unnamed)
-        self._unnamed = []
+        self._name(self._take_unnamed())
         try:
             settings.store.prune()
         except CheckpointError as error:
             figure["not_removed"] = str(error)
+
+    def _in_order(self) -> list[tuple[int, int, Output]]:
+        """Outputs in the order in which they get their names: of an epoch those of a component's first task last.
+
+        So a reader who sees the first task's file of an epoch sees those of all tasks.
+        """
+        return sorted(self._unnamed, key=lambda named: (named[0], -named[1]))
+
+    def _take_unnamed(self) -> list[Output]:
+        outputs, self._unnamed = [output for *_, output in self._in_order()], []
+        return outputs
 
     def _name(self, outputs: Iterable[Output]) -> None:
         publish_all(outputs)

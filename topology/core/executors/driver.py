@@ -139,7 +139,7 @@ class Driver(ABC):
         for _, (figure, finished, failure) in self._call_tasks("report"):
             _raise_if(failure)
             figures.append(figure)
-            outputs += finished
+            outputs = [*finished, *outputs]  # those of a component's first task are published last
         return figures, outputs
 
     def _close(self) -> None:
