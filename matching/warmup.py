@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.core.event import install_recorder
 
-from matching.filter_programs import joined_programs, program_of
+from matching.conditions import WITHIN
+from matching.filter_programs import Instruction, joined_programs, program_of
 from matching.filters import FilterStore, circle_instruction, filters_of, passing, polygon_instruction
 from matching.geo.polygons import Rings
 from matching.geo.sphere import ball_box, unit_vectors
@@ -213,6 +214,27 @@ def _warm_filters(kind: Kind) -> None:
     marker.learn()
     marker.of_slots(slots[:2])
     marker.of_messages(NO_KEYS, 1)
+    _warm_marks(kind)
+
+
+def _warm_marks(kind: Kind) -> None:
+    """Matching by an index whose postings have marks, of messages that may be written to and of those that may not."""
+    operator, none = kind.make_operator(OperatorContext(_SPACE, Window("count", 4))), np.zeros(0, np.int64)
+    offsets, words = joined_programs([program_of([Instruction(WITHIN, 0, [0, 1])])] * 4)
+    removed = Removals(none, none.astype(np.int8), none)
+    for batch in range(3):
+        table = subscriptions(kind, np.arange(4 * batch, 4 * batch + 4), 4 * batch)
+        columns: Any = table._asdict() | {"filter_offsets": offsets, "filter_words": words}
+        given: Any = _messages(4 * batch, 4, ranges=batch == 2)._asdict() | {"keys": np.zeros((4, 1), np.int64)}
+        if batch:
+            for column in given.values():
+                column.setflags(write=False)
+        operator.match(
+            OperatorInput(
+                Boundary(batch, 4 * batch, 4 * batch + 3, 4 * batch - 1), MessageBatch(**given), NO_MESSAGES,
+                SubscriptionTable(**columns), np.zeros(4, np.int64), np.ones(4, np.bool_), removed,
+            )
+        )  # fmt: skip
 
 
 def subscriptions(kind: Kind, numbers: Int64, at: int) -> SubscriptionTable:

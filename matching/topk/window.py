@@ -226,7 +226,8 @@ def _assemble(
 
 def _laid_out(rank, threshold, row, seq, life, score, after) -> WindowAnswers:
     """An answer from columns ordered by row, without ties that are outlived."""
-    keep = _without_outlived(row, seq, life, score, after, threshold, rank)
+    # a copy: ranks that have travelled are read-only, and a kernel of their own would be compiled while batches wait
+    keep = _without_outlived(row, seq, life, score, after, threshold, np.array(rank, np.int32))
     if not keep.all():
         row, seq, life, score, after = row[keep], seq[keep], life[keep], score[keep], after[keep]
     offsets = np.zeros(threshold.shape[0] + 1, np.int64)

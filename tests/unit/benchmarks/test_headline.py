@@ -27,3 +27,41 @@ def test_headline_is_exact_through_a_kill(executor, tmp_path):
     report = json.loads(ended.stdout[: ended.stdout.rindex("\n{")])
     assert report["recovered"]["stall_s"] > 0 and min(report["compared"]) >= 1_000
     assert "killed process" in ended.stderr
+
+
+_LATE = """
+import sys
+from pathlib import Path
+from benchmarks.workloads import alerts, stream
+from gateway.load.loadtest import Pace
+from gateway.load.workload import Workload
+from tests.unit.matching.test_warmup import kernels
+from topology.core.executors.local import run_local
+
+stream.MADE_UP = 10_000
+folder = Path(sys.argv[1])
+alerts.make(folder, 1_000, messages=4_000, tell=lambda line: None)
+workload = Workload(folder)
+"""
+_FILL = "workload.fill()"
+_RUN = """
+before = {}
+store, manifest = workload.resume(sys.argv[2])
+plan = workload.plan(Pace(1e9, workload.history + 3_000, 100), out=sys.argv[2])
+count = lambda: {name: len(kernel.signatures) for name, kernel in kernels().items()}
+run_local(plan, resume=store.load(manifest), on_opened=lambda: before.update(count()))
+print([name for name, signatures in count().items() if signatures > before[name]])
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_workload_no_kernel_is_compiled_while_the_stream_runs(tmp_path):
+    """In a process of its own: one that has filled the results has more kernels than the warm-up gives."""
+    where = [str(tmp_path / "alerts"), str(tmp_path / "run")]
+    again = _LATE.replace("alerts.make(", "0 and alerts.make(")
+    for script in (_LATE + _FILL, again + _RUN):
+        words = [sys.executable, "-c", script, *where]
+        ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+        assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip() == "[]"
