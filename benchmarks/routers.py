@@ -50,7 +50,7 @@ _PARTS = ("index", "kept", "updates", "refills")
 def routers_of(kind: str) -> list[str]:
     """Those that can place a kind; where results do not last, one that places by cost stands for all."""
     if WITH_BASELINES.named(kind).cumulative:
-        return ["hashing", *PLACING]
+        return ["hashing", "influence", *PLACING]
     alike = set(PLACING) - {"dkm-sks"}
     return [name for name in ROUTERS if name not in alike and not placeable(name, WITH_BASELINES, kind, False)]
 

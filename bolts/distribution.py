@@ -3,9 +3,10 @@
 Batch b goes whole to task b mod D; the subscription changes of every batch go to every task. A query task gets the
 messages that the routing table selects for it (maybe an empty part), a tuple task the messages that it stores, delivery
 the message ids. Between batches, query tasks relax and raise thresholds of the routing table (spec 3.5) and send their
-signatures (`distribution.signatures`). Read on in `bolts.query`.
+signatures (`distribution.signatures`) or their influence (`matching.influence`). Read on in `bolts.query`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ from bolts.names import hash_names
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, MessageIds, Part, Register, Relaxed, StreamBatch
 from distribution.router import Router
+from matching.influence import NO_INFLUENCE, Radii
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import NO_MESSAGES, ChangeList, Int64, MessageBatch, concatenate
-from matching.operator import NO_THRESHOLDS, Thresholds
+from matching.operator import NO_THRESHOLDS, Ranged, Thresholds
+from matching.storage.state import State
 from topology.core.api.component import Bolt, Context, Delivery, Saved
 
 _NO_ROWS = np.zeros(0, np.int64)
@@ -57,6 +60,8 @@ class DistributionBolt(Bolt):
             self.table.raise_thresholds(*payload.body)
         elif delivery.stream == "signature":
             self.table.apply(payload)
+        elif delivery.stream == "influence":
+            self.table.apply_influence(payload.kind, payload.home, payload.request, payload.body)
         elif delivery.stream == "changes":
             self.inputs.put(payload.batch, "changes", payload)
             if payload.batch % self.context.tasks != self.context.task:
@@ -150,12 +155,23 @@ class DistributionBolt(Bolt):
         first = saved.number + 1
         self.inputs = InOrder({"batches": 1, "changes": 1}, first=first, name=f"distribution:{self.context.task}")
         self.last_batch = self.last_changes = saved.number
-        states = self.kinds.saved_states(saved.parts["query"]).values()
-        table = concatenate([state.table for state in states])
-        known = [state.rows for state in states if "threshold" in state.rows]
+        states = self.kinds.saved_states(saved.parts["query"])
+        table = concatenate([state.table for state in states.values()])
+        known = [state.rows for state in states.values() if "threshold" in state.rows]
         names = ("number", "version", "threshold")
         columns = (np.concatenate([rows[name] for rows in known]) for name in names)
-        self.table.restore(saved.number, table, Thresholds(*columns) if known else NO_THRESHOLDS)
+        radii = radii_of(states, self.kinds) if self.router.uses_influence else NO_INFLUENCE
+        self.table.restore(saved.number, table, Thresholds(*columns) if known else NO_THRESHOLDS, radii)
+
+
+def radii_of(states: Mapping[int, State], kinds: Kinds) -> Radii:
+    """Radii of influence of all subscriptions of kinds that are `ranged`, from the joined snapshots of query tasks."""
+    radii = [NO_INFLUENCE]
+    for code, state in states.items():
+        operator = kinds[code].operator
+        if operator is not None and issubclass(operator, Ranged):
+            radii.append(Radii(state.rows["number"], operator.radii(state)))
+    return Radii(*(np.concatenate(column) for column in zip(*radii, strict=True)))
 
 
 def _rows_of(messages: MessageBatch, rows: Int64) -> MessageBatch:

@@ -23,6 +23,8 @@ The rest is feedback about one kind, `Addressed` with the body given here:
     relax       query -> distribution           Relaxing        all
     relaxed     distribution -> query           Relaxed         direct: the home task
     raise       query -> distribution           Thresholds      all
+    influence   query -> distribution           InfluencePatch  all; only where `Router.uses_influence`; request: the
+                                                                last change list that it covers
     register    distribution -> query           Register        direct; only where the router replicates
     thresholds  query -> query                  Thresholds      direct: every task with replicas
 

@@ -40,6 +40,7 @@ from matching.operator import (
     OperatorContext,
     OperatorInput,
     OperatorOutput,
+    Ranged,
     Regional,
     Replicated,
     Standing,
@@ -95,7 +96,7 @@ class QueryBolt(Bolt):
             operator_context = OperatorContext(
                 self.space, self.window, task, context.tasks, router.uses_thresholds and kind.replicated, replicates,
                 getattr(router, "prefix_only", False), context.size_of("distribution"), self.options,
-                self.fading,
+                self.fading, router.uses_influence and kind.ranged,
             )  # fmt: skip
             self.operators[kind.code] = kind.make_operator(operator_context, self.engines.get(kind.name))
         self.boundary = Boundary(-1, 0, -1, NO_FLOOR)
@@ -200,7 +201,12 @@ class QueryBolt(Bolt):
             if kind.code not in added_kinds and self._is_unused(kind.code, part.boundary.number):
                 operator.pass_over(part.boundary)
                 continue
-            matched = operator.match(self._operator_input(kind, part, changes, assigned))
+            operator_input = self._operator_input(kind, part, changes, assigned)
+            matched = operator.match(operator_input)
+            if self.router.uses_influence and isinstance(operator, Ranged):
+                patch = operator.influence_patch(len(operator_input.added) > 0)
+                if patch is not None:
+                    self.context.emit("influence", Addressed(kind.code, self.context.task, part.boundary.number, patch))
             if isinstance(operator, Regional):
                 met.append(operator.met)
                 missed.append(operator.missed)

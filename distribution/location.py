@@ -255,8 +255,14 @@ class LocationTable(RoutingTable):
         self._seen += np.bincount(cells, minlength=CELLS)
         if self._seen.sum() > _MOST_SEEN:
             self._seen //= 2
-        _mark_wanted(cells, messages.term_offsets, messages.terms, router.similarity, self._least, wanted)
+        self._mark(messages, cells, wanted)
         return [np.flatnonzero(row) for row in wanted]
+
+    def _mark(self, messages: MessageBatch, cells: Int64, wanted: NDArray[np.bool_]) -> None:
+        """Set wanted[task, row] where a message may match a subscription with a point."""
+        if len(self.subscriptions):
+            similarity = self.router.similarity
+            _mark_wanted(cells, messages.term_offsets, messages.terms, similarity, self._least, wanted)
 
     def route_ended(self, ended: MessageBatch) -> list[Int64]:
         owner = self.router.owner_of_centre(ended)

@@ -19,6 +19,7 @@ from distribution.signatures.patches import SignaturePatch
 from distribution.signatures.signature import SignatureBoard, SignatureSpec
 from distribution.signatures.spatial import Domain, whole_domain
 from matching.errors import ConfigError
+from matching.influence import NO_INFLUENCE, InfluencePatch, Radii
 from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import ChangeList, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable
@@ -48,8 +49,11 @@ class RoutingTable:
     def __init__(self, router: "Router"):
         self.router: Any = router
 
-    def restore(self, number: int, table: SubscriptionTable, raised: Thresholds) -> None:
-        """Resume after batch `number` with these subscriptions and thresholds; before any change."""
+    def restore(self, number: int, table: SubscriptionTable, raised: Thresholds, radii: Radii = NO_INFLUENCE) -> None:
+        """Resume after batch `number` with these subscriptions, thresholds and radii of influence; before any change.
+
+        `radii` are those of all subscriptions of kinds that are `ranged`.
+        """
         if self._board is not None:
             self._board.lists = number
         none = np.zeros(0, np.int64)
@@ -88,6 +92,10 @@ class RoutingTable:
         """Apply a query task's signature patch; only where the router has `signatures`."""
         raise NotImplementedError
 
+    def apply_influence(self, kind: int, task: int, through: int, patch: InfluencePatch) -> None:
+        """Apply what a query task reports of a kind, up to a batch; only where the router `uses_influence`."""
+        raise NotImplementedError
+
     def describe(self) -> dict[str, Any]:
         """Figures for the report of a run, JSON-ready."""
         return {}
@@ -124,6 +132,8 @@ class Router(ABC):
     name: str
     #: Whether routing uses thresholds: then a refill must relax the routing tables first.
     uses_thresholds = False
+    #: Whether query tasks report where messages may matter to kinds that are `ranged` (`matching.influence`).
+    uses_influence = False
     #: Whether kinds with replicas are matched by them, at the tasks of their keywords.
     replicates = False
     #: Whether a subscription may be assigned to other tasks than its home, which then send their hits to it.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from distribution.hashing import HashingRouter
+from distribution.influence import InfluenceRouter
 from distribution.keyword import KeywordRouter, PrefixRouter
 from distribution.location import LocationRouter
 from distribution.placed import DkmSksRouter, KopRouter, PlacedRouter, Ps2StreamRouter, SopRouter
@@ -24,12 +25,20 @@ from matching.space import Space
 
 _PLACED: tuple[type[PlacedRouter], ...] = (KopRouter, SopRouter, DkmSksRouter, Ps2StreamRouter)
 _CLASSES: dict[str, type[Router]] = {
-    router.name: router for router in (HashingRouter, LocationRouter, KeywordRouter, PrefixRouter, *_PLACED)
+    router.name: router
+    for router in (
+        HashingRouter,
+        LocationRouter,
+        KeywordRouter,
+        PrefixRouter,
+        InfluenceRouter,
+        *_PLACED,
+    )  # fmt: skip
 }
 #: As written after `--router`, the default first.
 ROUTERS = tuple(_CLASSES)
 #: Those that support signatures.
-SIGNING = (HashingRouter.name, LocationRouter.name)
+SIGNING = (HashingRouter.name, LocationRouter.name, InfluenceRouter.name)
 #: Those that place subscriptions by cost.
 PLACING = tuple(router.name for router in _PLACED)
 #: Those that can rebalance when a run resumes.
@@ -52,7 +61,7 @@ def router_named(
     name : str           one of `ROUTERS`
     tasks : int          number of query tasks
     space : Space
-    load : callable      gives points of the unit square (float64[n] each) by which `location` balances the world
+    load : callable      gives points of the unit square (float64[n] each) by which routers by place balance the world
     signatures : str     one of `distribution.signatures.signature.MODES`
     kinds : Kinds
     costs : callable     gives message statistics for the routers of `PLACING`; none by default
@@ -73,7 +82,7 @@ def router_named(
         )
     made: Any = _CLASSES[name]
     traits, spec = kinds.traits, spec_of(signatures, space, kinds.traits, tasks)
-    if name == LocationRouter.name:
+    if issubclass(_CLASSES[name], LocationRouter):
         return made(tasks, space, *load(), spec, traits)
     if name in PLACING:
         return made(tasks, space, costs() if costs else UniformCosts(space, np.zeros(0, np.int64), 0), traits)

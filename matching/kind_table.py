@@ -11,7 +11,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.operator import Bools, KindOperator, OperatorContext, Replicated, Standing, Windowed, WindowIndex
+from matching.operator import (
+    Bools,
+    KindOperator,
+    OperatorContext,
+    Ranged,
+    Replicated,
+    Standing,
+    Windowed,
+    WindowIndex,
+)
 from matching.storage.state import State, join_states
 
 
@@ -112,6 +121,11 @@ class Kind:
         """Whether it has thresholds, by which routers drop messages, and replicas at the tasks of keywords."""
         return self._has(Replicated)
 
+    @property
+    def ranged(self) -> bool:
+        """Whether its results say where messages may still matter, by which routers drop others."""
+        return self._has(Ranged)
+
     def engine(self, name: str | None = None) -> Callable[..., Any]:
         """An engine by name, by default the first.
 
@@ -170,6 +184,7 @@ class Traits(NamedTuple):
     needs_ended: Bools
     nearest: Bools
     replicated: Bools
+    ranged: Bools
 
 
 class Kinds:
@@ -254,6 +269,7 @@ class Kinds:
             needs_ended=self._flags(lambda kind: kind.needs_ended),
             nearest=self._flags(lambda kind: kind.nearest),
             replicated=self._flags(lambda kind: kind.replicated),
+            ranged=self._flags(lambda kind: kind.ranged),
         )
 
     def _flags(self, flag: Callable[[Kind], bool]) -> Bools:

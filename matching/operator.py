@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from matching.errors import EngineError
 from matching.half_life import DecayParameters
+from matching.influence import InfluencePatch
 from matching.model import (
     NO_MESSAGES,
     Float64,
@@ -173,6 +174,7 @@ class OperatorContext:
     routers : int        number of distribution tasks
     fading : DecayParameters    for kinds whose scores decay; None if the run has none
     options : mapping    settings of single kinds, by name
+    ranges : bool        routers drop messages by the influence of subscriptions (`Ranged`)
     """
 
     space: Space
@@ -185,6 +187,7 @@ class OperatorContext:
     routers: int = 1
     options: Mapping[str, str] = field(default_factory=dict)
     fading: DecayParameters | None = None
+    ranges: bool = False
 
 
 class KindOperator(ABC):
@@ -269,6 +272,22 @@ class Standing(KindOperator):
     @abstractmethod
     def results(self) -> ResultBatch:
         """Results homed on this task, at the last boundary closed. O(results)."""
+
+
+class Ranged(Standing):
+    """An operator whose results say where messages may still matter, which shrinks while a subscription is there."""
+
+    @abstractmethod
+    def influence_patch(self, new: bool) -> InfluencePatch | None:
+        """Keys that have come and gone; None if it is too early: never where subscriptions are `new` in this batch.
+
+        Only where `OperatorContext.ranges`.
+        """
+
+    @classmethod
+    @abstractmethod
+    def radii(cls, state: State) -> Float64:
+        """float64[n]: beyond what distance no message matters to each subscription of a snapshot."""
 
 
 class Windowed(Standing):

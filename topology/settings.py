@@ -73,6 +73,9 @@ def _beside_query_bolts(values: Mapping[str, Any]) -> int:
     return max(1, int(values.get("query_bolts", 1)) // QUERY_BOLTS_EACH)
 
 
+RouterName = Literal["hashing", "location", "keyword", "prefix", "influence", "kop", "sop", "dkm-sks", "ps2stream"]
+
+
 class RunConfig(BaseSettings):
     """The settings of `skyray run`.
 
@@ -98,11 +101,11 @@ class RunConfig(BaseSettings):
     executor: Literal["local", "ray"] = Field(
         default="ray", description="where tasks run: on ray, or local, in one process and deterministic"
     )
-    router: Literal["hashing", "location", "keyword", "prefix", "kop", "sop", "dkm-sks", "ps2stream"] = Field(
+    router: RouterName = Field(
         default="hashing",
         description="which task gets a subscription: by hash, place, keyword or prefix (these two refuse what they "
-        "cannot place), or by expected cost: kop of keywords, sop of places, dkm-sks of both, ps2stream of parts of "
-        "the world",
+        "cannot place), by place with knn messages only where a result may change (influence), or by expected cost: "
+        "kop of keywords, sop of places, dkm-sks of both, ps2stream of parts of the world",
     )
     placement_sample: int = Field(
         default=10_000, ge=1, description="first messages by which kop, sop, dkm-sks and ps2stream estimate costs"
@@ -185,7 +188,7 @@ class RunConfig(BaseSettings):
     rebalance: bool = Field(
         default=False,
         description="move subscriptions between query bolts after a checkpoint, where their loads are "
-        "uneven (routers location, kop, sop, dkm-sks, ps2stream; executor ray)",
+        "uneven (routers location, influence, kop, sop, dkm-sks, ps2stream; executor ray)",
     )
     credits: int | None = Field(
         default=None,

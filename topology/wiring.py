@@ -3,7 +3,7 @@
     messages ──▶ distribution ──parts──▶ query ──updates──▶ delivery
     subscriptions ──changes──▶ distribution, query, delivery
                  distribution ──window──▶ tuples ··partial··▶ aggregation ··answer··▶ query
-                 query ··relax, raise, signature··▶ distribution ··relaxed··▶ query ··ask··▶ tuples
+                 query ··relax, raise, signature, influence··▶ distribution ··relaxed··▶ query ··ask··▶ tuples
 
 Dotted edges are feedback: they carry no end and no credit. `bolts.payloads` has the payload of each stream. Read on in
 `spouts.parquet`, then `bolts.distribution`; `topology.running` runs what is wired here.
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+import distribution.influence
 import distribution.keyword
 import distribution.location
 import distribution.placed
@@ -144,6 +145,8 @@ def wire(
     builder.edge("query", "relax", "distribution", ALL, feedback=True)
     builder.edge("query", "raise", "distribution", ALL, feedback=True)
     builder.edge("distribution", "relaxed", "query", DIRECT, feedback=True)
+    if router.uses_influence:
+        builder.edge("query", "influence", "distribution", ALL, feedback=True)
     if router.signatures is not None:
         builder.edge("query", "signature", "distribution", ALL, feedback=True)
     if router.exchanges_hits:
@@ -182,6 +185,7 @@ def warm_up(
 #: Parts of the warm-up for what is sent where.
 _ROUTING: Mapping[str, Callable[[], None]] = {
     "router location": distribution.location.warmup,
+    "router influence": distribution.influence.warmup,
     "router keyword": distribution.keyword.warmup,
     "placement by cost": distribution.placed.warmup,
     "signatures": distribution.signatures.warmup.warmup,
@@ -191,7 +195,8 @@ _ROUTING: Mapping[str, Callable[[], None]] = {
 def _routing_of(router: Router) -> tuple[str, ...]:
     """The names in `_ROUTING` of what a router needs."""
     needs = {
-        "router location": isinstance(router, LocationRouter),
+        "router location": isinstance(router, LocationRouter) and not router.uses_influence,
+        "router influence": router.uses_influence,
         "router keyword": isinstance(router, KeywordRouter | PrefixRouter),
         "placement by cost": isinstance(router, PlacedRouter),
         "signatures": router.signatures is not None,

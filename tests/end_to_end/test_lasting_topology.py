@@ -12,7 +12,7 @@ from tests.support.worlds import Recipe, make_world, without_the_last
 from topology.core.executors.local import run_local
 
 KINDS_BESIDE = (BOOLEAN, TOPK, DECAY, KNN)
-ROUTERS = ("hashing", "location", *PLACING)
+ROUTERS = ("hashing", "location", "influence", *PLACING)
 ENGINES = {name: tuple(WITH_BASELINES.named(name).engines) for name in ("decay", "knn")}
 #: Others cost half a minute of compiling each.
 DEFAULTS = {name: engines[0] for name, engines in ENGINES.items()}

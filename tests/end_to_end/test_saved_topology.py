@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bolts.query import QueryBolt
+from distribution.influence import InfluenceBoard
 from distribution.routers import REBALANCING, placeable
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import EngineError
@@ -33,6 +34,7 @@ CASES = [
     ("prefix", "off", "time:40", {"boolean": "rt_tree"}, {}),
     ("dkm-sks", "off", "count:90", {}, {}),
     ("sop", "off", "time:40", {}, {}),
+    ("influence", "spatial", "count:90", {}, {}),
 ]
 #: Query, tuple and distribution bolts before and after.
 SAME, OTHER = ((3, 2, 2), (3, 2, 2)), ((4, 1, 2), (2, 3, 1))
@@ -161,6 +163,20 @@ def test_task_that_does_not_hear_of_the_dealing_is_found_out(inputs, case, tmp_p
         report = dealt_anew_twice(inputs, case, tmp_path)
     except EngineError:
         return  # noticed by the engine itself
+    assert ended(report, tmp_path / "last") != wanted
+
+
+def test_router_that_forgets_where_restored_results_may_change_is_found_out(inputs, tmp_path, monkeypatch):
+    """What is broken on purpose: keys of influence after a restore."""
+    case, nothing, tasks = CASES[-1], tmp_path / "nothing.jsonl", (5, 1, 1)
+    nothing.touch()
+    only_knn = inputs[0], {"knn": inputs[1]["knn"]}, nothing
+    wanted = ended(run_local(plan_of(only_knn, case, tasks, tmp_path / "whole")), tmp_path / "whole")
+    saved = pause_local(plan_of(only_knn, case, tasks, tmp_path / "first"), 7)
+    rightly = run_local(plan_of(only_knn, case, tasks, tmp_path / "rightly"), resume=saved)
+    assert ended(rightly, tmp_path / "rightly") == wanted
+    monkeypatch.setattr(InfluenceBoard, "enter", lambda self, table, radius: None)
+    report = run_local(plan_of(only_knn, case, tasks, tmp_path / "last"), resume=saved)
     assert ended(report, tmp_path / "last") != wanted
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from distribution.hashing import HashingRouter
+from distribution.influence import InfluenceRouter
 from distribution.keyword import KeywordRouter, PrefixRouter
 from distribution.location import LocationRouter
 from distribution.placement.costs import SampleCosts
@@ -45,11 +46,12 @@ def plan_of(
     if router in PLACING:
         nowhere = np.zeros(0), np.zeros(0)
         placed = router_named(router, query, world.space, lambda: nowhere, costs=lambda: costs_of(world))
-    elif router != "location":
+    elif router not in ("location", "influence"):
         placed = {"hashing": HashingRouter, "keyword": KeywordRouter, "prefix": PrefixRouter}[router](query)
     else:
         rng = np.random.default_rng(seed)
-        placed = LocationRouter(query, world.space, rng.random(200), rng.random(200) / 2)
+        made = InfluenceRouter if router == "influence" else LocationRouter
+        placed = made(query, world.space, rng.random(200), rng.random(200) / 2)
     return wire(
         WorldMessages(world),
         WorldChanges(world),

@@ -11,7 +11,6 @@ the sphere is taken for its box in degrees, which may lie on both sides of the a
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +18,8 @@ from matching.geo.sphere import EARTH_RADIUS_M, degrees_east
 from matching.knn.engines.balls import NOWHERE, SLACK, BallLists, Balls, drop, limit_of, make_headers, push
 from matching.model import Int64
 from matching.njit import njit, njit_no_refcount
-from matching.space import Space
-from matching.storage.slots import home_of, resized
+from matching.storage.slots import resized
+from matching.storage.squares import column_of, columns_of, home_of_key, key_of
 
 #: Longer runs of linear probing cost more than the 24 bytes an empty place takes.
 _FULLEST = 0.7
@@ -28,30 +27,6 @@ _FULLEST = 0.7
 _FEWEST = 4
 #: Radians, 6 mm: more than all rounding of a ball's box, and of a point in the unit square.
 _ANGLE_SLACK = 1e-9
-#: Odd multipliers that spread cells and terms over 62 bits.
-_BY_CELL, _BY_TERM = 0x5851F42D, 0x2545F491
-
-
-class Earth(NamedTuple):
-    """Where the unit square lies on the sphere.
-
-    on_sphere : bool     else the other fields mean nothing
-    scale : float        of a degree
-    south : float        degrees
-    west, east : float   where the antimeridian is, as x
-    """
-
-    on_sphere: bool
-    scale: float
-    south: float
-    west: float
-    east: float
-
-    @classmethod
-    def of(cls, space: Space) -> "Earth":
-        """That of a world."""
-        west, east = space.project(np.array([-180.0, 180.0]), np.array([space.south, space.south]))[0].tolist()
-        return cls(space.on_sphere, (east - west) / 360.0, space.south, west, east)
 
 
 class CellLists(BallLists):
@@ -92,17 +67,6 @@ class CellLists(BallLists):
 
 
 @njit(cache=True, nogil=True)
-def cell_of(x, y, side):
-    """Cell of a point in the grid of `side` cells a side."""
-    return _column_of(y, side) * side + _column_of(x, side)
-
-
-@njit(cache=True, nogil=True)
-def _column_of(value, side):
-    return min(max(np.int64(np.floor(value * side)), 0), side - 1)
-
-
-@njit(cache=True, nogil=True)
 def overlaps(x, y, reach, column, row, side):
     """Whether a ball meets the closed cell. `reach` includes the slack; cells at the border extend outwards."""
     dx = max(0.0, column / side - x) if column > 0 else 0.0
@@ -123,29 +87,6 @@ def half_sides(earth, y, radius_m):
     angle = radius_m / EARTH_RADIUS_M + _ANGLE_SLACK
     width = degrees_east(earth.south + y / earth.scale, angle)
     return width * earth.scale, angle * (180.0 / math.pi) * earth.scale
-
-
-@njit(cache=True, nogil=True)
-def columns_of(earth, x, half_width, side):
-    """Columns that a box on the sphere overlaps: (first, last), and those across the antimeridian: (first, last).
-
-    The second is empty (first > last) if the box has none, and never has a column of the first.
-    """
-    if half_width >= 0.5 * (earth.east - earth.west) or half_width >= 1.0:
-        return 0, side - 1, 0, -1
-    first, last = _column_of(x - half_width, side), _column_of(x + half_width, side)
-    other = x
-    if x + half_width > earth.east:
-        other = x - (earth.east - earth.west)
-    elif x - half_width < earth.west:
-        other = x + (earth.east - earth.west)
-    # of a small world the other side of the antimeridian is no part
-    if other == x or other + half_width < 0.0 or other - half_width > 1.0:
-        return first, last, 0, -1
-    other_first, other_last = _column_of(other - half_width, side), _column_of(other + half_width, side)
-    if other < x:
-        return first, last, other_first, min(other_last, first - 1)
-    return first, last, max(other_first, last + 1), other_last
 
 
 @njit(cache=True, nogil=True)
@@ -179,30 +120,6 @@ def _unpost(c, v, counts, slot, grid, side, cell):
                 drop(v, place, p)
                 counts[c.terms[at], grid] -= 1
                 break
-
-
-@njit(cache=True, nogil=True)
-def grid_for(sides, radius, widest):
-    """The finest grid in which the ball is at most `widest` cells wide, -1 if there is none."""
-    grid = -1
-    while grid + 1 < sides.shape[0] and 2.0 * radius * sides[grid + 1] <= widest:
-        grid += 1
-    return grid
-
-
-@njit(cache=True, nogil=True)
-def key_of(side, cell, term):
-    """Key of a list in the grid of `side` cells a side."""
-    # a grid of s * s cells takes the numbers from s * s to twice that; the next finer one begins above
-    return ((side * side + cell) << 31) | term
-
-
-@njit(cache=True, nogil=True)
-def home_of_key(key, places):
-    """Home of a key in a table of this size."""
-    # term and cell are mixed before they are folded, else neighbours would share their homes
-    mixed = ((key >> 31) * _BY_CELL + (key & 0x7FFFFFFF) * _BY_TERM) & 0x3FFFFFFFFFFFFFFF
-    return home_of(mixed, places)
 
 
 @njit(cache=True, nogil=True)
@@ -247,9 +164,9 @@ def _enter_all(old, v):
 def _covered(earth, x, y, reach, side):
     """The box of cells around a ball: (first row, last row, first column, last column, and two as of `columns_of`)."""
     half_width, half_height = (reach, reach) if not earth.on_sphere else half_sides(earth, y, reach)
-    rows = _column_of(y - half_height, side), _column_of(y + half_height, side)
+    rows = column_of(y - half_height, side), column_of(y + half_height, side)
     if not earth.on_sphere:
-        return *rows, _column_of(x - half_width, side), _column_of(x + half_width, side), 0, -1
+        return *rows, column_of(x - half_width, side), column_of(x + half_width, side), 0, -1
     return *rows, *columns_of(earth, x, half_width, side)
 
 
@@ -287,7 +204,7 @@ def unpost_cells(c, earth, places, v, sides, counts, slot, grid, reach):
 @njit(cache=True, nogil=True)
 def has_left(earth, x, y, threshold, inside_x, inside_y, side):
     """Whether the ball around (x, y) no longer overlaps the cell of the second point."""
-    column, row = _column_of(inside_x, side), _column_of(inside_y, side)
+    column, row = column_of(inside_x, side), column_of(inside_y, side)
     if not earth.on_sphere:
         return not overlaps(x, y, SLACK - threshold, column, row, side)
     south, north, first, last, other_first, other_last = _covered(earth, x, y, -threshold, side)

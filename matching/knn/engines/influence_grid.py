@@ -17,25 +17,14 @@ from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.filters import message_passes
 from matching.geo.sphere import distance_to, point_of
 from matching.knn.engines.balls import NOWHERE, SLACK, drop, is_on_sphere, limit_of, posting_words
-from matching.knn.engines.cells import (
-    CellLists,
-    Earth,
-    cell_of,
-    find_list,
-    grid_for,
-    half_sides,
-    has_left,
-    home_of_key,
-    key_of,
-    post_cells,
-    unpost_cells,
-)
+from matching.knn.engines.cells import CellLists, find_list, half_sides, has_left, post_cells, unpost_cells
 from matching.knn.engines.terms import TermLists, is_first_common, post_terms, unpost_terms
 from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import grown
+from matching.storage.squares import Earth, cell_of, grid_for, home_of_key, key_of
 
 #: Grid of a subscription: `_NEW`: in no list yet; `_BY_TERM`: in the lists of its terms alone.
 _NEW, _BY_TERM = -2, -1

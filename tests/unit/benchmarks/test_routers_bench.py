@@ -60,7 +60,7 @@ def test_every_placement_tells_the_same_updates_and_they_are_right(engine):
     report = told("knn", [], (3,), 300, engine)
     assert report["exact"] and report["same_updates"] and report["workload"]["history"] == 2_000
     assert report["compared"] > 100 and report["compared_subscriptions"] > 30
-    assert [row["router"] for row in report["rows"]] == ["hashing", *PLACING]
+    assert [row["router"] for row in report["rows"]] == ["hashing", "influence", *PLACING]
     for row in report["rows"]:
         assert 0 < row["query_us"] <= row["all_us"] and 1.0 <= row["query_max_to_mean"] <= 3.0
         assert row["held_per_subscription"] == 1.0 and row["sent_per_message"] == 3
