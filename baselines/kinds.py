@@ -21,9 +21,10 @@ ENGINES = {
         "rt_tree": "rt_tree:RtTree",
     },
     "topk": {
+        "skype_paper": "skype_paper:SkypePaper",
+        "skype_paper_trees": "skype_paper:SkypePaperTrees",
         "l2_scan": "l2_scan:L2Scan",
         "inverted_file": "inverted_file:InvertedFile",
-        "block_inverted_file": "block_inverted_file:BlockInvertedFile",
         "ciq": "ciq:Ciq",
     },
     "decay": {

@@ -8,9 +8,7 @@ durability, one core like an engine. Read on in `benchmarks.harness`, which time
 
 import importlib.util
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -25,7 +23,6 @@ from matching.kind_table import Kind
 from matching.model import Int32, MessageBatch, SubscriptionTable
 from matching.space import Space
 from matching.storage.slots import SlotMap
-from matching.topk.engines.skype import PAPER, Skype
 
 #: Filters of `benchmarks.searches` as columns, and whether message m passes those of subscription s, but for octagons.
 _FILTERS = ", ".join(
@@ -304,11 +301,6 @@ class PostGIS(Peer):
 PEERS: dict[str, type[Peer]] = {"postgis": PostGIS, "duckdb": DuckDB}
 
 
-#: Beside the engines of a kind: the default one with the rules of its paper alone.
-VARIANTS: Mapping[str, Mapping[str, Any]] = {"topk": {"skype_paper": partial(Skype, pruning=PAPER)}}
-
-
 def with_peers(kind: Kind) -> Kind:
-    """A kind that has its variants and its peers among its engines, behind its own; peers are those of `boolean`."""
-    peers = PEERS if kind.name == "boolean" else {}
-    return replace(kind, engines={**kind.engines, **VARIANTS.get(kind.name, {}), **peers})
+    """A kind that has its peers among its engines, behind its own; there are some of `boolean`."""
+    return replace(kind, engines={**kind.engines, **PEERS}) if kind.name == "boolean" else kind

@@ -37,7 +37,7 @@ def bench(
     *,
     window: Annotated[int | None, typer.Option(min=1, help="Messages in the window, for kinds that have one.")] = None,
     messages: Annotated[int | None, typer.Option(min=1, help="Messages to time.")] = None,
-    engines: Annotated[str | Sequence[str] | None, "all by default; also duckdb, postgis, skype_paper"] = None,
+    engines: Annotated[str | Sequence[str] | None, "all by default; also duckdb, postgis"] = None,
     window_index: Annotated[str | None, "name of the window index, for kinds that have one"] = None,
     figure: Annotated[str | None, "measure and draw this figure instead; a wrong name tells which there are"] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 0,

@@ -1,7 +1,6 @@
 """Base of the `topk` baselines that scan plain posting lists: keeps the lists in line with the subscriptions.
 
-Used by `baselines.topk.l2_scan`, `baselines.topk.inverted_file` and `baselines.topk.block_inverted_file`, which differ
-in how they scan.
+Used by `baselines.topk.l2_scan` and `baselines.topk.inverted_file`, which differ in how they scan.
 """
 
 from abc import ABC

@@ -124,4 +124,4 @@ def figures() -> dict[str, list[Sweep]]:
     }  # fmt: skip
 
 
-PAGE = Page(_BOOLEAN, figures(), messages=30_000, real=False)
+PAGE = Page(_BOOLEAN, figures(), messages=30_000)

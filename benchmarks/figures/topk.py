@@ -3,10 +3,11 @@
     subscriptions, k, alpha, keywords, window     time of a message against one property of the workload
     thresholds-mixed     refills, buffers and time of the threshold rules over three windows; k is 1, 10 and 100 of a
                          third each; what hits and refills take, the constants of `matching.topk.thresholds_cost` go by
-    pruning              what each rule of engine `skype` earns, by leaving it out
+    thresholds           the same rules against k, against the window and against the number of subscriptions
+    pruning              what each rule of engine `skype` and of `skype_paper` earns, by leaving it out
     streams              streams that an index may break down on: is every engine exact, and how fast
 
-Read on in `benchmarks.harness`, which checks and times.
+`--messages-from ETL` has all but the last of real messages. Read on in `benchmarks.harness`, which checks and times.
 """
 
 import math
@@ -18,12 +19,14 @@ import numpy as np
 from pandas import DataFrame
 
 from baselines.kinds import WITH_BASELINES
+from baselines.topk.skype_paper import PaperRules, SkypePaper, SkypePaperTrees
 from benchmarks.cases import STREAMS, make_case, make_stream
 from benchmarks.command import Tell
 from benchmarks.figures.sweeps import TIME, Asked, Page, Report, by, sweep, up_to
 from benchmarks.harness import Bench, Running, time_beside
 from benchmarks.workload import PLAIN, TopkRecipe, changed
-from matching.topk.engines.skype import PAPER, Pruning, Skype
+from matching.errors import ConfigError
+from matching.topk.engines.skype import Pruning, Skype
 from matching.topk.thresholds import RULES
 
 _TOPK = WITH_BASELINES.named("topk")
@@ -37,21 +40,33 @@ _WINDOWS_OF_RULES, _ROUNDS_A_WINDOW = 3, 4
 _K_OF_RULES = (1, 10, 100)
 _OF_RULES = TIME | {"refills a message": "refills_per_message", "entries a buffer": "entries_per_buffer"}
 _COUNTED = TIME | {"postings a message": "scanned_per_message", "pairs a message": "verified_per_message"}
-#: Engine `skype` with all rules, without each of them, and with the paper's alone.
+#: Engine `skype` with all rules and without each of them; then the paper's likewise, and over a tree for each keyword.
 _WAYS = {"all": Pruning()}
 _WAYS |= {f"no {rule}": Pruning()._replace(**{rule: False}) for rule, on in Pruning()._asdict().items() if on is True}
-_PRUNING = {name: partial(Skype, pruning=pruning) for name, pruning in (_WAYS | {"paper's rules": PAPER}).items()}
-_sweep = partial(sweep, engines=("skype", "l2_scan", "ciq", "block_inverted_file", "inverted_file"))
+_PRUNING: dict[str, Any] = {name: partial(Skype, pruning=pruning) for name, pruning in _WAYS.items()}
+_PRUNING |= {"skype_paper": SkypePaper}
+_PRUNING |= {
+    f"skype_paper, no {rule}": partial(SkypePaper, rules=PaperRules()._replace(**{rule: False}))
+    for rule in PaperRules._fields
+}
+_PRUNING |= {"skype_paper_trees": SkypePaperTrees}
+_sweep = partial(sweep, engines=("skype", "skype_paper", "skype_paper_trees", "l2_scan", "ciq", "inverted_file"))
 
 
-def _mixed(asked: Asked, _: str) -> Bench:
+def _rule_case(asked: Asked, ks: Sequence[int] = _K_OF_RULES) -> Bench:
     """Rules over the same stream; of each k as many subscriptions."""
     rounds, size = _WINDOWS_OF_RULES * _ROUNDS_A_WINDOW, asked.subscriptions
-    case = make_case(_TOPK, size, _WINDOWS_OF_RULES * asked.window, asked.window, rounds, asked.seed)
-    drawn = np.random.default_rng([asked.seed, 11]).permutation(np.arange(size) % len(_K_OF_RULES))
-    table = changed(case.table, k=np.array(_K_OF_RULES, np.int32)[drawn])
-    case = case._replace(table=table, facts=case.facts | {"k": list(_K_OF_RULES), "windows": _WINDOWS_OF_RULES})
+    case = make_case(_TOPK, size, _WINDOWS_OF_RULES * asked.window, asked.window, rounds, asked.seed,
+                     messages_from=asked.messages_from)  # fmt: skip
+    drawn = np.random.default_rng([asked.seed, 11]).permutation(np.arange(size) % len(ks))
+    table = changed(case.table, k=np.array(ks, np.int32)[drawn])
+    case = case._replace(table=table, facts=case.facts | {"k": list(ks), "windows": _WINDOWS_OF_RULES})
     return Bench(case, rounds, options={name: {"threshold_rule": name} for name in RULES})
+
+
+def _shares(of: str) -> Any:
+    """A quarter, a half and the whole of what is asked for."""
+    return lambda asked: [getattr(asked, of) // part for part in (4, 2, 1)]
 
 
 def _buffers(running: Running) -> Report:
@@ -86,10 +101,14 @@ def agreed(rules: dict[str, Report]) -> dict[str, Report]:
 
 def _stream(asked: Asked, name: str) -> Bench:
     """A stream over a window of as many messages as there are subscriptions."""
+    if asked.messages_from is not None:
+        raise ConfigError("figure streams is of made up messages: leave --messages-from out")
     size = min(asked.subscriptions, _MOST_STREAM)
     case = make_stream(name, size, size, asked.messages * asked.rounds, asked.seed)
     return Bench(case._replace(facts=case.facts | {"subscriptions": size}), asked.rounds)
 
+
+_of_rules = partial(sweep, metrics=_OF_RULES, engines=RULES, turns=_rules)
 
 PAGE = Page(
     _TOPK,
@@ -99,10 +118,16 @@ PAGE = Page(
         "alpha": [_sweep("alpha", tuple(_ALPHAS), lambda asked, alpha: asked.bench(recipe=_ALPHAS[alpha]))],
         "keywords": [_sweep("keywords", _NUMBERS, lambda asked, n: asked.bench(recipe=TopkRecipe(keywords=(n, n))))],
         "window": [_sweep("messages in the window", up_to(_WINDOWS, 100_000, "window"), by("window"))],
-        "thresholds-mixed": [sweep("threshold rule", load=_mixed, metrics=_OF_RULES, engines=RULES, turns=_rules)],
+        "thresholds-mixed": [_of_rules("threshold rule", ("",), lambda asked, _: _rule_case(asked))],
+        "thresholds": [
+            _of_rules("k", (1, 10, 50), lambda asked, k: _rule_case(asked, (k,))),
+            _of_rules("messages in the window", _shares("window"),
+                      lambda asked, size: _rule_case(asked._replace(window=size))),
+            _of_rules("subscriptions", _shares("subscriptions"),
+                      lambda asked, size: _rule_case(asked._replace(subscriptions=size))),
+        ],
         "pruning": [sweep("rules", metrics=_COUNTED, engines=_PRUNING)],
         "streams": [_sweep("stream", tuple(STREAMS), _stream, most_s=_MOST_STREAM_S)],
     },
     messages=6_000,
-    real=False,
-)
+)  # fmt: skip

@@ -30,7 +30,7 @@ CASES = [
     ("hashing", "spatial+text", "time:40", {"topk": "l2_scan", "skyline": "eager"}, {"topk": "il_quadtree"}),
     ("location", "off", "time:40", {"boolean": "lfilter", "skyline": "lazy"}, {"skyline": "mf_rtree"}),
     ("location", "minwise", "count:90", {"topk": "inverted_file", "skyline": "bnl"}, {"topk": "ir_tree"}),
-    ("keyword", "off", "count:90", {"boolean": "mbr_trie", "topk": "block_inverted_file"}, {"topk": "inverted_ring"}),
+    ("keyword", "off", "count:90", {"boolean": "mbr_trie", "topk": "skype_paper"}, {"topk": "inverted_ring"}),
     ("prefix", "off", "time:40", {"boolean": "rt_tree"}, {}),
     ("dkm-sks", "off", "count:90", {}, {}),
     ("sop", "off", "time:40", {}, {}),

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.figures import topk as figures
 from benchmarks.run import bench
 from matching.errors import ConfigError
+from tests.support.etl_folder import random_rows, write_etl
 
 
 @pytest.mark.parametrize("name", ["k", "pruning", "thresholds-mixed"])
@@ -29,9 +30,23 @@ def test_figure_of_an_unknown_name_is_refused_with_the_names_there_are(tmp_path)
         figures.PAGE.figure("nothing", tmp_path)
 
 
-def test_figure_of_real_messages_is_refused(tmp_path):
+def test_figure_of_streams_is_of_no_real_messages(tmp_path):
     with pytest.raises(ConfigError, match="leave --messages-from out"):
-        figures.PAGE.figure("k", tmp_path, messages_from="etl")
+        figures.PAGE.figure("streams", tmp_path, engines=("l2_scan",), messages_from="etl")
+
+
+def test_figure_is_of_real_messages_where_they_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "PAGE", figures.PAGE._replace(rounds=1))
+    real = write_etl(tmp_path, random_rows(300))
+    report = figures.PAGE.figure("keywords", tmp_path, 200, 200, 40, ("l2_scan",), 3, str(real))
+    assert {row["workload"]["messages_from"] for row in report["rows"]} == {"resampled"}
+
+
+@pytest.mark.long
+def test_figure_of_thresholds_goes_by_k_by_window_and_by_subscriptions(tmp_path):
+    report = figures.PAGE.figure("thresholds", tmp_path, 600, 400)
+    assert [row["x"] for row in report["rows"]] == [1, 10, 50, 100, 200, 400, 150, 300, 600]
+    assert all(len({rule["updates_timed"] for rule in row["engines"].values()}) == 1 for row in report["rows"])
 
 
 def test_figure_alpha_ends_with_the_uniform_workload(tmp_path, monkeypatch):
