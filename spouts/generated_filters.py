@@ -4,7 +4,7 @@ The numbers are those of `spouts.generated.Recipe.numbered`. Used by `spouts.pac
 same filters as JSON. Next: `matching.filter_programs`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,4 +57,5 @@ def with_filters(table: SubscriptionTable, rows: FilterRows) -> SubscriptionTabl
         for without, low, high in zip(*(column.tolist() for column in rows), strict=True)
     ]
     offsets, words = joined_programs(programs)
-    return SubscriptionTable(**(table._asdict() | {"filter_offsets": offsets, "filter_words": words}))
+    columns: dict[str, Any] = {**table._asdict(), "filter_offsets": offsets, "filter_words": words}
+    return SubscriptionTable(**columns)

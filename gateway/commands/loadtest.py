@@ -2,13 +2,15 @@
 
 `gateway/commands/loadtest.py` -> `gateway/load/loadtest.py` -> `spouts/paced.py` (the schedule) ->
 `topology/wiring.py`, and on as `run.py` beside this file says; with --check, `gateway/load/check.py` at the end. With
---hold, `gateway/load/ramp.py` comes first; `gateway/load/report.py` draws.
+--hold, `gateway/load/ramp.py` comes first; `gateway/load/report.py` draws. With --url it is
+`gateway/load/remote.py` -> `gateway/load/generator.py`, `gateway/load/follower.py` -> `gateway/load/recount.py`.
 """
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Mapping
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -16,36 +18,87 @@ from gateway.shell.options import Command, Json, Late, example, of_signature
 from gateway.shell.per_kind import each_kind
 from gateway.shell.terminal import Terminal
 from matching.errors import ConfigError
+from matching.extras import require
 
 app = typer.Typer()
+
+_EXAMPLES = """skyray loadtest --hold 60s --query-bolts 2 --check --html report.html
+
+skyray loadtest --rate 5000 --seconds 30 --executor local
+
+skyray loadtest --url http://127.0.0.1:8080 --hold 60s --generators 2 --check"""
+#: Options that a test of a server has, too; the others are of a topology that the test starts itself.
+_OF_SERVERS = frozenset({"rate", "seconds", "warm_up", "filters", "seed", "check"})
+
+
+#: Headings of the help, and the options below them; the others of `load_test` are of the topology.
+_SCHEDULE, _LOAD, _TOPOLOGY, _SERVER, _OUTPUT = "Schedule", "Load", "A topology of its own", "A server", "Output"
+_GROUPS = {_SCHEDULE: ("rate", "seconds", "warm_up"), _LOAD: ("changes", "filters", "seed"), _OUTPUT: ("check",)}
 
 
 def _options() -> Iterator[Parameter]:
     from gateway.load.loadtest import load_test
 
-    return of_signature(load_test)
+    for each in of_signature(load_test):
+        plain, said = get_args(each.annotation)
+        shown = copy.copy(said)
+        shown.rich_help_panel = next((name for name, those in _GROUPS.items() if each.name in those), _TOPOLOGY)
+        yield each.replace(annotation=Annotated[plain, shown])
 
 
 def _subscriptions() -> Iterator[Parameter]:
     from matching.kinds import KINDS
 
-    return each_kind(KINDS)
+    for each in each_kind(KINDS):
+        option = copy.copy(each.default)
+        option.rich_help_panel = _LOAD
+        yield each.replace(default=option)
 
 
-@app.command(cls=Command, epilog=example("skyray loadtest --hold 60s --query-bolts 2 --check --html report.html"))
+@app.command(cls=Command, epilog=example(_EXAMPLES))
 def loadtest(
     options: Annotated[dict[str, Any], Late(_options)],
     subscriptions: Annotated[dict[str, int], Late(_subscriptions)],
-    out: Annotated[Path | None, typer.Option(help="Write the whole report there as JSON.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with plots there; it loads nothing.")] = None,
-    hold: Annotated[
-        str | None, typer.Option(help="Find the peak rate first, then hold 80 % of it for so long: 60s, 5m, 1h.")
+    url: Annotated[
+        str | None,
+        typer.Option(help="Test the running skyray serve at this address instead.", rich_help_panel=_SERVER),
     ] = None,
-    limit_p99_ms: Annotated[float, typer.Option(help="With --hold: a rate is too high if its p99 is over it.")] = 500.0,
-    step_seconds: Annotated[float, typer.Option(help="With --hold: how long a step of the search measures.")] = 3.0,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SKYRAY_KEY", help="API key with the scopes subscribe and publish.", rich_help_panel=_SERVER
+        ),
+    ] = None,
+    generators: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes that publish, each its part of the rate; 1.", rich_help_panel=_SERVER),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the whole report there as JSON.", rich_help_panel=_OUTPUT)
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write a page with plots there; it loads nothing.", rich_help_panel=_OUTPUT),
+    ] = None,
+    hold: Annotated[
+        str | None,
+        typer.Option(
+            help="Find the peak rate first, then hold 80 % of it for so long: 60s, 5m, 1h.", rich_help_panel=_SCHEDULE
+        ),
+    ] = None,
+    limit_p99_ms: Annotated[
+        float, typer.Option(help="With --hold: a rate is too high if its p99 is over it.", rich_help_panel=_SCHEDULE)
+    ] = 500.0,
+    step_seconds: Annotated[
+        float, typer.Option(help="With --hold: how long a step of the search measures.", rich_help_panel=_SCHEDULE)
+    ] = 3.0,
     json: Json = False,
 ) -> int:
     """Publish generated messages at a set rate and report throughput and latency from publish to update.
+
+    There are three questions that it answers. What latency has my rate: --rate 5000 --seconds 30. What rate can it
+    take: --hold 60s. Is it right under load: add --check to either. Without --rate and --hold the peak of 60,000
+    messages, all due at once, is found, and half of it published for 30 seconds.
 
     Latency counts from the moment a message was due, not from when the engine took it, so that stalls are seen.
     If the engine cannot keep the rate, the schedule runs away from it and latency grows with the length of the test:
@@ -58,31 +111,65 @@ def loadtest(
     With --check, updates are written to files in the temporary folder, and those
     of some subscriptions of each kind, for the first few thousand messages after the warm-up, are compared with the
     oracle. Exit code 1 if the rate was not kept or an update is wrong, or none could be compared.
+
+    With --url a running server is tested from outside: processes of their own publish by HTTP and follow its updates,
+    and --check recounts all of them by the oracle. Its subscriptions are ended afterwards; its stream keeps the
+    messages. Without --rate and --hold 1,000 messages a second are published.
     """
-    from gateway.load.loadtest import load_test, render, write_report
-    from gateway.load.ramp import FIRST_RATE, ramp_test
+    from gateway.load.loadtest import render, write_report
     from gateway.load.report import write_html
 
     if hold is not None and "seconds" in options:
         raise ConfigError("--hold says how long to measure; leave out --seconds")
+    limits = {"limit_p99_ms": limit_p99_ms, "step_seconds": step_seconds}
     terminal = Terminal(json)
-    with terminal.steps("loadtest") as show:
-        options |= {
-            "subscriptions": subscriptions,
-            "on_progress": lambda now: show(f"{now.published:,} batches, {now.in_flight} in flight"),
-        }
-        if hold is None:
-            report = load_test(**options)
-        else:
-            first = options.pop("rate", FIRST_RATE)
-            limits = {"limit_p99_ms": limit_p99_ms, "step_seconds": step_seconds, "first_rate": first}
-            report = ramp_test(hold, **limits, on_step=lambda step: terminal.line(in_words(step)), **options)
+    if url is None:
+        if generators is not None:
+            raise ConfigError("--generators: publish to a server; give its address by --url, or leave it out")
+        report = _of_a_topology(terminal, options | {"subscriptions": subscriptions}, hold, limits)
+    else:
+        foreign = sorted(set(options) - _OF_SERVERS)
+        if foreign:
+            named = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
+            raise ConfigError(f"{named}: of a topology that the test starts; with --url leave it out")
+        more = options | {"key": key, "generators": generators or 1, "subscriptions": subscriptions}
+        report = _of_a_server(terminal, url, more, hold, limits)
     if out is not None:
         write_report(report, out)
     if html is not None:
         write_html(report, html)
-    terminal.answer(report, lambda console: console.print(render(report), highlight=False))
+    terminal.answer(report, lambda console: console.print(render(report), highlight=False, markup=False))
     return 0 if report["kept_up"] and (report["check"] is None or report["check"]["exact"]) else 1
+
+
+def _of_a_topology(
+    terminal: Terminal, options: dict[str, Any], hold: str | None, limits: Mapping[str, float]
+) -> dict[str, Any]:
+    from gateway.load.loadtest import load_test
+    from gateway.load.ramp import FIRST_RATE, ramp_test
+
+    with terminal.steps("loadtest") as show:
+        options["on_progress"] = lambda now: show(f"{now.published:,} batches, {now.in_flight} in flight")
+        if hold is None:
+            return load_test(**options)
+        first = options.pop("rate", FIRST_RATE)
+        say = _said(terminal)
+        return ramp_test(hold, first_rate=first, on_step=say, **limits, **options)
+
+
+def _of_a_server(
+    terminal: Terminal, url: str, options: dict[str, Any], hold: str | None, limits: Mapping[str, float]
+) -> dict[str, Any]:
+    require("client", "--url", "leave it out to test a topology of its own")
+    from gateway.load.remote import served_test
+
+    more = {} if hold is None else {"hold": hold, "on_step": _said(terminal), **limits}
+    with terminal.steps("loadtest") as show:
+        return served_test(url, say=show, **more, **options)
+
+
+def _said(terminal: Terminal) -> Any:
+    return lambda step: terminal.line(in_words(step))
 
 
 def in_words(step: Any) -> str:

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 #: The peak rate is measured over these messages, all due at once, in batches of this size.
 PEAK_MESSAGES, _PEAK_BATCH, _AT_ONCE = 60_000, 500, 1e9
 
+#: Said of generators that had no processor time left (`gateway.load.remote`).
+SHORT = "the generators are short of processor: take more --generators, or another machine"
+
 #: Rows of the timeline of a test at most; a row is a second at least.
 TIMELINE_ROWS = 300
 
@@ -366,8 +369,11 @@ def render(report: dict[str, Any]) -> str:
         f"rate reached     {report['reached_rate']:,.0f} messages/s" + ("" if report["kept_up"] else "   NOT KEPT UP"),
         f"behind schedule  {report['behind_at_end_s']:.2f} s at the end, {report['furthest_behind_s']:.2f} s at worst",
         f"updates          {report['updates']:,} ({report['updates_per_s']:,.0f}/s)",
-        f"batches          {report['batches']:,}, {report['checkpoints']:,} checkpoints",
+        f"batches          {report['batches']:,}"
+        + ("" if report["checkpoints"] is None else f", {report['checkpoints']:,} checkpoints"),
     ]
+    if "generators" in report:
+        lines += _of_a_server(report)
     for name, latency in (("latency", report["latency"]), ("while warming up", report["warm_up"])):
         if latency.get("count"):
             lines.append(
@@ -379,17 +385,36 @@ def render(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _of_a_server(report: dict[str, Any]) -> list[str]:
+    """Lines of a test of a server: how its generators and its follower fared, and what was refused or lost."""
+    rows = report["generators"]
+    blocked_s, busy = max(row["blocked_s"] for row in rows), max(row["processor_share"] for row in rows)
+    lines = [
+        f"generators       {len(rows)}, {busy:.0%} of a processor at most, {blocked_s:.2f} s waiting for the server to "
+        "take more",
+        f"follower         {report['follower_share']:.0%} of a processor; {report['foreign']:,} updates of others",
+    ]
+    lines += [f"{'GENERATORS':17}{SHORT}"] if report["short"] else []
+    lines += [f"{'REFUSED':17}{times:,} messages: {reason}" for reason, times in report["refused"].items()]
+    return lines + [f"{'FAILED':17}{why}" for why in (*report["failures"], *report["gaps"])]
+
+
 def _in_words(check: dict[str, Any]) -> str:
     """The outcome of a check in one line."""
     by_kind = check["by_kind"].items()
     wrong = [name for name, one in by_kind if not one["exact"]]
     wrong += [f"{check['misnamed']:,} ids"] if check["misnamed"] else []
+    wrong += [f"{check[each]:,} {each}" for each in ("missing", "extra", "repeated", "scores_off") if check.get(each)]
     parts = ", ".join(f"{name} {one['compared']:,}" for name, one in by_kind)
     line = f"{check['compared']:,} updates of {check['compared_subscriptions']:,} subscriptions ({parts or 'none'})"
     if wrong:
         line = f"WRONG: {', '.join(wrong)}; {line}"
     else:
-        line = f"exact: {line}" if check["exact"] else f"NOTHING TO COMPARE: {line}"
+        line = (
+            f"exact: {line}"
+            if check["exact"]
+            else f"{'TOO FEW' if check['compared'] else 'NOTHING'} TO COMPARE: {line}"
+        )
     return line + (f"; not checked: {', '.join(check['not_checked'])}" if check["not_checked"] else "")
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from gateway.load.loadtest import Executor, load_test
+from gateway.load.loadtest import SHORT, Executor, load_test
 from matching.errors import ConfigError
 from matching.extras import require_ray
 
@@ -114,6 +114,10 @@ def judge(report: dict[str, Any], limit_p99_s: float) -> Step:
         why = f"reached {reached:,.0f}/s"
     elif p99_s > limit_p99_s:
         why = f"p99 {p99_s * 1e3:,.0f} ms"
+    if not why and (failed := [*report.get("failures", ()), *report.get("gaps", ())]):
+        why = failed[0]
+    if why and report.get("short"):
+        why += f", {SHORT}"
     return Step(rate, reached, latency["p50_s"], p99_s, not why, why)
 
 
@@ -159,7 +163,7 @@ def ramp_test(
         raise ConfigError("--limit-p99-ms, --step-seconds and --rate: give positive numbers")
     limit_s = limit_p99_ms / 1e3
     run = partial(load, warm_up=warm_up, **options)
-    with _connected(options):
+    with _connected(options) if load is load_test else nullcontext():
         peak, steps = find_peak(
             lambda rate: judge(run(rate=rate, seconds=step_seconds), limit_s), first_rate, on_step=on_step
         )

@@ -146,7 +146,7 @@ def test_loadtest_options_are_those_of_the_function_and_of_the_kinds():
     known = signature(load_test).parameters
     own = known.keys() - {"subscriptions", "on_progress", "kinds", "folder", "checked"}
     assert params.keys() == own | {kind.name for kind in KINDS.run} | {
-        "out", "html", "hold", "limit_p99_ms", "step_seconds", "json", "help",
+        "out", "html", "hold", "limit_p99_ms", "step_seconds", "json", "help", "url", "key", "generators",
     }  # fmt: skip
     assert all(params[name].default == known[name].default for name in own)
     assert all(params[kind.name].default == kind.recipe.load for kind in KINDS.run)

@@ -135,6 +135,7 @@ def test_doctor_without_extras_says_what_each_is_for_and_finds_no_fault(tmp_path
         ("ray", ["run", "--messages", "{etl}", "--subscriptions", "{etl}/manifest.json", "--out", "{out}"]),
         ("ray", ["live", "--executor", "ray", "--out", "{out}"]),
         ("ray", ["loadtest", "--executor", "ray", "--rate", "10", "--seconds", "1"]),
+        ("client", ["loadtest", "--url", "http://127.0.0.1:1"]),
         ("spark", ["etl", "examples/tweets.jsonl", "--out", "{out}"]),
         ("demo", ["demo", "--out", "{out}"]),
         ("bench", ["bench", "boolean", "--figure", "lengths", "--out", "{out}"]),

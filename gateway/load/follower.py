@@ -1,0 +1,141 @@
+"""A process that follows a server's updates during a load test, and notes when each came.
+
+It reads by `gateway.client`, which connects again by itself; what the server says it did not send (`gap`) is noted.
+Used by `gateway.load.remote`; next `gateway.load.recount`.
+"""
+
+import resource
+import time
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+import numpy as np
+
+from gateway.client.blocking import Client
+from gateway.client.errors import ClientError
+from gateway.client.rows import Missed, Progress, Update
+from gateway.load.generator import Server
+from gateway.load.served import Workload
+from matching.model import CHANGES, Float64, Int8, Int64
+
+#: Seconds without the server before the follower gives up.
+_PATIENCE_S = 30.0
+
+
+class Received(NamedTuple):
+    """Updates of the run as they came, one a row.
+
+    at_s : float64[n]        when it was read, monotonic
+    subscription : int64[n]  number of the subscription
+    message : int64[n]       number of the message; -1 for the first one, with all words
+    seq, as_of : int64[n]    as the server says
+    boundary : int64[n]      last message of its boundary
+    change : int8[n]         place in `matching.model.CHANGES`
+    score : float64[n]       NaN for none
+    """
+
+    at_s: Float64
+    subscription: Int64
+    message: Int64
+    seq: Int64
+    as_of: Int64
+    boundary: Int64
+    change: Int8
+    score: Float64
+
+
+class Followed(NamedTuple):
+    """What a follower has: updates of the run since the last answer; how many were others'; what was lost, and why it
+    gave up (empty if it did not); up to which message all updates were read; share of a processor."""
+
+    received: Received
+    foreign: int
+    gaps: list[str]
+    failure: str
+    through: int
+    processor_share: float
+
+
+def follow(pipe: Connection, server: Server, load: Workload, since: str) -> None:
+    """Follow from a position on. `(through, until_s)` that comes through the pipe asks for all updates as of messages
+    up to this one, or until this time (monotonic); the answer is `Followed`. None ends it."""
+    book = _Book(pipe, load)
+    try:
+        with Client(server.url, key=server.key, patience_s=_PATIENCE_S) as client:
+            events = client.events(since=since, on_gap=book.miss, patience_s=_PATIENCE_S)
+            pipe.send("ready")
+            for event in events:
+                book.take(event)
+                if book.over:
+                    return
+    except ClientError as error:
+        book.fail(str(error))
+
+
+class _Book:
+    def __init__(self, pipe: Connection, load: Workload):
+        self._pipe = pipe
+        self._subscription, self._message = f"{load.run}-s", f"{load.run}-"
+        self._change = {name: code for code, name in enumerate(CHANGES)}
+        self._wanted: tuple[int, float] | None = None
+        self._through = -1
+        self.over = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self._rows: list[tuple[float, int, int, int, int, int, int, float]] = []
+        self._foreign, self._gaps = 0, []
+        self._begun_s, self._spent_s = time.monotonic(), _processor_s()
+
+    def take(self, event: object) -> None:
+        now_s = time.monotonic()
+        if isinstance(event, Update):
+            if not event.subscription_id.startswith(self._subscription):
+                self._foreign += 1
+                return
+            number = event.message_id.removeprefix(self._message)
+            self._rows.append((
+                now_s, int(event.subscription_id[len(self._subscription) :]), int(number) if number.isdigit() else -1,
+                event.seq, event.as_of, int(event.id.partition("-")[0]), self._change[event.change],
+                np.nan if event.score is None else event.score,
+            ))  # fmt: skip
+        elif isinstance(event, Progress):
+            self._through = max(self._through, event.through)
+            self._answer(now_s, "")
+
+    def miss(self, missed: Missed) -> None:
+        self._gaps.append(f"{missed.reason}: {missed.detail}")
+
+    def _answer(self, now_s: float, failure: str) -> None:
+        if self._wanted is None and self._pipe.poll():
+            self._wanted = self._pipe.recv()
+            self.over = self._wanted is None
+        if self._wanted is None:
+            return
+        through, until_s = self._wanted
+        if self._through >= through or now_s >= until_s or failure:
+            self._wanted = None
+            self._pipe.send(self._followed(failure))
+            self._clear()
+
+    def _followed(self, failure: str) -> Followed:
+        at_s, *whole, change, score = list(zip(*self._rows, strict=True)) or [()] * len(Received._fields)
+        subscription, message, seq, as_of, boundary = (np.array(each, np.int64) for each in whole)
+        received = Received(
+            np.array(at_s, np.float64), subscription, message, seq, as_of, boundary, np.array(change, np.int8),
+            np.array(score, np.float64),
+        )  # fmt: skip
+        share = (_processor_s() - self._spent_s) / max(time.monotonic() - self._begun_s, 1e-9)
+        return Followed(received, self._foreign, self._gaps, failure, self._through, share)
+
+    def fail(self, why: str) -> None:
+        """Answer the next question with the failure."""
+        if self._wanted is None:
+            self._wanted = self._pipe.recv()
+        if self._wanted is not None:
+            self._answer(float("inf"), why)
+
+
+def _processor_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,363 @@
+"""Load tests of a running `skyray serve`: `skyray loadtest --url http://...`.
+
+Subscriptions are made before the first message and ended behind the last. Messages are published on a schedule by
+processes of their own (`gateway.load.generator`), and updates are read by another (`gateway.load.follower`): latency
+counts from when a message was due until its update was read here. `gateway.load.recount` holds what was read against
+the oracle. The server may have other subscriptions and other messages meanwhile: words of a test are its own.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from gateway.client.blocking import Client
+from gateway.load.follower import Followed, Received, follow
+from gateway.load.generator import SHORT_OF_PROCESSOR, Part, Published, Server, generate
+from gateway.load.recount import Sent, recount
+from gateway.load.served import Workload, subscription_rows
+from matching.errors import ConfigError, TopologyError
+from matching.model import Float64, Int64
+from matching.space import Space
+from matching.window import Window
+
+#: Subscriptions of a kind by default, and messages a second.
+SUBSCRIPTIONS, RATE = {"boolean": 2_000, "topk": 500}, 1_000.0
+#: Seconds from when all processes are ready to the first message; that updates may take behind the last message; that
+#: a process may take to start or to answer.
+_FIRST_S, _DRAIN_S, _ANSWER_S = 0.3, 30.0, 120.0
+#: Rows of the timeline at most, a second each at least.
+_TIMELINE_ROWS = 300
+
+
+class _Process:
+    """A process with a pipe, which ends with this one."""
+
+    def __init__(self, target: Callable[..., None], *arguments: Any):
+        context = get_context("spawn")
+        self.pipe, other = context.Pipe()
+        self._process = context.Process(target=target, args=(other, *arguments), daemon=True)
+        self._process.start()
+        other.close()
+
+    def close(self) -> None:
+        """End it."""
+        with suppress(OSError):
+            self.pipe.send(None)
+        self._process.join(2)
+        self._process.kill()
+        self._process.join(5)
+        self.pipe.close()
+
+
+def _answer(pipe: Connection, seconds: float, what: str) -> Any:
+    """What a process says next. Raises TopologyError."""
+    try:
+        if pipe.poll(seconds):
+            return pipe.recv()
+    except EOFError:
+        raise TopologyError(f"loadtest: {what} has ended unexpectedly; its error is above") from None
+    raise TopologyError(f"loadtest: {what} has not answered for {seconds:.0f} s; take a lower rate")
+
+
+class ServedLoad:
+    """A server with subscriptions of a load test, ready for messages while the block lasts.
+
+    Parameters
+    ----------
+    url : str
+    key : str, optional
+        With the scopes `subscribe` and `publish`.
+    generators : int
+    counts : mapping of kind to int
+    filters : float
+    seed : int
+    say : callable
+        Gets a line now and then.
+
+    Raises
+    ------
+    ConfigError
+        If the server refuses the subscriptions or their words.
+    ClientError
+        If it cannot be reached.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        generators: int = 1,
+        counts: Mapping[str, int] | None = None,
+        filters: float = 0.0,
+        seed: int = 0,
+        say: Callable[[str], Any] = lambda line: None,
+    ):
+        self._server = Server(url, key)
+        self._client = Client(url, key=key)
+        self.generators = generators
+        self.counts = dict(SUBSCRIPTIONS if counts is None else counts)
+        self.filters, self.seed = filters, seed
+        self._say = say
+        self._next = 0
+        self._numbers: list[Int64] = []
+        self._seqs: list[Int64] = []
+        self._received: list[Received] = []
+        self._gaps: list[str] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.callback(self._client.close)
+            self._client.ready()
+            facts = self._client.stream()
+            self.window = Window.parse(facts["window"])
+            self._load = self._workload(facts)
+            primed = self._client.publish(self._load.primer(), wait="delivered")
+            if primed.seq is None or not primed.delivered:
+                raise TopologyError(f"loadtest: the server has not delivered a first message: {primed}")
+            self._primer_seq = primed.seq
+            stack.callback(self._unsubscribe)
+            self._subscribe()
+            since = str(primed.seq)
+            self._follower = self._started(stack, "the follower", follow, self._server, self._load, since)
+            self._generators = [
+                self._started(stack, "a generator", generate, self._server, self._load)
+                for _ in range(self.generators)
+            ]  # fmt: skip
+            _answer(self._follower, _ANSWER_S, "the follower")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _started(self, stack: ExitStack, what: str, target: Callable[..., None], *arguments: Any) -> Connection:
+        self._say(f"starting {what}")
+        process = _Process(target, *arguments)
+        stack.callback(process.close)
+        return process.pipe
+
+    def _workload(self, facts: Mapping[str, Any]) -> Workload:
+        number = None
+        if self.filters:
+            number = next((one["name"] for one in facts["attributes"] if one["type"] == "number"), None)
+        west, south, east, north = facts["world"]
+        space = Space(west, south, east, north, facts["projection"], facts["distance"])
+        return Workload("r" + uuid.uuid4().hex[:6], self.seed, self.counts, self.filters, number, space)
+
+    def _subscribe(self) -> None:
+        made = self._load.subscribers()
+        self._table = made.make()
+        filters = made.filters_of(self._table) if self.filters else None
+        self._say(f"making {len(self._table):,} subscriptions")
+        outcomes = self._client.subscribe_many(subscription_rows(self._load, self._table, filters))
+        refused = next((one for one in outcomes if one.status != "created"), None)
+        if refused is not None:
+            raise ConfigError(
+                f"the server refuses a subscription of the load ({refused.reason}: {refused.detail}); take other kinds "
+                "or fewer"
+            )
+        self._registered_at = np.array([one.from_seq for one in outcomes], np.int64)
+
+    def _unsubscribe(self) -> None:
+        for _ in self._client.subscribe_stream(
+            {"unsubscribe": self._load.subscription_id(number)} for number in range(sum(self.counts.values()))
+        ):
+            pass
+
+    def run(
+        self, rate: float | None = None, seconds: float = 30.0, warm_up: float = 1.0, check: bool = False
+    ) -> dict[str, Any]:
+        """Publish for so many seconds behind a warm-up; the report, as `gateway.load.loadtest.load_test` says.
+
+        `topology` is what the server says of its components; `generators` has a row for each process, `short` how many
+        of them had no processor time left; `foreign` counts updates of others, `refused` messages by reason, `gaps`
+        says what the server did not send. With `check` all updates since the block began are compared.
+        """
+        rate = RATE if rate is None else rate
+        first, count, warming = self._next, round(rate * (seconds + warm_up)), round(rate * warm_up)
+        if count <= warming:
+            raise ConfigError(f"rate {rate} for {seconds} s is no message at all: raise one of them")
+        self._next += count
+        begin_s, published = self._publish(first, first + count, rate)
+        seq = np.concatenate([one.seq for one in published])
+        number = np.concatenate([one.number for one in published])
+        self._numbers.append(number)
+        self._seqs.append(seq)
+        self._say("waiting for the last updates")
+        followed = self._await_updates(int(seq.max(initial=self._primer_seq)))
+        self._received.append(followed.received)
+        self._gaps += followed.gaps
+        due_s, late_s = _latencies(followed.received, number, seq, first, begin_s, rate)
+        failures = [one.failure for one in published if one.failure]
+        if followed.failure or followed.through < seq.max(initial=-1):
+            failures.append(followed.failure or f"updates are missing {_DRAIN_S:.0f} s after the last message")
+        return {
+            "rate": rate,
+            "peak_per_s": None,
+            **_pace(published, begin_s, rate, count, followed, failures),
+            "messages": count,
+            "accepted": seq.shape[0],
+            "batches": int(np.unique(followed.received.boundary).shape[0]),
+            "updates": len(followed.received.at_s),
+            "updates_per_s": len(followed.received.at_s) / max(seconds + warm_up, 1e-9),
+            "latency": _summary(late_s[due_s >= warm_up]),
+            "warm_up": _summary(late_s[due_s < warm_up]),
+            "timeline": _timeline(due_s[due_s >= warm_up] - warm_up, late_s[due_s >= warm_up], seconds),
+            "checkpoints": None,
+            "check": self._check() if check else None,
+            "settings": {
+                "url": self._server.url, "seconds": seconds, "warm_up": warm_up, **self.counts,
+                "filters": self.filters, "generators": self.generators, "window": str(self.window), "seed": self.seed,
+            },
+            "topology": _components(self._client.topology()),
+        }  # fmt: skip
+
+    def _publish(self, first: int, end: int, rate: float) -> tuple[float, list[Published]]:
+        step = len(self._generators)
+        for offset, pipe in enumerate(self._generators):
+            pipe.send(Part(first, end, offset, step, rate, 0.0))
+        for pipe in self._generators:
+            _answer(pipe, _ANSWER_S, "a generator")
+        begin_s = time.monotonic() + _FIRST_S
+        for pipe in self._generators:
+            pipe.send(begin_s)
+        self._say(f"publishing {end - first:,} messages at {rate:,.0f}/s")
+        allowed_s = _ANSWER_S + 10 * (end - first) / rate
+        return begin_s, [_answer(pipe, allowed_s, "a generator") for pipe in self._generators]
+
+    def _await_updates(self, through: int) -> Followed:
+        self._follower.send((through, time.monotonic() + _DRAIN_S))
+        return _answer(self._follower, _DRAIN_S + _ANSWER_S, "the follower")
+
+    def _check(self) -> dict[str, Any]:
+        self._say("recounting by the oracle")
+        sent = Sent(self._primer_seq, np.concatenate(self._numbers), np.concatenate(self._seqs))
+        received = Received(*(np.concatenate(columns) for columns in zip(*self._received, strict=True)))
+        return recount(self._load, self.window, self._table, self._registered_at, sent, received) | {
+            "gaps": list(self._gaps)
+        }
+
+
+class _Due(NamedTuple):
+    """Seconds from the first message until what caused an update was due, and from then until it was read."""
+
+    due_s: Float64
+    late_s: Float64
+
+
+def _latencies(received: Received, number: Int64, seq: Int64, first: int, begin_s: float, rate: float) -> _Due:
+    """Of each update of these messages: a match counts from its own message, a change of a result from the last message
+    of its boundary."""
+    order = np.argsort(seq)
+    if not order.shape[0]:
+        return _Due(np.zeros(0), np.zeros(0))
+    cause = np.where(received.change == 0, received.seq, received.as_of)
+    at = np.searchsorted(seq[order], cause, "right") - 1
+    ours = at >= 0
+    due_s = (number[order][at[ours]] - first) / rate
+    return _Due(due_s, received.at_s[ours] - (begin_s + due_s))
+
+
+def _pace(
+    published: Sequence[Published], begin_s: float, rate: float, count: int, followed: Followed, failures: list[str]
+) -> dict[str, Any]:
+    """How the schedule was kept, and by whose fault it was not."""
+    rows = [
+        {
+            "behind_at_end_s": one.behind_at_end_s,
+            "furthest_behind_s": one.furthest_behind_s,
+            "blocked_s": one.blocked_s,
+            "processor_share": one.processor_share,
+        }
+        for one in published
+    ]
+    refused: dict[str, int] = {}
+    for one in published:
+        for reason, times in one.refused.items():
+            refused[reason] = refused.get(reason, 0) + times
+    behind_s = max(one.behind_at_end_s for one in published)
+    whole = not (failures or followed.gaps or refused)
+    took_s = max(one.ended_s for one in published) - begin_s
+    return {
+        "reached_rate": count / max(took_s, count / rate),
+        "kept_up": whole and behind_s < 1.0,
+        "behind_at_end_s": max(0.0, behind_s),
+        "furthest_behind_s": max(one.furthest_behind_s for one in published),
+        "generators": rows,
+        "short": sum(one.processor_share > SHORT_OF_PROCESSOR for one in published),
+        "follower_share": followed.processor_share,
+        "refused": refused,
+        "failures": failures,
+        "gaps": followed.gaps,
+        "foreign": followed.foreign,
+    }
+
+
+def _summary(late_s: Float64) -> dict[str, Any]:
+    if not late_s.shape[0]:
+        return {"count": 0}
+    p50, p99 = np.percentile(late_s, [50, 99]).tolist()
+    return {"count": int(late_s.shape[0]), "p50_s": p50, "p99_s": p99, "max_s": float(late_s.max())}
+
+
+def _timeline(due_s: Float64, late_s: Float64, seconds: float) -> list[dict[str, Any]]:
+    interval_s = max(1.0, seconds / _TIMELINE_ROWS)
+    place = (due_s // interval_s).astype(np.int64)
+    rows = []
+    for at in np.unique(place).tolist():
+        mine = late_s[place == at]
+        p50, p99, p999 = np.percentile(mine, [50, 99, 99.9]).tolist()
+        row = {"at_s": at * interval_s, "count": int(mine.shape[0]), "p50_s": p50, "p99_s": p99, "p999_s": p999}
+        rows.append(row | {"max_s": float(mine.max())})
+    return rows
+
+
+def _components(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The server's components as the report of a topology has them: how busy each is."""
+    snapshot = facts.get("topology") or {}
+    parts = snapshot.get("components", {})
+    return {"components": {name: {"tasks": [{"busy_share": one["busy_share"]}]} for name, one in parts.items()}}
+
+
+def served_test(
+    url: str,
+    *,
+    key: str | None = None,
+    generators: int = 1,
+    subscriptions: Mapping[str, int] | None = None,
+    filters: float = 0.0,
+    seed: int = 0,
+    rate: float | None = None,
+    seconds: float = 30.0,
+    warm_up: float = 1.0,
+    check: bool = False,
+    hold: str | None = None,
+    say: Callable[[str], Any] = lambda line: None,
+    **ramp: Any,
+) -> dict[str, Any]:
+    """A load test of a server at a set rate, or with `hold` as of `gateway.load.ramp.ramp_test`, which takes `ramp`.
+
+    The report is that of `ServedLoad.run`. Raises what `ServedLoad` raises.
+    """
+    with ServedLoad(checked_url(url), key, generators, subscriptions or None, filters, seed, say) as served:
+        if hold is None:
+            return served.run(rate, seconds, warm_up, check)
+        from gateway.load.ramp import ramp_test
+
+        return ramp_test(hold, load=served.run, first_rate=rate or RATE, warm_up=warm_up, check=check, **ramp)
+
+
+def checked_url(url: str) -> str:
+    """The address of a server. Raises ConfigError."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+        raise ConfigError(f"--url {url!r} is no address of a server; give one such as http://127.0.0.1:8080")
+    return url.rstrip("/")
