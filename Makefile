@@ -1,6 +1,7 @@
 # Everything a fresh checkout needs: Python 3.11+, make, a JDK 17+. The rest is set up here, once, into .venv.
 #
 #   make demo       34,000 places of the world, 48,000 subscriptions, matched on Ray and checked
+#   make feed-demo  files, streamed by Spark into a running topology, and checked
 #   make test       the tests a commit has to pass; WIDE=1: with the wide rows of those without Ray, as CI does
 #   make lint       ruff, import layers, kinds named where none may be, pyright
 #   make test-long  what a commit cannot wait for
@@ -28,10 +29,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: cluster-programs help python setup documenting demo docs test test-long test-cluster mutants lint clean
+.PHONY: cluster-programs help python setup documenting demo feed-demo docs test test-long test-cluster mutants lint clean
 
 help:
-	@sed -n '3,10s/^# *//p' Makefile
+	@sed -n '3,11s/^# *//p' Makefile
 
 python:
 	@echo "$(PYTHON)"
@@ -45,6 +46,7 @@ documenting: $(DOCUMENTING)
 EVERYTHING := all,dev
 EXTRAS := $(EVERYTHING)
 demo: EXTRAS := ray,spark,demo
+feed-demo: EXTRAS := ray,spark,demo
 
 # The stamp is made last, so that an interrupted installation is begun again. What the core needs comes first: then kernels
 # are compiled while the rest, Spark and Ray above all, is unpacked. The stamp names the extras that are there if not all are.
@@ -68,6 +70,9 @@ $(WARMED): $(INSTALLED) $(KERNELS)
 
 demo: $(WARMED)
 	@$(BIN)/skyray demo $(ARGS)
+
+feed-demo: $(WARMED)
+	@$(BIN)/skyray feed-demo $(ARGS)
 
 # A link that leads nowhere is an error.
 $(DOCUMENTING): $(COMPLETE)

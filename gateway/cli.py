@@ -25,6 +25,7 @@ from gateway.commands import (
     etl,
     explain,
     feed,
+    feed_demo,
     keys,
     live,
     loadtest,
@@ -71,6 +72,7 @@ def skyray(
 
 for command in (
     demo,
+    feed_demo,
     etl,
     feed,
     subscriptions,
