@@ -15,7 +15,7 @@ import typer
 
 from gateway.commands import stream_options as stream
 from gateway.commands.run import SinkPatience, UpdateSinks, with_metrics
-from gateway.shell.options import Command, Late, MetricsPort, example
+from gateway.shell.options import Command, Late, MetricsPort, MetricsTargets, example
 from gateway.shell.terminal import Terminal, as_json, cell, shown, writing_to
 from matching.errors import ConfigError, EngineError
 from topology.folder import FINISHED, INTERRUPTED
@@ -59,6 +59,7 @@ def live(
         ),
     ] = None,
     metrics_port: MetricsPort = None,
+    metrics_targets: MetricsTargets = None,
     json: Annotated[
         bool, typer.Option("--json", help="Figures at the end as JSON on standard error; with --status, the answer.")
     ] = False,
@@ -169,7 +170,7 @@ def live(
         def own(snapshot: Any) -> Iterator[Any]:
             return live_families(wal, admission, pipe, listener, feed)
 
-        on_progress = stack.enter_context(with_metrics(metrics_port, "live", None, folder, own))
+        on_progress = stack.enter_context(with_metrics((metrics_port, metrics_targets), "live", None, folder, own))
         report = run.run(over, lambda: wal.next_seq, on_progress)
         figures = _figures(pipe, admission, listener, report, loaded, len(wal.marks))
         figures |= {} if feed is None else {"source": feed.figures()}

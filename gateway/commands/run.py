@@ -7,7 +7,7 @@ progress display in `gateway/shell/progress.py`.
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway.shell.exit_codes import AGAIN
-from gateway.shell.options import Command, ConfigFile, Json, Late, MetricsPort, example, of_model
+from gateway.shell.options import Command, ConfigFile, Json, Late, MetricsPort, MetricsTargets, example, of_model
 from gateway.shell.terminal import Terminal, cell, console, say_checkpoint, writing_to
 from matching.errors import ConfigError, InputError
 from matching.extras import require
@@ -98,6 +98,7 @@ def run(
     to: UpdateSinks = None,
     to_wait_s: SinkPatience = 30.0,
     metrics_port: MetricsPort = None,
+    metrics_targets: MetricsTargets = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
@@ -129,7 +130,7 @@ def run(
     if to and is_remote(found.out):
         raise ConfigError("--to: delivers from a folder of this machine; name one with --out, or leave --to out")
     early = deliveries if to and found.checkpoint_every and not found.follow else None
-    report = run_shown(terminal, found, AUTO if is_auto else resume is not None, metrics_port, early)
+    report = run_shown(terminal, found, AUTO if is_auto else resume is not None, (metrics_port, metrics_targets), early)
     # the inputs of a run that has finished, which the ending reads, may be gone
     shown = print_summary if report.get("already_finished") else print_ending
     terminal.answer(report, lambda out: shown(out, report))
@@ -187,12 +188,12 @@ def run_shown(
     terminal: Terminal,
     config: "RunConfig",
     resume: bool | str = False,
-    metrics_port: int | None = None,
+    metrics: tuple[int | None, Path | None] = (None, None),
     deliveries: "Deliveries | None" = None,
 ) -> dict[str, Any]:
     """Run a topology with its components shown; returns the report. A first Ctrl-C drains it, a second one ends it.
 
-    With `resume` the run of the output folder is resumed; with `AUTO` it is begun, resumed, or left as it is. With
+    `metrics` are port and folder of `with_metrics`. With `resume` the run of the output folder is resumed; with `AUTO` it is begun, resumed, or left as it is. With
     `deliveries` updates are delivered as they are committed; the rest is left to the caller.
     """
     from gateway.shell.interrupts import draining
@@ -202,7 +203,7 @@ def run_shown(
 
     with (
         live_run(terminal, batches_of(config)) as show,
-        with_metrics(metrics_port, "run", show, config.out) as shown,
+        with_metrics(metrics, "run", show, config.out) as shown,
         nullcontext(shown) if deliveries is None else deliveries.at_checkpoints(config.out, shown) as on_progress,
         draining() as stop,
         writing_to(config.out),
@@ -220,24 +221,36 @@ def run_shown(
 
 
 @contextmanager
-def with_metrics(port: int | None, command: str, show: Any, folder: Path, own: Any = None) -> Iterator[Any]:
+def with_metrics(
+    metrics: tuple[int | None, Path | None], command: str, show: Any, folder: Path, own: Any = None
+) -> Iterator[Any]:
     """Have figures for Prometheus at a port, if one is given; yields the callback for snapshots.
 
     Parameters
     ----------
-    port : int, optional
+    metrics : port and folder, each optional
+        The folder gets a file that lists the port (`gateway.runs.metrics_targets`).
     command : str
     show, folder, own
         As of `gateway.runs.metrics.RunFigures`.
     """
+    port, targets = metrics
     if port is None:
+        if targets is not None:
+            raise ConfigError("--metrics-targets: lists the port of --metrics-port; give one, 0 for any that is free")
         yield show
         return
     require("serve", "--metrics-port", "leave it out")
     from gateway.runs.metrics import RunFigures, at_port
 
     figures = RunFigures(show, folder, own)
-    with at_port(port, figures) as url:
+    with ExitStack() as stack:
+        url = stack.enter_context(at_port(port, figures))
+        if targets is not None:
+            from gateway.runs.metrics_targets import listed
+
+            labels = {"command": command, "folder": str(folder)}
+            stack.enter_context(listed(targets, url.split("/")[2], labels))
         sys.stderr.write(f"{command}: figures for Prometheus at {url}\n")
         sys.stderr.flush()
         yield figures

@@ -34,6 +34,14 @@ MetricsPort = Annotated[
     ),
 ]
 
+MetricsTargets = Annotated[
+    Path | None,
+    typer.Option(
+        help="With --metrics-port: folder for a file that lists the port, for Prometheus (file_sd_configs).",
+        rich_help_panel="Output",
+    ),
+]
+
 #: Where options stand that belong to no group, in commands that have groups.
 OTHER = "Other"
 #: Choices longer than this are listed beside the option, not between its name and its help.

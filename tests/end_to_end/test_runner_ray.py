@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,7 @@ from tests.support.example_topologies import (
 from topology.core.api.grouping import task_of_key
 from topology.core.executors.local import run_local
 from topology.core.executors.ray import run_ray
+from topology.core.executors.ray_private import log_folder
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]
 
@@ -153,6 +155,21 @@ def test_run_ray_log_of_tasks_reaches_stderr_with_their_names(capsys):
     run_ray(pipeline(batches=1))
     lines = [line for line in capsys.readouterr().err.splitlines() if "prepared" in line]
     assert len(lines) == 1 and "pass:0" in lines[0]
+
+
+def test_run_ray_log_of_tasks_is_in_the_log_folder_of_their_node():
+    folder = Path(str(log_folder()))
+    before = set(folder.glob("skyray-*.log"))
+    run_ray(pipeline(batches=1))
+    with pytest.raises(TopologyError):
+        run_ray(pipeline(trouble="raise"))
+    files = set(folder.glob("skyray-*.log")) - before
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert {"numbers:0", "pass:0", "ack:0"} <= {row["task"] for row in rows if row["event"] == "opened"}
+    assert [row["task"] for row in rows if row["event"] == "prepared"] == ["pass:0"] * 2
+    (failed,) = [row for row in rows if row["event"] == "failed"]
+    assert failed["task"] == "pass:0" and "ZeroDivisionError" in failed["summary"] and "_deeper" in failed["trace"]
+    assert all("pass_0" in file.name for file in files if "ZeroDivisionError" in file.read_text())
 
 
 def test_run_ray_interrupt_leaves_nothing_behind():

@@ -16,7 +16,7 @@ _CONFIG = """
 global: {{scrape_interval: 500ms, scrape_timeout: 400ms}}
 scrape_configs:
   - job_name: skyray
-    static_configs: [{{targets: ["{target}"]}}]
+    {targets}
 """
 
 
@@ -25,14 +25,17 @@ class Prometheus:
 
     Parameters
     ----------
-    target : str
-        HOST:PORT that has `/metrics`.
+    target : str or Path
+        HOST:PORT that has `/metrics`, or a folder of files that list some.
     """
 
-    def __init__(self, target: str):
+    def __init__(self, target: str | Path):
         self._folder = tempfile.TemporaryDirectory(prefix="skyray-prometheus-")
         folder = Path(self._folder.name)
-        (folder / "prometheus.yml").write_text(_CONFIG.format(target=target))
+        static = f'static_configs: [{{targets: ["{target}"]}}]'
+        of_files = f'file_sd_configs: [{{files: ["{target}/*.json"], refresh_interval: 1s}}]'
+        targets = of_files if isinstance(target, Path) else static
+        (folder / "prometheus.yml").write_text(_CONFIG.format(targets=targets))
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]

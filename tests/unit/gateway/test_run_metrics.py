@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import urllib.request
+from contextlib import ExitStack
 
 import pytest
 
@@ -100,6 +101,39 @@ def test_metrics_of_a_live_stream_are_as_prometheus_wants_them(tmp_path):
         assert re.search(rb"\nskyray_latency_seconds_count [1-9]", figures)
         os.close(writing)
         assert command.finish()[0] == 0
+
+
+def test_processes_list_their_ports_and_prometheus_finds_them_all(tmp_path):
+    folder = tmp_path / "targets"
+    folder.mkdir()
+    host = socket.gethostname()
+    stale, others = folder / f"skyray-{host}-{2**22 + 1}-1.json", folder / "skyray-elsewhere-4194305-1.json"
+    for file in (stale, others):
+        file.write_text("[]")
+    with ExitStack() as stack:
+        commands = []
+        for name in ("one", "two"):
+            reading, writing = os.pipe()
+            stack.callback(os.close, writing)
+            given = ["--metrics-port", 0, "--metrics-targets", folder]
+            commands.append(stack.enter_context(Command(["live", "--out", tmp_path / name, *given], source=reading)))
+            os.close(reading)
+        ports = {url_of(command).split("/")[2] for command in commands}
+        assert not stale.exists() and others.exists(), "of this machine alone, and of processes that are gone"
+        with Prometheus(folder) as prometheus:
+            commands[0].await_(lambda: len(prometheus.await_samples("up == 1")) == 2)
+            found = [one["metric"] for one in prometheus.await_samples("skyray_messages_total")]
+        assert {one["instance"] for one in found} == ports
+        assert {one["folder"] for one in found} == {str(tmp_path / "one"), str(tmp_path / "two")}
+        commands[0].process.terminate()
+        commands[0].finish()
+        assert {one["targets"][0] for file in folder.glob("*.json") for one in json.loads(file.read_text())} < ports
+
+
+def test_metrics_targets_without_a_port_are_refused(tmp_path, capsys):
+    arguments = [*small_run(tmp_path, messages=20, batch=10), "--executor", "local", "--metrics-targets", tmp_path]
+    assert cli.main([*map(str, arguments)]) == 2
+    assert "--metrics-targets: lists the port of --metrics-port" in capsys.readouterr().err
 
 
 def test_metrics_port_that_is_taken_is_refused(tmp_path, capsys):

@@ -1,5 +1,6 @@
 """The small parts both executors stand on: credits, payloads, histograms, clocks, logs."""
 
+import json
 import threading
 from typing import NamedTuple
 
@@ -9,7 +10,8 @@ import pytest
 from matching.errors import OverloadError, TopologyError
 from matching.model import MessageBatch, empty
 from tests.support.clocks import FakeClock
-from topology.core.executors.logs import LogBuffer, show
+from topology.core.executors import logs
+from topology.core.executors.logs import LogBuffer, LogEvent, NodeLog, show
 from topology.core.metrics import LatencyHistogram
 from topology.core.payload import fingerprint, seal
 from topology.core.tasks.backpressure import Credits
@@ -187,3 +189,27 @@ def test_show_names_the_task():
     buffer.logger.info("prepared", rows=1)
     show(Log(), "query:3", buffer.fetch())
     assert lines == [("prepared", {"rows": 1, "task": "query:3"})]
+
+
+def test_node_log_is_lines_of_json_of_which_the_last_two_files_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "_FILE_BYTES", 2_000)
+    log = NodeLog(tmp_path, "query:3, tuples:0", lambda: 0.5)
+    buffer = LogBuffer(lambda event: log.write("query:3", event))
+    for number in range(100):
+        buffer.logger.warning("slow_batch", rows=number, box=(1, 2))
+    assert len(buffer.fetch()) == 100, "the driver gets them as well"
+    files = sorted(file.name for file in tmp_path.iterdir())
+    assert files == [log.path.name, f"{log.path.name}.1"] and "query_3__tuples_0" in log.path.name
+    row = json.loads(log.path.read_text().splitlines()[-1])
+    assert row.pop("time") == "1970-01-01T00:00:00.500000+00:00"
+    expected = {"level": "warning", "event": "slow_batch", "task": "query:3", "rows": 99, "box": "(1, 2)"}
+    assert row == expected
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 2 * 2_300
+
+
+def test_node_log_that_cannot_be_written_ends_nothing(tmp_path):
+    log = NodeLog(tmp_path / "nowhere", "query:3", lambda: 0.5)
+    log.write("query:3", LogEvent("info", "opened", {}))
+    (tmp_path / "nowhere").mkdir()
+    log.write("query:3", LogEvent("info", "opened", {}))
+    assert log.path.read_text().count("opened") == 1

@@ -7,6 +7,7 @@ read on in `topology.core.tasks.worker`, which does the work.
 
 from collections import Counter, deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
@@ -17,7 +18,8 @@ from topology.core.api.plan import Plan
 from topology.core.checkpoint.storage import Output
 from topology.core.checkpoint.store import Written
 from topology.core.executors.clock import SystemClock
-from topology.core.executors.logs import LogEvent
+from topology.core.executors.logs import LogBuffer, LogEvent, NodeLog
+from topology.core.executors.ray_private import log_folder
 from topology.core.failures import TaskFailure
 from topology.core.payload import pack, unpack
 from topology.core.tasks.links import Parcel
@@ -135,8 +137,11 @@ class WorkerActor:
     def __init__(self, plan: Plan, placement: Placement, index: int, seed: int):
         self._label = names_of(plan, placement[index])
         self._transport = RayTransport(plan, index)
-        self._worker = Worker(plan, placement, index, self._transport, SystemClock().now, seed)
+        folder, clock = log_folder(), SystemClock().now
+        self._log = None if folder is None else NodeLog(Path(folder), self._label, clock)
+        self._worker = Worker(plan, placement, index, self._transport, clock, seed, log_of=self._log_of)
         self._fence = 0
+        self._failed = False
 
     def __repr__(self) -> str:
         return self._label  # Ray puts it before every line the process prints
@@ -159,7 +164,10 @@ class WorkerActor:
     def open(self, request: OpenRequest) -> list[TaskFailure | None]:
         """See `Worker.open`, as for all that follows."""
         self._fence = max(self._fence, request.incarnation)
-        return self._worker.open(request)
+        self._failed = False
+        failures = self._worker.open(request)
+        self._say("info", "opened", incarnation=request.incarnation, failed=sum(map(bool, failures)))
+        return failures
 
     def start(self, incarnation: int) -> None:
         if self._current(incarnation):
@@ -183,7 +191,9 @@ class WorkerActor:
         return self._worker.report()
 
     def close(self) -> list[tuple[TaskFailure | None, list[LogEvent]]]:
-        return self._worker.close()
+        closed = self._worker.close()
+        self._say("info", "closed", last_batch=self._worker.last_batch)
+        return closed
 
     def receive(self, incarnation: int, *arguments: Any) -> None:
         """Take what another worker sent."""
@@ -195,9 +205,25 @@ class WorkerActor:
         self._transport.reap()
         status = self._worker.status()
         tasks = status.tasks
+        self._say_failure([one.failure for one, _ in tasks])
         if self._transport.failure is not None and all(status.failure is None for status, _ in tasks):
             tasks[0] = tasks[0][0]._replace(failure=self._transport.failure), tasks[0][1]
         return status
+
+    def _log_of(self, task: str) -> LogBuffer:
+        log = self._log
+        return LogBuffer() if log is None else LogBuffer(lambda event: log.write(task, event))
+
+    def _say(self, level: str, event: str, **values: Any) -> None:
+        """A line about the whole worker in the node's log folder, and not to the driver, which knows."""
+        if self._log is not None:
+            self._log.write(self._label, LogEvent(level, event, values))
+
+    def _say_failure(self, failures: Sequence[TaskFailure | None]) -> None:
+        first = next((one for one in failures if one is not None), None)
+        if first is not None and not self._failed:
+            self._failed = True
+            self._say("error", "failed", summary=first.summary, trace=first.trace)
 
     def _current(self, incarnation: int) -> bool:
         return incarnation == self._worker.incarnation >= self._fence

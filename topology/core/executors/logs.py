@@ -1,12 +1,17 @@
-"""Log events of tasks: from their worker processes to the log of the driver.
+"""Log events of tasks: from their worker processes to the log of the driver, and to a file of the node.
 
 The task's logger keeps events; the driver fetches them with each status and writes them to its own log, where
-they say which task they come from. Read on in `topology.core.executors.ray`.
+they say which task they come from. With Ray each event is also a line of JSON in the node's log folder, where Ray's
+dashboard and `ray logs` find it, also after the driver has died. Read on in `topology.core.executors.ray`.
 """
 
+import json
+import os
 import sys
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 
 import structlog
 
@@ -14,6 +19,8 @@ from topology.core.failures import TaskFailure
 
 #: Events a task keeps between two status calls of the driver; more are counted, not kept.
 _LIMIT = 1000
+#: Bytes of a worker's file, and of the one before it, which is kept.
+_FILE_BYTES = 8_000_000
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
@@ -26,9 +33,16 @@ class LogEvent(NamedTuple):
 
 
 class LogBuffer:
-    """Keeps what a task logs until the driver fetches it; `logger` is the task's structlog logger."""
+    """Keeps what a task logs until the driver fetches it; `logger` is the task's structlog logger.
 
-    def __init__(self):
+    Parameters
+    ----------
+    also : callable, optional
+        Gets each event at once.
+    """
+
+    def __init__(self, also: Callable[[LogEvent], None] | None = None):
+        self._also = also
         self._events: list[LogEvent] = []
         self._dropped = 0
         steps = [structlog.processors.add_log_level, structlog.processors.format_exc_info, self._keep]
@@ -43,15 +57,55 @@ class LogBuffer:
         return events
 
     def _keep(self, logger: Any, method: str, values: Any) -> Any:
+        plain = {
+            name: value if isinstance(value, (str, int, float, bool, type(None))) else repr(value)
+            for name, value in values.items()
+        }
+        event = LogEvent(str(plain.pop("level", method)), str(plain.pop("event", "")), plain)
+        if self._also is not None:
+            self._also(event)
         if len(self._events) < _LIMIT:
-            plain = {
-                name: value if isinstance(value, (str, int, float, bool, type(None))) else repr(value)
-                for name, value in values.items()
-            }
-            self._events.append(LogEvent(str(plain.pop("level", method)), str(plain.pop("event", "")), plain))
+            self._events.append(event)
         else:
             self._dropped += 1
         raise structlog.DropEvent
+
+
+class NodeLog:
+    """A file of a worker in the log folder of its node: a line of JSON for each event, with the time and the task.
+
+    A full file is renamed (`.1`), and the one before it goes. What cannot be written is left out: a log ends no run.
+
+    Parameters
+    ----------
+    folder : Path
+    label : str
+        Names of the worker's tasks.
+    now : callable
+        Returns seconds since the epoch.
+    """
+
+    def __init__(self, folder: Path, label: str, now: Callable[[], float]):
+        self._now = now
+        name = "".join(letter if letter.isalnum() else "_" for letter in label)[:80]
+        self.path = folder / f"skyray-{name}-{os.getpid()}.log"
+        self._file: IO[str] | None = None
+
+    def write(self, task: str, event: LogEvent) -> None:
+        """Append a line."""
+        time = datetime.fromtimestamp(self._now(), UTC).isoformat()
+        row = {"time": time, "level": event.level, "event": event.event, "task": task}
+        try:
+            if self._file is None:
+                self._file = self.path.open("a", encoding="utf-8", errors="replace")
+            self._file.write(json.dumps(row | event.values) + "\n")
+            self._file.flush()
+            if self._file.tell() > _FILE_BYTES:
+                self._file.close()
+                self._file = None
+                os.replace(self.path, f"{self.path}.1")
+        except (OSError, ValueError):
+            self._file = None
 
 
 class DirectLog(LogBuffer):

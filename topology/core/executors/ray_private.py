@@ -29,6 +29,7 @@ NAMES = (
     "ray._private.utils.set_sigterm_handler",
     "ray._private.worker._global_node",
     "ray._private.worker.print_worker_logs",
+    "ray._private.node.Node.get_logs_dir_path",
     "ray._private.node.Node.dead_processes",
     "ray._private.authentication.authentication_token_setup.logger",
     "ray._private.authentication.authentication_token_setup.maybe_enable_token_auth_if_token_available",
@@ -89,6 +90,12 @@ def dead_process() -> str | None:
             how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
             return f"the {_VITAL[kind]} of Ray (process {process.pid}, {how}) has died"
     return None
+
+
+def log_folder() -> str | None:
+    """The folder of this node in which Ray's dashboard and `ray logs` look for files; None outside of Ray."""
+    node: Any = ray_worker._global_node
+    return None if node is None else node.get_logs_dir_path()
 
 
 @contextmanager
