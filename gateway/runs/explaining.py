@@ -313,7 +313,9 @@ def _in_words(
         more = f"the window begins after {scene.floor:,} as of message {scene.last_seq:,}"
     elif reason == "rivals":
         far = "farther than" if kind.nearest else "below"
-        more = f"it is number {rank:,} and {k:,} fit; its score {verdict.score:.6g} is {far} {verdict.threshold:.6g}"
+        unit = " m" if kind.nearest and "distance_m" in verdict.parts else ""
+        own, last = f"{verdict.score:.6g}{unit}", f"{verdict.threshold:.6g}{unit}"
+        more = f"it is number {rank:,} and {k:,} fit; its score {own} is {far} {last}"
         if verdict.score == verdict.threshold:
             more = f"it is number {rank:,} and {k:,} fit; its score is that of the last of them, which wins the tie"
     elif reason == "dominated":

@@ -7,6 +7,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+#: What a score is, by kind.
+SCORE = (
+    "knn: the distance, metres on the earth (with --distance plane a part of the world's side); topk: 0 to 1; decay: a "
+    "logarithm that grows with the time of the message, so that only which is larger counts; skyline: 0 to 1, how near "
+    "to the middle of the region; null for a match of boolean"
+)
+
 
 class Message(BaseModel):
     """A message, in one of the forms of docs/formats.md: other names of these columns are found too."""
@@ -120,7 +127,7 @@ class UpdateRow(BaseModel):
     message_id: str
     seq: int
     as_of: int
-    score: float | None
+    score: float | None = Field(description=SCORE)
     text: str
     lon: float
     lat: float
@@ -132,7 +139,7 @@ class ResultRow(BaseModel):
     rank: int | None = Field(description="from 1; null for a match")
     message_id: str
     seq: int
-    score: float | None
+    score: float | None = Field(description=SCORE)
     text: str
     lon: float
     lat: float
@@ -159,9 +166,9 @@ class Explanation(BaseModel):
     as_of: int
     words: list[str]
     missing: list[str]
-    score: float | None
+    score: float | None = Field(description=SCORE)
     rank: int | None
-    threshold: float | None = Field(description="score of the k-th message")
+    threshold: float | None = Field(description="score of the k-th message, in the same unit")
     distance_km: float | None
     rivals: list[dict[str, Any]] = Field(description="the first messages that rank before it")
     updates: list[dict[str, Any]]
@@ -173,7 +180,7 @@ class Reached(BaseModel):
     subscription_id: str
     kind: str
     words: list[str]
-    score: float | None
+    score: float | None = Field(description=SCORE)
 
 
 class Match(BaseModel):

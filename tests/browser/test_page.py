@@ -160,6 +160,20 @@ def test_page_figures_of_updates_and_results_have_their_units(seen, served):
         seen.until(lambda there=figure: [row["figure"] for row in seen.rows("#results")] == [there])
 
 
+def test_page_says_what_a_message_without_the_words_would_have_needed_in_kilometres(seen, served):
+    served.call("PUT", "/v1/subscriptions/needs", {"kind": "knn", "keywords": "anchor", "lon": 40, "lat": 0, "k": 1})
+    publish(served, "an anchor", lon=41, lat=0)
+    publish(served, "a rope", lon=40, lat=0, id="rope")
+    seen.page.click("#tab-active")
+    seen.page.fill("#prefix", "needs")
+    seen.page.click("#active button[data-subscription=needs]")
+    seen.page.click("#picked-ask")
+    seen.page.fill("#message-id", "rope")
+    seen.page.keyboard.press("Enter")
+    seen.until(lambda: "no_common_word" in seen.text("#why"))
+    assert "needed score" in seen.text("#why dl") and "111 km" in seen.text("#why dl")
+
+
 def test_page_a_message_is_published_by_a_click_and_says_why_it_is_not_in_a_result(seen, served):
     served.call("PUT", "/v1/subscriptions/why", {"kind": "boolean", "keywords": "jazz", "region": [-180, -80, 180, 80]})
     seen.page.click("#tab-publish")

@@ -194,6 +194,7 @@ async function look() {
 let status = null;
 const facts = await call("GET", "/v1/stream").catch(() => ({}));
 useAttributes(facts.attributes);
+why.onSphere = facts.distance === "sphere";
 const stream = facts.run ? replay(facts.run) : follow();
 status = new Status(stream, () => {
   active.load();

@@ -8,6 +8,7 @@ export class Why {
   constructor() {
     this.dialog = byId("message");
     this.message = null; // null: one that is named by its id
+    this.onSphere = false; // whether distances are metres on the earth
     this.requests = 0;
     byId("message-close").addEventListener("click", () => this.dialog.close());
     this.dialog.addEventListener("keydown", (event) => {
@@ -88,7 +89,7 @@ export class Why {
     const parts = await call("GET", pathNow("/v1/explain", { subscription: id, message: named })).then(
       (found) => {
         if (request === this.requests && found.message) this.show(found.message);
-        return answerParts(found);
+        return answerParts(found, this.onSphere);
       },
       (error) => [element("p", { className: "failed" }, error.message)],
     );
@@ -96,14 +97,14 @@ export class Why {
   }
 }
 
-// Scores as people read them: those of the nearest kind are metres on the earth.
-function unitOf({ subscription, score, distance_km: kilometres }) {
-  const isDistance = subscription?.kind === "knn" && kilometres !== null && Math.abs(1000 * kilometres - score) < 1 + score / 100;
-  return isDistance ? (value) => `${threeDigits(value / 1000)} km` : shortNumber;
+// Scores as people read them: those of the nearest kind are metres on the earth, also where the message has none.
+function unitOf(kind, onSphere) {
+  return kind === "knn" && onSphere ? (value) => `${threeDigits(value / 1000)} km` : shortNumber;
 }
 
-function answerParts(found) {
-  const inUnits = unitOf(found);
+function answerParts(found, onSphere) {
+  const kind = found.subscription?.kind;
+  const inUnits = unitOf(kind, onSphere);
   const shown = (value) => (value === null || value === undefined ? "" : inUnits(value));
   const verdict = element("p", { className: `verdict ${found.in_result ? "in-result" : "not-in-result"}` },
     element("strong", {}, found.in_result ? "In the result" : "Not in the result"), " ", element("code", {}, found.reason));
@@ -117,6 +118,7 @@ function answerParts(found) {
     ["needed score", shown(found.threshold)],
   ]);
   if (list.length) parts.push(element("dl", {}, ...list));
+  if (kind === "decay" && found.score !== null) parts.push(element("p", { className: "help" }, "Scores grow with the time of the message: what counts is which is larger."));
   if (found.rivals?.length) {
     const rows = found.rivals.map((rival) => element("li", {}, element("span", { className: "number" }, shown(rival.score)), ` ${rival.text}`));
     parts.push(element("h3", { className: "small" }, "What is better"), element("ol", { className: "rivals" }, ...rows));
