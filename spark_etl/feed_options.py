@@ -102,15 +102,15 @@ class FeedOptions:
             raise ConfigError(f"--option: is for sources of Spark, and --format is {self.format}")
         if STANDARD_INPUT in inputs:
             raise ConfigError("-: standard input cannot be read again after a crash; name a folder of files")
-        paths = [Path(one).absolute() for one in inputs]
+        paths, out = [Path(one).resolve() for one in inputs], self.folder().resolve()
         for given, path in zip(inputs, paths, strict=True):
             if "**" in given:
                 raise ConfigError(f"{given}: ** is not for streams; name the folder, which is searched with all below")
             if not any(mark in given for mark in "*?[{") and not path.exists():
                 raise ConfigError(f"{given}: there is no such folder; make it, files may come later")
-            if path.is_relative_to(self.folder()):
+            if path.is_relative_to(out):
                 raise ConfigError(f"{given}: lies in the feed that it would be read into; choose another --out")
-            if self.folder().is_relative_to(path):
+            if out.is_relative_to(path):
                 raise ConfigError(f"--out {self.out}: lies in the input {given}; choose another folder")
         for number, path in enumerate(paths):
             for other in paths[:number]:
