@@ -221,6 +221,7 @@ def run_trial(folder: Path, rate: int, seconds: float, kills: int, say: Callable
     spark_line = ["feed", raw, "--out", feed, "--every", 0.5, "--master", "local[2]", "--driver-memory", "768m"]
     live_line = ["live", "--from", f"feed:{feed}", "--out", live, "--subscriptions", mine]
     live_line += ["--window", "count:5000", "--checkpoint-every", 2, "--query-bolts", 1]
+    moments = np.random.default_rng(3)
     sides = [Side("Spark", spark_line, sink.batches)]
     try:
         sides.append(Side("the topology", live_line, log.count))
@@ -231,6 +232,7 @@ def run_trial(folder: Path, rate: int, seconds: float, kills: int, say: Callable
         for number in range(2 * kills):
             side = sides[number % 2]
             side.await_progress()
+            threading.Event().wait(moments.uniform(0.0, 3.0))  # within a batch, too
             wanted_s = begun_s + seconds * (number + 1) / (2 * kills + 1)
             while time.monotonic() < wanted_s:
                 threading.Event().wait(0.1)
