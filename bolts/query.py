@@ -51,6 +51,9 @@ from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window
 from topology.core.api.component import Bolt, Context, Delivery, Saved
 
+#: Homes and marks of no subscriptions.
+_NO_HOME, _NO_MARK = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+
 
 class QueryBolt(Bolt):
     """Matches batches against the subscriptions that the router assigns to this task.
@@ -233,6 +236,8 @@ class QueryBolt(Bolt):
     def _operator_input(self, kind: Kind, part: Part, changes: ChangeList, assigned: np.ndarray) -> OperatorInput:
         """The part of a batch and its changes that concerns one kind."""
         task, router = self.context.task, self.router
+        if not len(changes.added) and not changes.removed.number.shape[0]:  # as in most small batches
+            return self._input_without_changes(kind, part, changes)
         rows = np.flatnonzero(changes.added.kind == kind.code)
         home = np.full(rows.shape[0], task, np.int64)
         mine = assigned[rows]
@@ -245,16 +250,24 @@ class QueryBolt(Bolt):
             here = np.flatnonzero(mine)
         if self.owners.tasks > 1 and here.shape[0]:
             self.owners.note(added.number[rows[here]], names_at(changes.names, rows[here]))
-        if here.shape[0] < len(added):  # most small batches add none
+        if here.shape[0] < len(added):
             added = added.take(rows[here])
+        unchanged = self._input_without_changes(kind, part, changes)
+        removed = changes.removed.of_kind(kind.code)
+        return unchanged._replace(added=added, home=home[here], assigned=mine[here], removed=removed)
+
+    def _input_without_changes(self, kind: Kind, part: Part, changes: ChangeList) -> OperatorInput:
+        """The messages of a batch that concern one kind, with the changes of a list that has none."""
+        router = self.router
         messages, withheld = (self._owned_rows(kind.code, each) for each in (part.messages, part.withheld))
         ended = part.ended if kind.needs_ended else NO_MESSAGES
         shared = kind.message_place == "box" and any(
             router.shares_pairs(some) for some in (messages, withheld) if len(some)
         )
         owned = self._owned if shared else None
-        removed = changes.removed.of_kind(kind.code)
-        return OperatorInput(part.boundary, messages, ended, added, home[here], mine[here], removed, owned, withheld)
+        return OperatorInput(
+            part.boundary, messages, ended, changes.added, _NO_HOME, _NO_MARK, changes.removed, owned, withheld
+        )
 
     def _owned_rows(self, kind: int, messages: MessageBatch) -> MessageBatch:
         """The messages that this task must match for a kind."""

@@ -85,13 +85,16 @@ class BooleanOperator(Regional):
         if gone.shape[0]:
             here = self.engine.contains(gone) | np.isin(gone, added.number)
             gone, gone_at = gone[here], gone_at[here]
-        changed = self._check(added, gone)
+        # most small batches change nothing, and each call on nothing costs microseconds
+        changed = self._check(added, gone) if len(added) or gone.shape[0] else None
         self._closed = boundary.number
-        self.engine.insert(added)
-        since = np.full(len(changed), -_NEVER_ENDS, np.int64)
-        until = np.full(len(changed), _NEVER_ENDS, np.int64)
-        since[changed.find(added.number)] = added.at
-        until[changed.find(gone)] = gone_at
+        since = until = gone_at
+        if changed is not None:
+            self.engine.insert(added)
+            since = np.full(len(changed), -_NEVER_ENDS, np.int64)
+            until = np.full(len(changed), _NEVER_ENDS, np.int64)
+            since[changed.find(added.number)] = added.at
+            until[changed.find(gone)] = gone_at
 
         def found(some: MessageBatch) -> tuple[Int64, Int64, int, int]:
             """Numbers and seqs of the matches, postings scanned and pairs verified."""
@@ -100,13 +103,14 @@ class BooleanOperator(Regional):
             if batch_input.owned is not None and number.shape[0]:
                 mine = batch_input.owned(self.engine.subscriptions.columns.region[hits.slot], some, hits.row)
                 number, seq = number[mine], seq[mine]
-            if len(changed):
+            if changed is not None:
                 number, seq = _alive(changed, since, until, number, seq)
             return number, seq, hits.scanned, hits.verified
 
         number, seq, scanned, verified = found(messages)
         self._missed_seq = found(batch_input.withheld)[1] if len(batch_input.withheld) else seq[:0]
-        self.engine.remove(self.engine.find(gone))
+        if gone.shape[0]:
+            self.engine.remove(self.engine.find(gone))
         count = number.shape[0]
         self._matched_seq = seq
         updates = UpdateBatch(seq, number, seq, np.full(count, MATCH, np.int8), np.full(count, np.nan))

@@ -13,11 +13,13 @@ import numpy as np
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import ResultRows
 from matching.errors import EngineError
-from matching.model import LEAVE, Int32, Int64, ResultBatch, UpdateBatch, concatenate
+from matching.model import LEAVE, Int32, Int64, ResultBatch, UpdateBatch, concatenate, empty
 from matching.operator import Bools, Matched, OperatorContext, OperatorInput, OperatorOutput, Standing, Work
 from matching.result_rows import ranks
 from matching.storage.state import Lists, State
 from matching.window import Boundary
+
+_NO_LEAVES: UpdateBatch = empty(UpdateBatch)
 
 
 class CumulativeOperator(Standing):
@@ -65,12 +67,9 @@ class CumulativeOperator(Standing):
         if np.any(batch_input.home != self._task):
             raise EngineError(f"{type(self).__name__}: a subscription must be assigned to its home task")
         engine, best = self.engine, self.engine.best
-        gone = engine.subscriptions.find(batch_input.removed.number)
-        gone = gone[gone >= 0]
-        leaves = self._leaves(boundary, gone)
-        engine.remove(gone)
-        staying = np.flatnonzero(~np.isin(added.number, batch_input.removed.number))
-        engine.insert(added if staying.shape[0] == len(added) else added.take(staying))
+        # most small batches change nothing, and each call on nothing costs microseconds
+        changes = len(added) > 0 or batch_input.removed.number.shape[0] > 0
+        leaves = self._change(batch_input) if changes else _NO_LEAVES
         best.begin_batch(boundary.number, boundary.first_seq)
         work = engine.match(messages) if len(engine) and len(messages) else Work()
         updates = best.end_batch(engine.subscriptions.columns, boundary.last_seq)
@@ -112,6 +111,17 @@ class CumulativeOperator(Standing):
         best = mine.lists["best"]
         self.engine.insert(mine.table, ResultRows(best.offsets, **best.columns))
         self._closed = boundary.number
+
+    def _change(self, batch_input: OperatorInput) -> UpdateBatch:
+        """Remove and insert what a batch changes; returns the leave updates of those that are gone."""
+        engine, added, removed = self.engine, batch_input.added, batch_input.removed.number
+        gone = engine.subscriptions.find(removed)
+        gone = gone[gone >= 0]
+        leaves = self._leaves(batch_input.boundary, gone)
+        engine.remove(gone)
+        staying = np.flatnonzero(~np.isin(added.number, removed))
+        engine.insert(added if staying.shape[0] == len(added) else added.take(staying))
+        return leaves
 
     def _leaves(self, boundary: Boundary, slots: Int32) -> UpdateBatch:
         """Leave updates for the whole results of slots."""

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from matching.errors import EngineError
+from matching.index import Hits
 from matching.model import (
     Float64,
     Int32,
@@ -136,15 +137,16 @@ class SkylineOperator(Windowed, Regional):
         past, self._matched = self._matched.floor, boundary
         if not len(self.engine) and not len(staying):
             self._met = self._missed = _NONE
-            nothing = self._by_number(_NO_OFFERS, _NONE.astype(np.int32), _NONE)
-            return Matched(_Matched(BatchDelta(boundary, _NO_OFFERS), _NONE.astype(np.int32), Work()),
+            nothing = self._by_number(_NO_OFFERS, _NO_SLOTS, _NONE)
+            return Matched(_Matched(BatchDelta(boundary, _NO_OFFERS), _NO_SLOTS, Work()),
                            (nothing,) * self.context.tasks)  # fmt: skip
-        index.withdraw(leaving)
+        if leaving.shape[0]:
+            index.withdraw(leaving)
         alive = _alive(batch_input.messages, boundary, batch_input.ended.seq)
-        before = batch_input.ended.take(
-            np.flatnonzero((batch_input.ended.seq < boundary.first_seq) & (batch_input.ended.life > past))
-        )
-        hits, lost = index.match(alive), index.match(before)
+        before = batch_input.ended
+        if len(before):
+            before = before.take(np.flatnonzero((before.seq < boundary.first_seq) & (before.life > past)))
+        hits, lost = index.match(alive), index.match(before) if len(before) else _NO_HITS
         self.scanned += hits.scanned + lost.scanned
         self.pairs += hits.slot.shape[0]
         self._met = alive.seq[np.unique(hits.row)]
@@ -154,24 +156,30 @@ class SkylineOperator(Windowed, Regional):
         lost_seqs = before.seq[lost.row]
 
         hit_home, lost_home = self._home[hits.slot], self._home[lost.slot]
-        found = self._by_number(offers, lost.slot, lost_seqs)
+        nothing = self._by_number(_NO_OFFERS, _NO_SLOTS, _NONE)
+        found = self._by_number(offers, lost.slot, lost_seqs) if self.context.tasks > 1 else nothing
         per_home = tuple(
-            found.take(_NONE, _NONE)
+            nothing
             if task == self.context.task
             else found.take(np.flatnonzero(hit_home == task), np.flatnonzero(lost_home == task))
             for task in range(self.context.tasks)
         )
         own = self._home[leaving] == self.context.task
-        index.release(leaving[~own])
-        fresh = self.engine.insert(staying)
-        self._ensure_slots()
-        here = ~np.isin(batch_input.added.number, batch_input.removed.number) & batch_input.assigned
-        self._home[fresh] = batch_input.home[here]
-        fresh = fresh[self._home[fresh] == self.context.task]
+        if leaving.shape[0]:
+            index.release(leaving[~own])
+        fresh = self._insert(staying, batch_input) if len(staying) else _NO_SLOTS
         mine, mine_lost = hit_home == self.context.task, lost_home == self.context.task
         delta = BatchDelta(boundary, take_rows(offers, mine), leaving[own], lost.slot[mine_lost], lost_seqs[mine_lost])
         work = Work(hits.scanned + lost.scanned, 0, hits.slot.shape[0])
         return Matched(_Matched(delta, fresh, work), per_home)
+
+    def _insert(self, staying: SubscriptionTable, batch_input: OperatorInput) -> Int32:
+        """Insert what a batch adds; returns the slots of those with their home here."""
+        fresh = self.engine.insert(staying)
+        self._ensure_slots()
+        here = ~np.isin(batch_input.added.number, batch_input.removed.number) & batch_input.assigned
+        self._home[fresh] = batch_input.home[here]
+        return fresh[self._home[fresh] == self.context.task]
 
     def close(self, mine: _Matched, found: list[SkylineHits]) -> OperatorOutput:
         """Close the next batch that was matched.
@@ -218,11 +226,14 @@ class SkylineOperator(Windowed, Regional):
     def advance(self, past: Boundary, news: BatchDelta, slots: Int32) -> tuple[UpdateBatch, RefillNeeded]:
         kept, boundary, leaving = self.engine.candidates, news.boundary, news.leaving
         leaving_before = kept.skylines(leaving, past.floor)
-        self.engine.forget(leaving)
+        if leaving.shape[0]:
+            self.engine.forget(leaving)
         offers, lost_slots, lost_seqs = self.engine.defer(news.offers, news.lost_slots, news.lost_seqs)
         touched = np.unique(np.concatenate([offers.slot, lost_slots, kept.due(boundary.floor)])).astype(np.int32)
         before = kept.skylines(touched, past.floor)
         refill_needed = self.engine.apply(offers, lost_slots, lost_seqs, boundary.floor)
+        if not leaving.shape[0] and not refill_needed.shape[0]:  # as in most small batches
+            return self.result_updates(boundary, touched, before), _NONE_NEEDED
         updates = self.result_updates(boundary, leaving, leaving_before)
         settled = np.flatnonzero(~np.isin(touched, refill_needed))
         updates = concatenate([updates, self.result_updates(boundary, touched[settled], take_results(before, settled))])
@@ -329,6 +340,8 @@ class SkylineOperator(Windowed, Regional):
     def _find_removed(self, batch_input: OperatorInput) -> tuple[Int32, SubscriptionTable]:
         """Slots of removed subscriptions that were here before this batch; added ones that it does not remove."""
         added, gone = batch_input.added, batch_input.removed.number
+        if not len(added) and not gone.shape[0]:  # as in most small batches
+            return _NO_SLOTS, added
         if not batch_input.assigned.all():
             added = added.take(np.flatnonzero(batch_input.assigned))
         known = self.engine.subscriptions.find(added.number) >= 0
@@ -342,7 +355,13 @@ class SkylineOperator(Windowed, Regional):
 
 def _alive(messages: MessageBatch, boundary: Boundary, ended: Int64) -> MessageBatch:
     """The messages of a batch that are alive at its boundary: not too late, and not ended in it."""
-    return messages.take(np.flatnonzero((messages.life > boundary.floor) & ~np.isin(messages.seq, ended)))
+    keep = messages.life > boundary.floor
+    if ended.shape[0]:
+        keep &= ~np.isin(messages.seq, ended)
+    return messages.take(np.flatnonzero(keep))
 
 
-_NO_OFFERS = Offers(np.zeros(0, np.int32), _NONE, _NONE, np.zeros(0), np.zeros(0))
+_NO_SLOTS = np.zeros(0, np.int32)
+_NO_OFFERS = Offers(_NO_SLOTS, _NONE, _NONE, np.zeros(0), np.zeros(0))
+_NO_HITS = Hits(_NO_SLOTS, _NO_SLOTS, (np.zeros(0), np.zeros(0)), 0, 0, 0)
+_NONE_NEEDED = RefillNeeded(_NO_SLOTS, SkylineRows(np.zeros(1, np.int64), _NONE, np.zeros(0), np.zeros(0)))
