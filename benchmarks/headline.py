@@ -87,6 +87,7 @@ def headline(
     rate: Annotated[float, "messages a second of the ramp's first step"] = 2_000.0,
     step_seconds: Annotated[float, "of a step of the ramp"] = 5.0,
     limit_p99_ms: Annotated[float, "a step breaks if its p99 is over it"] = 500.0,
+    linger_ms: Annotated[float, "how long a message waits for others of its batch"] = 25.0,
     killed_seconds: Annotated[float, "how long the run that is killed publishes"] = _KILLED_S,
     query_bolts: Annotated[int, "tasks that match subscriptions"] = 1,
     seed: Annotated[int, "of a workload that is made"] = 0,
@@ -104,7 +105,7 @@ def headline(
     loaded.fill(tell)
     common = {
         "workload": str(folder), "executor": executor, "query_bolts": query_bolts, "check": True, "warm_up": 2.0,
-        "checkpoint_every": CHECKPOINT_EVERY_S,
+        "checkpoint_every": CHECKPOINT_EVERY_S, "linger_ms": linger_ms,
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="skyray-headline-") as work:
         trials = Trials(Path(work), common)
