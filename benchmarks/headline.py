@@ -35,6 +35,7 @@ _CHECKED = 20_000
 CHECKPOINT_EVERY_S = 10.0
 #: The run that is killed: how long it publishes, and how long after a checkpoint it is killed.
 _KILLED_S, _AFTER_CHECKPOINT_S = 30.0, 4.0
+_JUDGED = ("exact", "compared", "compared_subscriptions")
 
 
 class Trials:
@@ -161,7 +162,7 @@ def _largest_actor(driver: int) -> int:
 def _summary(held: dict[str, Any], killed: dict[str, Any], stall_s: float) -> dict[str, Any]:
     """The last line, and what is behind it."""
     latency, checks = held["latency"], (held["check"], killed["check"])
-    exact = all(check["exact"] and command.verdict(True, check["compared"], 10**9)["exact"] for check in checks)
+    exact = all(command.verdict(*(check[name] for name in _JUDGED))["exact"] for check in checks)
     milliseconds = {f"{name}_ms": 1e3 * latency[f"{name}_s"] for name in ("p50", "p99", "p999")}
     return {
         "messages_per_s": held["rate"],
@@ -173,8 +174,7 @@ def _summary(held: dict[str, Any], killed: dict[str, Any], stall_s: float) -> di
         "recovered": _recovered(killed, stall_s),
         "updates_per_message": held["updates"] / held["messages"],
         "memory": memory_of(held["topology"]),
-        "compared": [check["compared"] for check in checks],
-        "by_kind": [check["by_kind"] for check in checks],
+        "checks": dict(zip(("held", "killed"), checks, strict=True)),
         "busy_us": busy_of(held["topology"], held["messages"]),
         "held": {name: held[name] for name in ("ramp", "timeline", "checkpoints", "settings", "furthest_behind_s")},
     }

@@ -55,6 +55,7 @@ def _typed(command: str) -> str:
     program, _, rest = command.partition(" ")
     module = {"__main__.py": "against"}.get(program, program.removesuffix(".py"))
     named = {"cli.py": "skyray", "skyray": "skyray", "run.py": "skyray bench"}
+    named["profile.py"] = "python -m benchmarks.workloads.profile"
     return f"{named.get(program, f'python -m benchmarks.{module}')} {rest}".strip()
 
 

@@ -20,6 +20,8 @@ from typing import Annotated, Any
 
 from benchmarks import command
 from benchmarks.command import Tell
+from benchmarks.headline import memory_of
+from benchmarks.workloads.trial import resident_bytes
 from bolts.aggregation import AggregationBolt
 from bolts.delivery import DeliveryBolt
 from bolts.distribution import DistributionBolt
@@ -145,8 +147,11 @@ def profile(
         ended: list[tuple[float, float]] = []
         finish = DeliveryBolt.finish
 
+        resident: list[int] = []
+
         def finished(bolt: DeliveryBolt) -> None:
             ended.append((time.thread_time(), time.process_time()))
+            resident.append(resident_bytes())
             finish(bolt)
 
         undo = clocks.install()
@@ -170,6 +175,8 @@ def profile(
         "us_per_message": 1e6 * all_s / messages,
         "updates_per_message": {kind: count / messages for kind, count in sorted(clocks.updates.items())},
         "parts_us": {part: 1e6 * seconds / messages for part, seconds in sorted(parts.items())},
+        "memory_bytes": resident[0],
+        "memory": memory_of(report.as_dict()),
         "digest": delivery["digest"],
     }
 
