@@ -5,6 +5,7 @@ Read on in `matching.operator.WindowIndex.merge`, and in `bolts.query`, where th
 
 from typing import Any
 
+from bolts.copies import WindowTasks
 from bolts.payloads import Addressed
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -17,14 +18,17 @@ class AggregationBolt(Bolt):
     Parameters
     ----------
     kinds : Kinds
+    window_parts : int
+        See `bolts.copies`.
     """
 
-    def __init__(self, kinds: Kinds = KINDS):
+    def __init__(self, kinds: Kinds = KINDS, window_parts: int = 1):
         self.kinds = kinds
+        self.window_parts = window_parts
 
     def prepare(self, context: Context) -> None:
         self.context = context
-        self.tuple_tasks = context.size_of("tuples")
+        self.parts = WindowTasks.of(context.size_of("tuples"), self.window_parts).parts
         self.partial: dict[tuple[int, int, int], list[Any]] = {}
         self.requests = 0
 
@@ -33,7 +37,7 @@ class AggregationBolt(Bolt):
         request = (answer.kind, answer.home, answer.request)
         parts = self.partial.setdefault(request, [])
         parts.append(answer.body)
-        if len(parts) == self.tuple_tasks:
+        if len(parts) == self.parts:
             del self.partial[request]
             self.requests += 1
             merged = self.kinds[answer.kind].window().merge(parts)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bolts.copies import WindowTasks
 from bolts.names import hash_names
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, MessageIds, Part, Register, Relaxed, StreamBatch
@@ -33,16 +34,19 @@ class DistributionBolt(Bolt):
     ----------
     router : Router
     kinds : Kinds
+    window_parts : int
+        See `bolts.copies`.
     """
 
-    def __init__(self, router: Router, kinds: Kinds = KINDS):
+    def __init__(self, router: Router, kinds: Kinds = KINDS, window_parts: int = 1):
         self.router = router
         self.kinds = kinds
+        self.window_parts = window_parts
 
     def prepare(self, context: Context) -> None:
         self.context = context
         self.query_tasks = context.size_of("query")
-        self.tuple_tasks = context.size_of("tuples")
+        self.window = WindowTasks.of(context.size_of("tuples"), self.window_parts)
         self.delivery_tasks = context.size_of("delivery")
         self.table = self.router.table()
         self.inputs = InOrder({"batches": 1, "changes": 1}, name=f"distribution:{context.task}")
@@ -111,13 +115,14 @@ class DistributionBolt(Bolt):
                 self._count(task, part, 1)
         self.messages += len(messages)
         # Tuple tasks get the ends of their messages even before the first window query that needs them.
-        if self.tuple_tasks == 1:
-            self.context.emit("window", Part(boundary, messages, batch.ended), to=0)
+        if self.window.parts == 1:
+            self.context.emit("window", Part(boundary, messages, batch.ended))
             return
-        for task in range(self.tuple_tasks):
-            mine = (np.flatnonzero(rows.seq % self.tuple_tasks == task) for rows in (messages, batch.ended))
-            columns = (each.take(rows) for each, rows in zip((messages, batch.ended), mine, strict=True))
-            self.context.emit("window", Part(boundary, *columns), to=task)
+        for task in range(self.window.tasks):
+            columns = (
+                each.take(np.flatnonzero(self.window.stores(task, each.seq))) for each in (messages, batch.ended)
+            )
+            self.context.emit("window_part", Part(boundary, *columns), to=task)
 
     def _count(self, tasks: int | slice, part: Part, receivers: int) -> None:
         self.sent[tasks] += len(part.messages)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bolts.copies import WindowTasks
 from bolts.exchange import Exchange
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Closed, Late, Part, Relaxing
@@ -70,6 +71,8 @@ class QueryBolt(Bolt):
     kinds : Kinds
     fading : DecayParameters, optional
         How scores decay, for kinds whose scores do.
+    window_parts : int
+        See `bolts.copies`.
     """
 
     def __init__(
@@ -81,7 +84,9 @@ class QueryBolt(Bolt):
         options: Mapping[str, str] | None = None,
         kinds: Kinds = KINDS,
         fading: DecayParameters | None = None,
+        window_parts: int = 1,
     ):
+        self.window_parts = window_parts
         self.router = router
         self.space = space
         self.window = window
@@ -112,6 +117,7 @@ class QueryBolt(Bolt):
         self.lost_pairs = dict.fromkeys(self.operators, 0)
         self.signature = self._new_signature()
         self.owners = Owners(context.size_of("delivery"))
+        self.window_tasks = WindowTasks.of(context.size_of("tuples"), self.window_parts)
 
     def _new_signature(self) -> QuerySignature | None:
         router, task = self.router, self.context.task
@@ -310,7 +316,7 @@ class QueryBolt(Bolt):
         for number, query in output.window_requests:
             if not query.more:
                 self.context.count("refills", query.rows[0].shape[0])
-            self.context.emit("window_query", Addressed(code, task, number, query))
+            self._query_window(Addressed(code, task, number, query))
         for relax in output.relaxes:
             self.context.count("refills", relax.number.shape[0])
             self.relaxing[code, relax.request] = (self.context.size_of("distribution"), -1)
@@ -341,7 +347,11 @@ class QueryBolt(Bolt):
             self.relaxing[key] = (missing - 1, last_batch)
             return
         number, query = capable(self.operators[relaxed.kind], Replicated).relaxed(relaxed.request, last_batch)
-        self.context.emit("window_query", Addressed(relaxed.kind, self.context.task, number, query))
+        self._query_window(Addressed(relaxed.kind, self.context.task, number, query))
+
+    def _query_window(self, request: Addressed) -> None:
+        for task in self.window_tasks.asked(request.home, request.request):
+            self.context.emit("window_query", request, to=task)
 
     # -- updates
 

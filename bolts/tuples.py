@@ -1,9 +1,10 @@
 """The tuple bolt: stores its part of the window's messages and answers window queries.
 
-A query "as of batch b, up to batch B" waits until both are stored. The messages are in one log, with a window index
+A query "as of batch b, up to batch B" waits until both are stored; it goes to one task of each part of the window, so
+several tasks share the queries (`bolts.copies`). The messages are in one log, with a window index
 (`matching.operator.WindowIndex`) for every kind that sends queries. Where it is not known which kinds will
 (`used_kinds`), an index is built when its kind sends the first: a stream without subscriptions of a kind does not need
-its kernels. The answers of all tuple tasks to one query go to one aggregation task. Read on in `bolts.aggregation`.
+its kernels. The answers of all parts to one query go to one aggregation task. Read on in `bolts.aggregation`.
 """
 
 from collections import deque
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bolts.copies import WindowTasks
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Part
 from matching.errors import EngineError
@@ -39,6 +41,8 @@ class TupleBolt(Bolt):
     used_kinds : collection of str, optional
         Names of the kinds that send window queries; by default any may.
     kinds : Kinds
+    window_parts : int
+        See `bolts.copies`.
     """
 
     def __init__(
@@ -48,7 +52,9 @@ class TupleBolt(Bolt):
         window_indexes: Mapping[str, str] | None = None,
         used_kinds: Collection[str] | None = None,
         kinds: Kinds = KINDS,
+        window_parts: int = 1,
     ):
+        self.window_parts = window_parts
         self.space = space
         self.kept_boundaries = kept_boundaries
         self.window_indexes = dict(window_indexes or {})
@@ -58,6 +64,7 @@ class TupleBolt(Bolt):
 
     def prepare(self, context: Context) -> None:
         self.context = context
+        self.window_tasks = WindowTasks.of(context.tasks, self.window_parts)
         self.log = WindowLog()
         windowed = [kind.code for kind in self.kinds.run if kind.windowed and kind.name in self.used_kinds]
         self.indexes = {} if self.on_demand else {code: self._new_index(code) for code in windowed}
@@ -100,6 +107,8 @@ class TupleBolt(Bolt):
 
     def state(self) -> dict[str, np.ndarray]:
         messages, ended = self.log.alive()
+        if not self.window_tasks.saves(self.context.task):
+            messages, ended = messages.take(np.zeros(0, np.int64)), ended[:0]
         return {"boundary": np.array(self.log.boundary, np.int64), "ended": ended} | messages._asdict()
 
     def restore(self, saved: Saved) -> None:
@@ -108,7 +117,7 @@ class TupleBolt(Bolt):
         boundary = Boundary(*map(int, parts[0]["boundary"]))
         self.inputs = InOrder({"window": 1}, first=saved.number + 1, name=f"tuples:{self.context.task}")
         together = join_messages([MessageBatch(*(part[name] for name in MessageBatch._fields)) for part in parts])
-        rows = np.flatnonzero(together.seq % self.context.tasks == self.context.task)
+        rows = np.flatnonzero(self.window_tasks.stores(self.context.task, together.seq))
         mine = together.take(rows[np.argsort(together.seq[rows])])
         ended = np.intersect1d(np.concatenate([part["ended"] for part in parts]), mine.seq)
         self.log.store(boundary, mine, ended)

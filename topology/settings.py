@@ -120,7 +120,12 @@ class RunConfig(BaseSettings):
     query_bolts: Tasks = Field(default=2, description="tasks that match subscriptions")
     tuple_bolts: Tasks = Field(
         default_factory=_beside_query_bolts,
-        description="tasks that store the window; by default one to 16 query bolts",
+        description="tasks that answer window queries; by default one to 16 query bolts",
+    )
+    window_parts: Tasks = Field(
+        default=1,
+        description="parts of the window, at most one for each tuple bolt: each of these stores one part, and several "
+        "that store the same share the queries",
     )
     distribution_bolts: Tasks = Field(
         default_factory=_beside_query_bolts, description="tasks that route messages; by default one to 16 query bolts"
@@ -360,7 +365,17 @@ def load_config(options: Mapping[str, Any], file: Path | None = None) -> RunConf
 CHANGEABLE = frozenset(
     {
         *("executor", "address", "placement", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts"),
-        *("router", "placement_sample", "signatures", "engine", "window_index", "threshold_rule", "credits", "seed"),
+        *(
+            "window_parts",
+            "router",
+            "placement_sample",
+            "signatures",
+            "engine",
+            "window_index",
+            "threshold_rule",
+            "credits",
+            "seed",
+        ),
         *("checkpoint_every", "restarts", "rate", "strict", "rebalance", "reserve_wait", "delivery_bolts"),
         *("query_cpus", "tuple_cpus", "distribution_cpus", "aggregation_cpus", "delivery_cpus", "spout_cpus"),
         *("query_memory_mib", "tuple_memory_mib", "distribution_memory_mib"),

@@ -80,6 +80,7 @@ def wire(
     fading: DecayParameters | None = None,
     distribution_bolts: int = 1,
     tuple_bolts: int = 1,
+    window_parts: int = 1,
     aggregation_bolts: int = 1,
     delivery_bolts: int = 1,
     credits: int = 4,
@@ -99,6 +100,8 @@ def wire(
         indexed for a kind once it needs them.
     warmed_kinds : collection of str
         Kinds whose kernels are prepared before the spouts open; by default those of `used_kinds`, else all.
+    window_parts : int
+        Parts of the window, of each of which tuple tasks have copies (`bolts.copies`).
     fading : DecayParameters
         How scores fade, for kinds that do; needed where there may be subscriptions of one.
 
@@ -123,23 +126,28 @@ def wire(
     builder.spout("messages", messages, clock=True)
     placed = isinstance(router, PlacedRouter)
     builder.spout("subscriptions", PlacingSpout(subscriptions, router, kinds) if placed else subscriptions)
-    builder.bolt("distribution", DistributionBolt(router, kinds), tasks=distribution_bolts)
-    builder.bolt("query", QueryBolt(router, space, window, engines, options, kinds, fading), tasks=router.tasks)
-    builder.bolt("tuples", TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds), tasks=tuple_bolts)
-    builder.bolt("aggregation", AggregationBolt(kinds), tasks=aggregation_bolts)
+    builder.bolt("distribution", DistributionBolt(router, kinds, window_parts), tasks=distribution_bolts)
+    query = QueryBolt(router, space, window, engines, options, kinds, fading, window_parts)
+    builder.bolt("query", query, tasks=router.tasks)
+    tuples = TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds, window_parts)
+    builder.bolt("tuples", tuples, tasks=tuple_bolts)
+    builder.bolt("aggregation", AggregationBolt(kinds, window_parts), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery, tasks=delivery_bolts)
     builder.edge("messages", "batches", "distribution", DIRECT)
     for receiver in ("distribution", "query", "delivery"):
         builder.edge("subscriptions", "changes", receiver, ALL)
     builder.edge("distribution", "parts", "query", DIRECT)
     builder.edge("distribution", "whole", "query", ALL)
-    builder.edge("distribution", "window", "tuples", DIRECT)
+    if min(window_parts, tuple_bolts) == 1:
+        builder.edge("distribution", "window", "tuples", ALL)
+    else:
+        builder.edge("distribution", "window_part", "tuples", DIRECT)
     builder.edge("distribution", "ids", "delivery", ALL)
     for stream in ("updates", "late", "results"):
         builder.edge("query", stream, "delivery", DIRECT)
     if delivery_bolts > 1:
         builder.edge("delivery", "gathered", "delivery", DIRECT, feedback=True)
-    builder.edge("query", "window_query", "tuples", ALL, feedback=True)
+    builder.edge("query", "window_query", "tuples", DIRECT, feedback=True)
     builder.edge("tuples", "partial", "aggregation", DIRECT, feedback=True)
     builder.edge("aggregation", "answer", "query", DIRECT, feedback=True)
     builder.edge("query", "relax", "distribution", ALL, feedback=True)
@@ -483,6 +491,7 @@ def _wired(
         fading=fading_of(config, vocabulary),
         distribution_bolts=config.distribution_bolts,
         tuple_bolts=config.tuple_bolts,
+        window_parts=config.window_parts,
         aggregation_bolts=config.aggregation_bolts,
         delivery_bolts=config.delivery_bolts,
         credits=credits,

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from bolts.copies import WindowTasks
 from bolts.payloads import Addressed, Part
 from bolts.tuples import TupleBolt
 from distribution.hashing import HashingRouter
@@ -121,7 +122,7 @@ class Recorder:
         """Nobody counts credits here."""
 
 
-def answers_of(restored_as: int | None, used_kinds=None) -> list:
+def answers_of(restored_as: int | None, used_kinds=None, parts=1) -> list:
     """What tuple bolts answer to a skyline and to a top-k question at the end of a world of objects.
 
     Behind the batch of the window's middle they are saved, and so many others go on; None: the same one does. Without
@@ -136,43 +137,49 @@ def answers_of(restored_as: int | None, used_kinds=None) -> list:
         np.array([0, 2]), np.array([0, 1], np.int32), words,
     )  # fmt: skip
     contexts = [Recorder(0, 1)]
-    bolts = [tuple_bolt(contexts[0], used_kinds)]
+    bolts, window = [tuple_bolt(contexts[0], used_kinds)], WindowTasks(1, 1)
     for turn in world.turns:
         if turn.boundary.number == 9 and restored_as is not None:
             saved = through_frames(8, tuples=bolts)
             contexts = [Recorder(task, restored_as) for task in range(restored_as)]
-            bolts = [tuple_bolt(context, used_kinds) for context in contexts]
+            bolts = [tuple_bolt(context, used_kinds, parts) for context in contexts]
+            window = WindowTasks.of(restored_as, parts)
             for bolt in bolts:
                 bolt.restore(saved)
         for task, bolt in enumerate(bolts):
             mine, ended = (
-                each.take(np.flatnonzero(each.seq % len(bolts) == task)) for each in (turn.messages, turn.ended)
+                each.take(np.flatnonzero(window.stores(task, each.seq))) for each in (turn.messages, turn.ended)
             )
             bolt.execute(Delivery("window", "distribution", 0, Part(turn.boundary, mine, ended)))
     assert all(bool(bolt.indexes) == (used_kinds is not None) for bolt in bolts)
     merged = []
     for kind, rows in ((SKYLINE, everything), (TOPK, best)):
         query = WindowQuery(as_of, as_of.number, rows)
-        for bolt in bolts:
-            bolt.execute(Delivery("window_query", "query", 0, Addressed(kind, 0, 0, query)))
-        merged.append(KINDS[kind].window().merge([context.emitted[-1].body for context in contexts]))
+        tasks = window.asked(0, kind)
+        for task in tasks:
+            bolts[task].execute(Delivery("window_query", "query", 0, Addressed(kind, 0, kind, query)))
+        merged.append(KINDS[kind].window().merge([contexts[task].emitted[-1].body for task in tasks]))
+    saved = through_frames(world.turns[-1].boundary.number, tuples=bolts).parts["tuples"]
+    seq = np.concatenate([part["seq"] for part in saved])
+    assert np.unique(seq).shape == seq.shape, "of all copies one is saved"
     return merged
 
 
 @pytest.mark.parametrize(
-    ("tasks", "used_kinds"), [(1, KINDS.names), (3, KINDS.names), (None, None), (1, None), (3, None)]
+    ("tasks", "used_kinds", "parts"),
+    [(1, KINDS.names, 1), (3, KINDS.names, 3), (None, None, 1), (1, None, 1), (3, None, 3), (3, None, 1), (5, None, 2)],
 )
-def test_tuple_bolts_restored_or_indexing_on_demand_answer_every_kind_as_before(tasks, used_kinds):
+def test_tuple_bolts_restored_or_indexing_on_demand_answer_every_kind_as_before(tasks, used_kinds, parts):
     """Whoever hears no ends has to find what later versions of an object have ended."""
     skylines, best = answers_of(None, KINDS.names)
-    again, best_again = answers_of(tasks, used_kinds)
+    again, best_again = answers_of(tasks, used_kinds, parts)
     assert all(np.array_equal(*columns) for columns in zip(skylines, again, strict=True)) and skylines.seq.size > 2
     assert sorted(best.seq) == sorted(best_again.seq) and sorted(best.score) == sorted(best_again.score)
     assert np.isin(skylines.seq, best.seq).all() and best.seq.size > 3 * skylines.seq.size
 
 
-def tuple_bolt(context: Recorder, used_kinds=None) -> TupleBolt:
-    bolt = TupleBolt(SPACE, 4, used_kinds=used_kinds)
+def tuple_bolt(context: Recorder, used_kinds=None, parts=1) -> TupleBolt:
+    bolt = TupleBolt(SPACE, 4, used_kinds=used_kinds, window_parts=parts)
     bolt.prepare(context)  # type: ignore[arg-type]
     return bolt
 
