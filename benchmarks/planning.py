@@ -2,9 +2,10 @@
 
     python -m benchmarks.planning [--kinds boolean,topk] [--bolts 4,16,64,256] > benchmarks/results/planning.json
 
-Constants are fitted to topologies with 1 and 4 query bolts (`gateway.load.measuring`), then topologies with more run
+Constants are fitted to topologies with 1 and 16 query bolts (`gateway.load.measuring`), then topologies with more run
 in one process, packing booked to the tasks that would do it. Bytes between tasks are counted, so that they are the same
-on a busy machine; microseconds are not. All topologies of a kind must tell the same updates, by digest.
+on a busy machine; microseconds are of processor time, so that what others had does not count. All topologies of a kind
+must tell the same updates, by digest.
 """
 
 import sys
@@ -13,10 +14,8 @@ from typing import Annotated, Any
 
 from benchmarks import command
 from benchmarks.command import Tell
-from gateway.load.measuring import fitted, sizes_of, steady_work
+from gateway.load.measuring import TASKS, fitted, sizes_of, steady_work
 from gateway.load.planning import COMPONENTS, Constants, Work
-
-_FITTED = (1, 4)
 
 
 def beside(found: Constants, real: Work) -> dict[str, Any]:
@@ -44,10 +43,10 @@ def bench(
     for kind in kinds:
         sizes = sizes_of(kind, subscriptions)
         points = []
-        for n, tasks in product(sizes, _FITTED):
+        for n, tasks in product(sizes, TASKS):
             tell(f"{kind}: {n:,} subscriptions on {tasks} query bolts, to fit")
             points.append(steady_work(kind, n, tasks, messages, rounds))
-        found, told, rows = fitted(points, 0), {point.digest for point in points[len(_FITTED) :]}, []
+        found, told, rows = fitted(points, 0), {point.digest for point in points[len(TASKS) :]}, []
         for tasks in bolts:
             tell(f"{kind}: {sizes[1]:,} subscriptions on {tasks} query bolts")
             real = steady_work(kind, sizes[1], tasks, messages, rounds)

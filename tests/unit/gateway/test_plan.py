@@ -1,13 +1,14 @@
 """The model of a plan: what bounds it, what grows with what, and its counted work beside that of a real topology."""
 
 import json
+import threading
 from itertools import product
 
 import numpy as np
 import pytest
 
 import gateway.cli as cli
-from gateway.load.measuring import fitted, measure, sizes_of, steady_work
+from gateway.load.measuring import TASKS, fitted, measure, processor_time, sizes_of, steady_work
 from gateway.load.planning import (
     BASES,
     COMPONENTS,
@@ -22,6 +23,7 @@ from gateway.load.planning import (
 )
 from matching.errors import ConfigError
 from matching.kinds import KINDS
+from topology.core.tasks import task
 
 #: Factors of a made-up kind, chosen so that each component can be the one that bounds.
 FACTORS = {
@@ -110,9 +112,9 @@ def test_fitted_has_no_negative_factor_where_noise_would_make_one():
 @pytest.mark.parametrize(("kind", "most"), [("boolean", 800), pytest.param("topk", 240, marks=pytest.mark.long)])
 def test_plan_bytes_of_few_tasks_foretell_those_of_many(kind, most):
     """Bytes are counted, so that the machine's load does not matter."""
-    points = [steady_work(kind, n, q, 1_000) for n, q in product(sizes_of(kind, most), (1, 4))]
+    points = [steady_work(kind, n, q, 1_000) for n, q in product(sizes_of(kind, most), TASKS)]
     found = fitted(points, 1)
-    for tasks in (16,):
+    for tasks in (4, 32):
         real = steady_work(kind, most, tasks, 1_000)
         assert found.moved(most, tasks) == pytest.approx(real.bytes_moved, rel=0.15), tasks
         assert found.bytes_each <= real.bytes_each * 1.1
@@ -177,3 +179,12 @@ def test_cli_plan_answers_people_and_programs_and_says_no_by_its_exit_code(tmp_p
     shown = capsys.readouterr().out
     assert "load average of 9" in shown
     assert "fits           NO" in shown and "extrapolated" in shown and "constants      m, d" in shown
+
+
+def test_busy_time_is_processor_time_within_the_block_alone():
+    wall = task.time
+    with processor_time():
+        begun_ns, begun_s = task.time.perf_counter_ns(), task.time.perf_counter()
+        threading.Event().wait(0.2)
+        assert task.time.perf_counter_ns() - begun_ns < 1e8 < 1e9 * (task.time.perf_counter() - begun_s)
+    assert task.time is wall
