@@ -337,7 +337,7 @@ def served_test(
     seed: int = 0,
     rate: float | None = None,
     seconds: float = 30.0,
-    warm_up: float = 1.0,
+    warm_up: float | None = None,
     check: bool = False,
     hold: str | None = None,
     say: Callable[[str], Any] = lambda line: None,
@@ -345,14 +345,16 @@ def served_test(
 ) -> dict[str, Any]:
     """A load test of a server at a set rate, or with `hold` as of `gateway.load.ramp.ramp_test`, which takes `ramp`.
 
-    The report is that of `ServedLoad.run`. Raises what `ServedLoad` raises.
+    Seconds of warm-up are 5, with `hold` 1 before each step, as of a topology. The report is that of `ServedLoad.run`.
+    Raises what `ServedLoad` raises.
     """
     with ServedLoad(checked_url(url), key, generators, subscriptions or None, filters, seed, say) as served:
         if hold is None:
-            return served.run(rate, seconds, warm_up, check)
+            return served.run(rate, seconds, 5.0 if warm_up is None else warm_up, check)
         from gateway.load.ramp import ramp_test
 
-        return ramp_test(hold, load=served.run, first_rate=rate or RATE, warm_up=warm_up, check=check, **ramp)
+        ramp["warm_up"] = 1.0 if warm_up is None else warm_up
+        return ramp_test(hold, load=served.run, first_rate=rate or RATE, check=check, **ramp)
 
 
 def checked_url(url: str) -> str:
