@@ -180,6 +180,11 @@ def resumed_settings(out: Path, settings: dict[str, Any]) -> "RunConfig":
     from topology.settings import resumed
 
     before = run_folder(out).report()
+    if before.get("live"):
+        raise ConfigError(
+            f"--resume {out}: is the folder of a live stream; the command that began it resumes it, and "
+            f"--batch log:{out} with another --out runs it again"
+        )
     fixed = {"messages": before.get("messages"), "subscriptions": before.get("subscriptions"), "out": out}
     return resumed(settings, {**before.get("settings", {}), **fixed})
 

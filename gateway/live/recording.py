@@ -31,6 +31,8 @@ from spouts.parsed import messages_of, vector_of
 from topology.core.checkpoint.storage import LocalDisk, written
 
 BOUNDARIES = "boundaries.parquet"
+#: Fields of `run.json` that say where tables are: of a stream there are none before they are read.
+_PATHS = ("messages", "subscriptions", "boundaries")
 #: Messages converted to columns at a time.
 _CHUNK = 50_000
 
@@ -39,7 +41,8 @@ def record(wal: WriteAheadLog, admission: Admission, state: str, summary: Mappin
     """Write `run.json` with `summary` and how far the log goes. The log is not read. Raises DeliveryError."""
     with writing_to(wal.folder):
         facts = {**facts_of(wal, admission), "log_bytes": wal.size_bytes}
-        wal.run.write_report(state, {**summary, **facts})
+        no_paths = {name: value for name, value in summary.items() if name not in _PATHS}
+        wal.run.write_report(state, {**no_paths, **facts})
 
 
 def write_tables(wal: WriteAheadLog, admission: Admission, out: Path) -> None:

@@ -148,7 +148,8 @@ class WriteAheadLog:
             self.log.parent.mkdir(exist_ok=True)
             self.run.clear_hidden()
             _copy_vocabulary(self.settings["vocabulary"], self.folder / VOCABULARY)
-            for name in _EARLIER_TABLES if report.get("messages") else ():
+            ended_before = report.get("messages") == str((self.folder / "etl").resolve())
+            for name in _EARLIER_TABLES if ended_before else ():
                 _remove(self.folder / name)  # they would be behind the log
         return report
 

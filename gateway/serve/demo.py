@@ -185,4 +185,4 @@ class Announcer:
 
     def ended(self, out: Path) -> None:
         """Say how to check the folder."""
-        self._say(f"demo: every update held against the oracle: skyray verify {cell(out)}")
+        self._say(f"demo: compare every update with the oracle: skyray verify {cell(out)}")

@@ -163,6 +163,12 @@ def test_folder_is_read_without_the_vocabulary_it_began_with_and_elsewhere(words
     assert digest_of_run(tmp_path / "moved", tmp_path / "again") == digest
 
 
+def test_ended_stream_is_no_run_to_resume_and_its_report_names_no_tables(out, capsys):
+    assert not {"messages", "subscriptions", "boundaries"} & set(json.loads((out / "run.json").read_text()))
+    assert main(["run", "--resume", str(out), "--executor", "local"]) == 2
+    assert "is the folder of a live stream" in " ".join(capsys.readouterr().err.split())
+
+
 def test_log_that_is_shorter_than_the_report_says_is_refused(out):
     log = out / write_ahead_log.LOG
     os.truncate(log, log.stat().st_size - 1)
