@@ -155,8 +155,16 @@ def _epochs(folder: Path) -> int:
 
 def _largest_actor(driver: int) -> int:
     """The process of the actor with the most memory: it has the query task."""
-    actors = [each for each in psutil.Process(driver).children(True) if each.name().startswith("ray::")]
+    actors = [each for each in psutil.Process(driver).children(True) if _title(each).startswith("ray::WorkerActor")]
     return max(actors, key=lambda each: each.memory_info().rss).pid
+
+
+def _title(process: psutil.Process) -> str:
+    """What a process calls itself; nothing if it is over. A worker of Ray without an actor has another title."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 def _summary(held: dict[str, Any], killed: dict[str, Any], stall_s: float) -> dict[str, Any]:

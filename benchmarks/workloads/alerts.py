@@ -43,7 +43,7 @@ class Part(NamedTuple):
         words = [f"{given.pop('min_keywords')} to {given.pop('max_keywords')} keywords"]
         words += [f"k {given.pop('k')}"] if "k" in given else []
         names = {
-            "region_share": "region to {:.1%} of the world's side", "where_share": "{:.0%} with conditions",
+            "region_share": "region to {:.2%} of the world's side", "where_share": "{:.0%} with conditions",
             "circle_share": "{:.0%} circles", "polygon_share": "{:.0%} octagons", "not_share": "{:.0%} exclude a word",
         }  # fmt: skip
         return ", ".join([*words, *(names[name].format(value) for name, value in given.items())])
@@ -54,12 +54,12 @@ MIX = {
     "boolean": Part(
         0.60,
         {
-            "min_keywords": 1, "max_keywords": 2, "region_share": 0.003, "circle_share": 0.4, "polygon_share": 0.1,
+            "min_keywords": 1, "max_keywords": 2, "region_share": 0.0008, "circle_share": 0.4, "polygon_share": 0.1,
             "where_share": 0.7, "not_share": 0.05,
         },
     ),
-    "topk": Part(0.15, {"min_keywords": 1, "max_keywords": 4, "k": 5, "where_share": 0.1}),
-    "decay": Part(0.10, {"min_keywords": 1, "max_keywords": 4, "k": 10, "where_share": 0.1}),
+    "topk": Part(0.15, {"min_keywords": 1, "max_keywords": 4, "k": 4, "where_share": 0.1}),
+    "decay": Part(0.10, {"min_keywords": 1, "max_keywords": 4, "k": 5, "where_share": 0.1}),
     "knn": Part(0.10, {"min_keywords": 1, "max_keywords": 4, "k": 5, "where_share": 0.1}),
     "skyline": Part(0.05, {"min_keywords": 1, "max_keywords": 3, "region_share": 0.05}),
 }  # fmt: skip
