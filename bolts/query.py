@@ -108,6 +108,7 @@ class QueryBolt(Bolt):
             )  # fmt: skip
             self.operators[kind.code] = kind.make_operator(operator_context, self.engines.get(kind.name))
         self.boundary = Boundary(-1, 0, -1, NO_FLOOR)
+        self.watermark_emitted = -1  # to all delivery tasks
         self._begin(0)
         self.relaxing: dict[tuple[int, int], tuple[int, int]] = {}  # kind, request -> answers missing, largest batch
         self.finished = self.results_emitted = False
@@ -233,6 +234,7 @@ class QueryBolt(Bolt):
         watermark = self.watermark
         for owner, own in enumerate(self.owners.split(emitted)):
             self.context.emit("updates", Closed(part.boundary, watermark, own), to=owner)
+        self.watermark_emitted = watermark
 
     def _is_unused(self, code: int, batch: int) -> bool:
         """Whether a kind has no subscription and no open refill here, and no other task may send hits for it."""
@@ -360,7 +362,9 @@ class QueryBolt(Bolt):
         if updates:
             watermark = self.watermark
             for owner, own in enumerate(self.owners.split(concatenate(updates))):
-                self.context.emit("late", Late(watermark, own), to=owner)
+                if len(own) or watermark > self.watermark_emitted:
+                    self.context.emit("late", Late(watermark, own), to=owner)
+            self.watermark_emitted = watermark
         if self.finished:
             self._emit_results()
 
@@ -394,6 +398,7 @@ class QueryBolt(Bolt):
 
     def restore(self, saved: Saved) -> None:
         self.boundary = Boundary(*map(int, saved.parts["query"][0]["boundary"]))
+        self.watermark_emitted = saved.number
         self._begin(saved.number + 1)
         if self.context.task == 0:  # totals of all tasks
             before = saved.tasks("query")
