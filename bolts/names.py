@@ -11,6 +11,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from distribution.name_hash import hashes_of
 from matching.errors import CheckpointError, TopologyError
 from matching.model import Int64, Names, UpdateBatch
 
@@ -21,12 +22,16 @@ _MASK = (1 << 64) - 1
 _LANE_SEEDS = np.array([[0x243F6A8885A308D3], [0x13198A2E03707344]], np.uint64)
 _ODD = np.array([[0x9E3779B97F4A7C15], [0xC2B2AE3D27D4EB4F]], np.uint64)
 _FINAL = np.array([[0xBF58476D1CE4E5B9], [0x94D049BB133111EB]], np.uint64)
+#: Names up to which the library hashes them one by one, which needs no kernel.
+_FEW_NAMES = 4_096
 #: Rows mixed at a time: the temporaries stay in the second-level cache.
 _DIGEST_ROWS = 8_192
 
 
 def hash_names(names: Names) -> UInt64:
-    """xxh64 of each name's UTF-8 bytes. O(total bytes), about 0.2 us a name."""
+    """xxh64 of each name's UTF-8 bytes. O(total bytes), about 15 ns a name, 0.2 us where there are few."""
+    if len(names.offsets) > _FEW_NAMES:
+        return hashes_of(names.offsets, names.data)
     data, cuts = names.data.tobytes(), names.offsets.tolist()
     digest = xxhash.xxh64_intdigest
     hashes = [digest(data[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
