@@ -38,7 +38,7 @@ from benchmarks.stopwatch import Stopwatch, in_turns, medians
 from benchmarks.workload import WORLD, BooleanRecipe, changed
 from bolts.delivery import DeliveryBolt
 from bolts.names import Digest, hash_names
-from bolts.payloads import Part, StreamBatch
+from bolts.payloads import Part, StreamBatch, emit_batch
 from bolts.query import QueryBolt
 from distribution.placement.costs import SampleCosts
 from distribution.router import Router
@@ -149,8 +149,8 @@ class BatchSpout(Spout):
             return None
         self.sent_s.append(self.context.now())
         self.cpu_s.append(process_time())
-        boundary, to = self.stream.boundaries[number], number % self.context.size_of("distribution")
-        self.context.emit("batches", StreamBatch(boundary, *self.batches[number], published_s=self.sent_s[-1]), to=to)
+        boundary = self.stream.boundaries[number]
+        emit_batch(self.context, StreamBatch(boundary, *self.batches[number], published_s=self.sent_s[-1]))
         return Tick(number, boundary.first_seq, boundary.last_seq)
 
     def report(self) -> dict[str, Any]:

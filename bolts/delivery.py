@@ -395,14 +395,14 @@ class DeliveryBolt(Bolt):
             raise TopologyError(f"change list {number}: removes subscription {int(removed.number.max())}, never added")
         self.retained.change(self._own_kinds(added.number, added.kind), removed.number)
         self.replacements.change(changes[0], self.watermark)
-        boundary, published_s, message_names, message_hashes = ids[0]
+        boundary, published_s, message_names = ids[0]
         size = boundary.last_seq - boundary.first_seq + 1
         if boundary.first_seq != self.messages.end or size != len(message_names.offsets) - 1:
             raise TopologyError(
                 f"ids of batch {number}: {len(message_names.offsets) - 1} from seq {boundary.first_seq} to "
                 f"{boundary.last_seq}, where seq {self.messages.end} comes next"
             )
-        self.messages.append(message_names, message_hashes)
+        self.messages.append(message_names)
         self.open.append(_Published(boundary, published_s))
         self.processed = number
         self._write(self.replacements.admit(concatenate([closed.updates for closed in updates])))

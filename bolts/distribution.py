@@ -1,9 +1,10 @@
 """The distribution bolt: routes batches.
 
 Batch b goes whole to task b mod D; the subscription changes of every batch go to every task. A query task gets the
-messages that the routing table selects for it (maybe an empty part), a tuple task the messages that it stores, delivery
-the message ids. Between batches, query tasks relax and raise thresholds of the routing table (spec 3.5) and send their
-signatures (`distribution.signatures`) or their influence (`matching.influence`). Read on in `bolts.query`.
+messages that the routing table selects for it (maybe an empty part), a tuple task the messages that it stores; delivery
+has the message ids from the spout. Between batches, query tasks relax and raise thresholds of the routing table (spec
+3.5) and send their signatures (`distribution.signatures`) or their influence (`matching.influence`). Read on in
+`bolts.query`.
 """
 
 from collections.abc import Mapping
@@ -12,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from bolts.copies import WindowTasks
-from bolts.names import hash_names
 from bolts.ordering import InOrder
-from bolts.payloads import Addressed, MessageIds, Part, Register, Relaxed, StreamBatch
+from bolts.payloads import Addressed, Part, Register, Relaxed, StreamBatch
 from distribution.router import Router
 from matching.influence import NO_INFLUENCE, Radii
 from matching.kind_table import Kinds
@@ -47,7 +47,6 @@ class DistributionBolt(Bolt):
         self.context = context
         self.query_tasks = context.size_of("query")
         self.window = WindowTasks.of(context.size_of("tuples"), self.window_parts)
-        self.delivery_tasks = context.size_of("delivery")
         self.table = self.router.table()
         self.inputs = InOrder({"batches": 1, "changes": 1}, name=f"distribution:{context.task}")
         self.last_batch = -1
@@ -97,8 +96,6 @@ class DistributionBolt(Bolt):
 
     def _send(self, batch: StreamBatch) -> None:
         boundary, messages = batch.boundary, batch.messages
-        hashes = hash_names(batch.names) if self.delivery_tasks > 1 else None
-        self.context.emit("ids", MessageIds(boundary, batch.published_s, batch.names, hashes))
         ended = batch.ended if self.table.needs_ended else NO_MESSAGES
         if self.table.sends_all:
             part = Part(boundary, messages, ended)

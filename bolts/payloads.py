@@ -8,7 +8,7 @@
     whole       distribution -> query           Part            all: instead of parts, where all get the same
     window      distribution -> tuples          Part            all, where the window is in one part
     window_part distribution -> tuples          Part            direct, else: one for every tuple task, maybe empty
-    ids         distribution -> delivery        MessageIds      all
+    ids         messages -> delivery            MessageIds      all
     updates     query -> delivery               Closed          all
     late        query -> delivery               Late            all: after an answer, or other tasks' hits
     results     query -> delivery               ResultBatch     all (once, when the stream has ended)
@@ -37,11 +37,11 @@ successor's (`bolts.replacements`).
 
 from typing import Any, NamedTuple
 
-from bolts.names import UInt64
 from distribution.signatures.patches import SignaturePatch
 from matching.model import NO_MESSAGES, Float64, Int32, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
 from matching.operator import Thresholds, WindowQuery
 from matching.window import Boundary
+from topology.core.api.component import Context
 
 __all__ = [
     "Addressed",
@@ -56,7 +56,10 @@ __all__ = [
     "SignaturePatch",
     "StreamBatch",
     "Thresholds",
+    "emit_batch",
 ]
+
+NO_NAMES = Names.of(())
 
 
 class StreamBatch(NamedTuple):
@@ -71,7 +74,7 @@ class StreamBatch(NamedTuple):
 
     boundary: Boundary
     messages: MessageBatch
-    names: Names  # message ids, one for each seq of the batch
+    names: Names  # message ids, one for each seq of the batch; none where they travel as `MessageIds`
     ended: MessageBatch = NO_MESSAGES
     published_s: float = 0.0
 
@@ -90,15 +93,22 @@ class Part(NamedTuple):
 
 
 class MessageIds(NamedTuple):
-    """External ids of the messages of one batch, `names` in the order of seq from `boundary.first_seq` on.
-
-    `hashes` are those of `bolts.names.hash_names`, where several delivery tasks would compute them; else None.
-    """
+    """External ids of the messages of one batch, `names` in the order of seq from `boundary.first_seq` on."""
 
     boundary: Boundary
     published_s: float
     names: Names
-    hashes: UInt64 | None = None
+
+
+def emit_batch(context: Context, batch: StreamBatch) -> None:
+    """Emit a batch of the clock spout: its messages to the distribution task whose turn it is, their ids to delivery.
+
+    Delivery writes a batch once it has its ids; no other task needs them.
+    """
+    boundary = batch.boundary
+    context.emit("ids", MessageIds(boundary, batch.published_s, batch.names))
+    to = boundary.number % context.size_of("distribution")
+    context.emit("batches", batch._replace(names=NO_NAMES), to=to)
 
 
 class Closed(NamedTuple):

@@ -1,7 +1,7 @@
 """From rows of any size to numbered batches: the base of all message spouts.
 
 A source (a file, a generator) yields `Rows` of any number in the order of seq. A `Cutter` turns them into batches with
-boundaries, and `MessageSpout` emits these on the stream "batches". Most batches lie inside one piece of the source and
+boundaries, and `MessageSpout` emits these. Most batches lie inside one piece of the source and
 are cut out without a copy.
 
 Next: `spouts.parquet` and `spouts.generated` (sources), `spouts.versions` (messages that replace others),
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bolts.payloads import StreamBatch
+from bolts.payloads import StreamBatch, emit_batch
 from matching.errors import ConfigError, InputError, TopologyError
 from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, join_messages
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
@@ -232,8 +232,8 @@ class Cutter:
 
 
 class MessageSpout(Spout):
-    """The clock of a topology: numbers messages and batches and emits them on the stream "batches"; batch b goes to
-    distribution task b mod tasks.
+    """The clock of a topology: numbers messages and batches and emits them, batch b to distribution task b mod tasks,
+    its message ids to every delivery task.
 
     Parameters
     ----------
@@ -272,7 +272,6 @@ class MessageSpout(Spout):
     def open(self, context: Context) -> None:
         """Open the source. Raises InputError if it cannot be read."""
         self._context = context
-        self._receivers = context.size_of("distribution")
         self._source = self.open_source()
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
@@ -288,7 +287,7 @@ class MessageSpout(Spout):
         ended = self._versions.pop_ended(boundary)
         messages = without_terms(batch.messages, self.quarantine.messages)
         payload = StreamBatch(boundary, messages, batch.names, ended, self._context.now())
-        self._context.emit("batches", payload, to=number % self._receivers)
+        emit_batch(self._context, payload)
         self._context.count("messages", len(batch.messages))
         return Tick(number, boundary.first_seq, boundary.last_seq)
 

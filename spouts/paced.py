@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bolts.payloads import emit_batch
 from matching.errors import ConfigError
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -112,7 +113,7 @@ class PacedSpout(MessageSpout):
         self._ended_s = self._context.now()
         self._latest_start_s = max(self._latest_start_s, self._ended_s - due_s)
         payload = batch._replace(published_s=self._start_s + first / self.rate)
-        self._context.emit("batches", payload, to=number % self._receivers)
+        emit_batch(self._context, payload)
         self._context.count("messages", len(batch.messages))
         return Tick(number, first, last)
 

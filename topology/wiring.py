@@ -1,5 +1,6 @@
 """The topology of this product: which components there are and how they are wired.
 
+    messages ──ids──▶ delivery
     messages ──▶ distribution ──parts──▶ query ──updates──▶ delivery
     subscriptions ──changes──▶ distribution, query, delivery
                  distribution ──window──▶ tuples ··partial··▶ aggregation ··answer··▶ query
@@ -18,6 +19,7 @@ import numpy as np
 import distribution.influence
 import distribution.keyword
 import distribution.location
+import distribution.name_hash
 import distribution.placed
 import distribution.signatures.warmup
 from bolts.aggregation import AggregationBolt
@@ -134,6 +136,7 @@ def wire(
     builder.bolt("aggregation", AggregationBolt(kinds, window_parts), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery, tasks=delivery_bolts)
     builder.edge("messages", "batches", "distribution", DIRECT)
+    builder.edge("messages", "ids", "delivery", ALL)
     for receiver in ("distribution", "query", "delivery"):
         builder.edge("subscriptions", "changes", receiver, ALL)
     builder.edge("distribution", "parts", "query", DIRECT)
@@ -142,7 +145,6 @@ def wire(
         builder.edge("distribution", "window", "tuples", ALL)
     else:
         builder.edge("distribution", "window_part", "tuples", DIRECT)
-    builder.edge("distribution", "ids", "delivery", ALL)
     for stream in ("updates", "late", "results"):
         builder.edge("query", stream, "delivery", DIRECT)
     if delivery_bolts > 1:
@@ -166,7 +168,9 @@ def wire(
     # where tasks exchange hits, every task works on every kind
     used = None if warmed_kinds is None or router.exchanges_hits else tuple(sorted(warmed_kinds))
     named = tuple(engines.items()), tuple(window_indexes.items())
-    warmed = partial(warm_up, kinds, *named, used, _routing_of(router))
+    # a stream that is served begins before any kernel is there, and hashes few names at a time
+    hashing = ("names",) if warmed_kinds is None or len(warmed_kinds) else ()
+    warmed = partial(warm_up, kinds, *named, used, (*hashing, *_routing_of(router)))
     return builder.acknowledged_by("delivery", "tuples").warmed_by(warmed).build(credits)
 
 
@@ -197,6 +201,7 @@ _ROUTING: Mapping[str, Callable[[], None]] = {
     "router keyword": distribution.keyword.warmup,
     "placement by cost": distribution.placed.warmup,
     "signatures": distribution.signatures.warmup.warmup,
+    "names": distribution.name_hash.warmup,
 }
 
 

@@ -49,7 +49,8 @@ def write_manifest(directory: Path, kept: int, **more) -> None:
 
 
 class RecordingContext:
-    """A context that keeps what was emitted; its clock stands still unless moved."""
+    """A context that keeps what was emitted, batches with the ids that went with them; its clock stands still unless
+    moved."""
 
     component = "messages"
 
@@ -63,6 +64,11 @@ class RecordingContext:
         return self.tasks_of_receiver
 
     def emit(self, stream, payload, *, to=None, key=None):
+        if stream == "ids":
+            self.names = payload.names
+            return
+        if stream == "batches":
+            payload = payload._replace(names=self.names)
         self.emitted.append((stream, payload, to))
 
     def count(self, name, amount=1):

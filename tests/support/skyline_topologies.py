@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bolts.payloads import StreamBatch
+from bolts.payloads import StreamBatch, emit_batch
 from distribution.hashing import HashingRouter
 from distribution.location import LocationRouter
 from distribution.router import Router
@@ -123,7 +123,7 @@ class SkylineMessages(Spout):
         boundary, messages, ended = self.turns[number]
         names = Names.of([f"m{seq}" for seq in range(boundary.first_seq, boundary.last_seq + 1)])
         batch = StreamBatch(boundary, messages, names, ended, self.context.now())
-        self.context.emit("batches", batch, to=number % self.context.size_of("distribution"))
+        emit_batch(self.context, batch)
         return Tick(number, boundary.first_seq, boundary.last_seq)
 
 

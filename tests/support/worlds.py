@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bolts.ordering import InOrder
-from bolts.payloads import StreamBatch
+from bolts.payloads import StreamBatch, emit_batch
 from matching.half_life import DecayParameters
 from matching.model import (
     BOOLEAN,
@@ -244,7 +244,7 @@ class WorldMessages(Spout):
         boundary, messages = self.batches[number]
         names = Names.of([f"m{seq}" for seq in range(boundary.first_seq, boundary.last_seq + 1)])
         batch = StreamBatch(boundary, messages, names, published_s=self.context.now())
-        self.context.emit("batches", batch, to=number % self.context.size_of("distribution"))
+        emit_batch(self.context, batch)
         return Tick(number, boundary.first_seq, boundary.last_seq)
 
 
