@@ -6,6 +6,7 @@ end the books are compared with the folder, and that with the oracle and with a 
 
 import asyncio
 import json
+from itertools import cycle
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -42,10 +43,13 @@ class Clients:
         Messages.
     options : sequence
         Of the command, beside `OPTIONS`.
+    deliveries : sequence of int
+        Delivery bolts of each life of the server, again and again.
     """
 
-    def __init__(self, out, followers, a_second, *options):
+    def __init__(self, out, followers, a_second, *options, deliveries=(1,)):
         self.out, self.port, self.options = out, free_port(), options
+        self.deliveries = cycle(deliveries)
         self.rng = np.random.default_rng(11)
         messages = np.random.default_rng(12)
         rows = np.random.default_rng(13)
@@ -65,6 +69,7 @@ class Clients:
     def begin(self):
         """Start the server; it may not be ready yet."""
         bolts = [] if "--query-bolts" in self.options else ["--query-bolts", 1]
+        bolts += ["--delivery-bolts", next(self.deliveries)]
         self.served = Command(["serve", "--out", self.out, "--port", self.port, *OPTIONS, *bolts, *self.options])
 
     async def says(self, word):
@@ -170,7 +175,7 @@ def strikes_of(kills, least, most):
 
 @pytest.mark.timeout(120)
 def test_serve_killed_twice_below_twenty_clients_nothing_is_missed_or_repeated(tmp_path):
-    clients = Clients(tmp_path / "out", 20, 1_000)
+    clients = Clients(tmp_path / "out", 20, 1_000, deliveries=(2, 4, 1))
     asyncio.run(clients.through(strikes_of(2, 400, 800)))
     clients.assert_books()
     assert clients.producer.halves == 1 and clients.producer.again > 0
@@ -203,7 +208,7 @@ def test_serve_on_ray_whose_actors_are_killed_nothing_is_missed_or_repeated(tmp_
             await await_(lambda seen=turn: clients.served.read()[1].count("recovered") > seen, 90, clients.served.read)
         await clients.answered(1_000)
 
-    clients = Clients(tmp_path / "out", 50, 500, "--executor", "ray", "--query-bolts", 2)
+    clients = Clients(tmp_path / "out", 50, 500, "--executor", "ray", "--query-bolts", 2, deliveries=(2,))
     asyncio.run(clients.through(strike))
     for name, value in clients.assert_books().items():
         record_property(name, value)
