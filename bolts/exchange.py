@@ -37,6 +37,15 @@ class Exchange:
         self.sends = np.zeros((context.tasks, context.tasks), np.bool_)
         self.sent = 0
 
+    @property
+    def idle(self) -> bool:
+        """Whether no task has ever had a subscription of the kind: then no hits are sent, here or there."""
+        return not self.sends.any()
+
+    def pass_over(self) -> None:
+        """Close the next batch without hits, while `idle`."""
+        self.inputs.skip()
+
     def note(self, home: Int64, holders: NDArray[np.bool_]) -> None:
         """Register new subscriptions: their homes (int64[n]) and the tasks that have them (bool[n, tasks])."""
         for task in range(self.context.tasks):

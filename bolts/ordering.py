@@ -115,6 +115,18 @@ class InOrder:
         }
         return Ready(number, payloads)
 
+    def skip(self) -> None:
+        """Pass over the next batch, of which nothing comes.
+
+        Raises
+        ------
+        TopologyError
+            If something of it has come.
+        """
+        if self.next_number in self._waiting:
+            raise TopologyError(f"{self.name}: batch {self.next_number} is passed over, and something of it has come")
+        self.next_number += 1
+
     def missing(self) -> str:
         """What the next batch waits for, in words: for error messages and a stalled run."""
         waiting = self._waiting.get(self.next_number)

@@ -131,7 +131,7 @@ class QueryBolt(Bolt):
         self.exchanges = {
             kind.code: Exchange(kind.code, self.context, first)
             for kind in self.kinds.run
-            if kind.standing and self.router.exchanges_hits
+            if self.router.exchanges(kind.code)
         }
 
     def execute(self, delivery: Delivery) -> None:
@@ -210,6 +210,8 @@ class QueryBolt(Bolt):
             operator = self.operators[kind.code]
             if kind.code not in added_kinds and self._is_unused(kind.code, part.boundary.number):
                 operator.pass_over(part.boundary)
+                if kind.code in self.exchanges:
+                    self.exchanges[kind.code].pass_over()
                 continue
             operator_input = self._operator_input(kind, part, changes, assigned)
             matched = operator.match(operator_input)
@@ -238,8 +240,8 @@ class QueryBolt(Bolt):
 
     def _is_unused(self, code: int, batch: int) -> bool:
         """Whether a kind has no subscription and no open refill here, and no other task may send hits for it."""
-        operator = self.operators[code]
-        return code not in self.exchanges and not len(operator) and operator.watermark == batch - 1
+        operator, exchange = self.operators[code], self.exchanges.get(code)
+        return (exchange is None or exchange.idle) and not len(operator) and operator.watermark == batch - 1
 
     def _operator_input(self, kind: Kind, part: Part, changes: ChangeList, assigned: np.ndarray) -> OperatorInput:
         """The part of a batch and its changes that concerns one kind."""

@@ -18,30 +18,16 @@ import numpy as np
 
 from distribution.location import LocationRouter, LocationTable
 from distribution.location import warmup as warm_up_location
+from distribution.masks import Masks
 from distribution.parts import cell_of
-from matching.influence import (
-    NO_INFLUENCE,
-    SIDES,
-    InfluenceKeys,
-    InfluencePatch,
-    KeyRows,
-    Radii,
-    clear_bits,
-    enter_table,
-    gather_bits,
-    set_bits,
-)
+from matching.influence import NO_INFLUENCE, InfluenceKeys, InfluencePatch, Radii
 from matching.kinds import KINDS
 from matching.model import Int32, Int64, MessageBatch, Removals, SubscriptionTable, take_rows
 from matching.operator import NO_THRESHOLDS, Thresholds
 from matching.space import EARTH, Space
 from matching.storage.point_subscriptions import PointSubscriptions
-from matching.storage.slots import grown
 from matching.storage.squares import key_of
 from matching.warmup import subscriptions
-
-#: Tasks of a value: all its bits are of one sign.
-_TASKS_A_VALUE = 62
 
 
 class InfluenceRouter(LocationRouter):
@@ -99,84 +85,56 @@ class InfluenceTable(LocationTable):
 
 
 class InfluenceBoard:
-    """The keys of all query tasks for one kind, and new subscriptions by term.
-
-    Bit t of a value stands for query task t; tasks beyond a value have the next one.
-    """
+    """The keys of all query tasks for one kind, and new subscriptions by term."""
 
     def __init__(self, router: InfluenceRouter):
         self._router = router
-        self._values = -(-router.tasks // _TASKS_A_VALUE)
-        self._keys = KeyRows(self._values)
-        self._levels = np.zeros(0, np.uint8)  # by term: a bit for each grid in which it has had a key
-        self._new = np.zeros((0, self._values), np.int64)  # by term: where new subscriptions carry it
+        self._masks = Masks(router.space, router.tasks)
         self._recent: list[deque[tuple[int, Int32]]] = [deque() for _ in range(router.tasks)]
         self._through = np.full(router.tasks, -1, np.int64)
 
     @property
     def nbytes(self) -> int:
         """Memory of the keys."""
-        return self._keys.rows.nbytes + self._levels.nbytes + self._new.nbytes
+        return self._masks.nbytes
 
     def enter(self, table: SubscriptionTable, radius: np.ndarray) -> None:
         """Enter the keys that query tasks have after a restore. O(n)."""
-        self._ensure_terms(int(np.max(table.terms, initial=-1)) + 1)
-        value, bit = self._place(self._task_of(table))
-        enter_table(self._keys, self._levels, self._router.space, table, radius, 1 + value, bit)
+        self._masks.enter(table, radius, self._task_of(table))
 
     def add(self, number: int, table: SubscriptionTable) -> None:
         """Add the new subscriptions of a change list."""
         if not len(table):
             return
-        self._ensure_terms(int(np.max(table.terms, initial=-1)) + 1)
+        self._masks.ensure_terms(table.terms)
         task = np.repeat(self._task_of(table), np.diff(table.term_offsets))
         terms = table.terms[table.term_offsets[0] : table.term_offsets[-1]]
-        # a task may have reported about this list before it came here
         present = np.bincount(task, minlength=self._router.tasks) > 0
+        # a task may have reported about this list before it came here
         for each in np.flatnonzero(present & (self._through < number)).tolist():
             own = np.unique(terms[task == each])
             self._recent[each].append((number, own))
-            self._set_new(each, own)
+            self._masks.set_new(each, own)
 
     def apply(self, task: int, through: int, patch: InfluencePatch) -> None:
         """Apply a query task's report about everything up to a change list."""
-        keys, (value, bit) = self._keys, self._place(np.int64(task))
-        if patch.came.shape[0]:
-            self._ensure_terms(int(np.max(patch.came & 0x7FFFFFFF)) + 1)
-            keys.reserve(patch.came.shape[0])
-            set_bits(keys.rows, keys.entered, self._levels, SIDES, patch.came, 1 + value, bit)
-        clear_bits(keys.rows, patch.gone, 1 + value, bit)
+        self._masks.set(task, patch.came)
+        self._masks.clear(task, patch.gone)
         self._through[task] = through
         recent, covered = self._recent[task], []
         while recent and recent[0][0] <= through:
             covered.append(recent.popleft()[1])
         if covered:
-            self._new[np.concatenate(covered), value] &= ~bit
+            self._masks.clear_new(task, np.concatenate(covered))
             for _, terms in recent:
-                self._set_new(task, terms)
+                self._masks.set_new(task, terms)
 
     def mark(self, messages: MessageBatch, wanted: np.ndarray) -> None:
         """Set wanted[task, row] for messages in whose cell the task has a key of one of their terms."""
-        bits = np.zeros((len(messages), self._values), np.int64)
-        gather_bits(
-            self._keys.rows, self._levels, self._new, SIDES, messages.x, messages.y, messages.term_offsets,
-            messages.terms, bits,
-        )  # fmt: skip
-        value, bit = self._place(np.arange(self._router.tasks))
-        wanted |= (bits[:, value] & bit).T != 0
-
-    def _place(self, task: Any) -> tuple[Any, Any]:
-        return task // _TASKS_A_VALUE, np.int64(1) << (task % _TASKS_A_VALUE)
-
-    def _set_new(self, task: int, terms: Int32) -> None:
-        value, bit = self._place(np.int64(task))
-        self._new[terms, value] |= bit
+        self._masks.mark(messages, wanted)
 
     def _task_of(self, table: SubscriptionTable) -> Int64:
         return self._router.owner[cell_of(table.x, table.y)]
-
-    def _ensure_terms(self, terms: int) -> None:
-        self._levels, self._new = grown(self._levels, terms), grown(self._new, terms)
 
 
 def warmup() -> None:

@@ -108,6 +108,10 @@ class LocationRouter(Router):
         assigned[boxed] = mine
         return assigned
 
+    def exchanges(self, kind: int) -> bool:
+        # a subscription with a point has one task, its home
+        return super().exchanges(kind) and bool(self.traits.region[kind])
+
     def shares_pairs(self, messages: MessageBatch) -> bool:
         # by the identity of columns, not by values: all parts of a batch must agree
         return messages.east is not messages.west or messages.north is not messages.south

@@ -150,7 +150,7 @@ class Placer:
         """Place subscriptions together, replacing all earlier ones; the task of each (int64[n])."""
         self.placement = self.router.algorithm(self.router.costs, self.router.tasks)
         self.ledger = Ledger(self.router.tasks)
-        return self._add(table, self.placement.together(self._demand(table)))
+        return self._add(table, self.placement.together(self.demand(table)))
 
     def follow(self, changes: ChangeList) -> ChangeList:
         """The next change list, with the owner of each subscription that it adds.
@@ -168,7 +168,7 @@ class Placer:
             parts.append(self.place_all(added.take(np.arange(first))))
         if first < len(added):
             later = added.take(np.arange(first, len(added)))
-            parts.append(self._add(later, self.placement.later(self._demand(later), self.ledger.load)))
+            parts.append(self._add(later, self.placement.later(self.demand(later), self.ledger.load)))
         self.ledger.remove(gone[~here])
         return changes._replace(owner=np.concatenate(parts))
 
@@ -230,7 +230,7 @@ class Placer:
             "load_of_each_query_task": self.ledger.load.tolist(),
         }
 
-    def _demand(self, table: SubscriptionTable) -> Demand:
+    def demand(self, table: SubscriptionTable) -> Demand:
         router = self.router
         return demand_of(table, router.traits, router.space, router.costs, self.placement.by_place)
 

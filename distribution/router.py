@@ -176,6 +176,10 @@ class Router(ABC):
         """
         return self.assigned_to(table, task)
 
+    def exchanges(self, kind: int) -> bool:
+        """Whether tasks may find hits of a kind for each other: then each batch of it closes when all have spoken."""
+        return self.exchanges_hits and bool(self.traits.standing[kind])
+
     def rows_for(self, kind: int, messages: MessageBatch, task: int) -> Int64 | None:
         """Messages sent to `task` that it must match against its subscriptions of a kind; None for all of them.
 

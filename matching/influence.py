@@ -17,19 +17,19 @@ from typing import NamedTuple
 import numpy as np
 
 from matching.geo.sphere import EARTH_RADIUS_M
-from matching.model import Float64, Int32, Int64, SubscriptionTable
+from matching.model import Float64, Int32, Int64
 from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import grown
-from matching.storage.squares import Earth, cell_of, column_of, columns_of, home_of_key, key_of
+from matching.storage.squares import Earth, column_of, columns_of, home_of_key, key_of
 
 #: Cells a side of the grids. The first is the whole world. A finer one than the last takes twice the keys, and spares
 #: a tenth of what is sent.
 SIDES = np.array([1, 16, 64, 256], np.int64)
 _WIDEST = 2.0
 #: Of a ball that is not the whole world: as many columns and rows, and as many columns across the antimeridian.
-_MOST_SQUARES = 2 * (int(_WIDEST) + 2) ** 2
+MOST_SQUARES = 2 * (int(_WIDEST) + 2) ** 2
 #: A ball is followed once its radius has shrunk to this part: less, and keys change with nearly every result.
 _SHRUNK = 0.8
 #: More than the error of a computed distance: in the unit square, and in radians.
@@ -38,7 +38,7 @@ _SLACK, _ANGLE_SLACK = 1e-9, 1e-9
 _ARCS = ((0.5, 1.0473), (0.9, 1.2443))
 _DEGREES = 180.0 / math.pi
 #: Longer runs of linear probing cost more than the 16 bytes an empty place takes.
-_FULLEST = 0.6
+FULLEST = 0.6
 _FEWEST = 64
 _NO_KEY, _NOWHERE = -1, -1
 #: Bits of a value of `InfluenceKeys`, below its count: whether the key was reported, whether it is in `changed`.
@@ -83,10 +83,10 @@ class KeyRows:
 
     def reserve(self, more: int) -> None:
         """Make room for this many new keys. O(table), amortised."""
-        if int(self.entered[0]) + more <= _FULLEST * self.rows.shape[0]:
+        if int(self.entered[0]) + more <= FULLEST * self.rows.shape[0]:
             return
         live = int(np.count_nonzero(self.rows[:, 1:].any(axis=1)))
-        rows = _no_rows(_FEWEST + int(1.5 / _FULLEST * (live + more)), self.rows.shape[1])
+        rows = _no_rows(_FEWEST + int(1.5 / FULLEST * (live + more)), self.rows.shape[1])
         self.entered[0] = _enter_all(self.rows, rows)
         self.rows = rows
 
@@ -126,7 +126,7 @@ class InfluenceKeys:
         c, table, done = subscriptions.columns, self._table, 0
         while done < slots.shape[0]:
             # of every key two changes may be noted: under the old ball and under the new one
-            most = 2 * int(c.term_count[slots[done]]) * _MOST_SQUARES
+            most = 2 * int(c.term_count[slots[done]]) * MOST_SQUARES
             table.reserve(most)
             self._changed = grown(self._changed, int(self._changes[0]) + most)
             done = _follow(
@@ -147,29 +147,6 @@ class InfluenceKeys:
         return {"keys": self._table.rows, "changed": self._changed, "radius": self._radius}
 
 
-def enter_table(
-    rows: KeyRows, levels: np.ndarray, space: Space, table: SubscriptionTable, radius: Float64, place: Int64, bit: Int64
-) -> None:
-    """Set a bit of a value under all keys of subscriptions: those that `InfluenceKeys` would have. O(n).
-
-    Parameters
-    ----------
-    rows : KeyRows
-    levels : uint8[terms]     gets a bit for each grid in which a term has a key
-    radius : float64[n]       of their balls, infinite where there is none
-    place, bit : int64[n]     of the value: column of `rows`, and the bit
-    """
-    earth, done = Earth.of(space), 0
-    vector = table.vector if table.vector.shape[0] else np.zeros((0, 3))
-    counts = np.diff(table.term_offsets)
-    while done < len(table):
-        rows.reserve(max(int(counts[done]) * _MOST_SQUARES, min(1 << 16, 4 * len(table))))
-        done = _enter_table(
-            rows.rows, rows.entered, levels, earth, SIDES, table.x, table.y, vector, table.term_offsets, table.terms,
-            radius, place, bit, done,
-        )  # fmt: skip
-
-
 def _no_rows(places: int, columns: int) -> Int64:
     rows = np.zeros((places, columns), np.int64)
     rows[:, 0] = _NO_KEY
@@ -177,9 +154,8 @@ def _no_rows(places: int, columns: int) -> Int64:
 
 
 @njit_no_refcount
-def find_row(rows, key):
-    """Place of a key, -1 if it is not there."""
-    at = home_of_key(key, rows.shape[0])
+def find_row(rows, key, at):
+    """Place of a key, probed from its home `at` on; -1 if it is not there."""
     # the table is never full, so an empty place ends every search
     while rows[at, 0] != key:
         if rows[at, 0] < 0:
@@ -294,8 +270,8 @@ def _follow(c, earth, places, sides, rows, entered, changed, changes, reach, slo
         if stood and stands and old == new:
             reach[slot] = radius
             continue
-        most = terms.shape[0] * (_squares(old) + _squares(new))
-        if i > first and (entered[0] + most > _FULLEST * rows.shape[0] or changes[0] + most > changed.shape[0]):
+        most = terms.shape[0] * (count_squares(old) + count_squares(new))
+        if i > first and (entered[0] + most > FULLEST * rows.shape[0] or changes[0] + most > changed.shape[0]):
             return i
         if stood:
             _count(rows, entered, changed, changes, sides[old[0]], old, terms, -_ONE)
@@ -306,7 +282,7 @@ def _follow(c, earth, places, sides, rows, entered, changed, changes, reach, slo
 
 
 @njit(cache=True, nogil=True)
-def _squares(squares):
+def count_squares(squares):
     _, south, north, first, last, other_first, other_last = squares
     return (north - south + 1) * (last - first + 1 + max(0, other_last - other_first + 1))
 
@@ -316,7 +292,7 @@ def _report(rows, keys, came, gone):
     """Note which of the keys have come and gone, and that this is reported; returns how many of both."""
     coming = going = 0
     for key in keys:
-        at = find_row(rows, key)
+        at = find_row(rows, key, home_of_key(key, rows.shape[0]))
         value = rows[at, 1]
         present, reported = value >= _ONE, value & _REPORTED != 0
         if present and not reported:
@@ -327,67 +303,3 @@ def _report(rows, keys, came, gone):
             going += 1
         rows[at, 1] = value - (value & (_ONE - 1)) + (_REPORTED if present else 0)
     return coming, going
-
-
-@njit(cache=True, nogil=True)
-def _enter_table(rows, entered, levels, earth, sides, xs, ys, vector, offsets, terms, radii, place, bit, first):
-    """Set bits for rows from `first` on; returns how many are done. Stops where the table might be full."""
-    for i in range(first, xs.shape[0]):
-        if radii[i] <= 0.0:
-            continue
-        cosine = cosine_of(earth, vector[i, 0], vector[i, 1]) if earth.on_sphere else 1.0
-        squares = squares_of(earth, sides, xs[i], ys[i], radii[i], cosine)
-        if i > first and entered[0] + _squares(squares) * (offsets[i + 1] - offsets[i]) > _FULLEST * rows.shape[0]:
-            return i
-        grid, south, north, begin, end, other_begin, other_end = squares
-        side = sides[grid]
-        for row in range(south, north + 1):
-            for low, high in ((begin, end), (other_begin, other_end)):
-                for column in range(low, high + 1):
-                    for at in range(offsets[i], offsets[i + 1]):
-                        key = key_of(side, row * side + column, np.int64(terms[at]))
-                        rows[enter_row(rows, entered, key), place[i]] |= bit[i]
-                        levels[terms[at]] |= np.uint8(1 << grid)
-    return xs.shape[0]
-
-
-@njit(cache=True, nogil=True)
-def set_bits(rows, entered, levels, sides, keys, place, bit):
-    """Set a bit of a value under these keys, for which there is room."""
-    for key in keys:
-        rows[enter_row(rows, entered, key), place] |= bit
-        square = key >> 31
-        for grid in range(sides.shape[0]):
-            if sides[grid] * sides[grid] <= square < 2 * sides[grid] * sides[grid]:
-                levels[key & 0x7FFFFFFF] |= np.uint8(1 << grid)
-
-
-@njit(cache=True, nogil=True)
-def clear_bits(rows, keys, place, bit):
-    """Clear a bit of a value under these keys."""
-    for key in keys:
-        at = find_row(rows, key)
-        if at >= 0:
-            rows[at, place] &= ~bit
-
-
-@njit(cache=True, nogil=True)
-def gather_bits(rows, levels, everywhere, sides, x, y, term_offsets, terms, bits):
-    """Set the bits (int64[rows, values]) of all keys of each message, and those of its terms `everywhere`."""
-    for row in range(x.shape[0]):
-        for at in range(term_offsets[row], term_offsets[row + 1]):
-            term = terms[at]
-            # a term above all that ever had a key has none
-            if term >= everywhere.shape[0]:
-                continue
-            for place in range(bits.shape[1]):
-                bits[row, place] |= everywhere[term, place]
-            if term >= levels.shape[0] or levels[term] == 0:
-                continue
-            for grid in range(sides.shape[0]):
-                if levels[term] & (1 << grid):
-                    key = key_of(sides[grid], cell_of(x[row], y[row], sides[grid]), np.int64(term))
-                    found = find_row(rows, key)
-                    if found >= 0:
-                        for place in range(bits.shape[1]):
-                            bits[row, place] |= rows[found, 1 + place]

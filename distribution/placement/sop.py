@@ -30,6 +30,15 @@ class SpaceOriented(Placement):
     theta = THETA
 
     def together(self, demand: Demand) -> Placed:
+        subsets = self.subsets(demand)
+        owners = assign(np.array([subset.total for subset in subsets], np.float64), np.zeros(self.tasks))
+        owner, cost = np.empty(len(demand), np.int64), np.empty(len(demand))
+        for subset, task in zip(subsets, owners, strict=True):
+            owner[subset.rows], cost[subset.rows] = task, subset.cost
+        return Placed(owner, cost)
+
+    def subsets(self, demand: Demand) -> list[Subset]:
+        """Subsets by descending cost, each assigned as a whole."""
         costs = self.costs
 
         def make(rows: Int64, cell: Float64) -> Subset:
@@ -38,12 +47,7 @@ class SpaceOriented(Placement):
             return Subset(rows, cell, box, np.full(rows.shape[0], each), float(each * rows.shape[0]))
 
         first = first_subsets(demand, costs.world, make)
-        subsets = cut(first, self.theta * self.tasks, lambda subset: quarters(demand, subset, make))
-        owners = assign(np.array([subset.total for subset in subsets], np.float64), np.zeros(self.tasks))
-        owner, cost = np.empty(len(demand), np.int64), np.empty(len(demand))
-        for subset, task in zip(subsets, owners, strict=True):
-            owner[subset.rows], cost[subset.rows] = task, subset.cost
-        return Placed(owner, cost)
+        return cut(first, self.theta * self.tasks, lambda subset: quarters(demand, subset, make))
 
     def price(self, demand: Demand) -> Float64:
         return self.costs.rounded(self.costs.of_boxes(demand.box))

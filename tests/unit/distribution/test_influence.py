@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from distribution.influence import InfluenceBoard, InfluenceRouter, InfluenceTable
+from distribution.masks import Masks
 from matching.geo.sphere import distance_to, unit_vectors
-from matching.influence import SIDES, InfluenceKeys, InfluencePatch, KeyRows, enter_table
+from matching.influence import InfluenceKeys, InfluencePatch
 from matching.kinds import KINDS
 from matching.knn.operator import KnnOperator
 from matching.model import KEYWORDS_BY_KIND, KNN, MessageBatch, Removals, SubscriptionTable
@@ -99,12 +100,11 @@ def test_keys_that_are_counted_are_those_that_a_restored_table_computes(name):
         patch = keys.patch()
         assert patch.size > 300 and not known & set(patch.came.tolist()) and set(patch.gone.tolist()) <= known
         known = (known | set(patch.came.tolist())) - set(patch.gone.tolist())
-    fresh, rows = InfluenceKeys(space), KeyRows(1)
+    fresh, masks, left = InfluenceKeys(space), Masks(space, 1), held.rows(slots)
     fresh.follow(held, slots)
-    ones = np.ones(slots.shape[0], np.int64)
-    left = held.rows(slots)
-    enter_table(rows, np.zeros(50, np.uint8), space, left, -held.columns.threshold[slots], ones, ones)
-    entered = set(rows.rows[rows.rows[:, 1] != 0, 0].tolist())
+    masks.enter(left, -held.columns.threshold[slots], np.zeros(slots.shape[0], np.int64))
+    rows, world = masks._keys.rows, np.flatnonzero(masks._terms[:, 1]) | (1 << 31)
+    entered = {*rows[rows[:, 1] != 0, 0].tolist(), *world.tolist()}
     assert entered == set(fresh.patch().came.tolist()) and len(entered) > 1_000
     # balls that have shrunk a little are not followed
     assert len(entered & known) > 0.7 * len(entered)
@@ -189,4 +189,3 @@ def test_tasks_beyond_one_value_and_terms_without_keys():
     assert [task for task, sent in enumerate(routed) if sent.shape[0]] == [129]
     routed = table.route(at(lon, lat, space, np.full(200, 10_000)))
     assert not any(sent.shape[0] for sent in routed)
-    assert SIDES[0] == 1
