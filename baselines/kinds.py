@@ -19,6 +19,7 @@ ENGINES = {
         "inverted_list": "inverted_list:InvertedList",
         "ir_tree": "rt_tree:InvertedRTree",
         "rt_tree": "rt_tree:RtTree",
+        "rtpp_tree": "rtpp_tree:RtppTree",
     },
     "topk": {
         "skype_paper": "skype_paper:SkypePaper",

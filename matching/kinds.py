@@ -7,6 +7,7 @@ hand in a longer table: with more kinds (`Kinds.plus`), or with opponents in the
 
 from matching.boolean.engines.cell_term import CellTerm
 from matching.boolean.engines.lfilter import LFilter
+from matching.boolean.engines.lfilter_paper import LFilterPaper
 from matching.boolean.engines.mbr_trie import MbrTrie
 from matching.boolean.engines.pt_quadtree import PtQuadtree
 from matching.boolean.operator import BooleanOperator
@@ -44,7 +45,7 @@ KINDS = Kinds(
             all_keywords=True,
             fields=("match",),
             shapes=("circle", "polygon"),
-            engines=_by_name(CellTerm, LFilter, MbrTrie, PtQuadtree),
+            engines=_by_name(CellTerm, LFilter, LFilterPaper, MbrTrie, PtQuadtree),
             recipe=Recipe("LFilter", frequent=True, shown="match", load=10_000, degrees=10.0),
         ),
         Kind(

@@ -2,10 +2,11 @@
 
 `rt_tree` has the rarest keyword of each subscription (the R^t-tree of the literature), `ir_tree` all of them: an
 inverted file in each node, as in the IR-tree of Cong et al. (PVLDB 2009), which is for queries by any word.
+`baselines.boolean.rtpp_tree` has two.
 
 Source: the token-carrying R-tree of Li et al., "Location-aware publish/subscribe" (KDD 2013); the MBRTrie and
 PT-Quadtree paper compares with both, with the former in a further form (R^t++) whose choice of several tokens a
-subscription it does not describe: that is not here. A subscription stands in one leaf; a node lists the keywords below
+subscription it does not describe. A subscription stands in one leaf; a node lists the keywords below
 it, each with the children that lead to them, and a message goes down into children that have one of its terms and whose
 box it meets. What it meets in a leaf is tested pair by pair. Upper nodes know nearly every keyword, so they prune by
 place only, which `matching.boolean.engines.cell_term` avoids by looking up the keyword first.
@@ -115,7 +116,7 @@ class RtTree(BooleanEngine):
             self._tree = self._tree[:kept].copy()
         if slots.shape[0] == 0:
             return
-        slots, levels, spans, keywords, masks = _packed(
+        slots, levels, spans, keywords, masks = packed(
             as_input(slots, np.int32), self.subscriptions.columns, self.every_keyword
         )
         entry, node, keyword = self._used.tolist()
@@ -159,9 +160,11 @@ class InvertedRTree(RtTree):
 
 
 @njit(cache=True, nogil=True)
-def _pairs(terms, start, slots, every):
-    """Entries and keywords by which nodes know them: int64[m] each. The last keyword of a subscription is stored as
-    its complement."""
+def _pairs(terms, start, slots, every, second):
+    """Entries and keywords by which nodes know them: int64[m] each; `second`: the second rarest, if there are two.
+
+    The last keyword of a subscription is stored as its complement.
+    """
     count = 0
     for slot in slots:
         place = start[slot]
@@ -173,6 +176,7 @@ def _pairs(terms, start, slots, every):
     at = 0
     for i in range(slots.shape[0]):
         place = start[slots[i]]
+        place += second and terms[place] >= 0
         while True:
             term = terms[place]
             entry[at], keyword[at] = i, ~term if term < 0 else term
@@ -183,8 +187,11 @@ def _pairs(terms, start, slots, every):
     return entry, keyword
 
 
-def _packed(slots: Int32, columns, every_keyword: bool):
-    """Slots in the order of the leaves, and the boxes, spans, keywords and masks of the nodes. O(n log n)."""
+def packed(slots: Int32, columns, every_keyword: bool = False, second: bool = False, ordered: bool = False):
+    """Slots in the order of the leaves, and the boxes, spans, keywords and masks of the nodes. O(n log n).
+
+    The rarest keyword of each, or every one or the second one; `ordered` slots have that order.
+    """
     region = columns.region[slots]
     crosses = region[:, 0] > region[:, 2]
     # One entry for both boxes of a region across the antimeridian: rare, and the test of the pair is exact.
@@ -194,9 +201,9 @@ def _packed(slots: Int32, columns, every_keyword: bool):
     by_lon = np.argsort(region[:, 0] + region[:, 2], kind="stable")
     slice_of = np.empty(slots.shape[0], np.int64)
     slice_of[by_lon] = np.arange(slots.shape[0]) // slice_size
-    order = np.lexsort((region[:, 1] + region[:, 3], slice_of))
+    order = np.arange(slots.shape[0]) if ordered else np.lexsort((region[:, 1] + region[:, 3], slice_of))
     slots, box = slots[order], region[order]
-    below, keyword = _pairs(columns.terms, columns.start, slots, every_keyword)
+    below, keyword = _pairs(columns.terms, columns.start, slots, every_keyword, second)
     boxes, spans, keywords, masks = [], [], [], []
     offset = 0
     while True:

@@ -62,7 +62,7 @@ class SkypePaper(TopkEngine):
     ----------
     space : Space
     rules : PaperRules
-    leaf, group : int    subscriptions of a leaf, postings of a group at most; the paper names no numbers
+    leaf, group : int    subscriptions of a leaf, postings of a group at most; the paper names no numbers, these took the least time of six
     """
 
     name = "skype_paper"

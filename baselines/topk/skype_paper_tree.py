@@ -19,7 +19,7 @@ from matching.model import Float32, Float64, Int32, Int64
 from matching.njit import njit, njit_no_refcount
 
 #: Subscriptions of a leaf and postings of a group at most, levels below the root at most.
-LEAF, GROUP, DEEPEST = 2_048, 64, 20
+LEAF, GROUP, DEEPEST = 8_192, 16, 20
 #: Least weight of the text for which bounds are divided by it.
 LEAST_TEXT = 1e-3
 #: Added to stored sums and maxima of weights, which are float32.

@@ -4,6 +4,7 @@ Yu, Li and Feng, "A Cost-based Method for Location-Aware Publish/Subscribe Servi
 
     lengths         the default, lfilter, its parts and its opponents against the words of a message      (figures 8, 9)
     opponents-usa   the same with 1 to 6 keywords, no stop words and small regions, as of shops with titles  (figure 10)
+    places          lfilter, the paper's and their opponents by length; points and ranges, uniform and clustered
     choice          lfilter as it chooses, beside its parts, each way forced upon it, and ways of probing     (figure 7)
     subscriptions   against the number of subscriptions, up to --subscriptions                               (figure 11)
     workloads       the default workload with one thing changed at a time
@@ -28,11 +29,13 @@ _BOOLEAN = WITH_BASELINES.named("boolean")
 _SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 #: Words of a message: the paper's short and long ones.
 _LENGTHS = {"short": (6, 10, 15, 20), "long": (100, 300, 600, 1000)}
+#: Of a figure that is small: the fewest words that are there, and those from which on the paper's claims hold.
+_FEW_LENGTHS = (3, 10, 30, 100, 300, 1000)
 _DEFAULT, _PARTS = next(iter(_BOOLEAN.engines)), ("mbr_trie", "pt_quadtree")
-_OPPONENTS = ("lfilter", "rt_tree", "ir_tree", "inverted_list")
+_OPPONENTS = ("lfilter", "lfilter_paper", "rt_tree", "rtpp_tree", "ir_tree", "inverted_list")
 #: The first is `lfilter` as it chooses, by which the others are measured; turns tell them apart that are hardly so.
 _WAYS = {
-    **{name: _BOOLEAN.engines[name] for name in ("lfilter", *_PARTS)},
+    **{name: _BOOLEAN.engines[name] for name in ("lfilter", "lfilter_paper", *_PARTS)},
     "trie, cheapest": partial(LFilter, filter_by="trie", verify_by="cheapest"),
     "quadtree, direct": partial(LFilter, filter_by="quadtree", verify_by="direct"),
     "quadtree, prune": partial(LFilter, filter_by="quadtree", verify_by="prune"),
@@ -109,6 +112,12 @@ def figures() -> dict[str, list[Sweep]]:
     return {
         "lengths": _by_length(PLAIN_BOOLEAN, engines=(_DEFAULT, *_PARTS, *_OPPONENTS)),
         "opponents-usa": _by_length(_USA, engines=(_DEFAULT, *_OPPONENTS)),
+        "places": [
+            _recipes("words of a message", {n: {"words": (n, n)} for n in _FEW_LENGTHS},
+                     PLAIN_BOOLEAN._replace(shape=shape, places=places),
+                     title=f"{shape} messages, places {places}", engines=(*_OPPONENTS, *_PARTS))
+            for shape, places in product(SHAPES, ("clustered", "uniform"))
+        ],
         "choice": _by_length(PLAIN_BOOLEAN, **_CHOICE) + by_region,
         "subscriptions": [
             sweep("subscriptions", up_to(_SIZES, _SIZES[0]),

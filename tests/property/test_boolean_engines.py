@@ -157,7 +157,9 @@ TestInvertedListMachine = machine("inverted_list")
 TestMbrTrieMachine = machine("mbr_trie")
 TestPtQuadtreeMachine = machine("pt_quadtree")
 TestLFilterMachine = machine("lfilter")
+TestLFilterPaperMachine = machine("lfilter_paper")
 TestRtTreeMachine = machine("rt_tree")
+TestRtppTreeMachine = machine("rtpp_tree")
 TestIrTreeMachine = machine("ir_tree")
 
 
@@ -169,7 +171,9 @@ def test_machines_cover_every_engine():
         "mbr_trie",
         "pt_quadtree",
         "lfilter",
+        "lfilter_paper",
         "rt_tree",
+        "rtpp_tree",
         "ir_tree",
     }
     assert set(KIND.engines) == with_machine

@@ -37,6 +37,12 @@ def build_quadtree(slot, word, text, columns: Columns, leaf_capacity: int) -> di
     key, rank = _entries(word)
     order = np.argsort(key, kind="stable")
     head, cell, entry = _divide(as_input(key[order], np.int64), as_input(rank[order], np.int32), leaf_capacity)
+    return list_cells(head, cell, entry, slot, word, text, columns)
+
+
+def list_cells(head, cell, entry, slot, word, text, columns: Columns) -> dict[str, np.ndarray]:
+    """What `build_quadtree` returns, for cells and lists that have been made (`pt_quadtree.Quadtree`)."""
+    word = as_input(word, np.uint64)
     tokens, limits, token_text = _choose_pivots(head, entry, as_input(slot, np.int32), columns)
     entry_box, entry_text = np.empty(entry.shape[0], np.uint32), np.empty(entry.shape[0], np.uint32)
     _narrow(head, cell, entry, word, as_input(text, np.uint64), entry_box, entry_text)
