@@ -30,6 +30,7 @@ import numpy as np
 
 from baselines.kinds import WITH_BASELINES
 from benchmarks import command
+from benchmarks import workload as workloads
 from benchmarks.cases import make_case
 from benchmarks.command import Tell
 from benchmarks.topology_cost import Stream, compare, filled, on_ray, plan_of, router_of, stream_of, told_by
@@ -176,6 +177,7 @@ def bench(
     routers: Annotated[tuple[str, ...], "all that can by default; ROUTER+MODE: with signatures"] = (),
     workload: Annotated[str, "recipe of boolean, as of `skyray bench --workload`"] = "",
     engine: Annotated[str | None, "index of the query bolts, the kind's default one without"] = None,
+    scattered: Annotated[float, "share of messages that lie anywhere, not where subscriptions are"] = 0.0,
     messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
     light: Annotated[int, "query bolts for each bolt of every other component; 0: one of each"] = 0,
     rounds: Annotated[int, "turns of each"] = 3,
@@ -189,6 +191,9 @@ def bench(
         how: dict[str, Any] = {"history": window, "messages_from": messages_from}
         how |= {"recipe": BooleanRecipe.parse(workload)} if kind.message_place == "box" else {}
         case = make_case(kind, count, messages, window or _WINDOW, parts, seed, **how)
+        if scattered:
+            facts = case.facts | {"scattered": scattered}
+            case = case._replace(messages=workloads.scattered(case.messages, scattered, seed, case.space), facts=facts)
         stream, rays = stream_of(case, batch, engine), () if kind.cumulative else ray
         timed = {"timed_on_ray": stream.left} if rays else {}
         able = routers_of(name)

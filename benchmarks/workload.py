@@ -143,6 +143,19 @@ def point_messages(
     return MessageBatch(seq, x, y, lon, lat, lon, lat, seq, offsets, terms, weights, *timed, vector=vector)
 
 
+def scattered(batch: MessageBatch, share: float, seed: int, space: Space = WORLD) -> MessageBatch:
+    """A copy in which a share of the messages lie anywhere, evenly, and so unlike the subscriptions. O(n)."""
+    rng = np.random.default_rng([seed, 12])
+    rows = np.flatnonzero(rng.random(len(batch)) < share)
+    lon, lat = _places(rng, rows.shape[0], "uniform")
+    x, y = space.project(lon, lat)
+    columns = {name: getattr(batch, name).copy() for name in ("x", "y", "west", "south", "east", "north")}
+    places = {"x": x, "y": y, "west": lon, "south": lat, "east": lon, "north": lat}
+    for name, column in columns.items():
+        column[rows] = places[name]
+    return changed(batch, **columns)
+
+
 def resample_messages(directory: str, count: int, seed: int, space: Space, timed: bool = False) -> Messages:
     """Draw messages of what `skyray etl` wrote, with replacement, `timed` ones with counts and times. O(all).
 

@@ -111,7 +111,8 @@ class LFilterPaper(LFilter):
     def _match_part(
         self, messages: Messages, first_row: int, last_row: int, view: tuple, slots: Int32, rows: Int32
     ) -> tuple[int, int, int, int]:
-        where = messages, first_row, last_row, *view, self.subscriptions.columns
+        boxes, trie, tree, facts = view
+        where = messages, first_row, last_row, boxes, trie, tree, facts, self.subscriptions.columns
         return _match(*where, *self.frame, self.choices, slots, rows)
 
 
