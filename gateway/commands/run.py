@@ -198,9 +198,9 @@ def run_shown(
 ) -> dict[str, Any]:
     """Run a topology with its components shown; returns the report. A first Ctrl-C drains it, a second one ends it.
 
-    `metrics` are port and folder of `with_metrics`. With `resume` the run of the output folder is resumed; with `AUTO`
-    it is begun, resumed, or left as it is. With `deliveries` updates are delivered as they are committed; the rest is
-    left to the caller.
+    With `resume` the run of the output folder is resumed; with `AUTO` it is begun, resumed, or left as it is.
+    `metrics` are port and folder of `with_metrics`. With `deliveries` updates are delivered as they are committed; the
+    rest is left to the caller.
     """
     from gateway.shell.interrupts import draining
     from gateway.shell.interrupts import report as report_end

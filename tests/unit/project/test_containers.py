@@ -22,6 +22,8 @@ COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 #: Folder with KubeRay's ray.io_rayclusters.yaml and ray.io_rayjobs.yaml (ray-operator/config/crd/bases).
 CRDS = os.environ.get("KUBERAY_CRDS")
+#: The file schema/compose-spec.json of the repository compose-spec/compose-spec.
+COMPOSE_SCHEMA = os.environ.get("COMPOSE_SCHEMA")
 
 
 def strict(schema):
@@ -116,6 +118,15 @@ def test_compose_file_mounts_what_is_there_and_serves_by_a_command_that_there_is
     build = services["serve"]["build"]
     assert (DEPLOY / build["context"] / build["dockerfile"]).resolve() == DEPLOY / "Containerfile"
     assert services["serve"]["image"] == f"skyray:{PROJECT['project']['version']}"
+
+
+@pytest.mark.skipif(COMPOSE_SCHEMA is None, reason="needs COMPOSE_SCHEMA, Compose's schema: see deploy/README.md")
+def test_compose_file_fits_the_schema_of_compose():
+    validator = jsonschema.Draft7Validator(json.loads(Path(COMPOSE_SCHEMA).read_text()))
+    given = json.loads(json.dumps(COMPOSE))
+    assert not [f"{list(fault.path)}: {fault.message}" for fault in validator.iter_errors(given)]
+    given["services"]["serve"]["port"] = []
+    assert len(list(validator.iter_errors(given))) == 1, "a wrong field is not noticed"
 
 
 @pytest.mark.promtool
