@@ -398,7 +398,7 @@ class Vocabulary:
         """
         return self._vector(counts, True, first_id)
 
-    def unit_vectors(self, rows: Sequence[Mapping[str, int]]) -> list[TermVector]:
+    def unit_vectors(self, rows: Sequence[Mapping[str, int]], first_id: int = 0) -> list[TermVector]:
         """`unit_vector` of many messages, to the bit, in a third of the time; the arrays are views of shared ones."""
         found: list[int] = []  # ids and counts apart: a pair an occurrence is work for Python's collector of cycles
         repeated: list[int] = []
@@ -407,7 +407,7 @@ class Vocabulary:
             repeated += counts.values()
         lengths = np.array([len(counts) for counts in rows], np.int64)
         ids, row = np.array(found, np.int64), np.repeat(np.arange(len(rows)), lengths)
-        known = np.flatnonzero(ids >= 0)
+        known = np.flatnonzero(ids >= first_id)
         known = known[np.lexsort((ids[known], row[known]))]
         terms, repeats = ids[known].astype(TERM), np.array(repeated, np.int32)[known]
         offsets = np.concatenate([[0], np.cumsum(np.bincount(row[known], minlength=len(rows)))])

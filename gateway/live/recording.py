@@ -10,7 +10,9 @@ Used by `gateway.commands.live` and `gateway.commands.serve`; read on in `gatewa
 import json
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +25,18 @@ from gateway.live.vocabulary_files import write_table, write_vocabulary
 from gateway.live.write_ahead_log import WriteAheadLog, start_of
 from gateway.shell.terminal import writing_to
 from matching.attributes import ATTRIBUTE, TYPES
-from matching.text import Vocabulary
+from matching.text import TermVector, Vocabulary
 from matching.validate import ParsedMessage
 from spark_etl.schemas import ATTRIBUTES_VERSION, FORMAT_VERSION, message_schema
 from spouts.columns import AHEAD
-from spouts.parsed import messages_of, vector_of
+from spouts.parsed import counts_of, messages_of
 from topology.core.checkpoint.storage import LocalDisk, written
 
 BOUNDARIES = "boundaries.parquet"
 #: Fields of `run.json` that say where tables are: of a stream there are none before they are read.
 _PATHS = ("messages", "subscriptions", "boundaries")
+#: Columns that a message has under the same name.
+_OWN = ("message_id", "text", "object_id", "op", "lon", "lat", "west", "south", "east", "north")
 #: Messages converted to columns at a time.
 _CHUNK = 50_000
 
@@ -81,61 +85,115 @@ def paths_of(tables: Path) -> dict[str, Any]:
 
 def _write_rows(wal: WriteAheadLog, admission: Admission, out: Path) -> None:
     """Write `etl/` and `subscriptions.jsonl`."""
-    etl, source = out / "etl", start_of(wal.folder, wal.settings)
     # Subscriptions after the last message: their new terms come with the next batch, and would not be in this folder.
     # Not logged: a later life admits them again, with the weight that they get here.
     admission.new_terms.admit((), wal.next_seq - len(wal.marks))
-    vocabulary = admission.vocabulary
-    columns = message_schema(vocabulary.attributes).append(pa.field(AHEAD, pa.bool_(), nullable=False))
-    valued = Counter(dict.fromkeys((one.name for one in vocabulary.attributes.attributes), 0))
+    etl, vocabulary = out / "etl", admission.vocabulary
     first_id = vocabulary.most_terms  # lowest id of a term that was known as of a record
     shutil.rmtree(etl, ignore_errors=True)
     (etl / "messages").mkdir(parents=True)
     write_vocabulary(etl, vocabulary)
-    seq, chunk, part = 0, [], 0
+    messages = _Messages(etl / "messages", vocabulary)
     with written(LocalDisk(out), "subscriptions.jsonl", ".subscriptions.tmp") as changes:
         for taken in wal.records():
             first_id -= len(taken.admitted.terms)
-            for at, line in taken.changes_from(seq):
+            for at, line in taken.changes_from(messages.seq):
                 row = msgspec.json.decode(line)
                 changes.write(msgspec.json.encode(row.get("subscribe", row) | {"at": at}) + b"\n")
-            for parsed in messages_of(taken, seq, admission.space, vocabulary.attributes, wal.log):
-                chunk.append({"seq": seq, **_columns_of(parsed, vocabulary, first_id)})
-                named = zip(vocabulary.attributes.attributes, parsed.attributes, strict=False)  # a mark has none
-                valued.update(one.name for one, value in named if value is not None)
-                seq += 1
-            if len(chunk) >= _CHUNK:
-                part, chunk = _write_messages(etl, chunk, columns, part), []
-    if chunk or not part:
-        _write_messages(etl, chunk, columns, part)
-    space = admission.space
-    manifest = json.loads((source / "manifest.json").read_text())
-    copied = ("format", "total_tokens", "stop_terms", "options")
-    summary = {name: manifest[name] for name in copied if name in manifest}
-    summary["format_version"] = FORMAT_VERSION
-    if len(vocabulary.attributes):
-        named = [
-            {"name": one.name, "type": TYPES[one.type], "messages": valued[one.name]}
-            for one in vocabulary.attributes.attributes
-        ]
-        summary |= {"format_version": ATTRIBUTES_VERSION, "attributes": named}
-    extent = [space.west, space.south, space.east, space.north]
+            of_batch = messages_of(taken, messages.seq, admission.space, vocabulary.attributes, wal.log)
+            messages.take(of_batch, first_id)
+    messages.close()
+    facts = _manifest_of(start_of(wal.folder, wal.settings), admission, messages.valued)
     with written(LocalDisk(etl), "manifest.json", ".manifest.tmp") as file:
-        file.write(json.dumps({**summary, "kept": seq, "extent": extent, "live": True}).encode())
+        file.write(json.dumps(facts | {"kept": messages.seq, "live": True}).encode())
 
 
-def _columns_of(parsed: ParsedMessage, vocabulary: Vocabulary, first_id: int) -> dict[str, Any]:
-    """A message as columns, but for its seq; its terms are those that were known with its batch."""
-    vector = vector_of(parsed, vocabulary, first_id)
-    vector = vector._replace(terms=vector.terms - vocabulary.first_id)  # in the file ids begin with 0
-    own = ("message_id", "text", "object_id", "op", "lon", "lat", "west", "south", "east", "north", "ahead")
-    weighed = {name: getattr(vector, name).tolist() for name in ("terms", "counts", "weights")}
-    named = zip(vocabulary.attributes.attributes, parsed.attributes, strict=False)
-    weighed |= {ATTRIBUTE + one.name: value for one, value in named}
-    return {**{name: getattr(parsed, name) for name in own}, **weighed, "event_time": parsed.event_time_us}
+def _manifest_of(start: Path, admission: Admission, valued: Mapping[str, int]) -> dict[str, Any]:
+    """The ETL's facts of the words and of the world, with those of the stream's attributes."""
+    space, attributes = admission.space, admission.vocabulary.attributes.attributes
+    manifest = json.loads((start / "manifest.json").read_text())
+    copied = ("format", "total_tokens", "stop_terms", "options")
+    facts = {name: manifest[name] for name in copied if name in manifest}
+    facts |= {"format_version": FORMAT_VERSION, "extent": [space.west, space.south, space.east, space.north]}
+    if attributes:
+        named = [{"name": one.name, "type": TYPES[one.type], "messages": valued[one.name]} for one in attributes]
+        facts |= {"format_version": ATTRIBUTES_VERSION, "attributes": named}
+    return facts
 
 
-def _write_messages(etl: Path, rows: list[dict[str, Any]], columns: pa.Schema, part: int) -> int:
-    """Write a file of messages with these columns: the ETL's, and `ahead`, which admission has decided."""
-    write_table(etl / "messages", f"part-{part:05d}.parquet", pa.Table.from_pylist(rows, columns))
-    return part + 1
+class _Messages:
+    """Writes messages in columns: the ETL's, and `ahead`, which admission has decided; a file every so many of them.
+
+    Attributes
+    ----------
+    seq : int
+        Of the next message.
+    valued : Counter
+        Messages that have a value of an attribute, by its name.
+    """
+
+    def __init__(self, folder: Path, vocabulary: Vocabulary):
+        self.seq = 0
+        self.valued = Counter(dict.fromkeys((one.name for one in vocabulary.attributes.attributes), 0))
+        self._folder, self._vocabulary = folder, vocabulary
+        self._schema = message_schema(vocabulary.attributes).append(pa.field(AHEAD, pa.bool_(), nullable=False))
+        self._parsed: list[ParsedMessage] = []
+        self._first_ids: list[int] = []
+        self._parts = 0
+
+    def take(self, parsed: Iterable[ParsedMessage], first_id: int) -> None:
+        """Take the messages of a batch, with which no term below `first_id` was known."""
+        before = len(self._parsed)
+        self._parsed += parsed
+        taken = len(self._parsed) - before
+        self._first_ids += [first_id] * taken
+        self.seq += taken
+        if len(self._parsed) >= _CHUNK:
+            self._write()
+
+    def close(self) -> None:
+        """Write the rest; there is one file at least."""
+        if self._parsed or not self._parts:
+            self._write()
+
+    def _write(self) -> None:
+        columns = self._own() | self._weighed() | self._attributes()
+        table = pa.Table.from_arrays([columns[field.name] for field in self._schema], schema=self._schema)
+        write_table(self._folder, f"part-{self._parts:05d}.parquet", table)
+        self._parts += 1
+        self._parsed, self._first_ids = [], []
+
+    def _own(self) -> dict[str, Any]:
+        rows = len(self._parsed)
+        named = {name: [getattr(one, name) for one in self._parsed] for name in (*_OWN, AHEAD)}
+        named["seq"] = list(range(self.seq - rows, self.seq))
+        named["event_time"] = [one.event_time_us for one in self._parsed]
+        return {name: pa.array(values, self._schema.field(name).type) for name, values in named.items()}
+
+    def _weighed(self) -> dict[str, Any]:
+        """Terms, counts and weights: of the terms that were known with the batch of each message."""
+        vocabulary, vectors = self._vocabulary, list[TermVector]()
+        counts = (counts_of(one, vocabulary) for one in self._parsed)
+        for first_id, group in groupby(zip(self._first_ids, counts, strict=True), key=itemgetter(0)):
+            vectors += vocabulary.unit_vectors([each for _, each in group], first_id)
+        offsets = np.concatenate([[0], np.cumsum([one.terms.shape[0] for one in vectors], dtype=np.int64)])
+        found = {}
+        for name in ("terms", "counts", "weights"):
+            field = self._schema.field(name)
+            values = np.concatenate([np.zeros(0, np.int32), *(getattr(one, name) for one in vectors)])
+            if name == "terms":
+                values = values - vocabulary.first_id  # in the file ids begin with 0
+            lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values, field.type.value_type))
+            found[name] = lists.cast(field.type)
+        return found
+
+    def _attributes(self) -> dict[str, Any]:
+        found = {}
+        for place, one in enumerate(self._vocabulary.attributes.attributes):
+            values = [
+                parsed.attributes[place] if parsed.attributes else None for parsed in self._parsed
+            ]  # a mark: none
+            self.valued[one.name] += sum(value is not None for value in values)
+            name = ATTRIBUTE + one.name
+            found[name] = pa.array(values, self._schema.field(name).type)
+        return found

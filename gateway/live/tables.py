@@ -58,9 +58,9 @@ def tables_of(folder: Path, report: Mapping[str, Any], elsewhere: Callable[[], P
 
     Notes
     -----
-    O(1) if they are there, else O(bytes of the log): about a minute for a million messages. Another process that reads
-    the folder meanwhile waits for the tables instead of converting the log, too. Earlier releases left the tables in
-    the folder itself, which is then returned.
+    O(1) if they are there, else O(bytes of the log): about half a minute for a million messages. Another process that
+    reads the folder meanwhile waits for the tables instead of converting the log, too. Earlier releases left the tables
+    in the folder itself, which is then returned.
     """
     if "log_bytes" not in report:
         return folder
