@@ -45,14 +45,14 @@ class LastingBench(Bench):
 
     def __init__(self, case: Case, rounds: int = 7):
         super().__init__(case, rounds)
-        self._before = self._bulk(0, case.filled, case.table)
+        self._before = self.bulk(0, case.filled, case.table)
         self.workload["full_share"] = float(np.mean(np.diff(self._before.offsets) == case.table.k))
         # what an engine holds of all of them, told at once, would take more room than the engine
         rows = np.arange(0, len(case.table), max(1, len(case.table) // _COMPARED))
         offsets, at = take_ragged(self._before.offsets, rows)
         before = ResultRows(offsets, self._before.seq[at], self._before.key[at])
         self._compared = case.table.take(rows)
-        self._after = self._bulk(case.filled, case.filled + self.checked, self._compared, before)
+        self._after = self.bulk(case.filled, case.filled + self.checked, self._compared, before)
         # those whose results change, whatever an engine says
         entered = np.flatnonzero(self._after.seq >= case.filled)
         changing = np.unique(np.searchsorted(self._after.offsets, entered, side="right") - 1)
@@ -66,7 +66,7 @@ class LastingBench(Bench):
         state.lists["best"] = Lists(self._before.offsets, {"seq": self._before.seq, "key": self._before.key})
         return state
 
-    def _bulk(self, first: int, end: int, table: SubscriptionTable, before: ResultRows | None = None) -> ResultRows:
+    def bulk(self, first: int, end: int, table: SubscriptionTable, before: ResultRows | None = None) -> ResultRows:
         """Results of the messages from one to another, beside those of messages before."""
         messages = self.case.messages.take(np.arange(first, end))
         return best_messages(table, messages, self.case.space.max_distance, self.case.fading, before)
