@@ -63,7 +63,8 @@ def test_every_placement_tells_the_same_updates_and_they_are_right(engine):
     assert [row["router"] for row in report["rows"]] == ["hashing", "influence", *PLACING]
     for row in report["rows"]:
         assert 0 < row["query_us"] <= row["all_us"] and 1.0 <= row["query_max_to_mean"] <= 3.0
-        assert row["held_per_subscription"] == 1.0 and row["sent_per_message"] == 3
+        assert row["held_per_subscription"] == 1.0
+        assert row["sent_per_message"] < 3 if row["router"] == "influence" else row["sent_per_message"] == 3
 
 
 @pytest.mark.parametrize("by", ["one", "all"])
