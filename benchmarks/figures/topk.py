@@ -46,7 +46,7 @@ _WAYS |= {f"no {rule}": Pruning()._replace(**{rule: False}) for rule, on in Prun
 _PRUNING: dict[str, Any] = {name: partial(Skype, pruning=pruning) for name, pruning in _WAYS.items()}
 _PRUNING |= {"skype_paper": SkypePaper}
 _PRUNING |= {
-    f"skype_paper, no {rule}": partial(SkypePaper, rules=PaperRules()._replace(**{rule: False}))
+    f"skype_paper without {rule}": partial(SkypePaper, rules=PaperRules()._replace(**{rule: False}))
     for rule in PaperRules._fields
 }
 _PRUNING |= {"skype_paper_trees": SkypePaperTrees}
