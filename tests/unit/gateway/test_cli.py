@@ -267,7 +267,7 @@ def test_cli_wrong_use_is_one_line_and_exit_code_2(capsys, arguments, expected):
 
 CHOICES = [
     ("ENGINE", "tpk=skype", "unknown kind 'tpk'; choose from boolean, topk, decay, knn, skyline"),
-    ("ENGINE", "topk=skyp", "engine 'skyp' for topk: choose one of skype, l2_scan"),
+    ("ENGINE", "topk=skyp", "engine 'skyp' for topk: choose one of skype, skype_paper"),
     ("ENGINE", "knn=grid", "engine 'grid' for knn: choose one of influence_grid, single_grid"),
     ("ENGINE", "skype", "--engine (from environment): 'skype' is not KIND=NAME"),
     ("WINDOW_INDEX", "topk=segment", "window index 'segment' for topk: choose one of segments, il_quadtree"),
