@@ -5,7 +5,7 @@
 #   make test       the tests a commit has to pass; WIDE=1: with the wide rows of those without Ray, as CI does
 #   make lint       ruff, import layers, kinds named where none may be, pyright
 #   make test-long  what a commit cannot wait for
-#   make test-cluster   of that, what needs several Ray nodes; as root on Debian, for some of them are namespaces
+#   make test-cluster   of that, what needs several Ray nodes or the image; as root on Debian, for some are namespaces
 #   make docs       the documents as a site, in build/site
 #   make mutants    break the code in many small ways, and see a test fail for each
 #   make clean      remove the environment and all caches

@@ -7,6 +7,8 @@ The tests build on each other, in the order of the file.
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import threading
 import time
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -178,6 +180,53 @@ def test_job_submitted_to_the_cluster_equals_the_run_on_one_machine(cluster, wor
         assert "succeeded" in command.read()[0]
     run.assert_exact(0)
     run.verify()
+
+
+#: Load tests that are submitted as jobs: a name, and options besides those of all.
+LOADS = {
+    "kinds": ["--rate", "300", "--seconds", "8", "--boolean", "3000", "--topk", "100", "--knn", "60", "--decay", "20",
+              "--skyline", "20"],
+    "filters": ["--rate", "300", "--seconds", "8", "--boolean", "3000", "--topk", "100", "--filters", "0.5", "--router",
+                "location", "--changes", "100"],
+    "hold": ["--hold", "5s", "--rate", "100", "--step-seconds", "2", "--limit-p99-ms", "3000", "--boolean", "3000",
+             "--topk", "100"],
+}  # fmt: skip
+
+
+def _loadtest(cluster: Cluster, name: str, options: list[str]) -> dict[str, Any]:
+    """The report of a load test that was submitted as a job; its files are at /srv, which all machines see."""
+    (cluster.shared / "temporary").mkdir(exist_ok=True)
+    words = ["loadtest", "--address", cluster.address, "--query-bolts", "3", "--window", "count:1000", *options]
+    words += ["--out", f"{SHARED}/{name}.json", "--html", f"{SHARED}/{name}.html"]
+    # the exit code is 1 where a busy machine cannot keep the rate
+    job = f"env TMPDIR={SHARED}/temporary sh -c '{shlex.join(['skyray', *words])}; echo ended with $?'"
+    said = cluster.on_head(f"ray job submit --address http://127.0.0.1:8265 -- {job}")
+    assert "ended with 0" in said or "ended with 1" in said, said
+    return json.loads((cluster.shared / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_load_test_submitted_as_a_job_is_exact_and_draws_its_report(cluster, name):
+    report = _loadtest(cluster, name, [*LOADS[name], "--check"])
+    check = report["check"]
+    assert check["exact"] and check["compared"] > 1_000 and not check["not_checked"], check
+    assert all(one["compared"] for one in check["by_kind"].values())
+    assert ("ramp" in report) is (name == "hold") and report["settings"]["query_bolts"] == 3
+    page = (cluster.shared / f"{name}.html").read_text()
+    assert "updates exact" in page and page.count("<svg") == (4 if name == "hold" else 3)
+    print(f"{name}: {check['compared']:,} updates exact, p99 {report['latency']['p99_s']:.3f} s")  # noqa: T201
+
+
+def test_logs_of_tasks_are_where_ray_shows_them(cluster):
+    listed = cluster.on_head("ls /tmp/ray/session_latest/logs; ray logs 'skyray-*' || true")
+    assert re.search(r"skyray-\w+-\d+\.log", listed)
+    rows = [
+        json.loads(line)
+        for node in cluster.nodes
+        for line in node.run("cat /tmp/ray/session_latest/logs/skyray-*.log").splitlines()
+    ]
+    opened = {row["task"] for row in rows if row["event"] == "opened"}
+    assert any("query:2" in task for task in opened) and any("messages:0" in task for task in opened), opened
 
 
 def test_cluster_listens_on_its_own_network_alone_and_asks_for_a_token(cluster, work):

@@ -29,6 +29,8 @@ PROGRAMS = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
     "mount": "mount",
+    "buildah": "buildah",
+    "debootstrap": "debootstrap",
 }
 NETWORK = "10.77.0"
 USER = "skyray"
