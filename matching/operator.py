@@ -14,14 +14,13 @@ Read on in `matching.refill`, then in an operator, `matching.topk.operator`.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matching.errors import EngineError
 from matching.half_life import DecayParameters
-from matching.influence import InfluencePatch
 from matching.model import (
     NO_MESSAGES,
     Float64,
@@ -38,6 +37,9 @@ from matching.model import (
 from matching.space import Space
 from matching.storage.state import State
 from matching.window import Boundary, Window
+
+if TYPE_CHECKING:
+    from matching.influence import InfluencePatch
 
 Bools = NDArray[np.bool_]
 Capability = TypeVar("Capability")
@@ -278,7 +280,7 @@ class Ranged(Standing):
     """An operator whose results say where messages may still matter, which shrinks while a subscription is there."""
 
     @abstractmethod
-    def influence_patch(self, new: bool) -> InfluencePatch | None:
+    def influence_patch(self, new: bool) -> "InfluencePatch | None":
         """Keys that have come and gone; None if it is too early: never where subscriptions are `new` in this batch.
 
         Only where `OperatorContext.ranges`.

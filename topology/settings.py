@@ -104,8 +104,8 @@ class RunConfig(BaseSettings):
     router: RouterName = Field(
         default="hashing",
         description="which task gets a subscription: by hash, place, keyword or prefix (these two refuse what they "
-        "cannot place), by place with knn messages only where a result may change (influence), or by expected cost: "
-        "kop of keywords, sop of places, dkm-sks of both, ps2stream of parts of the world",
+        "cannot place), by place with messages only where a result may change (influence), or by expected cost: kop of "
+        "keywords, sop of places, dkm-sks of both, ps2stream of parts of the world",
     )
     placement_sample: int = Field(
         default=10_000, ge=1, description="first messages by which kop, sop, dkm-sks and ps2stream estimate costs"
