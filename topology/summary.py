@@ -40,6 +40,7 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
             "found_sent": dict.fromkeys(parts["query"][0]["subscriptions"], 0)
             | _of_each_kind(parts["query"], "found_sent"),
             **({"placement": placement} if (placement := parts["subscriptions"][0].get("placement")) else {}),
+            **({"influence_keys": keys} if (keys := routing[0].get("influence_keys")) else {}),
             "raises_sent": sum(part["raises_sent"] for part in parts["query"]),
             "messages_of_each_query_bolt": sent.tolist(),
             "subscriptions_of_each_query_bolt": [part["subscriptions"] for part in parts["query"]],
