@@ -63,7 +63,9 @@ def test_load_plan_has_the_router_asked_for_and_its_streams(router, own):
 
 @pytest.mark.parametrize("router", ["keyword", "prefix"])
 def test_load_plan_what_the_router_cannot_place_is_refused_with_the_remedy(router):
-    expected = f"--router {router}: .* of kind skyline, .* use --router hashing or location or influence, or --skyline 0"
+    expected = (
+        f"--router {router}: .* of kind skyline, .* use --router hashing or location or influence, or --skyline 0"
+    )
     with pytest.raises(ConfigError, match=expected):
         plan_of(router, LOAD | {"skyline": 1})
     assert plan_of(router, LOAD | {"skyline": 0})
