@@ -8,7 +8,7 @@ A bar for each part, the parts of a kind together, and a colour for each result:
 
 import json
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -64,8 +64,8 @@ def _label(result: dict[str, Any]) -> str:
     )
 
 
-def _joined(parts: dict[str, float]) -> Counter[str]:
-    found: Counter[str] = Counter()
+def _joined(parts: dict[str, float]) -> dict[str, float]:
+    found: dict[str, float] = defaultdict(float)
     for name, us in parts.items():
         found[_TOGETHER.get(name, name)] += us
     return found

@@ -12,7 +12,7 @@ that are compared must have the same. Read on in
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -60,7 +60,7 @@ class Clocks:
     """Exclusive processor time by part, from the first message that counts on."""
 
     def __init__(self, first: int):
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = defaultdict(float)
         self.updates: Counter[str] = Counter()
         self.began_s: tuple[float, float] | None = None
         self._first, self._running, self._since = first, "", 0.0
@@ -155,15 +155,15 @@ def profile(
             finish(bolt)
 
         undo = clocks.install()
-        DeliveryBolt.finish = finished
+        DeliveryBolt.finish = finished  # type: ignore[method-assign]
         try:
             report = run_local(plan, resume=store.load(manifest))
         finally:
-            DeliveryBolt.finish = finish
+            DeliveryBolt.finish = finish  # type: ignore[method-assign]
             undo()
     assert clocks.began_s is not None
     own_s, all_s = (end - begin for end, begin in zip(ended[0], clocks.began_s, strict=True))
-    parts = dict(clocks.seconds) | {"framework": own_s - clocks.seconds.total(), "other threads": all_s - own_s}
+    parts = dict(clocks.seconds) | {"framework": own_s - sum(clocks.seconds.values()), "other threads": all_s - own_s}
     delivery = report.components["delivery"].tasks[0].figures
     return {
         "exact": True,  # a profile compares nothing but digests

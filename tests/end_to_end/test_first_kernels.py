@@ -79,7 +79,7 @@ def test_run_prepares_the_kernels_that_it_uses_and_no_others(tmp_path, kind, set
     found = json.loads(done.stdout)
     assert found["updates"] > 50
     everything = [name for name, _ in warm_up_parts(KINDS, {}, {})]
-    assert found["parts"] == ([parts[0], *everything] if parts[-1] is ALL else parts)
+    assert found["parts"] == ["names", *([parts[0], *everything] if parts[-1] is ALL else parts)]
     assert set(found["later"]) <= SELDOM
     if parts[-1] is not ALL:
         others = tuple(f"matching.{each.name}." for each in KINDS.run if each.name != kind)

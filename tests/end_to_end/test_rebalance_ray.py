@@ -63,7 +63,7 @@ def test_run_dealt_out_anew_while_it_goes_on_tells_the_same(moving, router, tmp_
 @pytest.mark.parametrize(
     ("more", "remedy"),
     [
-        ({"router": "hashing"}, "--router location or kop"),
+        ({"router": "hashing"}, "--router location or influence or kop"),
         ({"router": "location", "executor": "local"}, "--executor ray"),
         ({"router": "location", "query_bolts": 1}, "--query-bolts 2"),
         ({"router": "kop", "checkpoint_every": 0.0}, "--checkpoint-every 10"),

@@ -101,7 +101,7 @@ def test_other_routers_place_what_these_refuse(etl, tmp_path, monkeypatch, route
     ("option", "value", "choices"),
     [
         ("--engine", "tpk=skype", "unknown kind 'tpk'; choose from boolean, topk, decay, knn, skyline"),
-        ("--engine", "topk=segments", "engine 'segments' for topk: choose one of skype, l2_scan"),
+        ("--engine", "topk=segments", "engine 'segments' for topk: choose one of skype, skype_paper"),
         ("--window-index", "topk=i3", "window index 'i3' for topk: choose one of segments, il_quadtree, ir_tree"),
         ("--window-index", "decay=i3", "window index for decay: there is none"),
     ],

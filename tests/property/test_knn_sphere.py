@@ -10,6 +10,7 @@ from matching.knn.engines.influence_grid import InfluenceGrid, SingleGrid
 from matching.model import KNN
 from matching.naive_shapes import EARTH_RADIUS_M
 from matching.space import Space
+from matching.storage import squares
 from tests.property.test_knn_engines import (
     ManyGrids,
     OneGrid,
@@ -67,7 +68,7 @@ def assert_covered(engine: InfluenceGrid) -> None:
         chords = np.sum((unit_vectors(lon, lat) - vector) ** 2, axis=1)
         for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
             for one in range(16):
-                key = cells.key_of(sides[grid], cells.cell_of(x[one], y[one], sides[grid]), c.terms[at])
+                key = cells.key_of(sides[grid], squares.cell_of(x[one], y[one], sides[grid]), c.terms[at])
                 assert posted[key][slot] >= chords[one]
 
 
@@ -137,7 +138,7 @@ def _without_pole(earth, y, radius_m):
 
 
 def _without_other_side(earth, x, half_width, side):
-    first, last, _, _ = cells.columns_of.py_func(earth, x, half_width, side)
+    first, last, _, _ = squares.columns_of.py_func(earth, x, half_width, side)
     return first, last, 0, -1
 
 
@@ -148,8 +149,8 @@ def test_knn_on_the_sphere_with_a_broken_box_is_found(name, broken):
     """In plain Python, without kernels: boxes as in the plane, or nothing across the antimeridian."""
     lon, lat = np.random.default_rng(8).uniform(-180, 180, 400), np.random.default_rng(9).uniform(-90, 90, 400)
     radius_m = 10 ** np.random.default_rng(10).uniform(3, 7, 400)
-    earth, side, missed = cells.Earth.of(SPHERE), 64, {"right": 0, "broken": 0}
-    functions = {"half_sides": cells.half_sides.py_func, "columns_of": cells.columns_of.py_func}
+    earth, side, missed = squares.Earth.of(SPHERE), 64, {"right": 0, "broken": 0}
+    functions = {"half_sides": cells.half_sides.py_func, "columns_of": squares.columns_of.py_func}
     for which, used in (("right", functions), ("broken", functions | {name: broken})):
         for one in range(400):
             x, y = SPHERE.project(lon[one], lat[one])

@@ -27,7 +27,7 @@ from topology.core.checkpoint.storage import Disk, Output, open_disk, written
 from topology.core.checkpoint.task_states import Copied, TaskState, pack_parts, unpack_task
 
 #: `format` in manifests that this release reads and writes: another one for every change of what tasks save.
-FORMAT = 4
+FORMAT = 5
 #: Checkpoints that are kept: if the newest proves damaged there is another.
 KEPT = 2
 
