@@ -20,6 +20,7 @@ from matching.njit import njit, njit_no_refcount
 from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.slots import resized
+from matching.storage.sorting import ascending
 
 #: Messages of a leaf at most, unless all of them stand at one point: as many as an R-tree's leaf has.
 CAPACITY = 40
@@ -167,7 +168,7 @@ def _cut_leaf(tree, lists, log, leaf):
     lon, lat = log.lon[slots], log.lat[slots]
     axis = _BY_LON if lon.max() - lon.min() >= lat.max() - lat.min() else _BY_LAT
     at = lon if axis == _BY_LON else lat
-    ordered = np.sort(at)
+    ordered = at[ascending(at)]
     cut = ordered[count // 2]
     if cut == ordered[0]:  # nothing would go left: the next larger one
         larger = np.searchsorted(ordered, cut, side="right")

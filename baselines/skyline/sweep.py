@@ -10,6 +10,7 @@ import numpy as np
 from baselines.skyline.recomputing import Recomputing
 from matching.njit import njit
 from matching.skyline.window import Candidates
+from matching.storage.sorting import ascending
 
 
 class Sweep(Recomputing):
@@ -33,7 +34,7 @@ def _sweep_rows(candidates, best):
 @njit(cache=True, nogil=True)
 def mark_undominated(spatial, text, best):
     """Set best[i] for every i that no other one dominates; it is False before. Equal pairs stay together."""
-    order = np.argsort(-spatial)
+    order = ascending(-spatial)
     highest = -1.0
     i = 0
     while i < order.shape[0]:

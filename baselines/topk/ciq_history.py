@@ -26,6 +26,7 @@ from matching.model import Float32, Float64, Int32
 from matching.njit import njit, njit_no_refcount
 from matching.storage.point_subscriptions import Subscriptions
 from matching.storage.slots import resized
+from matching.storage.sorting import ascending
 
 #: Messages that are made up at most, and of how many subscriptions each.
 _PRIOR, _TOGETHER = 4096, 4
@@ -118,7 +119,7 @@ def _make_up(c, slots, h, depth, wanted):
                     all_terms[gathered], all_weights[gathered] = c.terms[at], c.weights[at]
                     gathered += 1
         size, square = 0, 0.0
-        for at in np.argsort(all_terms[:gathered]):
+        for at in ascending(all_terms[:gathered]):
             if size and terms[size - 1] == all_terms[at]:
                 continue
             terms[size], weights[size] = all_terms[at], all_weights[at]

@@ -14,6 +14,7 @@ import numpy as np
 from matching.model import NO_WORDS, Float64, Int32, Int64
 from matching.njit import njit
 from matching.skyline.results import dominates
+from matching.storage.sorting import ascending
 
 
 class SkylineQueries(NamedTuple):
@@ -85,7 +86,7 @@ def _mark_useful(offsets, life, spatial, text, useful):
         order = np.arange(begin, end)
         for i in range(begin + 1, end):
             if life[i] < life[i - 1]:
-                order = begin + np.argsort(life[begin:end])
+                order = begin + ascending(life[begin:end])
                 break
         count = 0
         for at in order[::-1]:
@@ -117,4 +118,4 @@ def sort_rows(values, ends, order):
     """Into order (int64[n]): positions such that values ascend between each end and the next. O(n log of a row)."""
     for row in range(ends.shape[0] - 1):
         begin, end = ends[row], ends[row + 1]
-        order[begin:end] = begin + np.argsort(values[begin:end])
+        order[begin:end] = begin + ascending(values[begin:end])

@@ -13,6 +13,7 @@ from matching.njit import njit, njit_no_refcount
 from matching.storage.cells import FINEST, box_of, cell_range, fitting_level
 from matching.storage.region_subscriptions import Columns
 from matching.storage.slots import as_input, longer
+from matching.storage.sorting import ascending
 
 #: A cell with no more entries than this is not divided.
 LEAF_CAPACITY = 48
@@ -229,7 +230,7 @@ def greedy_pivots(ranks, slot, columns, out):
             if term < 0:
                 break
     # By term, so that each token has its places side by side, and of equals the rarest comes first.
-    pairs = np.sort(pairs[:used])
+    pairs = pairs[:used][ascending(pairs[:used])]
     begins, distinct, most = np.empty(used + 1, np.int64), 0, 0
     for i in range(used):
         if i == 0 or pairs[i] >> 16 != pairs[i - 1] >> 16:
@@ -261,7 +262,7 @@ def greedy_pivots(ranks, slot, columns, out):
             for i in range(begin, end):
                 hit[pairs[i] & 0xFFFF] = True
         most = next_most
-    out[:chosen] = np.sort(out[:chosen])
+    out[:chosen] = out[:chosen][ascending(out[:chosen])]
     return chosen
 
 
@@ -298,7 +299,7 @@ def _all_tokens(head, entry, slot, columns):
         limits[node] = (used, _OPEN)
         if is_open:
             continue
-        in_order = np.sort(buffer[:count])
+        in_order = buffer[:count][ascending(buffer[:count])]
         distinct = 0
         for i in range(count):
             if i == 0 or in_order[i] != in_order[i - 1]:

@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from matching.njit import njit
+from matching.storage.sorting import ascending
 
 #: Bits of a coordinate in the order of the curve.
 _BITS = 16
@@ -57,7 +58,7 @@ def order_postings(x, y, z, reach, block):
     third of the cuts (by the logarithm) are spent on reach.
     """
     n = x.shape[0]
-    by_reach = np.argsort(reach)
+    by_reach = ascending(reach)
     classes = max(1, int(round(math.pow(n / block, 1.0 / 3.0))))
     order = np.empty(n, np.int64)
     key = np.empty(n, np.int64)
@@ -68,5 +69,5 @@ def order_postings(x, y, z, reach, block):
         first = min(n, (n * nth // classes + block - 1) // block * block)
         last = n if nth == classes - 1 else min(n, (n * (nth + 1) // classes + block - 1) // block * block)
         chosen = by_reach[first:last]
-        order[first:last] = chosen[np.argsort(key[chosen])]
+        order[first:last] = chosen[ascending(key[chosen])]
     return order

@@ -29,6 +29,7 @@ from matching.skyline.results import (
     set_due,
 )
 from matching.skyline.window import Candidates
+from matching.storage.sorting import ascending
 
 #: Offers that are read ahead, and entries in a line of the cache.
 _AHEAD, _LINE = 48, 8
@@ -182,7 +183,7 @@ def load_row(v, slot, candidates, row):
     """
     begin, end = candidates.offsets[row], candidates.offsets[row + 1]
     # among equal lives any order will do: `arrive` drops the dominated one, whichever comes first
-    order = np.argsort(candidates.life[begin:end])
+    order = ascending(candidates.life[begin:end])
     for i in order[::-1]:
         at = begin + i
         if not arrive(v, slot, candidates.seq[at], candidates.life[at], candidates.spatial[at], candidates.text[at]):

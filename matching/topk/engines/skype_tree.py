@@ -19,6 +19,7 @@ import numpy as np
 
 from matching.model import Float32, Int32
 from matching.njit import njit, njit_no_refcount
+from matching.storage.sorting import ascending
 
 #: Columns of node_floats: box west, south, east, north, least slope, envelope at 0, near and far, and the maxima of
 #: own, rest, total and peak (see `matching.topk.engines.skype_lists`). On the sphere, where boxes are of unit vectors,
@@ -166,7 +167,7 @@ def build_tree(x, y, z, slope, base, alpha, text, order, floats, ints, shape, st
         if size == 1:
             # the highest bases first, as early termination wants them
             group = order[ints[node, 0] : ints[node, 1]].copy()
-            order[ints[node, 0] : ints[node, 1]] = group[np.argsort(-base[group])]
+            order[ints[node, 0] : ints[node, 1]] = group[ascending(-base[group])]
     return nodes
 
 

@@ -21,6 +21,7 @@ from matching.geo.sphere import distance_to
 from matching.model import Float32, Float64, Int32, Int64, MessageBatch, centres
 from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import longer
+from matching.storage.sorting import ascending
 from matching.topk.scores import whole_score
 
 #: Upper bound of the error of a bound from float32 coordinates, weights and norms. Compiled in as a literal.
@@ -358,7 +359,7 @@ def drop_outlived(is_tie, seq, life, rank, keep):
         return
     longest = np.full(rank, np.iinfo(np.int64).min)  # a min-heap of the longest lives of those newer
     # newest first: lives in the heap are of newer messages
-    for i in ties[np.argsort(-seq[ties])]:
+    for i in ties[ascending(-seq[ties])]:
         # of two that expire together the newer ranks first to the end
         if life[i] > longest[0]:
             replace_least(longest, 0, rank, life[i])

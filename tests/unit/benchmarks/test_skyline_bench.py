@@ -32,7 +32,14 @@ _FIGURES = {
 def test_skyline_bench_reports_every_figure_for_every_engine():
     report = run.bench("skyline", 400, messages=600, window=2_000, seed=4, rounds=2)
     assert json.loads(json.dumps(report)) == report
-    assert [result["engine"] for result in report["results"]] == ["eager_star", "eager", "lazy", "skyline_only", "bnl", "sweep"]
+    assert [result["engine"] for result in report["results"]] == [
+        "eager_star",
+        "eager",
+        "lazy",
+        "skyline_only",
+        "bnl",
+        "sweep",
+    ]
     for result in report["results"]:
         assert set(result) >= _FIGURES
         assert result["exact"] is True and result["compared"] > 0 and result["compared_results"] > 0

@@ -1,0 +1,46 @@
+"""Sorting in kernels: one stable merge sort, in place of Numba's.
+
+Numba makes `np.sort` and `np.argsort` of functions that are closures with one name, told apart by a number that counts
+within a process. Kernels that were compiled by different processes and are loaded from the cache into one can so have
+the same symbol for different code, and the second gets what the first has: numbers sorted as places, or not at all. A
+function of a module has its module in the symbol. A test looks for kernels that call Numba's.
+"""
+
+import numpy as np
+
+from matching.njit import njit
+
+#: Rows that are sorted by insertion.
+_RUN = 16
+
+
+@njit(cache=True, nogil=True)
+def ascending(values):
+    """Places of the values (one column of numbers without NaN) in ascending order, equal ones as they stand.
+
+    Returns int64[n]. O(n log n).
+    """
+    count = values.shape[0]
+    order, other = np.empty(count, np.int64), np.empty(count, np.int64)
+    for begin in range(0, count, _RUN):
+        for i in range(begin, min(begin + _RUN, count)):
+            value, k = values[i], i - 1
+            while k >= begin and values[order[k]] > value:
+                order[k + 1] = order[k]
+                k -= 1
+            order[k + 1] = i
+    width = _RUN
+    while width < count:
+        for low in range(0, count, 2 * width):
+            middle, high = min(low + width, count), min(low + 2 * width, count)
+            a, b = low, middle
+            for k in range(low, high):
+                if a < middle and (b == high or values[order[a]] <= values[order[b]]):
+                    other[k] = order[a]
+                    a += 1
+                else:
+                    other[k] = order[b]
+                    b += 1
+        order, other = other, order
+        width *= 2
+    return order
