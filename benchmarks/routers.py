@@ -19,11 +19,9 @@ import itertools
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
-from time import perf_counter, thread_time_ns
-from types import SimpleNamespace
+from time import thread_time_ns
 from typing import Annotated, Any
 
 import numpy as np
@@ -42,7 +40,6 @@ from topology.core.api.component import Saved
 from topology.core.api.plan import Plan
 from topology.core.executors.local import run_local
 from topology.core.metrics import RunReport
-from topology.core.tasks import task as task_module
 
 #: Subscriptions by kind and messages in the window, unless told otherwise; and parts of an operator's time.
 _SIZES, _WINDOW = {"topk": 100_000, "skyline": 5_000, "boolean": 200_000, "knn": 1_000_000}, 50_000
@@ -70,8 +67,7 @@ def simulated(stream: Stream, saved: Saved, name: str, bolts: int, each: int = 0
         saved = saved._replace(parts={**saved.parts, "subscriptions": [placer.arrays()]})
     with tempfile.TemporaryDirectory(prefix="skyray-routers-") as out:
         plan = plan_of(stream, router, out, light=light)
-        with _processor_time():
-            report = run_local(plan, resume=saved, through=partial(Weighed, book))
+        report = run_local(plan, resume=saved, through=partial(Weighed, book), work_ns=thread_time_ns)
     each_us, spent = 1e6 / stream.timed, {}
     for component, part in report.components.items():
         seconds = [sum(task.busy_s.values()) for task in part.tasks]
@@ -119,20 +115,6 @@ def _share(report: RunReport, component: str, counter: str) -> float:
     """Of what the tasks of a component have counted, the share of the one that has most."""
     counted = [task.counters.get(counter, 0) for task in report.components[component].tasks]
     return max(counted) / max(1, sum(counted))
-
-
-@contextmanager
-def _processor_time() -> Iterator[None]:
-    """While the block lasts, tasks are busy only while this thread has a core: what else the machine does counts less.
-
-    Only for the local executor, which has one thread.
-    """
-    before = task_module.time
-    task_module.time = SimpleNamespace(perf_counter_ns=thread_time_ns, perf_counter=perf_counter)  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        yield
-    finally:
-        task_module.time = before
 
 
 def routed(

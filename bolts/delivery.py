@@ -11,8 +11,8 @@ Of several tasks each owns the subscriptions whose ids hash to it (`bolts.shares
 writes parts of its own; it takes every batch, so each acknowledges all of them. The results go through the first task,
 which writes all of them.
 
-Files are written by `bolts.sinks`, names are kept by `bolts.names` and `bolts.retained`; `skyray verify` compares what
-this bolt wrote with `matching.naive` and checks the order.
+Files are written by `bolts.sinks` and `bolts.results`, names are kept by `bolts.names` and `bolts.retained`; `skyray
+verify` compares what this bolt wrote with `matching.naive` and checks the order.
 """
 
 from collections import deque
@@ -22,25 +22,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from bolts.names import Digest, IdColumn
 from bolts.ordering import InOrder
-from bolts.payloads import Closed, Late, MessageIds, NamedResults
+from bolts.payloads import Closed, Late, MessageIds
 from bolts.publishing import UpdatePublisher
 from bolts.replacements import ReplacementOrder
+from bolts.results import in_order, merged, payload_of, received, table_of, tables_of, write_results
 from bolts.retained import RetainedMessages
 from bolts.shares import Covered, Ids, OwnNames, joined
 from bolts.sinks import (
     FORMS,
-    GROUP_ROWS,
-    RESULT_SCHEMA,
     UPDATE_SCHEMA,
     CountSink,
     PartSink,
     Sink,
-    open_writer,
     updates_of_state,
     writing,
 )
@@ -50,7 +46,6 @@ from matching.model import (
     ChangeList,
     Int8,
     Int64,
-    Names,
     ResultBatch,
     UpdateBatch,
     concatenate,
@@ -58,7 +53,7 @@ from matching.model import (
 )
 from matching.window import Boundary, Window
 from topology.core.api.component import Bolt, Context, Delivery, Saved
-from topology.core.checkpoint.storage import Output, is_stored, open_disk, published
+from topology.core.checkpoint.storage import Output, published
 from topology.core.metrics import LatencyHistogram, LatencyTimeline
 
 #: Updates in a file of a run without checkpoints.
@@ -191,7 +186,7 @@ class DeliveryBolt(Bolt):
             )
         stream, payload, sender = delivery.stream, delivery.payload, delivery.task
         if stream == "gathered":
-            self._gather(sender, _table_of(payload))
+            self._gather(sender, received(payload))
             return
         if stream == "updates":
             self.closed[sender] = payload.boundary.number
@@ -518,84 +513,25 @@ class DeliveryBolt(Bolt):
         self.result_rows = len(results)
         if self.sink_name == "count":
             return
-        distinct, rows = np.unique(results.number, return_inverse=True)
-        order_of = np.empty(distinct.shape[0], np.int64)
-        ids = self.subscriptions.names(distinct)
-        order_of[pc.call_function("array_sort_indices", [ids]).to_numpy()] = np.arange(distinct.shape[0])
-        order = np.lexsort((results.rank, order_of[rows]))  # by id, then rank: the same bytes for any placement
-        results = _result_rows(results, order)
+        results = in_order(results, self.subscriptions)
         if self.tasks == 1:
-            pieces = (
-                self._result_table(_result_rows(results, slice(first, first + GROUP_ROWS)))
-                # An empty table is written too, for its schema.
-                for first in range(0, max(1, len(results)), GROUP_ROWS)
-            )
-            self._write_results(pieces)
-        elif self.context.task == 0:
-            self._gather(0, self._result_table(results))
+            self._write_results(tables_of(results, self.subscriptions, self.messages))
+            return
+        table = table_of(results, self.subscriptions, self.messages)
+        if self.context.task == 0:
+            self._gather(0, table)
         else:
-            self.context.emit("gathered", _payload_of(self._result_table(results)), to=0)
+            self.context.emit("gathered", payload_of(table), to=0)
 
     def _gather(self, task: int, results: pa.Table) -> None:
         """Take the results of a task; write those of all once they are there."""
         self.gathered[task] = results
         if self.ended and len(self.gathered) == self.tasks:
-            whole = pa.concat_tables([self.gathered[task] for task in range(self.tasks)])
-            whole = whole.sort_by([("subscription_id", "ascending"), ("rank", "ascending")])
-            self._write_results(
-                whole.slice(first, GROUP_ROWS) for first in range(0, max(1, whole.num_rows), GROUP_ROWS)
-            )
+            self._write_results(merged([self.gathered[task] for task in range(self.tasks)]))
 
     def _write_results(self, pieces: Iterable[pa.Table]) -> None:
-        path = f"{self.out_dir}/results.parquet"
-        hidden = f".results.{self.context.incarnation}.parquet.tmp"
-        if is_stored(path):
-            hidden = f"results.{self.context.incarnation}.parquet"
-            path = f"{self.out_dir}/{hidden}"
-        disk = open_disk(self.out_dir)
-        with writing(path), disk.create(hidden) as file:
-            writer = open_writer(file, RESULT_SCHEMA)
-            try:
-                for piece in pieces:
-                    writer.write_table(piece)
-            finally:
-                writer.close()
-        with writing(path):
-            self.result_bytes = disk.sync(hidden)
-        self.finished.append(Output(f"{self.out_dir}/{hidden}", path))
-
-    def _result_table(self, results: ResultBatch) -> pa.Table:
-        text_score = results.text_score
-        columns = [
-            self.subscriptions.encode(results.number).dictionary_decode(),
-            pa.array(results.rank),
-            self.messages.encode(results.seq).dictionary_decode(),
-            pa.array(results.seq),
-            pa.array(results.score),
-            # null, not NaN, for kinds that have none
-            pa.nulls(len(results), pa.float64()) if text_score is None else pa.array(text_score, from_pandas=True),
-        ]
-        return pa.Table.from_arrays(columns, schema=RESULT_SCHEMA)
-
-
-def _payload_of(results: pa.Table) -> NamedResults:
-    """Of a table of `RESULT_SCHEMA`."""
-    subscriptions, messages = (Names.of(results.column(name).to_pylist()) for name in ("subscription_id", "message_id"))
-    rank, seq, score, text_score = (results.column(name).to_numpy() for name in ("rank", "seq", "score", "text_score"))
-    return NamedResults(subscriptions, messages, rank, seq, score, text_score)
-
-
-def _table_of(results: NamedResults) -> pa.Table:
-    """The other way round."""
-    columns = [
-        pa.array(results.subscriptions.strings(), pa.string()),
-        pa.array(results.rank),
-        pa.array(results.messages.strings(), pa.string()),
-        pa.array(results.seq),
-        pa.array(results.score),
-        pa.array(results.text_score, from_pandas=True),
-    ]
-    return pa.Table.from_arrays(columns, schema=RESULT_SCHEMA)
+        output, self.result_bytes = write_results(self.out_dir, self.context.incarnation, pieces)
+        self.finished.append(output)
 
 
 def undelivered(state: Mapping[str, np.ndarray]) -> pa.Table:
@@ -608,8 +544,3 @@ def undelivered(state: Mapping[str, np.ndarray]) -> pa.Table:
 
 def _part(state: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
     return {path.removeprefix(f"{name}:"): values for path, values in state.items() if path.startswith(f"{name}:")}
-
-
-def _result_rows(results: ResultBatch, rows: NDArray[np.integer] | slice) -> ResultBatch:
-    text_score = None if results.text_score is None else results.text_score[rows]
-    return ResultBatch(results.number[rows], results.rank[rows], results.seq[rows], results.score[rows], text_score)

@@ -2,13 +2,13 @@
 
 A task owns the subscriptions whose id hashes to it, so that all subscriptions of one id, which replace each other, have
 the same owner. Query tasks send updates and results to owners (`Owners`), a delivery task keeps the names of what it
-owns (`OwnNames`) and writes parts of its own (`PartName`). A checkpoint of several tasks is joined to what one task
-would have saved (`joined`), of which each of the new tasks, however many there are, takes its share. Used by
+owns (`OwnNames`) and writes parts of its own (`matching.part_names`). A checkpoint of several tasks is joined to what
+one task would have saved (`joined`), of which each of the new tasks, however many there are, takes its share. Used by
 `bolts.query`, `bolts.delivery` and `bolts.sinks`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,37 +26,6 @@ _NO_NUMBERS = np.zeros(0, np.int64)
 def owner_of(hashes: UInt64, tasks: int) -> Int64:
     """The delivery task, 0 to `tasks - 1`, that owns subscriptions whose ids have these hashes (`hash_names`)."""
     return (hashes % np.uint64(tasks)).astype(np.int64)
-
-
-class PartName(NamedTuple):
-    """Name of a file of updates: by its number, then its task, names sort in the order in which updates are applied.
-
-    number : int     of one task: ascending. Of several tasks: of the checkpoint that ended the part
-    task, tasks      that wrote it, and how many there were
-    suffix : str
-    """
-
-    number: int
-    task: int = 0
-    tasks: int = 1
-    suffix: str = "parquet"
-
-    @property
-    def stem(self) -> str:
-        writer = "" if self.tasks == 1 else f"-{self.task:04d}of{self.tasks:04d}"
-        return f"part-{self.number:05d}{writer}"
-
-    @property
-    def text(self) -> str:
-        return f"{self.stem}.{self.suffix}"
-
-    @classmethod
-    def of(cls, name: str) -> "PartName":
-        """Raises ValueError for what is no name of a part."""
-        stem, _, suffix = name.partition(".")
-        _, number, *writer = stem.split("-")
-        task, tasks = map(int, writer[0].split("of")) if writer else (0, 1)
-        return cls(int(number), task, tasks, suffix)
 
 
 class Covered:

@@ -18,9 +18,10 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from bolts.names import IdColumn, UInt64, hash_names
-from bolts.shares import Covered, Ids, PartName, covered_of, covered_state, owner_of
+from bolts.shares import Covered, Ids, covered_of, covered_state, owner_of
 from matching.errors import DeliveryError
 from matching.model import CHANGES, Names, UpdateBatch, concatenate
+from matching.part_names import PartName
 from topology.core.checkpoint.storage import Disk, Output, is_stored, open_disk, published
 from topology.core.frames import Buffer
 

@@ -17,13 +17,12 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from pyspark.sql import SparkSession
 
+from gateway.commands.etl import CALLED
 from matching.errors import EngineError
 from spark_etl.feed_options import CLEANING, FeedOptions
 from spark_etl.options import EtlOptions
 from spark_etl.stream import Fed, run_feed
 
-#: Of options whose name on the command line is not that of the field.
-_CALLED = {"csv_delimiter": "delimiter"}
 #: What is `spark-submit`'s own.
 _SPARK = ("master", "driver_memory", "packages")
 
@@ -42,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add(parser: argparse.ArgumentParser, name: str, kind: Any, meaning: str) -> None:
-    flag = f"--{_CALLED.get(name, name.removesuffix('_column')).replace('_', '-')}"
+    flag = f"--{CALLED.get(name, name.removesuffix('_column')).replace('_', '-')}"
     meaning = meaning.replace("%", "%%")
     if kind is bool:
         parser.add_argument(flag, dest=name, action="store_true", default=argparse.SUPPRESS, help=meaning)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from matching.model import Int64
 from matching.njit import njit
+from matching.storage.slots import as_input
 
 _PRIME_1 = np.uint64(0x9E3779B185EBCA87)
 _PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -81,12 +82,9 @@ def hash_each(offsets, data, out):
 
 
 def hashes_of(offsets: Int64, data: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """`hash_each` of arrays that may be read-only or not: compiled once for both."""
+    """XXH64 of every name (uint64[n]); arrays as of `hash_each`, read-only or not: compiled once for both."""
     out = np.empty(offsets.shape[0] - 1, np.uint64)
-    offsets, data = np.ascontiguousarray(offsets).view(), np.ascontiguousarray(data).view()
-    offsets.setflags(write=False)
-    data.setflags(write=False)
-    hash_each(offsets, data, out)
+    hash_each(as_input(offsets, np.int64), as_input(data, np.uint8), out)
     return out
 
 

@@ -22,7 +22,7 @@ from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import grown
-from matching.storage.squares import Earth, column_of, columns_of, home_of_key, key_of
+from matching.storage.squares import Earth, column_of, columns_of, grid_for, home_of_key, key_of
 
 #: Cells a side of the grids. The first is the whole world. A finer one than the last takes twice the keys, and spares
 #: a tenth of what is sent.
@@ -213,10 +213,8 @@ def squares_of(earth, sides, x, y, radius, cosine):
     if not radius < np.inf:
         return 0, 0, 0, 0, 0, 0, -1
     width, height = box_of(earth, radius, cosine)
-    grid, wide = 0, max(width, height)
-    while grid + 1 < sides.shape[0] and 2.0 * wide * sides[grid + 1] <= _WIDEST:
-        grid += 1
-    if grid == 0:
+    grid = grid_for(sides, max(width, height), _WIDEST)
+    if grid <= 0:
         return 0, 0, 0, 0, 0, 0, -1
     side = sides[grid]
     south, north = column_of(y - height, side), column_of(y + height, side)
@@ -283,6 +281,7 @@ def _follow(c, earth, places, sides, rows, entered, changed, changes, reach, slo
 
 @njit(cache=True, nogil=True)
 def count_squares(squares):
+    """How many squares there are, as `squares_of` returns them."""
     _, south, north, first, last, other_first, other_last = squares
     return (north - south + 1) * (last - first + 1 + max(0, other_last - other_first + 1))
 

@@ -238,7 +238,12 @@ def file_path(uri: str) -> str:
     EngineError
         If it is no file that is reached by its path.
     """
-    plain = uri.removeprefix("file://").removeprefix("file:")
+    plain = plain_path(uri)
     if not plain.startswith("/"):
         raise EngineError(f"{uri}: is no file that every worker reaches by its path")
     return plain
+
+
+def plain_path(path: str) -> str:
+    """A path, or that of a `file:` URI; any other URI as it is."""
+    return path.removeprefix("file://").removeprefix("file:")

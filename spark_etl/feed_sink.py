@@ -23,7 +23,17 @@ from pyspark.sql.types import StructType
 
 from matching.errors import ConfigError
 from matching.feed_folder import FeedSink, LineFile, RowFile
-from spark_etl.feed_rows import COLUMNS, FILES, VALUES, FeedCleaner, Found, Rejected, file_path, with_found_columns
+from spark_etl.feed_rows import (
+    COLUMNS,
+    FILES,
+    VALUES,
+    FeedCleaner,
+    Found,
+    Rejected,
+    file_path,
+    plain_path,
+    with_found_columns,
+)
 from spark_etl.options import EtlOptions
 from spark_etl.run_tables import RunTable, TableReader
 
@@ -149,7 +159,7 @@ def _etl_options(options: MutableMapping[str, str]) -> EtlOptions:
 
 def local_folder(path: str) -> Path:
     """A folder by its path or `file:` URI. Raises ConfigError for any other."""
-    plain = path.removeprefix("file://").removeprefix("file:")
+    plain = plain_path(path)
     if "://" in plain:
         raise ConfigError(f"skyray: {path}: must be a folder that every worker reaches by its path")
     return Path(plain).absolute()

@@ -16,6 +16,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
 from matching.errors import ConfigError
+from matching.part_names import whole_parts
+from spark_etl.feed_rows import plain_path
 
 #: Table -> column -> type of Spark.
 _COLUMNS = {
@@ -59,7 +61,7 @@ class RunTable:
         path, table = options.get("path", ""), options.get("table", "updates")
         if table not in _COLUMNS:
             raise ConfigError(f"skyray: option table {table!r}: choose one of {', '.join(_COLUMNS)}")
-        plain = path.removeprefix("file://").removeprefix("file:")
+        plain = plain_path(path)
         if not plain or "://" in plain:
             raise ConfigError(f"skyray: load {path!r}: name the folder of a run that every worker reaches by its path")
         folder = Path(plain).absolute()
@@ -84,7 +86,8 @@ class RunTable:
         """Its files, in the order in which updates are applied."""
         if self.table == "results":
             return [self.folder / _RESULTS]
-        return sorted((self.folder / "updates").glob("part-*.parquet"))
+        updates = self.folder / "updates"
+        return [updates / part.text for part in whole_parts(path.name for path in updates.glob("part-*.parquet"))]
 
     def batches(self, file: Path) -> Iterator[pa.RecordBatch]:
         """The rows of a file, with the columns of the table; one that the file lacks is null."""

@@ -232,11 +232,9 @@ def _run_locked(
     on_opened: Callable[[], None],
 ) -> dict[str, Any]:
     began = time.perf_counter()  # how long people wait; no result depends on it
-    takes_requests = not is_remote(folder.path)  # each look at a store is a request
-    if takes_requests:
-        drop_request(folder.path)
+    drop_request(folder.path)
     this = _FileRun(config, plan, folder, resume)
-    scales = takes_requests and this.store is not None  # there are checkpoints to continue from
+    scales = this.store is not None  # there are checkpoints to continue from
 
     def ends() -> bool:
         return _is_ended(stop) or (scales and is_requested(folder.path))
@@ -244,14 +242,13 @@ def _run_locked(
     try:
         while True:
             report = this.execute(on_progress, ends, on_opened)
-            request = take_request(folder.path) if takes_requests else None
+            request = take_request(folder.path)
             if request is None or not report.stopped or _is_ended(stop):
                 break
             this, on_opened = _scaled(config, folder, request)
             config = this.config
     finally:
-        if takes_requests:
-            drop_request(folder.path)
+        drop_request(folder.path)
     summary = this.values() | summarise(config, report, time.perf_counter() - began)
     state = INTERRUPTED if report.stopped else FINISHED
     if state == INTERRUPTED:

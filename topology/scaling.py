@@ -2,6 +2,7 @@
 
 `skyray scale` writes it, the run sees it, drains to a checkpoint and resumes from that in the same process
 (`topology.running`). Then `run.json` has the number of the request in `scaled`, with the reason if it was refused.
+In an object store there are no requests: each look for one would be a request to the store.
 """
 
 import json
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from topology.core.checkpoint.storage import LocalDisk, written
+from topology.core.places import is_remote
 
 REQUEST = "scale.json"
 
@@ -33,11 +35,13 @@ def write_request(folder: Path, settings: Mapping[str, Any]) -> str:
 
 def is_requested(folder: Path) -> bool:
     """Whether there is a request."""
-    return (folder / REQUEST).exists()
+    return not is_remote(folder) and (folder / REQUEST).exists()
 
 
 def take_request(folder: Path) -> ScaleRequest | None:
     """Read the request and remove it; None if there is none that can be read."""
+    if not is_requested(folder):
+        return None
     found = None
     with suppress(OSError, ValueError, TypeError, KeyError):
         values = json.loads((folder / REQUEST).read_text())
@@ -48,4 +52,5 @@ def take_request(folder: Path) -> ScaleRequest | None:
 
 def drop_request(folder: Path) -> None:
     """Remove a request that nobody will serve."""
-    (folder / REQUEST).unlink(missing_ok=True)
+    if not is_remote(folder):
+        (folder / REQUEST).unlink(missing_ok=True)

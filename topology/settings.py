@@ -365,17 +365,8 @@ def load_config(options: Mapping[str, Any], file: Path | None = None) -> RunConf
 CHANGEABLE = frozenset(
     {
         *("executor", "address", "placement", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts"),
-        *(
-            "window_parts",
-            "router",
-            "placement_sample",
-            "signatures",
-            "engine",
-            "window_index",
-            "threshold_rule",
-            "credits",
-            "seed",
-        ),
+        *("window_parts", "router", "placement_sample", "signatures", "engine", "window_index", "threshold_rule"),
+        *("credits", "seed"),
         *("checkpoint_every", "restarts", "rate", "strict", "rebalance", "reserve_wait", "delivery_bolts"),
         *("query_cpus", "tuple_cpus", "distribution_cpus", "aggregation_cpus", "delivery_cpus", "spout_cpus"),
         *("query_memory_mib", "tuple_memory_mib", "distribution_memory_mib"),

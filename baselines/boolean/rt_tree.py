@@ -281,6 +281,22 @@ def _verify(messages, row, columns, slots, count, out_slot, found):
     return found
 
 
+@njit_no_refcount
+def levels_of(first_node, entries, level_start):
+    """Where the nodes of each level of a tree begin, leaves first, into `level_start`; returns (levels, end of nodes).
+
+    How many nodes each level has follows from the entries; the root is last.
+    """
+    levels, nodes, end = 0, (entries + FANOUT - 1) // FANOUT, first_node
+    while True:
+        level_start[levels] = end
+        end += nodes
+        levels += 1
+        if nodes == 1:
+            return levels, end
+        nodes = (nodes + FANOUT - 1) // FANOUT
+
+
 @njit(cache=True, nogil=True)
 def _match(messages, first_row, forest, columns, out_slot, out_row):
     """Go down every tree with each message; see `BooleanEngine._scan` for what is returned.
@@ -304,15 +320,7 @@ def _match(messages, first_row, forest, columns, out_slot, out_row):
         count = 0
         for tree in range(forest.tree.shape[0]):
             first_entry, entries = forest.tree[tree, ENTRY], forest.tree[tree, ENTRIES]
-            # How many nodes each level has follows from the entries: leaves first, the root last.
-            levels, nodes, end = 0, (entries + FANOUT - 1) // FANOUT, forest.tree[tree, NODE]
-            while True:
-                level_start[levels] = end
-                end += nodes
-                levels += 1
-                if nodes == 1:
-                    break
-                nodes = (nodes + FANOUT - 1) // FANOUT
+            levels, end = levels_of(forest.tree[tree, NODE], entries, level_start)
             pending[0, 0], pending[0, 1], pending[0, 2], pending[0, 3], pending[0, 4] = (
                 end - 1, levels - 1, 0, 0, terms.shape[0]
             )  # fmt: skip

@@ -11,10 +11,23 @@ what it saves is entries of leaves. Read on in `baselines.boolean.rt_tree`.
 
 import numpy as np
 
-from baselines.boolean.rt_tree import ENTRIES, ENTRY, FANOUT, NODE, Forest, RtTree, _children, _meets, _verify, packed
+from baselines.boolean.rt_tree import (
+    ENTRIES,
+    ENTRY,
+    FANOUT,
+    NODE,
+    Forest,
+    RtTree,
+    _children,
+    _meets,
+    _verify,
+    levels_of,
+    packed,
+)
 from matching.model import Int32
 from matching.njit import njit
 from matching.space import Space
+from matching.storage.prefetch import prefetch
 from matching.storage.region_messages import Messages
 from matching.storage.slots import as_input, grown, longer
 
@@ -81,14 +94,7 @@ def _match(messages, first_row, forest, second, columns, out_slot, out_row):
         count = 0
         for tree in range(forest.tree.shape[0]):
             first_entry, entries = forest.tree[tree, ENTRY], forest.tree[tree, ENTRIES]
-            levels, nodes, end = 0, (entries + FANOUT - 1) // FANOUT, forest.tree[tree, NODE]
-            while True:
-                level_start[levels] = end
-                end += nodes
-                levels += 1
-                if nodes == 1:
-                    break
-                nodes = (nodes + FANOUT - 1) // FANOUT
+            levels, end = levels_of(forest.tree[tree, NODE], entries, level_start)
             pending[0, 0], pending[0, 1], pending[0, 2] = end - 1, levels - 1, 0
             pending[0, 3], pending[0, 4], pending[0, 5], pending[0, 6] = 0, terms.shape[0], 0, terms.shape[0]
             waiting = 1
@@ -110,6 +116,9 @@ def _match(messages, first_row, forest, second, columns, out_slot, out_row):
                     child = index * FANOUT + bit
                     if level > 0:
                         below = level_start[level - 1] + child
+                        prefetch(forest.box, below * 4)
+                        prefetch(forest.span, below * 2)
+                        prefetch(second.span, below * 2)
                         pending[waiting, 0], pending[waiting, 1], pending[waiting, 2] = below, level - 1, child
                         pending[waiting, 3], pending[waiting, 4] = behind, last
                         pending[waiting, 5], pending[waiting, 6] = beyond, latest

@@ -99,6 +99,20 @@ def _text_of(c, slot, term, place, terms, weights, total, peak, at_message, unse
 
 
 @njit(cache=True, nogil=True)
+def _score_of(c, slot, place, text, counters):
+    """Score of a message for a subscription whose text relevance `_text_of` says; NaN, which reaches no threshold, if
+    another posting verifies the pair or none needs to."""
+    if math.isnan(text):
+        counters[FIRST_COMMON] += 1
+        return np.nan
+    if text < 0.0:
+        counters[UNSEEN] += 1
+        return np.nan
+    counters[VERIFIED] += 1
+    return slot_score(c, slot, place, text)
+
+
+@njit(cache=True, nogil=True)
 def _leaf(c, tree, batch, r, away, node, world, total, peak, at_message, rules, counters, found, ints, scores):
     """Match a message with a leaf `away` from it; returns the hits so far, and their arrays, grown if need be."""
     first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
@@ -143,14 +157,7 @@ def _leaf(c, tree, batch, r, away, node, world, total, peak, at_message, rules, 
                 if slot < 0:
                     continue
                 text = _text_of(c, slot, terms[i], place, terms, weights, total, peak, at_message, rules.unseen)
-                if math.isnan(text):
-                    counters[FIRST_COMMON] += 1
-                    continue
-                if text < 0.0:
-                    counters[UNSEEN] += 1
-                    continue
-                counters[VERIFIED] += 1
-                score = slot_score(c, slot, place, text)
+                score = _score_of(c, slot, place, text, counters)
                 if score >= c.threshold[slot]:
                     if found == ints.shape[0]:
                         ints, scores = longer(ints, found + 1), longer(scores, found + 1)
@@ -171,11 +178,7 @@ def _tail(c, v, batch, r, total, peak, at_message, rules, counters, found, ints,
         for p in range(v.start[terms[i]], v.start[terms[i]] + v.count[terms[i]]):
             slot = v.slot[p]
             text = _text_of(c, slot, terms[i], place, terms, weights, total, peak, at_message, rules.unseen)
-            if math.isnan(text) or text < 0.0:
-                counters[FIRST_COMMON if math.isnan(text) else UNSEEN] += 1
-                continue
-            counters[VERIFIED] += 1
-            score = slot_score(c, slot, place, text)
+            score = _score_of(c, slot, place, text, counters)
             if score >= c.threshold[slot]:
                 if found == ints.shape[0]:
                     ints, scores = longer(ints, found + 1), longer(scores, found + 1)

@@ -17,6 +17,7 @@ import numpy as np
 
 from matching.model import Float32, Float64, Int32, Int64
 from matching.njit import njit, njit_no_refcount
+from matching.topk.engines.skype_tree import partition
 
 #: Subscriptions of a leaf and postings of a group at most, levels below the root at most.
 LEAF, GROUP, DEEPEST = 8_192, 16, 20
@@ -190,8 +191,8 @@ def _part(x, y, leaf, order, root, box, ints):
         if last - first <= leaf or depth == DEEPEST:
             continue
         half = 0.5 * side
-        across = _partition(order, first, last, x, west + half)
-        low, high = _partition(order, first, across, y, south + half), _partition(order, across, last, y, south + half)
+        across = partition(order, first, last, x, west + half)
+        low, high = partition(order, first, across, y, south + half), partition(order, across, last, y, south + half)
         cuts = (first, low, across, high, last)
         for quadrant in range(3, -1, -1):
             if cuts[quadrant] < cuts[quadrant + 1]:
@@ -203,17 +204,6 @@ def _part(x, y, leaf, order, root, box, ints):
     for node in range(nodes - 1, 0, -1):
         ints[ints[node, 4], 0] += ints[node, 0]
     return nodes
-
-
-@njit(cache=True, nogil=True)
-def _partition(order, first, last, key, limit):
-    """Bring those with key < limit to the front of order[first:last]; returns where the others begin."""
-    front = first
-    for p in range(first, last):
-        if key[order[p]] < limit:
-            order[p], order[front] = order[front], order[p]
-            front += 1
-    return front
 
 
 @njit(cache=True, nogil=True)

@@ -4,9 +4,9 @@
 
 Messages come all at once in batches of one size; the first do not count. Each part has a clock of the thread's
 processor time, which stops while another part runs inside it: so all parts add up, and a busy machine shows little.
-What no clock has is the framework's, and what other threads do is apart. `digest` is that of all updates: two checkouts
-that are compared must have the same. Read on in
-`benchmarks.workloads.picture`, which draws it.
+What no clock has is the framework's, and what other threads do is apart. Updates of a sample, over the first messages
+that count, are compared with the oracle. `digest` is that of all updates: two checkouts that are compared must have the
+same. Read on in `benchmarks.workloads.picture`, which draws it.
 """
 
 import sys
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from benchmarks import command
-from benchmarks.command import Tell
+from benchmarks.command import Tell, verdict
 from benchmarks.headline import memory_of
 from benchmarks.workloads.trial import resident_bytes
 from bolts.aggregation import AggregationBolt
@@ -30,6 +30,7 @@ from bolts.query import QueryBolt
 from bolts.retained import RetainedMessages
 from bolts.sinks import PartSink
 from bolts.tuples import TupleBolt
+from gateway.load.check import check
 from gateway.load.loadtest import Pace
 from gateway.load.workload import LoadedSubscriptions, PacedFile, Workload
 from matching.kinds import KINDS
@@ -143,10 +144,10 @@ def profile(
     clocks = Clocks(first)
     with tempfile.TemporaryDirectory(prefix="skyray-profile-") as out:
         store, manifest = workload.resume(out)
-        plan = workload.plan(Pace(_ALL_AT_ONCE, first + messages, batch), credits=LIVE_CREDITS, out=out)
+        pace = Pace(_ALL_AT_ONCE, first + messages, batch, warming=first)
+        plan = workload.plan(pace, credits=LIVE_CREDITS, out=out)
         ended: list[tuple[float, float]] = []
         finish = DeliveryBolt.finish
-
         resident: list[int] = []
 
         def finished(bolt: DeliveryBolt) -> None:
@@ -161,12 +162,15 @@ def profile(
         finally:
             DeliveryBolt.finish = finish  # type: ignore[method-assign]
             undo()
+        ends = report.components["messages"].tasks[0].figures["ends"]
+        tell("compares with the oracle")
+        judged = check(*workload.parts(pace), ends, Path(out))
     assert clocks.began_s is not None
     own_s, all_s = (end - begin for end, begin in zip(ended[0], clocks.began_s, strict=True))
     parts = dict(clocks.seconds) | {"framework": own_s - sum(clocks.seconds.values()), "other threads": all_s - own_s}
     delivery = report.components["delivery"].tasks[0].figures
     return {
-        "exact": True,  # a profile compares nothing but digests
+        **verdict(judged["exact"], judged["compared"], judged["compared_subscriptions"]),
         "workload": Path(folder).name,
         "subscriptions": workload.counts,
         "window": workload.window,

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from bolts.delivery import undelivered
 from bolts.names import hash_names
-from bolts.shares import Covered, PartName, joined
+from bolts.shares import Covered, joined
 from bolts.sinks import last_as_of
 from gateway.live.recording import BOUNDARIES, facts_of, paths_of, write_tables
 from gateway.live.tables import reopened, tables_of
@@ -27,6 +27,7 @@ from gateway.live.write_ahead_log import ANSWER_SETTINGS, LOG
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, InputError
 from matching.model import Names
+from matching.part_names import PartName
 from topology.core.checkpoint.store import CheckpointStore, Manifest, manifest_name
 from topology.folder import CHECKPOINTS, FINISHED, REPORT, RunFolder
 from topology.live import last_seq_of

@@ -4,7 +4,6 @@ It reads by `gateway.client`, which connects again by itself; what the server sa
 Used by `gateway.load.remote`; next `gateway.load.recount`.
 """
 
-import resource
 import time
 from multiprocessing.connection import Connection
 from typing import NamedTuple
@@ -14,8 +13,8 @@ import numpy as np
 from gateway.client.blocking import Client
 from gateway.client.errors import ClientError
 from gateway.client.rows import Missed, Progress, Update
-from gateway.load.generator import Server
-from gateway.load.served import Workload
+from gateway.load.generator import Server, processor_s
+from gateway.load.served import ServedWorkload
 from matching.model import CHANGES, Float64, Int8, Int64
 
 #: Seconds without the server before the follower gives up.
@@ -56,7 +55,7 @@ class Followed(NamedTuple):
     processor_share: float
 
 
-def follow(pipe: Connection, server: Server, load: Workload, since: str) -> None:
+def follow(pipe: Connection, server: Server, load: ServedWorkload, since: str) -> None:
     """Follow from a position on. `(through, until_s)` that comes through the pipe asks for all updates as of messages
     up to this one, or until this time (monotonic); the answer is `Followed`. None ends it."""
     book = _Book(pipe, load)
@@ -73,7 +72,7 @@ def follow(pipe: Connection, server: Server, load: Workload, since: str) -> None
 
 
 class _Book:
-    def __init__(self, pipe: Connection, load: Workload):
+    def __init__(self, pipe: Connection, load: ServedWorkload):
         self._pipe = pipe
         self._subscription, self._message = f"{load.run}-s", f"{load.run}-"
         self._change = {name: code for code, name in enumerate(CHANGES)}
@@ -85,7 +84,7 @@ class _Book:
     def _clear(self) -> None:
         self._rows: list[tuple[float, int, int, int, int, int, int, float]] = []
         self._foreign, self._gaps = 0, []
-        self._begun_s, self._spent_s = time.monotonic(), _processor_s()
+        self._begun_s, self._spent_s = time.monotonic(), processor_s()
 
     def take(self, event: object) -> None:
         now_s = time.monotonic()
@@ -125,7 +124,7 @@ class _Book:
             np.array(at_s, np.float64), subscription, message, seq, as_of, boundary, np.array(change, np.int8),
             np.array(score, np.float64),
         )  # fmt: skip
-        share = (_processor_s() - self._spent_s) / max(time.monotonic() - self._begun_s, 1e-9)
+        share = (processor_s() - self._spent_s) / max(time.monotonic() - self._begun_s, 1e-9)
         return Followed(received, self._foreign, self._gaps, failure, self._through, share)
 
     def fail(self, why: str) -> None:
@@ -134,8 +133,3 @@ class _Book:
             self._wanted = self._pipe.recv()
         if self._wanted is not None:
             self._answer(float("inf"), why)
-
-
-def _processor_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime

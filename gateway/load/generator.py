@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from gateway.client.rows import MessageOutcome
-from gateway.load.served import Workload, message_lines
+from gateway.load.served import ServedWorkload, message_lines
 from matching.model import Int64
 
 #: Seconds between two looks at what is due, and that a request may take to be answered to its end.
@@ -75,7 +75,7 @@ class Published(NamedTuple):
     failure: str
 
 
-def generate(pipe: Connection, server: Server, load: Workload) -> None:
+def generate(pipe: Connection, server: Server, load: ServedWorkload) -> None:
     """Publish each `Part` that comes through the pipe, and answer with `Published`; None ends it."""
     while (part := pipe.recv()) is not None:
         lines = _Lines(load, part)
@@ -87,7 +87,7 @@ def generate(pipe: Connection, server: Server, load: Workload) -> None:
 class _Lines:
     """Lines of a part, made ahead by a thread: the first piece before anything is due."""
 
-    def __init__(self, load: Workload, part: Part):
+    def __init__(self, load: ServedWorkload, part: Part):
         self._load, self._part = load, part
         self._pieces: queue.Queue[list[bytes]] = queue.Queue(_AHEAD)
         self._over = False
@@ -126,7 +126,7 @@ class _Lines:
 
 def _publish(server: Server, lines: _Lines, part: Part) -> Published:
     connection = server.connect()
-    spent_s, failure, begun_s = _processor_s(), "", part.begin_s
+    spent_s, failure, begun_s = processor_s(), "", part.begin_s
     sending = _Sending(part)
     answers = _Answers(connection)
     try:
@@ -142,7 +142,7 @@ def _publish(server: Server, lines: _Lines, part: Part) -> Published:
     except OSError as error:
         failure = f"the connection broke: {error}"
     ended_s = time.monotonic()
-    share = (_processor_s() - spent_s) / max(ended_s - begun_s, 1e-9)
+    share = (processor_s() - spent_s) / max(ended_s - begun_s, 1e-9)
     answers.join()
     lines.close()
     connection.close()
@@ -233,6 +233,7 @@ class _Answers(threading.Thread):
             self.failure = f"the answers broke off: {type(error).__name__}: {error}"
 
 
-def _processor_s() -> float:
+def processor_s() -> float:
+    """Seconds of processor time of this process so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime

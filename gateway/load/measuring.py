@@ -9,13 +9,11 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import date
 from functools import partial
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +23,6 @@ from gateway.load.loadtest import Pace, load_plan
 from gateway.load.planning import BASES, COMPONENTS, Constants, Work
 from matching.kinds import KINDS
 from topology.core.executors.local import run_local
-from topology.core.tasks import task
 
 #: Most subscriptions measured of a kind that the demo has no fewer of; and the other size, as a share of it.
 _SUBSCRIPTIONS, _SMALLER = 40_000, 4
@@ -96,26 +93,11 @@ def steady_work(kind: str, subscriptions: int, tasks: int, messages: int, rounds
     return long[0]._replace(busy_s=busy_s, bytes_moved=bytes_moved)
 
 
-@contextmanager
-def processor_time() -> Iterator[None]:
-    """Meanwhile what a task is busy for is this thread's processor time, so that what others had does not count.
-
-    Right for topologies that run in this thread alone, as these do.
-    """
-    clocks = SimpleNamespace(**(vars(time) | {"perf_counter_ns": time.thread_time_ns}))
-    wall, task.time = task.time, clocks
-    try:
-        yield
-    finally:
-        task.time = wall
-
-
 def _run(kind: str, subscriptions: int, tasks: int, window: int, messages: int) -> Work:
     """One run from the first subscription to the end: totals, not per message; the busiest task of each component."""
     book: Counter[tuple[str, int]] = Counter()
     plan = load_plan(Pace(_ALL_AT_ONCE, messages, _BATCH), {kind: subscriptions}, f"count:{window}", tasks, "hashing")
-    with processor_time():
-        report = run_local(plan, through=partial(Weighed, book))
+    report = run_local(plan, through=partial(Weighed, book), work_ns=time.thread_time_ns)
     busy_s = {}
     for name in COMPONENTS:
         addresses = plan.addresses_of(name)

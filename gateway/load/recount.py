@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gateway.load.follower import Received
-from gateway.load.served import RECOUNTED, WORDS, Workload, idf_at, reweighed, weighed
+from gateway.load.served import RECOUNTED, WORDS, ServedWorkload, idf_at, reweighed, weighed
 from matching.attributes import MISSING_KEY
 from matching.bulk_oracle import NEVER, BulkOracle
 from matching.kinds import KINDS
@@ -37,7 +37,7 @@ class Sent(NamedTuple):
 
 
 def recount(
-    load: Workload, window: Window, table: SubscriptionTable, registered_at: Int64, sent: Sent, received: Received
+    load: ServedWorkload, window: Window, table: SubscriptionTable, registered_at: Int64, sent: Sent, received: Received
 ) -> dict[str, Any]:
     """Compare all updates of a run with the oracle's.
 
@@ -68,7 +68,7 @@ def recount(
     return report | {"exact": right and report["compared"] >= ENOUGH}
 
 
-def _stream(load: Workload, sent: Sent) -> MessageBatch:
+def _stream(load: ServedWorkload, sent: Sent) -> MessageBatch:
     """The accepted messages, ascending, as the server has them."""
     idf = idf_at(sent.primer_seq)
     order = np.argsort(sent.number, kind="stable")
@@ -85,7 +85,7 @@ def _stream(load: Workload, sent: Sent) -> MessageBatch:
     return whole.take(np.argsort(whole.seq))
 
 
-def _primer(load: Workload, seq: int, idf: float) -> MessageBatch:
+def _primer(load: ServedWorkload, seq: int, idf: float) -> MessageBatch:
     row = load.primer()
     lon, lat = np.array([row["lon"]]), np.array([row["lat"]])
     ones, at = np.ones(WORDS, np.int32), np.array([seq], np.int64)
@@ -105,7 +105,7 @@ def _misnamed(stream: MessageBatch, numbers: Int64, table: SubscriptionTable, re
     return int(np.count_nonzero(~right))
 
 
-def _affordable(table: SubscriptionTable, stream: MessageBatch, load: Workload) -> SubscriptionTable:
+def _affordable(table: SubscriptionTable, stream: MessageBatch, load: ServedWorkload) -> SubscriptionTable:
     """As many subscriptions, at random, as can be counted; at least one."""
     most = _MOST_FILTERED if load.filters else _MOST_PAIRS
     spoken = np.bincount(stream.terms, minlength=WORDS)
@@ -115,7 +115,7 @@ def _affordable(table: SubscriptionTable, stream: MessageBatch, load: Workload) 
 
 
 def _compared(
-    table: SubscriptionTable, stream: MessageBatch, window: Window, load: Workload, received: Received
+    table: SubscriptionTable, stream: MessageBatch, window: Window, load: ServedWorkload, received: Received
 ) -> dict[str, Any]:
     """The updates of these subscriptions beside the oracle's."""
     mine = np.isin(received.subscription, table.number)

@@ -21,7 +21,7 @@ from gateway.client.blocking import Client
 from gateway.load.follower import Followed, Received, follow
 from gateway.load.generator import SHORT_OF_PROCESSOR, Part, Published, Server, generate
 from gateway.load.recount import Sent, recount
-from gateway.load.served import Workload, subscription_rows
+from gateway.load.served import ServedWorkload, subscription_rows
 from matching.errors import ConfigError, TopologyError
 from matching.model import Float64, Int64
 from matching.space import Space
@@ -144,13 +144,13 @@ class ServedLoad:
         stack.callback(process.close)
         return process.pipe
 
-    def _workload(self, facts: Mapping[str, Any]) -> Workload:
+    def _workload(self, facts: Mapping[str, Any]) -> ServedWorkload:
         number = None
         if self.filters:
             number = next((one["name"] for one in facts["attributes"] if one["type"] == "number"), None)
         west, south, east, north = facts["world"]
         space = Space(west, south, east, north, facts["projection"], facts["distance"])
-        return Workload("r" + uuid.uuid4().hex[:6], self.seed, self.counts, self.filters, number, space)
+        return ServedWorkload("r" + uuid.uuid4().hex[:6], self.seed, self.counts, self.filters, number, space)
 
     def _subscribe(self) -> None:
         made = self._load.subscribers()

@@ -28,7 +28,7 @@ _ANY = Window("count", 1)
 RECOUNTED = ("boolean", "topk", "knn", "skyline")
 
 
-class Workload(NamedTuple):
+class ServedWorkload(NamedTuple):
     """The load of one run.
 
     Attributes
@@ -89,7 +89,7 @@ class Workload(NamedTuple):
         return {"id": f"{self.run}-words", "text": text, "lon": (west + east) / 2, "lat": (south + north) / 2}
 
 
-def message_lines(load: Workload, messages: MessageBatch, numbers: Int64, rows: Sequence[int]) -> list[bytes]:
+def message_lines(load: ServedWorkload, messages: MessageBatch, numbers: Int64, rows: Sequence[int]) -> list[bytes]:
     """Some messages of a piece as lines of JSON. About 5 us each."""
     words = [load.word(term) for term in range(WORDS)]
     offsets, terms, counts = messages.term_offsets.tolist(), messages.terms.tolist(), messages.counts.tolist()
@@ -105,7 +105,9 @@ def message_lines(load: Workload, messages: MessageBatch, numbers: Int64, rows: 
     return lines
 
 
-def subscription_rows(load: Workload, table: SubscriptionTable, filters: FilterRows | None) -> Iterator[dict[str, Any]]:
+def subscription_rows(
+    load: ServedWorkload, table: SubscriptionTable, filters: FilterRows | None
+) -> Iterator[dict[str, Any]]:
     """The subscriptions as rows of a request; points are those of the messages they resemble, in degrees."""
     cuts, terms = table.term_offsets.tolist(), table.terms.tolist()
     lon, lat = places_of(load, table)
@@ -128,14 +130,14 @@ def subscription_rows(load: Workload, table: SubscriptionTable, filters: FilterR
         yield row
 
 
-def places_of(load: Workload, table: SubscriptionTable) -> tuple[np.ndarray, np.ndarray]:
+def places_of(load: ServedWorkload, table: SubscriptionTable) -> tuple[np.ndarray, np.ndarray]:
     """Longitude and latitude of each subscription's point: two float64[n], NaN for those with a region."""
     west, south, east, north = load.box
     side = max(east - west, north - south)
     return np.clip(west + table.x * side, west, east), np.clip(south + table.y * side, south, north)
 
 
-def weighed(load: Workload, table: SubscriptionTable, registered_at: Int64, idf: float) -> SubscriptionTable:
+def weighed(load: ServedWorkload, table: SubscriptionTable, registered_at: Int64, idf: float) -> SubscriptionTable:
     """The subscriptions as the server has them: registered before these messages, with its weights of words."""
     lon, lat = places_of(load, table)
     x, y = load.space.project(lon, lat)
@@ -146,7 +148,7 @@ def weighed(load: Workload, table: SubscriptionTable, registered_at: Int64, idf:
     return SubscriptionTable(**columns)
 
 
-def reweighed(load: Workload, messages: MessageBatch, seq: Int64, idf: float) -> MessageBatch:
+def reweighed(load: ServedWorkload, messages: MessageBatch, seq: Int64, idf: float) -> MessageBatch:
     """Messages as the server has them: at these places of its stream, with its weights of words."""
     x, y = load.space.project(messages.west, messages.south)
     columns: dict[str, Any] = {

@@ -21,9 +21,9 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from bolts.delivery import undelivered
-from bolts.shares import PartName
 from bolts.sinks import last_as_of
 from gateway.serve.releasing import RANKS, LookUp, RawUpdate, Released, Update, boundary_of, encoded
+from matching.part_names import PartName, whole_parts
 from topology.live import last_seq_of
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
@@ -85,10 +85,7 @@ class Parts:
     def names(self) -> list[str]:
         """Names of the parts, without those of a last number that has not all of its parts yet: the one of the first
         task gets its name last (`bolts.sinks`)."""
-        parts = sorted(PartName.of(path.name) for path in self._folder.glob("part-*.parquet"))
-        if parts and not any(part.task == 0 for part in parts if part.number == parts[-1].number):
-            parts = [part for part in parts if part.number < parts[-1].number]
-        return [part.text for part in parts]
+        return [part.text for part in whole_parts(path.name for path in self._folder.glob("part-*.parquet"))]
 
     def last_boundary(self) -> int:
         """The boundary up to which parts have all updates; -1 without any."""

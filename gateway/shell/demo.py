@@ -52,7 +52,7 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
     require("spark", "the demo")
     require("ray", "the demo")
     _check_machine(out)
-    _clear(out)
+    clear_folder(out, MARK, "skyray demo")
     seconds: dict[str, float] = {}
     raw, etl_dir, run_dir = out / "places.jsonl", out / "etl", out / "run"
     with _timed(terminal, seconds, "places", "writing the world's towns"):
@@ -98,20 +98,28 @@ def _check_machine(out: Path) -> None:
         raise ConfigError("; ".join(f"{fault.name}: {fault.found}: {fault.remedy}" for fault in faults))
 
 
-def _clear(out: Path) -> None:
-    """Make the work folder empty; only one that an earlier demo made, finished or not, is touched.
+def clear_folder(out: Path, mark: str, command: str) -> None:
+    """Make the work folder of a demo empty; only one that an earlier one made, finished or not, is touched.
+
+    Parameters
+    ----------
+    out : Path
+    mark : str
+        File that identifies the work folder of this demo.
+    command : str
+        That makes it.
 
     Raises
     ------
     ConfigError
         If the folder holds anything else.
     """
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).is_file())):
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / mark).is_file())):
         raise ConfigError(f"{out} holds something that is no earlier demo; name another folder with --out")
     if out.is_dir():
         shutil.rmtree(out)
     out.mkdir(parents=True)
-    (out / MARK).write_text("made by `skyray demo`, which will replace this folder\n")
+    (out / mark).write_text(f"made by `{command}`, which will replace this folder\n")
 
 
 def _generate(etl_dir: Path, files: Mapping[str, Path], counts: Mapping[str, int]) -> None:

@@ -6,7 +6,6 @@ other commands do not do; `docs/feed.md` has the picture.
 """
 
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -16,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from gateway.commands.verify import verify_shown
+from gateway.shell.demo import clear_folder
 from gateway.shell.places import check_places, places
 from gateway.shell.terminal import Terminal, cell, shortened
-from matching.errors import ConfigError, EngineError
+from matching.errors import EngineError
 from matching.extras import require
 from matching.feed_folder import FeedSink
 
@@ -47,7 +47,7 @@ def run_feed_demo(terminal: Terminal, out: Path, seconds: float, per_kind: int) 
     check_places(15_000)
     require("spark", "the demo")
     check_java()
-    _clear(out)
+    clear_folder(out, MARK, "skyray feed-demo")
     rows = list(places())
     raw, feed, live = out / "incoming", out / "feed", out / "live"
     for folder in (raw, feed):
@@ -96,16 +96,6 @@ def subscriptions(rows: Sequence[Mapping[str, Any]], per_kind: int) -> Iterator[
                 row["keywords"] = f"{country} {zone.split(' (')[0]}"
                 row |= {"alpha": 0.5} if "alpha" in kind.fields else {}
             yield row
-
-
-def _clear(out: Path) -> None:
-    """Make the work folder empty; only one that an earlier demo made is touched."""
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).is_file())):
-        raise ConfigError(f"{out} holds something that is no earlier demo; name another folder with --out")
-    if out.is_dir():
-        shutil.rmtree(out)
-    out.mkdir(parents=True)
-    (out / MARK).write_text("made by `skyray feed-demo`, which will replace this folder\n")
 
 
 class _Side:
@@ -172,7 +162,7 @@ class _Shown:
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]
         self._at += len(whole)
-        lines = [line for line in whole.splitlines() if line.startswith(b'{"change"') or b'"subscription_id"' in line]
+        lines = [line for line in whole.splitlines() if line.startswith(b'{"change"')]
         self._count += len(lines)
         if lines and time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + SHOWN_S

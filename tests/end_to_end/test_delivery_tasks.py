@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bolts.shares import Owners, PartName
+from bolts.shares import Owners
 from gateway.runs.reader import Run
 from gateway.runs.verify import verify_run
 from gateway.serve.releasing import Releaser
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import EngineError
 from matching.kinds import KINDS
+from matching.part_names import PartName
 from tests.support.beside import random_message, random_subscription
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from tests.support.live_streams import Stream

@@ -130,12 +130,12 @@ def build_tree(x, y, z, slope, base, alpha, text, order, floats, ints, shape, st
         # no width, no quadrants: points in one place would never part
         if by == 0 and wide > 0.0 and depth < _QUADRANTS_DOWN_TO:
             middle_x, middle_y = (west + east) * np.float32(0.5), (south + north) * np.float32(0.5)
-            half = _partition(order, first, last, across, middle_x)
+            half = partition(order, first, last, across, middle_x)
             cuts = (
                 first,
-                _partition(order, first, half, along, middle_y),
+                partition(order, first, half, along, middle_y),
                 half,
-                _partition(order, half, last, along, middle_y),
+                partition(order, half, last, along, middle_y),
                 last,
             )
         # one step of float32 wide, the middle may round down to the lower value: then all are in one quadrant, and a
@@ -257,7 +257,7 @@ def _choose(x, y, z, slope, base, text, order, first, last, distance):
 
 
 @njit(cache=True, nogil=True)
-def _partition(order, first, last, key, limit):
+def partition(order, first, last, key, limit):
     """Bring those with key < limit to the front of order[first:last]; returns where the others begin."""
     front = first
     for p in range(first, last):

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from gateway.runs.distance import distance_km
 from gateway.runs.reader import Run
-from gateway.shell.demo import _clear, _dullness, _unlike, sample_updates
+from gateway.shell.demo import MARK, _dullness, _unlike, clear_folder, sample_updates
 from gateway.shell.places import places, write_places
 from gateway.shell.progress import component_table, headline, print_summary
 from gateway.shell.terminal import Terminal, cell, plain, table
@@ -160,15 +160,15 @@ def test_sample_updates_shows_the_change_that_each_kind_is_shown_by(tmp_path):
 def test_clear_folder_of_somebody_else_is_refused_and_kept(tmp_path):
     (tmp_path / "thesis.txt").write_text("all of it")
     with pytest.raises(ConfigError, match="no earlier demo"):
-        _clear(tmp_path)
+        clear_folder(tmp_path, MARK, "skyray demo")
     assert (tmp_path / "thesis.txt").read_text() == "all of it"
 
 
 def test_clear_earlier_demo_finished_or_not_is_replaced(tmp_path):
     folder = tmp_path / "new" / "demo"
-    _clear(folder)
+    clear_folder(folder, MARK, "skyray demo")
     (folder / "half.jsonl").write_text("")
-    _clear(folder)
+    clear_folder(folder, MARK, "skyray demo")
     assert [path.name for path in folder.iterdir()] == [".skyray-demo"]
 
 

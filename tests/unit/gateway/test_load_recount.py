@@ -11,7 +11,7 @@ from gateway.load.loadtest import SHORT, render
 from gateway.load.ramp import judge
 from gateway.load.recount import ENOUGH, Sent, _stream, recount
 from gateway.load.remote import _latencies, _timeline
-from gateway.load.served import WORDS, Workload, idf_at, message_lines, subscription_rows, weighed
+from gateway.load.served import WORDS, ServedWorkload, idf_at, message_lines, subscription_rows, weighed
 from matching.bulk_oracle import NEVER, BulkOracle
 from matching.naive import Oracle
 from matching.naive_rows import messages_of
@@ -20,7 +20,7 @@ from matching.window import Boundary, Window
 
 COUNTS = {"boolean": 3_000, "topk": 60, "decay": 5, "knn": 40, "skyline": 10}
 WINDOW = Window.parse("count:300")
-LOAD = Workload("rabc", 5, COUNTS, 0.4, "price", Space(*EARTH, distance="sphere"))
+LOAD = ServedWorkload("rabc", 5, COUNTS, 0.4, "price", Space(*EARTH, distance="sphere"))
 MESSAGES, PRIMER, EACH = 1_200, 7, 40
 
 

@@ -1,14 +1,13 @@
 """The model of a plan: what bounds it, what grows with what, and its counted work beside that of a real topology."""
 
 import json
-import threading
 from itertools import product
 
 import numpy as np
 import pytest
 
 import gateway.cli as cli
-from gateway.load.measuring import TASKS, fitted, measure, processor_time, sizes_of, steady_work
+from gateway.load.measuring import TASKS, fitted, measure, sizes_of, steady_work
 from gateway.load.planning import (
     BASES,
     COMPONENTS,
@@ -23,7 +22,6 @@ from gateway.load.planning import (
 )
 from matching.errors import ConfigError
 from matching.kinds import KINDS
-from topology.core.tasks import task
 
 #: Factors of a made-up kind, chosen so that each component can be the one that bounds.
 FACTORS = {
@@ -179,12 +177,3 @@ def test_cli_plan_answers_people_and_programs_and_says_no_by_its_exit_code(tmp_p
     shown = capsys.readouterr().out
     assert "load average of 9" in shown
     assert "fits           NO" in shown and "extrapolated" in shown and "constants      m, d" in shown
-
-
-def test_busy_time_is_processor_time_within_the_block_alone():
-    wall = task.time
-    with processor_time():
-        begun_ns, begun_s = task.time.perf_counter_ns(), task.time.perf_counter()
-        threading.Event().wait(0.2)
-        assert task.time.perf_counter_ns() - begun_ns < 1e8 < 1e9 * (task.time.perf_counter() - begun_s)
-    assert task.time is wall

@@ -13,7 +13,6 @@ import pytest
 
 from bolts.names import IdColumn
 from bolts.publishing import PublishedUpdates, UpdatePublisher
-from bolts.shares import PartName
 from bolts.sinks import UPDATE_SCHEMA
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import MessageText
@@ -21,6 +20,7 @@ from gateway.serve.history import BEGINNING, History, Parts, PartsMissing, Posit
 from gateway.serve.hub import LINES, Hub, Interest
 from gateway.serve.releasing import Releaser
 from matching.model import CHANGES, Names, UpdateBatch
+from matching.part_names import PartName
 from tests.support.writing import await_
 
 ENDS = list(range(9, 1_000, 10))

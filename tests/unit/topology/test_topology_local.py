@@ -1,6 +1,7 @@
 """One process: what is told at the end, and how every way to go wrong is named."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -58,6 +59,30 @@ def test_run_local_of_a_spout_that_waits_for_input_counts_no_waiting_as_work():
     numbers = report.components["numbers"]
     assert 0 < numbers.busy_s["next_batch"] <= report.elapsed_s - 10 * 0.02
     assert numbers.busy_share < 1
+
+
+class SleepyBolt(AckBolt):
+    """Sleeps over each payload: busy by the wall clock, idle by the processor's."""
+
+    def execute(self, delivery):
+        time.sleep(0.02)
+        super().execute(delivery)
+
+
+def test_run_local_counts_work_by_the_clock_that_it_is_given():
+    def busy_s(**clock):
+        plan = (
+            TopologyBuilder("sleepy")
+            .spout("numbers", PatientSpout(10, 0.0), clock=True)
+            .bolt("ack", SleepyBolt())
+            .edge("numbers", "words", "ack", "shuffle")
+            .acknowledged_by("ack")
+            .build()
+        )
+        return run_local(plan, **clock).components["ack"].busy_s["words"]
+
+    assert busy_s() >= 10 * 0.02
+    assert 0 < busy_s(work_ns=time.thread_time_ns) < 5 * 0.02
 
 
 def test_run_local_without_seed_is_the_same_twice():

@@ -41,6 +41,7 @@ def run_local(
     on_step: Callable[[int], None] | None = None,
     through: Callable[[int, Channel], Channel] | None = None,
     on_opened: Callable[[], None] = lambda: None,
+    work_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> RunReport:
     """Run a topology in this process to its end.
 
@@ -69,6 +70,9 @@ def run_local(
         parcels on to the first and may inspect them.
     on_opened : callable
         Called once, when all components have opened.
+    work_ns : callable
+        Nanoseconds of the clock that measures how long tasks are busy; `time.thread_time_ns` counts this thread's
+        processor time, so that what others do on the machine does not count.
 
     Returns
     -------
@@ -82,7 +86,9 @@ def run_local(
         ended (naming who waits for what), or if a batch is never acknowledged. All components are closed first.
     """
     clock = clock or SystemClock()
-    return _LocalRun(plan, seed, clock, on_progress, stop, resume, checkpoints, on_step, through, on_opened).run()
+    return _LocalRun(
+        plan, seed, clock, on_progress, stop, resume, checkpoints, on_step, through, on_opened, work_ns
+    ).run()
 
 
 def pause_local(
@@ -136,6 +142,7 @@ class _LocalRun(Driver):
         on_step: Callable[[int], None] | None = None,
         through: Callable[[int, Channel], Channel] | None = None,
         on_opened: Callable[[], None] = lambda: None,
+        work_ns: Callable[[], int] = time.perf_counter_ns,
     ):
         super().__init__(plan, on_progress, stop, checkpoints, on_opened)
         incarnation = 0 if checkpoints is None else checkpoints.incarnation
@@ -153,6 +160,7 @@ class _LocalRun(Driver):
             log_of=DirectLog,
             through=through,
             most_batches=1,  # `stop` is called before each batch
+            work_ns=work_ns,
         )
         self._started = self._reported = time.perf_counter()
         self._more = False  # the worker has more to do than it did in its last call

@@ -64,6 +64,8 @@ class TaskHost:
         Seconds of a clock that never jumps.
     store_bytes : int, optional
         See `topology.core.tasks.backpressure.Credits`.
+    work_ns : callable
+        Nanoseconds of the clock that measures how long a task is busy or blocked.
 
     Every method that runs the component raises `TaskFailed`; after that only `status` and `close` may be called.
     """
@@ -79,8 +81,10 @@ class TaskHost:
         saving: Saving | None = None,
         timer: Callable[[], float] = time.monotonic,
         store_bytes: int | None = None,
+        work_ns: Callable[[], int] = time.perf_counter_ns,
     ):
         self.plan = plan
+        self._work_ns = work_ns
         self.address = address
         self.id = plan.tasks[address]
         self.spec = plan.component(self.id.component)
@@ -201,7 +205,7 @@ class TaskHost:
             self._snapshot(self._injector.begin(number - 1, self._timer()))
             return
         self._unblock()
-        started, sent_bytes = time.perf_counter_ns(), sum(self._bytes_out.values())
+        started, sent_bytes = self._work_ns(), sum(self._bytes_out.values())
         try:
             tick = None if self._stopping else self._spout.next_batch(number, None)
             if tick is not None and tick.number != number:
@@ -214,7 +218,7 @@ class TaskHost:
                 self._injector.published(tick.last_seq < tick.first_seq)
             self._send([(address, TICK) for address in self.plan.followers], Tick(*tick), 0)
             if not self._credits.available:
-                self._blocked_since = time.perf_counter_ns()
+                self._blocked_since = self._work_ns()
         except _CAUGHT as cause:
             raise self._failed(f"next_batch({number})", cause) from cause
         finally:
@@ -348,9 +352,9 @@ class TaskHost:
 
     def wait(self, seconds: float) -> None:
         """Wait, which is no work."""
-        started = time.perf_counter_ns()
+        started = self._work_ns()
         threading.Event().wait(seconds)
-        self._waited_ns += time.perf_counter_ns() - started
+        self._waited_ns += self._work_ns() - started
 
     # -- inside
 
@@ -378,7 +382,7 @@ class TaskHost:
     def _execute(self, stream: str, sender: int, payload: Any) -> None:
         source = self.plan.tasks[sender]
         self._incoming[stream] = self._incoming.get(stream, 0) + 1
-        started = time.perf_counter_ns()
+        started = self._work_ns()
         try:
             self._bolt.execute(Delivery(stream, source.component, source.task, payload))
             if self._aligner.complete:
@@ -391,7 +395,7 @@ class TaskHost:
             self._add_busy(stream, started)
 
     def _follow(self, tick: Tick) -> None:
-        started = time.perf_counter_ns()
+        started = self._work_ns()
         try:
             self._spout.next_batch(tick.number, tick)
         except _CAUGHT as cause:
@@ -401,7 +405,7 @@ class TaskHost:
 
     def _finish(self) -> None:
         self._finished = True
-        started = time.perf_counter_ns()
+        started = self._work_ns()
         try:
             if not self.spec.is_spout:
                 self._bolt.finish()
@@ -458,13 +462,13 @@ class TaskHost:
             self._send([(address, END) for address in targets], None, 0)
 
     def _add_busy(self, stream: str, started_ns: int) -> None:
-        worked_ns = time.perf_counter_ns() - started_ns - self._waited_ns
+        worked_ns = self._work_ns() - started_ns - self._waited_ns
         self._busy_ns[stream] = self._busy_ns.get(stream, 0) + worked_ns
         self._waited_ns = 0
 
     def _unblock(self) -> None:
         if self._blocked_since is not None:
-            self._blocked_ns += time.perf_counter_ns() - self._blocked_since
+            self._blocked_ns += self._work_ns() - self._blocked_since
             self._blocked_since = None
 
     def _waits_for(self) -> str:

@@ -162,8 +162,10 @@ class Worker:
         log_of: Callable[[str], LogBuffer] = lambda _: LogBuffer(),
         through: Callable[[int, Channel], Channel] | None = None,
         most_batches: int | None = None,
+        work_ns: Callable[[], int] = time.perf_counter_ns,
     ):
         self._plan = plan
+        self._work_ns = work_ns
         self._transport = transport
         self._worker_of = {address: worker for worker, mine in enumerate(placement) for address in mine}
         self._index = index
@@ -215,6 +217,7 @@ class Worker:
                 saving,
                 self._timer,
                 store_bytes=request.store_bytes,
+                work_ns=self._work_ns,
             )
             for address, log in self._logs.items()
         }
