@@ -31,7 +31,7 @@ from bolts.retained import RetainedMessages
 from bolts.sinks import PartSink
 from bolts.tuples import TupleBolt
 from gateway.load.check import check
-from gateway.load.loadtest import Pace
+from gateway.load.pace import Pace
 from gateway.load.workload import LoadedSubscriptions, PacedFile, Workload
 from matching.kinds import KINDS
 from matching.storage.message_log import WindowLog

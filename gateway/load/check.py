@@ -25,8 +25,6 @@ from matching.window import Boundary, stream_time
 from spouts.cutting import Cutter, join_names, read_all
 from spouts.paced import GeneratedSubscriptions, PacedSpout
 
-#: Least messages, and least batches, that are checked.
-_MESSAGES, _BATCHES = 4_000, 4
 #: Sampled subscriptions of each kind: evenly spaced, and with the most updates.
 _SAMPLE = (400, 400)
 #: Of cumulative kinds all messages count: the sample is cut to this many pairs with a word in common (some seconds).
@@ -55,11 +53,6 @@ class Subscribers(Protocol):
     def names(self, table: SubscriptionTable) -> Names:
         """Their ids."""
         ...
-
-
-def watched(first: int, largest: int, least: int = 0) -> range:
-    """The messages from `first` on that are checked, `least` at least, where a batch has `largest` at most."""
-    return range(first, first + max(_MESSAGES, _BATCHES * largest, least))
 
 
 def check(

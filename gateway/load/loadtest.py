@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from distribution.placement.costs import SampleCosts
 from distribution.routers import PLACING, ROUTERS, placeable, router_named
+from gateway.load.pace import Pace
 from gateway.shell.terminal import whole_file
 from matching.errors import ConfigError
 from matching.extras import require_ray
@@ -211,28 +212,6 @@ def load_test(
         },
         "topology": report.as_dict(),
     }  # fmt: skip
-
-
-class Pace(NamedTuple):
-    """When messages are published: `rate` a second, `limit` in all, of which the first `warming` do not count, in
-    batches of `batch` at most that close after `linger_s`, None: when they are full; latencies are also recorded for
-    each `timeline_s` seconds. `changes_per_s` subscriptions are added, and others removed. At least `checked` messages
-    after the warm-up are checked, if any."""
-
-    rate: float
-    limit: int
-    batch: int
-    linger_s: float | None = None
-    warming: int = 0
-    timeline_s: float | None = None
-    changes_per_s: float = 0.0
-    checked: int = 0
-
-    def watched(self) -> range:
-        """The messages that are checked."""
-        from gateway.load.check import watched
-
-        return watched(self.warming, self.batch, self.checked)
 
 
 def _workload(folder: Path | None, changes: float, on_progress: Callable[[Any], None] | None) -> "Workload | None":

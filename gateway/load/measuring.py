@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from gateway.load.booking import Weighed
-from gateway.load.loadtest import Pace, load_plan
+from gateway.load.loadtest import load_plan
+from gateway.load.pace import Pace
 from gateway.load.planning import BASES, COMPONENTS, Constants, Work
 from matching.kinds import KINDS
 from topology.core.executors.local import run_local

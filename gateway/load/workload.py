@@ -16,12 +16,13 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bolts.delivery import DeliveryBolt
 from bolts.sinks import CountSink, Sink
+from gateway.load.pace import Pace
 from matching.errors import ConfigError, InputError
 from matching.half_life import DecayParameters
 from matching.kind_table import Kinds
@@ -41,9 +42,6 @@ from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.core.checkpoint.task_states import TaskState
 from topology.core.executors.local import pause_local
 from topology.settings import RunConfig
-
-if TYPE_CHECKING:
-    from gateway.load.loadtest import Pace
 
 SETTINGS, STATE = "workload.json", "state"
 #: Messages of a batch while the history passes.
@@ -192,7 +190,7 @@ class Workload:
         return min(seconds, lasts_s)
 
     def plan(
-        self, pace: "Pace", query_bolts: int = 1, router: str = "hashing", credits: int = 2, out: str | None = None,
+        self, pace: Pace, query_bolts: int = 1, router: str = "hashing", credits: int = 2, out: str | None = None,
         filling: bool = False,
     ) -> Plan:  # fmt: skip
         """The topology of `skyray run` over the folder, with a clock that keeps the pace.
@@ -233,7 +231,7 @@ class Workload:
             used_kinds=used, fading=wiring.fading_of(config, vocabulary), credits=credits,
         )  # fmt: skip
 
-    def parts(self, pace: "Pace") -> tuple[PacedFile, Subscribed, DecayParameters]:
+    def parts(self, pace: Pace) -> tuple[PacedFile, Subscribed, DecayParameters]:
         """What `gateway.load.check.check` takes of a run; the subscriptions are read again."""
         config = self._config(1, "hashing", None)
         space, window, vocabulary = wiring.space_of(config), Window.parse(self.window), load_vocabulary(config.messages)
@@ -258,8 +256,6 @@ class Workload:
         Decaying and nearest results have taken all messages of the history, since these subscriptions begin with it;
         the others begin at its end, over a full window. Minutes for a million subscriptions.
         """
-        from gateway.load.loadtest import Pace
-
         if CheckpointStore(str(self.folder / STATE)).last_epoch() >= 0:
             return
         on_progress(f"{self.history:,} messages of history pass once, to fill results and window")

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gateway.load.loadtest import Pace, load_plan
+from gateway.load.loadtest import load_plan
+from gateway.load.pace import Pace
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import ConfigError
 from matching.kind_table import Kind, Recipe

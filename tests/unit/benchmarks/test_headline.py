@@ -33,7 +33,7 @@ _LATE = """
 import sys
 from pathlib import Path
 from benchmarks.workloads import alerts, stream
-from gateway.load.loadtest import Pace
+from gateway.load.pace import Pace
 from gateway.load.workload import Workload
 from tests.unit.matching.test_warmup import kernels
 from topology.core.executors.local import run_local

@@ -9,6 +9,7 @@ import gateway.cli as cli
 from gateway.load import check as load_check
 from gateway.load import loadtest
 from gateway.load.loadtest import Executor, load_test, render
+from gateway.load.pace import Pace
 from matching.kinds import KINDS
 from tests.support.losing import spoil_one
 
@@ -95,8 +96,9 @@ def test_load_check_says_which_kinds_the_oracle_does_not_know():
 
 
 def test_load_check_watches_some_batches_however_large():
-    assert load_check.watched(900, 50) == range(900, 4_900)
-    assert load_check.watched(0, 5_000) == range(20_000)
+    assert Pace(1.0, 10_000, 50, warming=900).watched() == range(900, 4_900)
+    assert Pace(1.0, 100_000, 5_000).watched() == range(20_000)
+    assert Pace(1.0, 100_000, 50, checked=30_000).watched() == range(30_000)
 
 
 def test_load_test_without_a_rate_takes_half_of_the_peak_that_it_finds(monkeypatch):

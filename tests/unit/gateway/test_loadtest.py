@@ -12,7 +12,8 @@ import pytest
 
 import gateway.cli as cli
 from distribution.routers import ROUTERS
-from gateway.load.loadtest import Executor, Pace, load_plan, load_test, render
+from gateway.load.loadtest import Executor, load_plan, load_test, render
+from gateway.load.pace import Pace
 from gateway.shell.packages import home
 from gateway.shell.per_kind import each_kind, words_of
 from matching.errors import ConfigError
