@@ -133,8 +133,8 @@ def _refuse(*_):
     raise InputError("missing_file", "cannot open")
 
 
-def test_checkpoints_elsewhere_are_refused(server, stored):
-    config = config_of(f"{server.new_bucket()}/out", stored).model_copy(update={"checkpoints": "/tmp/other"})
+def test_checkpoints_elsewhere_are_refused(server, stored, tmp_path):
+    config = config_of(f"{server.new_bucket()}/out", stored).model_copy(update={"checkpoints": str(tmp_path)})
     with pytest.raises(ConfigError, match="--checkpoints: .*leave it out"):
         run(config)
 

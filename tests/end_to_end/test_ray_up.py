@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from importlib import metadata
@@ -41,6 +42,8 @@ JOBS = {
 }
 #: Where people find Ray's and this project's commands once the launch file has run.
 BINARIES = f"{HOME}/skyray/venv/bin"
+#: Where Ray has the log files of a node.
+RAY_LOGS = Path(tempfile.gettempdir(), "ray", "session_latest", "logs")
 
 
 class Cluster(NamedTuple):
@@ -218,12 +221,10 @@ def test_load_test_submitted_as_a_job_is_exact_and_draws_its_report(cluster, nam
 
 
 def test_logs_of_tasks_are_where_ray_shows_them(cluster):
-    listed = cluster.on_head("ls /tmp/ray/session_latest/logs; ray logs 'skyray-*' || true")
+    listed = cluster.on_head(f"ls {RAY_LOGS}; ray logs 'skyray-*' || true")
     assert re.search(r"skyray-\w+-\d+\.log", listed)
     rows = [
-        json.loads(line)
-        for node in cluster.nodes
-        for line in node.run("cat /tmp/ray/session_latest/logs/skyray-*.log").splitlines()
+        json.loads(line) for node in cluster.nodes for line in node.run(f"cat {RAY_LOGS}/skyray-*.log").splitlines()
     ]
     opened = {row["task"] for row in rows if row["event"] == "opened"}
     assert any("query:2" in task for task in opened) and any("messages:0" in task for task in opened), opened

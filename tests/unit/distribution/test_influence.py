@@ -117,7 +117,10 @@ def test_new_subscription_counts_everywhere_until_its_task_has_reported_about_it
     first, second = (points(np.array([lon]), np.zeros(1), space, np.array([3]), n) for n, lon in enumerate((-90, 90)))
     far = at(np.zeros(1), np.full(1, 80.0), space, np.array([3]))
     no_keys = InfluencePatch(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    sent = lambda: [rows.shape[0] for rows in table.route(far)]  # noqa: E731
+
+    def sent():
+        return [rows.shape[0] for rows in table.route(far)]
+
     table.change(first, NOBODY)
     assert sent() == [1, 0]
     table.change(second, NOBODY)
