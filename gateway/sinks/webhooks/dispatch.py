@@ -12,8 +12,9 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from gateway.serve.history import Position
 from gateway.serve.releasing import Update
@@ -23,7 +24,7 @@ from gateway.sinks.webhooks.model import Delivery, Tally, Webhook
 from gateway.sinks.webhooks.retries import next_attempt_s
 from gateway.sinks.webhooks.sending import Client, WebhookSink
 from gateway.sinks.webhooks.settings import WebhookSettings
-from gateway.sinks.webhooks.store import Store, accept, change_webhook, move, record, rows_of
+from gateway.sinks.webhooks.store import Recorded, Store, accept, change_webhook, move, record, rows_of
 from matching.errors import EngineError
 
 #: Batches of a webhook that wait at most, and attempts that are under way.
@@ -123,6 +124,8 @@ class Dispatcher:
         self._moved_s = time.monotonic()
         self._rows_bytes = self._ahead = 0  # in all lines
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ended: list[tuple[Delivery, asyncio.Future[Recorded]]] = []  # attempts that are to be written
+        self._recording: asyncio.Task[None] | None = None
         self._closing = False
 
     def load(self, hooks: Iterable[Webhook], waiting: Iterable[Delivery]) -> None:
@@ -346,9 +349,13 @@ class Dispatcher:
 
     def _begin(self, line: Line, delivery: Delivery) -> None:
         line.in_flight.add(delivery.number)
-        task = asyncio.get_running_loop().create_task(self._attempt(line, delivery))
+        self._begin_task(self._attempt(line, delivery))
+
+    def _begin_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _attempt(self, line: Line, delivery: Delivery) -> None:
         """One attempt, and what comes of it; what could not be written after an earlier one is written instead."""
@@ -404,7 +411,7 @@ class Dispatcher:
     async def _end(self, line: Line, delivery: Delivery, outcome: Outcome) -> None:
         """Write what became of a delivery."""
         hook = line.hook
-        recorded = await self._store.change(record(delivery))
+        recorded = await self._record(delivery)
         self.figures.forgotten += recorded.forgotten
         if not recorded.written or line.closed:
             return
@@ -418,6 +425,29 @@ class Dispatcher:
         if outcome.verdict is Verdict.GONE and not line.closed:
             hook.state, hook.why = "disabled", outcome.detail  # also where it cannot be written: nobody is there
             await self._store.change(change_webhook(hook.webhook_id, {"state": hook.state, "why": hook.why}))
+
+    async def _record(self, delivery: Delivery) -> Recorded:
+        """Write it together with others that end meanwhile. Raises DeliveryError."""
+        future: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
+        self._ended.append((delivery, future))
+        if self._recording is None or self._recording.done():
+            self._recording = self._begin_task(self._record_all())
+        return await future
+
+    async def _record_all(self) -> None:
+        """Write what has ended, all at a time, until nothing has."""
+        while self._ended:
+            ended, self._ended = self._ended, []
+            try:
+                recorded = await self._store.change(record([delivery for delivery, _ in ended]))
+            except Exception as error:  # each attempt says what it means
+                for _, future in ended:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for (_, future), one in zip(ended, recorded, strict=True):
+                if not future.done():
+                    future.set_result(one)
 
     def revived(self, line: Line, deliveries: list[Delivery]) -> None:
         """Take deliveries that wait again."""

@@ -9,7 +9,7 @@ next transaction. Counts change in the transaction that changes what they count.
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -250,25 +250,35 @@ class Recorded(NamedTuple):
     forgotten: int = 0
 
 
-def record(delivery: Delivery) -> Change[Recorded]:
-    """Write what became of a waiting delivery. O(dead deliveries of its webhook) if it is dead."""
+def record(deliveries: Sequence[Delivery]) -> Change[list[Recorded]]:
+    """Write what became of waiting deliveries. O(dead deliveries of its webhook) for each that is dead."""
 
-    def change(connection: sqlite3.Connection) -> Recorded:
-        rows = ", rows = x''" if delivery.status == "delivered" else ""
-        written = connection.execute(
-            f"UPDATE deliveries SET status = ?, attempts = ?, due_s = ?, ended_s = ?, reason = ?, detail = ?{rows}"
-            " WHERE number = ? AND status = 'waiting'",
-            (*delivery[7:13], delivery.number),
-        )
-        if not written.rowcount or delivery.status == "waiting":
-            return Recorded(bool(written.rowcount))
-        _count(connection, delivery.webhook_id, delivery.status, 1, delivery.updates)
-        if delivery.status == "delivered":
-            _forget_delivered(connection, delivery.webhook_id)
-            return Recorded(True)
-        return Recorded(True, _forget_dead(connection, delivery))
+    def change(connection: sqlite3.Connection) -> list[Recorded]:
+        recorded = [_record(connection, one) for one in deliveries]
+        delivered: dict[str, list[int]] = {}
+        for one, (written, _) in zip(deliveries, recorded, strict=True):
+            if written and one.status == "delivered":
+                delivered.setdefault(one.webhook_id, []).append(one.updates)
+        for webhook_id, updates in delivered.items():
+            _count(connection, webhook_id, "delivered", len(updates), sum(updates))
+            _forget_delivered(connection, webhook_id)
+        return recorded
 
     return change
+
+
+def _record(connection: sqlite3.Connection, delivery: Delivery) -> Recorded:
+    """Write one; those that were delivered are not counted yet."""
+    rows = ", rows = x''" if delivery.status == "delivered" else ""
+    written = connection.execute(
+        f"UPDATE deliveries SET status = ?, attempts = ?, due_s = ?, ended_s = ?, reason = ?, detail = ?{rows}"
+        " WHERE number = ? AND status = 'waiting'",
+        (*delivery[7:13], delivery.number),
+    )
+    if not written.rowcount or delivery.status != "dead":
+        return Recorded(bool(written.rowcount))
+    _count(connection, delivery.webhook_id, "dead", 1, delivery.updates)
+    return Recorded(True, _forget_dead(connection, delivery))
 
 
 def revive(webhook_id: str, numbers: list[int] | None, now_s: float) -> Change[list[Delivery]]:

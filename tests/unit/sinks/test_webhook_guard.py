@@ -141,7 +141,9 @@ def test_name_that_is_rebound_to_loopback_reaches_no_connection():
     with Endpoint() as canary:
         url = f"http://rebound.example:{canary.port}/"
         names = Names(["8.8.8.8"], ["127.0.0.1"])  # public when it is checked, loopback when it is connected to
-        outcome = post(Guard(settings, names), url)
+        guard = Guard(settings, names)
+        asyncio.run(guard.check(url))
+        outcome = post(guard, url)
         assert (outcome.verdict, outcome.reason) == (Verdict.FAILED, "forbidden_address") and names.asked == 2
         assert canary.connections == 0
         allowed = WebhookSettings(webhook_allow_host=["rebound.example"])
