@@ -15,6 +15,11 @@ refills, by which the model's rate is corrected where it is higher or lower, bec
 compared batch by batch. The optimum is flat and depends on the logarithm of the cost of refills, so a few dozen of them
 are enough.
 
+A measured rate says little of buffers of another size, as the model's own falls by a factor of ten for every two or
+three messages more; and results that were just filled last, so that a first window has hardly a refill. So a window in
+which fewer came than expected lowers the correction to half at most, while one with more raises it at once. (This is
+ours.)
+
 Refills happen when the window is poor, so their thresholds are too low on average and stay so (the ratchet of spec
 2.3): a buffer that has grown to the size for `_CAP` times the aim is cut back to the size for the aim.
 """
@@ -83,6 +88,8 @@ class CostRule(ThresholdRule):
     _REQUEST = 400_000.0
     #: Largest aim as a fraction of the window: a buffer of all of it is a copy of it.
     _OF_WINDOW = 0.25
+    #: Factor by which a window lowers a correction at most.
+    _LEAST_STEP = 0.5
     #: The optimum is solved again when the cost of refills, or the number sharing a request, changes by this factor.
     _CHANGED = 1.25
 
@@ -172,7 +179,7 @@ class CostRule(ThresholdRule):
         """Correct the rates by the counts, and halve the counts."""
         for known in self._by_k.values():
             # one more on both sides, so that a few refills by chance are no drift
-            ratio = (known.seen + 1.0) / (known.expected + 1.0)
+            ratio = max((known.seen + 1.0) / (known.expected + 1.0), self._LEAST_STEP * known.correction)
             known.correction = float(np.clip(ratio, 1.0 / self._MOST_CORRECTION, self._MOST_CORRECTION))
             known.expected, known.seen, known.answered, known.read = (
                 0.5 * count for count in (known.expected, known.seen, known.answered, known.read)

@@ -129,6 +129,24 @@ def test_cost_rule_asks_for_more_where_refills_are_measured_to_take_more():
     assert ranks[0][1] == ranks[1_000_000][1] == CostRule().ranks(column(20))[0], "of another k nothing was measured"
 
 
+def cold_start(windows: int, refills: int = 0) -> CostRule:
+    """A rule whose subscriptions were all answered at once, and of which so many a window ran short since."""
+    starting = CostRule()
+    starting.observe(5_000, 100_000.0, held(k4=150_000), column())
+    starting.refilled(np.full(150_000, 4, np.int32), np.full(150_000, 500))
+    for _ in range(windows * 20):
+        starting.observe(5_000, 100_000.0, held(k4=150_000), np.full(refills // 20, 4, np.int32))
+    return starting
+
+
+def test_cost_rule_keeps_what_it_asks_for_after_a_first_window_without_refills():
+    """Results that were just filled last; at little more than k, each would run short in every window."""
+    first, second = (int(cold_start(windows).ranks(column(4))[0]) for windows in (0, 1))
+    assert first - 2 <= second < first
+    assert int(cold_start(6).ranks(column(4))[0]) < second - 2, "where none come for long, fewer are asked for"
+    assert int(cold_start(2, 60_000).ranks(column(4))[0]) > first
+
+
 def watched(messages: int, batch: int, short: int, **by_k: int) -> CostRule:
     """A rule that has seen so many messages of windows of 100,000 in batches; of each k so many run short in one."""
     watching = CostRule()
