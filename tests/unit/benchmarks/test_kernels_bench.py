@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from baselines.topk.l2_scan import L2Scan
 from benchmarks import kernels
 from matching.kinds import KINDS
-from baselines.topk.l2_scan import L2Scan
 
 TOPK = KINDS.named("topk")
 
