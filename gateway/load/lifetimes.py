@@ -81,15 +81,21 @@ def report_of(changed: Changed, followed: Followed, part: Part, warm_up: float) 
     dict
         `rate`; `offered`, `done` (`added` and `ended`), `refused` by reason, `unanswered`; of those due after the
         warm-up `answer`, from when a change was due until the server's answer was read, and `effect`, until all
-        updates as of the first message for which it counts were (`gateway.load.latency.summary` each; a change behind
-        the last message has no effect yet); and how its process fared, as of generators.
+        updates as of the first message for which it counts were (`gateway.load.latency.summary` each); and how its
+        process fared, as of generators.
+
+    Notes
+    -----
+    That all updates were read is known from the next update on: `effect` is an upper bound where updates are rare, and
+    is not known of a change behind the last boundary that had one.
     """
     done, sent = changed.from_seq >= 0, changed.posted
     due_s = np.arange(done.shape[0])[:, None] / part.rate
     steady = done & (due_s >= warm_up)
     answer_s = changed.answered_s - (part.begin_s + due_s)
     through = np.searchsorted(followed.through_of, changed.from_seq)
-    seen = steady & (through < followed.through_of.shape[0])
+    seen = steady & (changed.from_seq <= followed.received.boundary.max(initial=-1))
+    seen &= through < followed.through_of.shape[0]
     read_s = np.append(followed.through_s, np.nan)[through]
     ended, added = done.sum(axis=0).tolist()
     return {

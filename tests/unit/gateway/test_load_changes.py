@@ -151,14 +151,15 @@ def test_outcomes_of_changes_say_from_which_message_each_counts():
 
 
 def followed_of(through_of, through_s):
-    none = Received(*(np.zeros(0) for _ in Received._fields))
-    return Followed(none, 0, [], "", int(through_of[-1]), 0.1, np.array(through_of), np.array(through_s, float))
+    received = Received(*(np.array([through_of[-2]]) for _ in Received._fields))  # no update at the last boundary
+    return Followed(received, 0, [], "", int(through_of[-1]), 0.1, np.array(through_of), np.array(through_s, float))
 
 
 def test_report_of_changes_counts_from_when_they_were_due_to_the_answer_and_to_the_effect():
-    # changes are due at 10.0, 11.0 (behind the warm-up) and 12.0; the last counts behind the last message
-    changed = changed_of([[5, 5], [10, 12], [30, REFUSED]], answered_s=[[10.1, 10.1], [11.25, 11.5], [12.25, 12.25]])
-    report = report_of(changed, followed_of([9, 11, 20], [10.5, 11.75, 13.0]), Part(0, 3, 0, 1, 1.0, 10.0), 0.5)
+    # changes are due at 10.0, 11.0 (behind the warm-up) and 12.0; the last counts behind the last update
+    changed = changed_of([[5, 5], [10, 12], [21, REFUSED]], answered_s=[[10.1, 10.1], [11.25, 11.5], [12.25, 12.25]])
+    followed = followed_of([9, 11, 20, 25], [10.5, 11.75, 13.0, 17.0])
+    report = report_of(changed, followed, Part(0, 3, 0, 1, 1.0, 10.0), 0.5)
     assert (report["offered"], report["done"], report["added"], report["ended"]) == (6, 5, 2, 3)
     assert report["answer"]["count"] == 3 and report["answer"]["max_s"] == 0.5 and report["answer"]["p50_s"] == 0.25
     assert report["effect"]["count"] == 2 and report["effect"]["max_s"] == 2.0
