@@ -1,9 +1,10 @@
 """How long the compiler takes from nothing, by kind and by kernel.
 
 Of each kind a process of its own, with an empty folder of compiled kernels, does what the first subscription of that
-kind waits for (`matching.warmup`). A kernel's seconds are those of the processor without what it calls: a kernel that
-is compiled since another calls it counts for itself. What several kinds have is compiled once by a run, and counts here
-for each of them. Read on in `matching.warmup`.
+kind waits for (`matching.warmup`), and then matches a small workload, whose updates are compared with the oracle: the
+seconds are of kernels that are right. A kernel's seconds are those of the processor without what it calls: a kernel
+that is compiled since another calls it counts for itself. What several kinds have is compiled once by a run, and counts
+here for each of them. Read on in `matching.warmup`, and in `benchmarks.harness`, which compares.
 """
 
 import json
@@ -18,10 +19,17 @@ from typing import Annotated, Any
 from numba.core.event import Event, Listener, install_listener
 
 from benchmarks import command
-from benchmarks.command import ROOT
+from benchmarks.cases import make_case
+from benchmarks.command import ROOT, verdict
+from benchmarks.lasting import bench_of
 from matching.errors import TopologyError
+from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.warmup import parts
+
+#: The workload that is compared: subscriptions of a kind, messages, and those before them, in its window if it has one.
+_SUBSCRIPTIONS, _MESSAGES, _WINDOW = 20_000, 4_000, 10_000
+_JUDGED = ("exact", "compared", "compared_subscriptions")
 
 
 class _Compiled(Listener):
@@ -50,8 +58,9 @@ def bench(
     kinds: Annotated[tuple[str, ...], "each by itself"] = KINDS.names,
     tell: command.Tell = print,
 ) -> dict[str, Any]:
-    """Seconds of the processor and of the clock, and kernels with their signatures, by kind."""
-    measured = {}
+    """Seconds of the processor and of the clock, and kernels with their signatures, by kind, and how many updates were
+    compared."""
+    measured: dict[str, dict[str, Any]] = {}
     for kind in kinds:
         KINDS.named(kind)
         with tempfile.TemporaryDirectory(prefix="skyray-kernels-") as cache:
@@ -59,9 +68,12 @@ def bench(
         found = measured[kind]
         tell(
             f"{kind}: {found['cpu_s']:.1f} s of the processor, {found['wall_s']:.1f} s in all, "
-            f"{len(found['kernels'])} kernels, {found['signatures']} signatures"
+            f"{len(found['kernels'])} kernels, {found['signatures']} signatures; {found['compared']:,} updates of "
+            f"{found['compared_subscriptions']:,} subscriptions: {'exact' if found['exact'] else 'NOT EXACT'}"
         )
-    return {"measured": measured, "cpu_s": round(sum(each["cpu_s"] for each in measured.values()), 1), "exact": True}
+    exact, *fewest = (min((found[each] for found in measured.values()), default=0) for each in _JUDGED)
+    cpu_s = round(sum(each["cpu_s"] for each in measured.values()), 1)
+    return {"measured": measured, "cpu_s": cpu_s, **verdict(bool(exact), *fewest)}
 
 
 def table(report: dict[str, Any], most: int = 25) -> str:
@@ -101,12 +113,21 @@ def _one(kind: str) -> dict[str, Any]:
         name: [round(seconds, 3), int(signatures)]
         for name, (seconds, signatures) in sorted(compiled.kernels.items(), key=lambda entry: -entry[1][0])
     }
-    return {
+    figures = {
         "cpu_s": round(process_time() - busy, 2),
         "wall_s": round(perf_counter() - began, 2),
         "signatures": sum(signatures for _, signatures in kernels.values()),
         "kernels": kernels,
     }
+    return figures | compared(KINDS.named(kind))
+
+
+def compared(kind: Kind) -> dict[str, Any]:
+    """Whether the updates of a kind's default engine over a small workload are the oracle's (`exact`), how many were
+    `compared`, and of how many subscriptions; with a `warning` where these are too few."""
+    made = bench_of(make_case(kind, _SUBSCRIPTIONS, _MESSAGES, _WINDOW), 1)
+    (found,) = made.check([made.build()])
+    return {each: found[each] for each in (*_JUDGED, "warning") if each in found}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The folder of a run: its lock, the state of the run, and checks of its inputs on resume.
+"""The folder of a run on a disk: its lock, the state of the run, and checks of its inputs on resume.
 
 `run.json` exists from the start and has `state`: running, finished, interrupted or failed. One process at a time
-writes to a folder: it has a lock, which ends with the process. Read on in `topology.running`.
+writes to a folder: it has a lock, which ends with the process. `topology.store_folder` is the same in an object store;
+`topology.run_folders` chooses. Read on in `topology.running`.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ import xxhash
 
 from matching.errors import ConfigError, InputError, InUseError
 from topology.core.checkpoint.storage import LocalDisk, written
-from topology.core.places import StorePath, place
+from topology.core.places import StorePath
 
 RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
 #: State of a run that `run.json` calls running, although no process has the lock.
@@ -202,16 +203,6 @@ class RunFolder:
             file.write(json.dumps({"state": state, **values}, indent=1, sort_keys=True).encode())
 
 
-def run_folder(path: "Path | StorePath | str") -> RunFolder:
-    """The folder of a run, on this machine or in an object store."""
-    found = place(path)
-    if isinstance(found, StorePath):
-        from topology.store_folder import StoreFolder
-
-        return StoreFolder(found)
-    return RunFolder(found)
-
-
 def _try_lock(lock: Any) -> bool:
     """Take the lock, if no process writes to the folder."""
     for wait_s in (0.01, 0.05, 0.0):
@@ -232,9 +223,6 @@ def check_out(out: Path, overwrite: bool) -> None:
     ConfigError
         If the folder is not empty and `overwrite` is not set, or has files that are no run's.
     """
-    if isinstance(out, StorePath):
-        run_folder(out).check(overwrite)
-        return
     if not out.exists():
         return
     left = [entry.name for entry in out.iterdir() if entry.name != _LOCK] if out.is_dir() else [out.name]

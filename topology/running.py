@@ -30,14 +30,13 @@ from topology.folder import (
     REPORT,
     RUNNING,
     RunFolder,
-    check_out,
     checksums,
     input_files,
     now_text,
     refuse_changed,
-    run_folder,
 )
 from topology.recovering import RecoveringRun, next_incarnation, restore_folder
+from topology.run_folders import run_folder
 from topology.scaling import ScaleRequest, drop_request, is_requested, take_request
 from topology.settings import CHANGEABLE, RunConfig, resumed
 from topology.summary import began_with, summarise
@@ -206,7 +205,7 @@ def _run(
 ) -> dict[str, Any]:
     plan = build_plan(config)  # errors are raised before the folder is touched
     if not resume:
-        check_out(config.out, config.overwrite)
+        run_folder(config.out).check(config.overwrite)
     folder = run_folder(config.out.absolute())
     with folder.locked():
         if resume:

@@ -68,7 +68,7 @@ class StoreFolder(RunFolder):
             raise
 
     def check(self, overwrite: bool) -> None:
-        """As `topology.folder.check_out`; raises InputError if the store does not answer."""
+        """As `RunFolder.check`; raises InputError if the store does not answer."""
         with self._asking():
             names = self._bucket.names()
         if not names or (REPORT not in names and COMMITTED in names):  # or it was claimed, and its process died

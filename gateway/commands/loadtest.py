@@ -3,7 +3,8 @@
 `gateway/commands/loadtest.py` -> `gateway/load/loadtest.py` -> `spouts/paced.py` (the schedule) ->
 `topology/wiring.py`, and on as `run.py` beside this file says; with --check, `gateway/load/check.py` at the end. With
 --hold, `gateway/load/ramp.py` comes first; `gateway/load/report.py` draws. With --url it is
-`gateway/load/remote.py` -> `gateway/load/generator.py`, `gateway/load/follower.py` -> `gateway/load/recount.py`.
+`gateway/load/remote.py` -> `gateway/load/generator.py`, `gateway/load/changer.py`, `gateway/load/follower.py` ->
+`gateway/load/recount.py`.
 """
 
 import copy
@@ -28,7 +29,7 @@ skyray loadtest --rate 5000 --seconds 30 --executor local
 
 skyray loadtest --url http://127.0.0.1:8080 --hold 60s --generators 2 --check"""
 #: Options that a test of a server has, too; the others are of a topology that the test starts itself.
-_OF_SERVERS = frozenset({"rate", "seconds", "warm_up", "filters", "seed", "check"})
+_OF_SERVERS = frozenset({"rate", "seconds", "warm_up", "changes", "filters", "seed", "check"})
 
 
 #: Headings of the help, and the options below them; the others of `load_test` are of the topology.
@@ -114,7 +115,9 @@ def loadtest(
 
     With --url a running server is tested from outside: processes of their own publish by HTTP and follow its updates,
     and --check recounts all of them by the oracle. Its subscriptions are ended afterwards; its stream keeps the
-    messages. Without --rate and --hold 1,000 messages a second are published.
+    messages. Without --rate and --hold 1,000 messages a second are published. With --changes as many subscriptions
+    a second are ended, the oldest first, and copies of them added; the recount goes by the message from which on, as
+    the server answers, a change counts.
     """
     from gateway.load.loadtest import render, write_report
     from gateway.load.report import write_html

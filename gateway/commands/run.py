@@ -142,7 +142,8 @@ def run(
 
 
 def _has_finished(folder: Path) -> bool:
-    from topology.folder import FINISHED, run_folder
+    from topology.folder import FINISHED
+    from topology.run_folders import run_folder
 
     return run_folder(folder).report().get("state") == FINISHED
 
@@ -176,7 +177,7 @@ def _of_files(settings: dict[str, Any]) -> dict[str, Any]:
 
 def resumed_settings(out: Path, settings: dict[str, Any]) -> "RunConfig":
     """The settings of a run to resume."""
-    from topology.folder import run_folder
+    from topology.run_folders import run_folder
     from topology.settings import resumed
 
     before = run_folder(out).report()

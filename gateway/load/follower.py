@@ -13,7 +13,7 @@ import numpy as np
 from gateway.client.blocking import Client
 from gateway.client.errors import ClientError
 from gateway.client.rows import Missed, Progress, Update
-from gateway.load.generator import Server, processor_s
+from gateway.load.posting import Server, processor_s
 from gateway.load.served import ServedWorkload
 from matching.model import CHANGES, Float64, Int8, Int64
 
@@ -45,7 +45,11 @@ class Received(NamedTuple):
 
 class Followed(NamedTuple):
     """What a follower has: updates of the run since the last answer; how many were others'; what was lost, and why it
-    gave up (empty if it did not); up to which message all updates were read; share of a processor."""
+    gave up (empty if it did not); up to which message all updates were read; share of a processor.
+
+    Row by row, ascending, `through_of` and `through_s` say up to which message all updates were read when (int64[m],
+    float64[m], monotonic).
+    """
 
     received: Received
     foreign: int
@@ -53,6 +57,8 @@ class Followed(NamedTuple):
     failure: str
     through: int
     processor_share: float
+    through_of: Int64
+    through_s: Float64
 
 
 def follow(pipe: Connection, server: Server, load: ServedWorkload, since: str) -> None:
@@ -84,6 +90,7 @@ class _Book:
     def _clear(self) -> None:
         self._rows: list[tuple[float, int, int, int, int, int, int, float]] = []
         self._foreign, self._gaps = 0, []
+        self._progress: list[tuple[int, float]] = []
         self._begun_s, self._spent_s = time.monotonic(), processor_s()
 
     def take(self, event: object) -> None:
@@ -99,7 +106,9 @@ class _Book:
                 np.nan if event.score is None else event.score,
             ))  # fmt: skip
         elif isinstance(event, Progress):
-            self._through = max(self._through, event.through)
+            if event.through > self._through:
+                self._through = event.through
+                self._progress.append((event.through, now_s))
             self._answer(now_s, "")
 
     def miss(self, missed: Missed) -> None:
@@ -125,7 +134,11 @@ class _Book:
             np.array(score, np.float64),
         )  # fmt: skip
         share = (processor_s() - self._spent_s) / max(time.monotonic() - self._begun_s, 1e-9)
-        return Followed(received, self._foreign, self._gaps, failure, self._through, share)
+        through_of, through_s = list(zip(*self._progress, strict=True)) or [()] * 2
+        return Followed(
+            received, self._foreign, self._gaps, failure, self._through, share, np.array(through_of, np.int64),
+            np.array(through_s, np.float64),
+        )  # fmt: skip
 
     def fail(self, why: str) -> None:
         """Answer the next question with the failure."""

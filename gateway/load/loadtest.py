@@ -48,6 +48,9 @@ PEAK_MESSAGES, _PEAK_BATCH, _AT_ONCE = 60_000, 500, 1e9
 #: Said of generators that had no processor time left (`gateway.load.remote`).
 SHORT = "the generators are short of processor: take more --generators, or another machine"
 
+#: Latencies of changes of a server's subscriptions, each from when one was due to this.
+CHANGE_LATENCIES = (("answer", "the server's answer"), ("effect", "updates of the first message it counts for"))
+
 #: Rows of the timeline of a test at most; a row is a second at least.
 TIMELINE_ROWS = 300
 
@@ -353,6 +356,8 @@ def render(report: dict[str, Any]) -> str:
     ]
     if "generators" in report:
         lines += _of_a_server(report)
+    if report.get("changes"):
+        lines += changes_in_words(report["changes"])
     for name, latency in (("latency", report["latency"]), ("while warming up", report["warm_up"])):
         if latency.get("count"):
             lines.append(
@@ -378,14 +383,32 @@ def _of_a_server(report: dict[str, Any]) -> list[str]:
     return lines + [f"{'FAILED':17}{why}" for why in (*report["failures"], *report["gaps"])]
 
 
+def changes_in_words(changes: dict[str, Any]) -> list[str]:
+    """Lines on the subscriptions that a test of a server has added and ended, as `gateway.load.lifetimes` reports."""
+    lines = [
+        f"changes          {changes['offered']:,} offered, {changes['done']:,} done ({changes['added']:,} added, "
+        f"{changes['ended']:,} ended), {changes['behind_at_end_s']:.2f} s behind at the end"
+    ]
+    for name, until in CHANGE_LATENCIES:
+        if (late := changes[name])["count"]:
+            lines.append(
+                f"{'':17}p50 {late['p50_s'] * 1e3:,.0f} ms, p99 {late['p99_s'] * 1e3:,.0f} ms, longest "
+                f"{late['max_s'] * 1e3:,.0f} ms, from due to {until}"
+            )
+    return lines
+
+
 def _in_words(check: dict[str, Any]) -> str:
     """The outcome of a check in one line."""
     by_kind = check["by_kind"].items()
     wrong = [name for name, one in by_kind if not one["exact"]]
     wrong += [f"{check['misnamed']:,} ids"] if check["misnamed"] else []
+    wrong += [f"{check['unanswered']:,} changes without an answer"] if check.get("unanswered") else []
     wrong += [f"{check[each]:,} {each}" for each in ("missing", "extra", "repeated", "scores_off") if check.get(each)]
     parts = ", ".join(f"{name} {one['compared']:,}" for name, one in by_kind)
     line = f"{check['compared']:,} updates of {check['compared_subscriptions']:,} subscriptions ({parts or 'none'})"
+    if check.get("compared_changed"):
+        line += f", {check['compared_changed']:,} of {check['changed_subscriptions']:,} that were added or ended"
     if wrong:
         line = f"WRONG: {', '.join(wrong)}; {line}"
     else:

@@ -1,8 +1,9 @@
 """Holds what a follower has read against the oracle: missing, extra and repeated updates of a load test of a server.
 
-The messages that the server has accepted, at the places in its stream that it answered with, and the subscriptions go
-to the bulk oracle (`matching.bulk_oracle`, the file to read next). Boundaries are those of the updates' ids: at one
-without an update no result has changed, so that it makes no difference.
+The messages that the server has accepted, at the places in its stream that it answered with, and the subscriptions,
+each from the message on and up to the one that it answered with (`gateway.load.lifetimes`), go to the bulk oracle
+(`matching.bulk_oracle`, the file to read next). Boundaries are those of the updates' ids: at one without an update no
+result has changed, so that it makes no difference.
 """
 
 from collections import Counter
@@ -11,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gateway.load.follower import Received
+from gateway.load.lifetimes import Lifetimes
 from gateway.load.served import RECOUNTED, WORDS, ServedWorkload, idf_at, reweighed, weighed
 from matching.attributes import MISSING_KEY
-from matching.bulk_oracle import NEVER, BulkOracle
+from matching.bulk_oracle import BulkOracle
 from matching.kinds import KINDS
 from matching.model import NO_KEYS, Int64, MessageBatch, SubscriptionTable, UpdateBatch, concatenate
 from matching.naive_rows import updates_of
@@ -36,36 +38,47 @@ class Sent(NamedTuple):
     seq: Int64
 
 
+#: What is counted of each kind, and summed.
+_COUNTS = (
+    "compared", "compared_subscriptions", "compared_changed", "changed_subscriptions", "missing", "extra", "repeated",
+    "scores_off",
+)  # fmt: skip
+
+
 def recount(
-    load: ServedWorkload, window: Window, table: SubscriptionTable, registered_at: Int64, sent: Sent, received: Received
+    load: ServedWorkload, window: Window, lifetimes: Lifetimes, sent: Sent, received: Received
 ) -> dict[str, Any]:
     """Compare all updates of a run with the oracle's.
 
     Returns
     -------
     dict
-        `exact`: `ENOUGH` were compared, and all are right; `compared`, `compared_subscriptions`, `missing`, `extra`,
-        `repeated`, `scores_off`, also by kind (`by_kind`, with `sampled` subscriptions); `misnamed`: updates of a
-        message or a subscription that there is not; `not_checked`: kinds that cannot be recounted.
+        `exact`: `ENOUGH` were compared, of changed subscriptions too where there are any, and all are right;
+        `compared`, `compared_subscriptions`, of these those that were added or ended meanwhile (`compared_changed`,
+        `changed_subscriptions`), `missing`, `extra`, `repeated`, `scores_off`, also by kind (`by_kind`, with `sampled`
+        subscriptions); `misnamed`: updates of a message or a subscription that there is not; `unanswered`: changes
+        whose effect is not known, so that nothing is exact; `not_checked`: kinds that cannot be recounted.
     """
+    table, changed = lifetimes.table, lifetimes.changed
     names = [KINDS[code].name for code in np.unique(table.kind).tolist()]
     timed = {kind.name for kind in KINDS.run if kind.windows} if window.kind == "time" else set()
     known = [name for name in names if name in RECOUNTED and name not in timed]
     stream = _stream(load, sent)
     idf = idf_at(sent.primer_seq)
-    whole = weighed(load, table, registered_at, idf)
+    whole = weighed(load, table, lifetimes.at, idf)
     numbers = np.concatenate([[-1], sent.number])[np.argsort(np.concatenate([[sent.primer_seq], sent.seq]))]
     misnamed = _misnamed(stream, numbers, whole, received)
     by_kind = {}
     for name in known:
         rows = _affordable(whole.of_kind(KINDS.named(name).code), stream, load)
-        by_kind[name] = _compared(rows, stream, window, load, received)
-    report: dict[str, Any] = {"misnamed": misnamed, "by_kind": by_kind}
-    for each in ("compared", "compared_subscriptions", "missing", "extra", "repeated", "scores_off"):
+        by_kind[name] = _compared(rows, lifetimes.end[rows.number], changed, stream, window, load, received)
+    report: dict[str, Any] = {"misnamed": misnamed, "unanswered": lifetimes.unanswered, "by_kind": by_kind}
+    for each in _COUNTS:
         report[each] = sum(one[each] for one in by_kind.values())
     report["not_checked"] = [name for name in names if name not in known]
-    right = not misnamed and all(one["exact"] for one in by_kind.values())
-    return report | {"exact": right and report["compared"] >= ENOUGH}
+    right = not (misnamed or lifetimes.unanswered) and all(one["exact"] for one in by_kind.values())
+    enough = report["compared"] >= ENOUGH and (report["compared_changed"] > 0 or not changed.any())
+    return report | {"exact": right and enough}
 
 
 def _stream(load: ServedWorkload, sent: Sent) -> MessageBatch:
@@ -115,16 +128,22 @@ def _affordable(table: SubscriptionTable, stream: MessageBatch, load: ServedWork
 
 
 def _compared(
-    table: SubscriptionTable, stream: MessageBatch, window: Window, load: ServedWorkload, received: Received
+    table: SubscriptionTable,
+    end: Int64,
+    changed: np.ndarray,
+    stream: MessageBatch,
+    window: Window,
+    load: ServedWorkload,
+    received: Received,
 ) -> dict[str, Any]:
-    """The updates of these subscriptions beside the oracle's."""
+    """The updates of these subscriptions beside the oracle's; `end` of each, `changed` by number."""
     mine = np.isin(received.subscription, table.number)
     ends = np.unique(np.concatenate([received.boundary[mine], stream.seq[-1:]]))
     boundaries = [
         Boundary(at, first, last, window.floor(last, 0))
         for at, (first, last) in enumerate(zip([0, *(ends[:-1] + 1).tolist()], ends.tolist(), strict=True))
     ]
-    oracle = BulkOracle(table, np.full(len(table), NEVER), load.space.max_distance)
+    oracle = BulkOracle(table, end, load.space.max_distance)
     wanted = oracle.advance(boundaries, stream)
     got = UpdateBatch(
         received.as_of[mine], received.subscription[mine], received.seq[mine], received.change[mine],
@@ -140,6 +159,8 @@ def _compared(
         "exact": not (missing or extra or repeated or off),
         "compared": wanted_times.total(),
         "compared_subscriptions": len({key[1] for key in wanted_times}),
+        "compared_changed": sum(times for key, times in wanted_times.items() if changed[key[1]]),
+        "changed_subscriptions": len({key[1] for key in wanted_times if changed[key[1]]}),
         "sampled": len(table),
         "missing": missing,
         "extra": extra,

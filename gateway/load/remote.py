@@ -1,9 +1,10 @@
 """Load tests of a running `skyray serve`: `skyray loadtest --url http://...`.
 
 Subscriptions are made before the first message and ended behind the last. Messages are published on a schedule by
-processes of their own (`gateway.load.generator`), and updates are read by another (`gateway.load.follower`): latency
-counts from when a message was due until its update was read here. `gateway.load.recount` holds what was read against
-the oracle. The server may have other subscriptions and other messages meanwhile: words of a test are its own.
+processes of their own (`gateway.load.generator`), updates are read by another (`gateway.load.follower`), and one more
+changes subscriptions meanwhile (`gateway.load.changer`): latency counts from when a message was due until its update
+was read here. `gateway.load.recount` holds what was read against the oracle. The server may have other subscriptions
+and other messages meanwhile: words of a test are its own.
 """
 
 import time
@@ -12,18 +13,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from gateway.client.blocking import Client
+from gateway.load.changer import Changed, change
 from gateway.load.follower import Followed, Received, follow
-from gateway.load.generator import SHORT_OF_PROCESSOR, Part, Published, Server, generate
+from gateway.load.generator import SHORT_OF_PROCESSOR, Published, generate
+from gateway.load.latency import Due, latencies, summary, timeline
+from gateway.load.lifetimes import LATE_S, Lifetimes, report_of, shortcomings
+from gateway.load.posting import Part, Server
 from gateway.load.recount import Sent, recount
 from gateway.load.served import ServedWorkload, subscription_rows
 from matching.errors import ConfigError, TopologyError
-from matching.model import Float64, Int64
+from matching.model import Int64
 from matching.space import Space
 from matching.window import Window
 
@@ -32,8 +37,6 @@ SUBSCRIPTIONS, RATE = {"boolean": 2_000, "topk": 500}, 1_000.0
 #: Seconds from when all processes are ready to the first message; that updates may take behind the last message; that
 #: a process may take to start or to answer.
 _FIRST_S, _DRAIN_S, _ANSWER_S = 0.3, 30.0, 120.0
-#: Rows of the timeline at most, a second each at least.
-_TIMELINE_ROWS = 300
 
 
 class _Process:
@@ -80,6 +83,8 @@ class ServedLoad:
     seed : int
     say : callable
         Gets a line now and then.
+    changes : float
+        While messages are published, so many subscriptions a second are ended, and as many added.
 
     Raises
     ------
@@ -98,18 +103,21 @@ class ServedLoad:
         filters: float = 0.0,
         seed: int = 0,
         say: Callable[[str], Any] = lambda line: None,
+        changes: float = 0.0,
     ):
         self._server = Server(url, key)
         self._client = Client(url, key=key)
         self.generators = generators
         self.counts = dict(SUBSCRIPTIONS if counts is None else counts)
         self.filters, self.seed = filters, seed
+        self.changes = changes if sum(self.counts.values()) else 0.0
         self._say = say
-        self._next = 0
+        self._next = self._next_change = 0
         self._numbers: list[Int64] = []
         self._seqs: list[Int64] = []
         self._received: list[Received] = []
         self._gaps: list[str] = []
+        self._lifetimes: Lifetimes | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -131,6 +139,9 @@ class ServedLoad:
                 self._started(stack, "a generator", generate, self._server, self._load)
                 for _ in range(self.generators)
             ]  # fmt: skip
+            self._changer = None
+            if self.changes:
+                self._changer = self._started(stack, "the changer", change, self._server, self._load)
             _answer(self._follower, _ANSWER_S, "the follower")
             self._stack = stack.pop_all()
         return self
@@ -154,22 +165,22 @@ class ServedLoad:
 
     def _subscribe(self) -> None:
         made = self._load.subscribers()
-        self._table = made.make()
-        filters = made.filters_of(self._table) if self.filters else None
-        self._say(f"making {len(self._table):,} subscriptions")
-        outcomes = self._client.subscribe_many(subscription_rows(self._load, self._table, filters))
+        table = made.make()
+        filters = made.filters_of(table) if self.filters else None
+        self._say(f"making {len(table):,} subscriptions")
+        outcomes = self._client.subscribe_many(subscription_rows(self._load, table, filters))
         refused = next((one for one in outcomes if one.status != "created"), None)
         if refused is not None:
             raise ConfigError(
                 f"the server refuses a subscription of the load ({refused.reason}: {refused.detail}); take other kinds "
                 "or fewer"
             )
-        self._registered_at = np.array([one.from_seq for one in outcomes], np.int64)
+        self._lifetimes = Lifetimes(table, np.array([one.from_seq for one in outcomes], np.int64))
 
     def _unsubscribe(self) -> None:
-        for _ in self._client.subscribe_stream(
-            {"unsubscribe": self._load.subscription_id(number)} for number in range(sum(self.counts.values()))
-        ):
+        numbers = self._lifetimes.standing(self._next_change) if self._lifetimes else range(sum(self.counts.values()))
+        name = self._load.subscription_id
+        for _ in self._client.subscribe_stream({"unsubscribe": name(number)} for number in numbers):
             pass
 
     def run(
@@ -179,14 +190,16 @@ class ServedLoad:
 
         `topology` is what the server says of its components; `generators` has a row for each process, `short` how many
         of them had no processor time left; `foreign` counts updates of others, `refused` messages by reason, `gaps`
-        says what the server did not send. With `check` all updates since the block began are compared.
+        says what the server did not send, `changes` what `gateway.load.lifetimes.report_of` says (None without). With
+        `check` all updates since the block began are compared.
         """
         rate = RATE if rate is None else rate
         first, count, warming = self._next, round(rate * (seconds + warm_up)), round(rate * warm_up)
         if count <= warming:
             raise ConfigError(f"rate {rate} for {seconds} s is no message at all: raise one of them")
         self._next += count
-        begin_s, published = self._publish(first, first + count, rate)
+        part = Part(first, first + count, 0, 1, rate, 0.0)
+        begin_s, published, changing = self._publish(part, round(self.changes * (seconds + warm_up)))
         seq = np.concatenate([one.seq for one in published])
         number = np.concatenate([one.number for one in published])
         self._numbers.append(number)
@@ -195,8 +208,10 @@ class ServedLoad:
         followed = self._await_updates(int(seq.max(initial=self._primer_seq)))
         self._received.append(followed.received)
         self._gaps += followed.gaps
-        due_s, late_s = _latencies(followed.received, number, seq, first, begin_s, rate)
-        failures = [one.failure for one in published if one.failure]
+        due_s, late_s = latencies(followed.received, number, seq, first, begin_s, rate)
+        changes = None if changing is None else self._changed(*changing, followed, warm_up)
+        failures = [one.posted.failure for one in published if one.posted.failure]
+        failures += [] if changing is None else shortcomings(changing[0])
         if followed.failure or followed.through < seq.max(initial=-1):
             failures.append(followed.failure or f"updates are missing {_DRAIN_S:.0f} s after the last message")
         return {
@@ -208,30 +223,48 @@ class ServedLoad:
             "batches": int(np.unique(followed.received.boundary).shape[0]),
             "updates": len(followed.received.at_s),
             "updates_per_s": len(followed.received.at_s) / max(seconds + warm_up, 1e-9),
-            "latency": _summary(late_s[due_s >= warm_up]),
-            "warm_up": _summary(late_s[due_s < warm_up]),
-            "timeline": _timeline(due_s[due_s >= warm_up] - warm_up, late_s[due_s >= warm_up], seconds),
+            "latency": summary(late_s[due_s >= warm_up]),
+            "warm_up": summary(late_s[due_s < warm_up]),
+            "timeline": timeline(Due(due_s[due_s >= warm_up] - warm_up, late_s[due_s >= warm_up]), seconds),
             "checkpoints": None,
+            "changes": changes,
             "check": self._check() if check else None,
             "settings": {
                 "url": self._server.url, "seconds": seconds, "warm_up": warm_up, **self.counts,
-                "filters": self.filters, "generators": self.generators, "window": str(self.window), "seed": self.seed,
+                "changes": self.changes, "filters": self.filters, "generators": self.generators,
+                "window": str(self.window), "seed": self.seed,
             },
             "topology": _components(self._client.topology()),
         }  # fmt: skip
 
-    def _publish(self, first: int, end: int, rate: float) -> tuple[float, list[Published]]:
+    def _publish(self, whole: Part, changes: int) -> tuple[float, list[Published], tuple[Changed, Part] | None]:
+        """Publish the messages of a part, and make so many changes meanwhile; when it began, and what came of it."""
         step = len(self._generators)
-        for offset, pipe in enumerate(self._generators):
-            pipe.send(Part(first, end, offset, step, rate, 0.0))
-        for pipe in self._generators:
-            _answer(pipe, _ANSWER_S, "a generator")
+        parts = [(pipe, whole._replace(offset=at, step=step)) for at, pipe in enumerate(self._generators)]
+        change = Part(self._next_change, self._next_change + changes, 0, 1, self.changes, 0.0)
+        changer = self._changer if changes else None
+        if changer is not None:
+            self._next_change = change.end
+            parts.append((changer, change))
+        for pipe, part in parts:
+            pipe.send(part)
+        for pipe, _ in parts:
+            _answer(pipe, _ANSWER_S, "the changer" if pipe is changer else "a generator")
         begin_s = time.monotonic() + _FIRST_S
-        for pipe in self._generators:
+        for pipe, _ in parts:
             pipe.send(begin_s)
-        self._say(f"publishing {end - first:,} messages at {rate:,.0f}/s")
-        allowed_s = _ANSWER_S + 10 * (end - first) / rate
-        return begin_s, [_answer(pipe, allowed_s, "a generator") for pipe in self._generators]
+        count = whole.end - whole.first
+        self._say(f"publishing {count:,} messages at {whole.rate:,.0f}/s")
+        allowed_s = _ANSWER_S + 10 * count / whole.rate
+        published = [_answer(pipe, allowed_s, "a generator") for pipe in self._generators]
+        if changer is None:
+            return begin_s, published, None
+        return begin_s, published, (_answer(changer, allowed_s, "the changer"), change._replace(begin_s=begin_s))
+
+    def _changed(self, changed: Changed, part: Part, followed: Followed, warm_up: float) -> dict[str, Any]:
+        assert self._lifetimes is not None
+        self._lifetimes.add(changed)
+        return report_of(changed, followed, part, warm_up)
 
     def _await_updates(self, through: int) -> Followed:
         self._follower.send((through, time.monotonic() + _DRAIN_S))
@@ -241,29 +274,8 @@ class ServedLoad:
         self._say("recounting by the oracle")
         sent = Sent(self._primer_seq, np.concatenate(self._numbers), np.concatenate(self._seqs))
         received = Received(*(np.concatenate(columns) for columns in zip(*self._received, strict=True)))
-        return recount(self._load, self.window, self._table, self._registered_at, sent, received) | {
-            "gaps": list(self._gaps)
-        }
-
-
-class _Due(NamedTuple):
-    """Seconds from the first message until what caused an update was due, and from then until it was read."""
-
-    due_s: Float64
-    late_s: Float64
-
-
-def _latencies(received: Received, number: Int64, seq: Int64, first: int, begin_s: float, rate: float) -> _Due:
-    """Of each update of these messages: a match counts from its own message, a change of a result from the last message
-    of its boundary."""
-    order = np.argsort(seq)
-    if not order.shape[0]:
-        return _Due(np.zeros(0), np.zeros(0))
-    cause = np.where(received.change == 0, received.seq, received.as_of)
-    at = np.searchsorted(seq[order], cause, "right") - 1
-    ours = at >= 0
-    due_s = (number[order][at[ours]] - first) / rate
-    return _Due(due_s, received.at_s[ours] - (begin_s + due_s))
+        assert self._lifetimes is not None
+        return recount(self._load, self.window, self._lifetimes, sent, received) | {"gaps": list(self._gaps)}
 
 
 def _pace(
@@ -272,10 +284,10 @@ def _pace(
     """How the schedule was kept, and by whose fault it was not."""
     rows = [
         {
-            "behind_at_end_s": one.behind_at_end_s,
-            "furthest_behind_s": one.furthest_behind_s,
-            "blocked_s": one.blocked_s,
-            "processor_share": one.processor_share,
+            "behind_at_end_s": one.posted.behind_at_end_s,
+            "furthest_behind_s": one.posted.furthest_behind_s,
+            "blocked_s": one.posted.blocked_s,
+            "processor_share": one.posted.processor_share,
         }
         for one in published
     ]
@@ -283,41 +295,22 @@ def _pace(
     for one in published:
         for reason, times in one.refused.items():
             refused[reason] = refused.get(reason, 0) + times
-    behind_s = max(one.behind_at_end_s for one in published)
+    behind_s = max(one.posted.behind_at_end_s for one in published)
     whole = not (failures or followed.gaps or refused)
-    took_s = max(one.ended_s for one in published) - begin_s
+    took_s = max(one.posted.ended_s for one in published) - begin_s
     return {
         "reached_rate": count / max(took_s, count / rate),
-        "kept_up": whole and behind_s < 1.0,
+        "kept_up": whole and behind_s < LATE_S,
         "behind_at_end_s": max(0.0, behind_s),
-        "furthest_behind_s": max(one.furthest_behind_s for one in published),
+        "furthest_behind_s": max(one.posted.furthest_behind_s for one in published),
         "generators": rows,
-        "short": sum(one.processor_share > SHORT_OF_PROCESSOR for one in published),
+        "short": sum(one.posted.processor_share > SHORT_OF_PROCESSOR for one in published),
         "follower_share": followed.processor_share,
         "refused": refused,
         "failures": failures,
         "gaps": followed.gaps,
         "foreign": followed.foreign,
     }
-
-
-def _summary(late_s: Float64) -> dict[str, Any]:
-    if not late_s.shape[0]:
-        return {"count": 0}
-    p50, p99 = np.percentile(late_s, [50, 99]).tolist()
-    return {"count": int(late_s.shape[0]), "p50_s": p50, "p99_s": p99, "max_s": float(late_s.max())}
-
-
-def _timeline(due_s: Float64, late_s: Float64, seconds: float) -> list[dict[str, Any]]:
-    interval_s = max(1.0, seconds / _TIMELINE_ROWS)
-    place = (due_s // interval_s).astype(np.int64)
-    rows = []
-    for at in np.unique(place).tolist():
-        mine = late_s[place == at]
-        p50, p99, p999 = np.percentile(mine, [50, 99, 99.9]).tolist()
-        row = {"at_s": at * interval_s, "count": int(mine.shape[0]), "p50_s": p50, "p99_s": p99, "p999_s": p999}
-        rows.append(row | {"max_s": float(mine.max())})
-    return rows
 
 
 def _components(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -341,6 +334,7 @@ def served_test(
     check: bool = False,
     hold: str | None = None,
     say: Callable[[str], Any] = lambda line: None,
+    changes: float = 0.0,
     **ramp: Any,
 ) -> dict[str, Any]:
     """A load test of a server at a set rate, or with `hold` as of `gateway.load.ramp.ramp_test`, which takes `ramp`.
@@ -348,7 +342,7 @@ def served_test(
     Seconds of warm-up are 5, with `hold` 1 before each step, as of a topology. The report is that of `ServedLoad.run`.
     Raises what `ServedLoad` raises.
     """
-    with ServedLoad(checked_url(url), key, generators, subscriptions or None, filters, seed, say) as served:
+    with ServedLoad(checked_url(url), key, generators, subscriptions or None, filters, seed, say, changes) as served:
         if hold is None:
             return served.run(rate, seconds, 5.0 if warm_up is None else warm_up, check)
         from gateway.load.ramp import ramp_test

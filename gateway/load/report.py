@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from gateway.load.loadtest import render
+from gateway.load.loadtest import CHANGE_LATENCIES, render
 from gateway.load.svg import Line, bar_plot, line_plot
 from gateway.shell.terminal import whole_file
 
@@ -39,7 +39,8 @@ def write_html(report: dict[str, Any], out: Path) -> None:
 
 def as_html(report: dict[str, Any]) -> str:
     """The whole page; the parts of a ramp only where there was one."""
-    sections = [_head(report), *([_ramp(report["ramp"])] if report.get("ramp") else []), _hold(report), _busy(report)]
+    sections = [_head(report), *([_ramp(report["ramp"])] if report.get("ramp") else []), _hold(report)]
+    sections += [*([_changes(report["changes"])] if report.get("changes") else []), _busy(report)]
     settings = escape(json.dumps(report["settings"], indent=1))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Skyray load test</title>'
@@ -96,6 +97,20 @@ def _hold(report: dict[str, Any]) -> str:
         f"{line_plot(lines, 'seconds', 'latency in ms', log_y=True)}"
         "<h2>Throughput: updates/s over time (s)</h2><p>Updates by the due time of their messages; the last interval "
         f"may be a part of one.</p>{line_plot(updates, 'seconds', 'updates/s')}"
+    )
+
+
+def _changes(changes: dict[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><td>{until}</td><td>{one['count']:,}</td><td>{_ms(one.get('p50_s'))}</td><td>{_ms(one.get('p99_s'))}</td>"
+        f"<td>{_ms(one.get('max_s'))}</td></tr>"
+        for one, until in ((changes[name], until) for name, until in CHANGE_LATENCIES)
+    )
+    return (
+        f"<h2>Changes of subscriptions</h2><p>{changes['offered']:,} offered, {changes['done']:,} done: "
+        f"{changes['added']:,} added, {changes['ended']:,} ended, {changes['rate']:,.0f} of each a second.</p>"
+        f"<table><tr><th>from due to</th><th>changes</th><th>p50 ms</th><th>p99 ms</th><th>longest ms</th></tr>{rows}"
+        "</table>"
     )
 
 

@@ -130,6 +130,12 @@ def subscription_rows(
         yield row
 
 
+def copies(table: SubscriptionTable, nth: Int64) -> SubscriptionTable:
+    """The subscriptions that changes `nth` add to those of a table: copies of them in turn, with the numbers behind."""
+    columns: dict[str, Any] = table.take(nth % len(table))._asdict() | {"number": len(table) + nth}
+    return SubscriptionTable(**columns)
+
+
 def places_of(load: ServedWorkload, table: SubscriptionTable) -> tuple[np.ndarray, np.ndarray]:
     """Longitude and latitude of each subscription's point: two float64[n], NaN for those with a region."""
     west, south, east, north = load.box

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from matching.errors import ConfigError, EngineError
 from topology.core.metrics import LatencyHistogram, Snapshot
-from topology.folder import run_folder
+from topology.run_folders import run_folder
 
 #: Upper edges of latencies, from half a millisecond to a minute: 1 microsecond doubled so often.
 _DOUBLINGS = range(9, 27)

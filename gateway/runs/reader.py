@@ -43,7 +43,8 @@ from spouts.quarantine import Quarantine
 from spouts.subscriptions import Changes, load_changes, load_vocabulary
 from topology.core.checkpoint.fence import fetch_committed
 from topology.core.places import is_remote, place
-from topology.folder import FINISHED, REPORT, RUNNING, RunFolder, run_folder
+from topology.folder import FINISHED, REPORT, RUNNING, RunFolder
+from topology.run_folders import run_folder
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 

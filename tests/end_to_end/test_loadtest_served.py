@@ -35,6 +35,38 @@ def test_load_test_of_a_server_is_exact_from_outside_and_leaves_no_subscription(
         assert served.call("GET", "/v1/subscriptions").json["subscriptions"] == []
 
 
+def test_load_test_that_adds_and_ends_subscriptions_meanwhile_is_exact_from_outside(tmp_path):
+    html = tmp_path / "report.html"
+    with Served(tmp_path / "serve", "--window", "count:500") as served:
+        pace = ["--rate", "600", "--seconds", "1.4", "--warm-up", "0.1", "--changes", "250", "--check"]
+        few = ["--boolean", "300", "--topk", "150", "--filters", "0.2", "--html", str(html)]
+        code, report, said = loadtest(served, *pace, *few)
+        check, changes = report["check"], report["changes"]
+        assert check["exact"] and check["compared_changed"] > 1_000 and check["unanswered"] == 0, check
+        assert check["changed_subscriptions"] > 100
+        assert changes["offered"] == changes["done"] == 2 * changes["added"] == 2 * changes["ended"] == 750, said
+        assert changes["answer"]["count"] > 600 and changes["effect"]["count"] > 600
+        assert 0 < changes["answer"]["p50_s"] <= changes["answer"]["p99_s"]
+        assert "750 offered, 750 done" in html.read_text()
+        assert code == (0 if report["kept_up"] else 1), said
+        assert served.call("GET", "/v1/subscriptions").json["subscriptions"] == []
+
+
+@pytest.mark.long
+def test_ramp_that_changes_subscriptions_of_all_kinds_is_exact_over_all_its_steps(tmp_path):
+    with Served(tmp_path / "serve", "--window", "count:500", "--attribute", "price:number") as served:
+        code, report, said = loadtest(
+            served, "--hold", "3s", "--rate", "200", "--step-seconds", "1", "--limit-p99-ms", "2000", "--check",
+            "--generators", "2", "--changes", "400", *FEW,
+        )  # fmt: skip
+        check, steps = report["check"], report["ramp"]["steps"]
+        assert check["exact"] and check["not_checked"] == [] and check["compared_changed"] > 1_000, said
+        assert all(one["compared_changed"] for one in check["by_kind"].values()), check
+        assert len(steps) >= 2 and report["changes"]["offered"] == 2 * 400 * 4
+        assert code == (0 if report["kept_up"] else 1)
+        assert served.call("GET", "/v1/subscriptions").json["subscriptions"] == []
+
+
 @pytest.mark.long
 def test_load_test_with_a_key_finds_the_peak_and_draws_it(tmp_path):
     out = tmp_path / "serve"

@@ -4,13 +4,14 @@ says how late it is and why."""
 import numpy as np
 import pytest
 
-from gateway.load import generator
+from gateway.load import posting
 from gateway.load.follower import Received
-from gateway.load.generator import Part, _Sending
+from gateway.load.latency import latencies, timeline
+from gateway.load.lifetimes import Lifetimes
 from gateway.load.loadtest import SHORT, render
+from gateway.load.posting import Part, Sending
 from gateway.load.ramp import judge
 from gateway.load.recount import ENOUGH, Sent, _stream, recount
-from gateway.load.remote import _latencies, _timeline
 from gateway.load.served import WORDS, ServedWorkload, idf_at, message_lines, subscription_rows, weighed
 from matching.bulk_oracle import NEVER, BulkOracle
 from matching.naive import Oracle
@@ -69,10 +70,11 @@ def at_row(row, change):
 
 def test_recount_of_right_updates_is_exact_and_says_what_it_leaves_out(truth):
     table, registered_at, sent, received, _ = truth
-    report = recount(LOAD, WINDOW, table, registered_at, sent, received)
+    report = recount(LOAD, WINDOW, Lifetimes(table, registered_at), sent, received)
     assert report["exact"] and report["compared"] == len(received.seq) > ENOUGH
     assert report["not_checked"] == ["decay"]
     assert all(one["compared"] > 1 for one in report["by_kind"].values()), report["by_kind"]
+    assert report["compared_changed"] == report["changed_subscriptions"] == report["unanswered"] == 0
     assert not any(report[each] for each in ("missing", "extra", "repeated", "scores_off", "misnamed"))
 
 
@@ -80,7 +82,7 @@ def test_recount_that_is_nearly_empty_is_not_exact(truth):
     table, registered_at, _, received, _ = truth
     few = Sent(PRIMER, np.arange(20), PRIMER + 2 + np.arange(20))
     rows = np.flatnonzero(received.boundary < 0)
-    report = recount(LOAD, WINDOW, table, registered_at, few, changed(received, rows))
+    report = recount(LOAD, WINDOW, Lifetimes(table, registered_at), few, changed(received, rows))
     assert not report["exact"] and report["compared"] < ENOUGH
 
 
@@ -98,13 +100,13 @@ def test_recount_that_is_nearly_empty_is_not_exact(truth):
 def test_recount_finds_one_wrong_update(truth, what, spoil):
     table, registered_at, sent, received, _ = truth
     rows, columns = spoil(len(received.seq))
-    report = recount(LOAD, WINDOW, table, registered_at, sent, changed(received, rows, **columns))
+    report = recount(LOAD, WINDOW, Lifetimes(table, registered_at), sent, changed(received, rows, **columns))
     assert not report["exact"] and report[what] > 0
 
 
 def test_recount_with_a_time_window_leaves_out_what_depends_on_it(truth):
     table, registered_at, sent, received, _ = truth
-    report = recount(LOAD, Window.parse("time:60"), table, registered_at, sent, received)
+    report = recount(LOAD, Window.parse("time:60"), Lifetimes(table, registered_at), sent, received)
     assert report["not_checked"] == ["topk", "decay", "skyline"] and set(report["by_kind"]) == {"boolean", "knn"}
 
 
@@ -147,7 +149,7 @@ class _SlowServer:
 
     def __init__(self, monkeypatch, takes_s):
         self.now_s, self._takes_s, self.sent = 0.0, takes_s, []
-        monkeypatch.setattr(generator, "time", self)
+        monkeypatch.setattr(posting, "time", self)
 
     def monotonic(self):
         return self.now_s
@@ -163,7 +165,7 @@ class _SlowServer:
 @pytest.mark.parametrize(("takes_s", "late"), [(0.0, False), (0.5, True)])
 def test_generator_says_how_late_it_is_and_that_the_server_kept_it_waiting(monkeypatch, takes_s, late):
     server = _SlowServer(monkeypatch, takes_s)
-    sending = _Sending(Part(0, 100, 1, 2, 10.0, 1.0))
+    sending = Sending(Part(0, 100, 1, 2, 10.0, 1.0))
     sending.run(server, iter([b"x\n"] * 50))
     assert sum(data.count(b"x\n") for data in server.sent) == 50
     assert (sending.furthest_s > 0.4) is late and (sending.blocked_s > 5.0) is late
@@ -175,9 +177,9 @@ def test_latency_of_a_match_is_its_own_and_of_a_change_that_of_its_boundary():
         np.array([5.0, 5.0, 5.0]), np.zeros(3, int), np.zeros(3, int), np.array([10, 10, 2]), np.array([10, 14, 3]),
         np.array([14, 14, 3]), np.array([0, 1, 1], np.int8), np.zeros(3),
     )  # fmt: skip
-    due = _latencies(received, np.arange(100, 110), np.arange(10, 20), 100, 1.0, 2.0)
+    due = latencies(received, np.arange(100, 110), np.arange(10, 20), 100, 1.0, 2.0)
     assert due.due_s.tolist() == [0.0, 2.0] and due.late_s.tolist() == [4.0, 2.0], "an earlier step's is left out"
-    (row,) = _timeline(due.due_s, due.late_s, 600.0)[:1]
+    (row,) = timeline(due, 600.0)[:1]
     assert row["count"] == 1 and row["p50_s"] == 4.0
 
 

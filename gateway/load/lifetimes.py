@@ -1,0 +1,124 @@
+"""Which subscriptions of a load test a server has had, and for which messages: what the recount goes by.
+
+The server's answer to a change names the first message for which it counts. So a subscription stands for the messages
+from the answer to its registration up to the one before the answer to its end, however requests were spread over
+batches. Used by `gateway.load.remote`; next `gateway.load.recount`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from gateway.load.changer import UNANSWERED, Changed
+from gateway.load.follower import Followed
+from gateway.load.latency import summary
+from gateway.load.posting import Part
+from gateway.load.served import copies
+from matching.bulk_oracle import NEVER
+from matching.model import Int64, SubscriptionTable, concatenate
+
+#: A process that is so far behind its schedule at the end has not kept it.
+LATE_S = 1.0
+
+
+class Lifetimes:
+    """All subscriptions of a load test, those that it started with first; numbers are rows.
+
+    Parameters
+    ----------
+    table : SubscriptionTable
+        Those that it started with.
+    at : int64[n]
+        The first message for which each counts.
+
+    Attributes
+    ----------
+    at, end : int64[m]
+        Of all: the first message for which it counts, and the first for which it does not; `NEVER` where there is none.
+    unanswered : int
+        Changes whose effect is not known.
+    """
+
+    def __init__(self, table: SubscriptionTable, at: Int64):
+        self._first = table
+        self.at, self.end = at, np.full(len(table), NEVER)
+        self.unanswered = 0
+
+    @property
+    def table(self) -> SubscriptionTable:
+        """All that there ever were, with those that the server has refused. O(their words)."""
+        return concatenate([self._first, copies(self._first, np.arange(self._changes))])
+
+    @property
+    def changed(self) -> np.ndarray:
+        """bool[m]: which were added or ended meanwhile."""
+        return (np.arange(self.at.shape[0]) >= len(self._first)) | (self.end != NEVER)
+
+    @property
+    def _changes(self) -> int:
+        return self.at.shape[0] - len(self._first)
+
+    def add(self, changed: Changed) -> None:
+        """Take what came of the next changes."""
+        assert changed.first == self._changes, "changes come in order"
+        ended, added = np.where(changed.from_seq >= 0, changed.from_seq, NEVER).T
+        self.unanswered += int(np.count_nonzero(changed.from_seq == UNANSWERED))
+        self.at = np.concatenate([self.at, added])
+        self.end = np.concatenate([self.end, np.full(added.shape, NEVER)])
+        self.end[changed.first : changed.first + ended.shape[0]] = ended
+
+    def standing(self, offered: int) -> list[int]:
+        """The numbers that the server may still have, after so many changes, of which the last may not be known."""
+        known = np.flatnonzero((self.at != NEVER) & (self.end == NEVER)).tolist()
+        return known + list(range(self.at.shape[0], len(self._first) + offered))
+
+
+def report_of(changed: Changed, followed: Followed, part: Part, warm_up: float) -> dict[str, Any]:
+    """The changes of a run for its report.
+
+    Returns
+    -------
+    dict
+        `rate`; `offered`, `done` (`added` and `ended`), `refused` by reason, `unanswered`; of those due after the
+        warm-up `answer`, from when a change was due until the server's answer was read, and `effect`, until all
+        updates as of the first message for which it counts were (`gateway.load.latency.summary` each); and how its
+        process fared, as of generators.
+
+    Notes
+    -----
+    That all updates were read is known from the next update on: `effect` is an upper bound where updates are rare, and
+    is not known of a change behind the last boundary that had one.
+    """
+    done, sent = changed.from_seq >= 0, changed.posted
+    due_s = np.arange(done.shape[0])[:, None] / part.rate
+    steady = done & (due_s >= warm_up)
+    answer_s = changed.answered_s - (part.begin_s + due_s)
+    through = np.searchsorted(followed.through_of, changed.from_seq)
+    seen = steady & (changed.from_seq <= followed.received.boundary.max(initial=-1))
+    seen &= through < followed.through_of.shape[0]
+    read_s = np.append(followed.through_s, np.nan)[through]
+    ended, added = done.sum(axis=0).tolist()
+    return {
+        "rate": part.rate,
+        "offered": done.size,
+        "done": ended + added,
+        "added": added,
+        "ended": ended,
+        "refused": changed.refused,
+        "unanswered": int(np.count_nonzero(changed.from_seq == UNANSWERED)),
+        "answer": summary(answer_s[steady]),
+        "effect": summary((read_s - (part.begin_s + due_s))[seen]),
+        "behind_at_end_s": sent.behind_at_end_s,
+        "furthest_behind_s": sent.furthest_behind_s,
+        "blocked_s": sent.blocked_s,
+        "processor_share": sent.processor_share,
+    }
+
+
+def shortcomings(changed: Changed) -> list[str]:
+    """Why changes were not made as scheduled, a line each; empty if they were."""
+    behind_s, unanswered = changed.posted.behind_at_end_s, int(np.count_nonzero(changed.from_seq == UNANSWERED))
+    lines = [changed.posted.failure] if changed.posted.failure else []
+    lines += [f"{times:,} changes of subscriptions: {reason}" for reason, times in changed.refused.items()]
+    lines += [f"{unanswered:,} changes of subscriptions have no answer"] if unanswered else []
+    return lines + ([f"changes of subscriptions are {behind_s:.1f} s behind"] if behind_s >= LATE_S else [])

@@ -1,0 +1,203 @@
+"""One POST of lines of JSON, sent as they fall due, whose answers are read meanwhile.
+
+Lines are made ahead by a thread, and answers read by another, so that no line waits for the answer to the one before.
+What is late is measured here: how far the line that was handed over last and the latest one were behind, and how much
+of that time the server did not take what was sent. Used by `gateway.load.generator`, for messages, and by
+`gateway.load.changer`, for subscriptions; either is the file to read next.
+"""
+
+import http.client
+import math
+import queue
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+#: Seconds between two looks at what is due, and that a request may take to be answered to its end.
+_TICK_S, _ANSWER_S = 0.001, 60.0
+#: Lines that are sent in one piece at most, and pieces that are made ahead.
+_MOST_AT_ONCE, _AHEAD = 1_000, 3
+
+
+class Server(NamedTuple):
+    """Where a server is, and the API key, if it wants one."""
+
+    url: str
+    key: str | None
+
+    def connect(self, timeout_s: float = _ANSWER_S) -> http.client.HTTPConnection:
+        """A connection to it, not opened yet."""
+        parts = urlsplit(self.url)
+        made = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        return made(parts.hostname or "", parts.port, timeout=timeout_s)
+
+    def path(self, path: str) -> str:
+        return urlsplit(self.url).path.rstrip("/") + path
+
+
+class Part(NamedTuple):
+    """What a process sends: of the numbers `first` to `end` every `step`-th from the `offset`-th on, at `rate` for all
+    processes together; number `first` is due at `begin_s` (monotonic)."""
+
+    first: int
+    end: int
+    offset: int
+    step: int
+    rate: float
+    begin_s: float
+
+    @property
+    def numbers(self) -> range:
+        return range(self.first + self.offset, self.end, self.step)
+
+
+class Posted(NamedTuple):
+    """How a request went: seconds behind the schedule at the end and at most, and blocked by the server; share of a
+    processor; when it ended (monotonic); why it failed, empty if it did not."""
+
+    behind_at_end_s: float
+    furthest_behind_s: float
+    blocked_s: float
+    processor_share: float
+    ended_s: float
+    failure: str
+
+
+class Ahead:
+    """Lines that a thread makes ahead: the first piece before anything is due.
+
+    Parameters
+    ----------
+    pieces : iterable of list of bytes
+        Not empty ones. Read by the thread.
+    """
+
+    def __init__(self, pieces: Iterable[list[bytes]]):
+        self._pieces: queue.Queue[list[bytes]] = queue.Queue(_AHEAD)
+        self._over = False
+        self._thread = threading.Thread(target=self._make, args=(pieces,), daemon=True)
+        self._thread.start()
+        self._first = self._pieces.get()
+
+    def __iter__(self) -> Iterator[bytes]:
+        lines = self._first
+        while lines:
+            yield from lines
+            lines = self._pieces.get()
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._over = True
+        while self._thread.is_alive():
+            try:
+                self._pieces.get(timeout=0.05)
+            except queue.Empty:
+                continue
+
+    def _make(self, pieces: Iterable[list[bytes]]) -> None:
+        try:
+            for piece in pieces:
+                if self._over:
+                    break
+                self._pieces.put(piece)
+        finally:
+            self._pieces.put([])
+
+
+def post(server: Server, path: str, lines: Ahead, part: Part, take: Callable[[bytes], None]) -> Posted:
+    """Send the lines of a part, one for each of its numbers, as one request; `take` gets each line of the answer.
+
+    `take` is called in a thread that has ended when this returns.
+    """
+    connection = server.connect()
+    spent_s, failure = processor_s(), ""
+    sending, answers = Sending(part), _Answers(connection, take)
+    try:
+        connection.putrequest("POST", server.path(path))
+        connection.putheader("Content-Type", "application/x-ndjson")
+        connection.putheader("Transfer-Encoding", "chunked")
+        if server.key is not None:
+            connection.putheader("Authorization", f"Bearer {server.key}")
+        connection.endheaders()
+        answers.start()
+        sending.run(connection, iter(lines))
+        connection.send(b"0\r\n\r\n")
+    except OSError as error:
+        failure = f"the connection broke: {error}"
+    ended_s = time.monotonic()
+    share = (processor_s() - spent_s) / max(ended_s - part.begin_s, 1e-9)
+    if answers.ident is not None:
+        answers.join()
+    lines.close()
+    connection.close()
+    return Posted(
+        sending.behind_s, sending.furthest_s, sending.blocked_s, share, ended_s, failure or answers.failure
+    )  # fmt: skip
+
+
+class Sending:
+    """Hands lines over as they fall due.
+
+    Attributes
+    ----------
+    behind_s, furthest_s : float    how late the line handed over last was, and the latest one
+    blocked_s : float               seconds that the server did not take what was sent
+    """
+
+    def __init__(self, part: Part):
+        self._part = part
+        self.behind_s = self.furthest_s = self.blocked_s = 0.0
+
+    def run(self, connection: http.client.HTTPConnection, lines: Iterator[bytes]) -> None:
+        part = self._part
+        count = len(part.numbers)
+        each_s = part.step / part.rate
+        first_s = part.begin_s + part.offset / part.rate
+        sent = 0
+        while sent < count:
+            now_s = time.monotonic()
+            due = min(count, math.floor((now_s - first_s) / each_s) + 1) if now_s >= first_s else 0
+            if due <= sent:
+                time.sleep(max(_TICK_S, first_s + sent * each_s - now_s))
+                continue
+            some = min(due - sent, _MOST_AT_ONCE)
+            data = b"".join([next(lines) for _ in range(some)])
+            handing_s = time.monotonic()
+            connection.send(b"%x\r\n%s\r\n" % (len(data), data))
+            handed_s = time.monotonic()
+            self.blocked_s += handed_s - handing_s
+            self.behind_s = handed_s - (first_s + sent * each_s)
+            self.furthest_s = max(self.furthest_s, self.behind_s)
+            sent += some
+
+
+class _Answers(threading.Thread):
+    """Reads the lines of an answer while the request is sent; `failure` is empty if all is well."""
+
+    def __init__(self, connection: http.client.HTTPConnection, take: Callable[[bytes], None]):
+        super().__init__(daemon=True)
+        self._connection = connection
+        self._take = take
+        self.failure = ""
+
+    def run(self) -> None:
+        try:
+            response = self._connection.getresponse()
+            if response.status != 200:
+                self.failure = f"status {response.status}: {response.read(500).decode(errors='replace')}"
+                return
+            while line := response.readline():
+                self._take(line)
+        except (OSError, http.client.HTTPException, msgspec.MsgspecError) as error:
+            self.failure = f"the answers broke off: {type(error).__name__}: {error}"
+
+
+def processor_s() -> float:
+    """Seconds of processor time of this process so far."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
