@@ -8,13 +8,15 @@ late updates. Of several delivery tasks each gets the updates of the subscriptio
 where there are none. Nothing blocks. Read on in `matching.operator`.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bolts.copies import WindowTasks
 from bolts.exchange import Exchange
+from bolts.kind_threads import KindThreads
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Closed, Late, Part, Relaxing
 from bolts.shares import Owners, names_at
@@ -27,6 +29,7 @@ from matching.kinds import KINDS
 from matching.model import (
     NO_MESSAGES,
     ChangeList,
+    Int64,
     MessageBatch,
     Removals,
     ResultBatch,
@@ -38,6 +41,7 @@ from matching.model import (
 )
 from matching.operator import (
     KindOperator,
+    Matched,
     OperatorContext,
     OperatorInput,
     OperatorOutput,
@@ -54,6 +58,18 @@ from topology.core.api.component import Bolt, Context, Delivery, Saved
 
 #: Homes and marks of no subscriptions.
 _NO_HOME, _NO_MARK = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+_NO_SEQS = np.zeros(0, np.int64)
+
+
+class _KindOutput(NamedTuple):
+    """What a batch came to for one kind: its hits, a patch of influence, seqs met and missed, and what closing put
+    out; None if other tasks' hits are awaited."""
+
+    matched: Matched
+    patch: Any
+    met: Int64
+    missed: Int64
+    closed: OperatorOutput | None
 
 
 class QueryBolt(Bolt):
@@ -73,6 +89,8 @@ class QueryBolt(Bolt):
         How scores decay, for kinds whose scores do.
     window_parts : int
         See `bolts.copies`.
+    threads : int
+        Kinds that are matched beside each other, in threads (`bolts.kind_threads`).
     """
 
     def __init__(
@@ -85,8 +103,10 @@ class QueryBolt(Bolt):
         kinds: Kinds = KINDS,
         fading: DecayParameters | None = None,
         window_parts: int = 1,
+        threads: int = 1,
     ):
         self.window_parts = window_parts
+        self.threads = threads
         self.router = router
         self.space = space
         self.window = window
@@ -119,6 +139,7 @@ class QueryBolt(Bolt):
         self.signature = self._new_signature()
         self.owners = Owners(context.size_of("delivery"))
         self.window_tasks = WindowTasks.of(context.size_of("tuples"), self.window_parts)
+        self.kind_threads: KindThreads[int] = KindThreads(self.threads)
 
     def _new_signature(self) -> QuerySignature | None:
         router, task = self.router, self.context.task
@@ -206,6 +227,7 @@ class QueryBolt(Bolt):
             self._send_signature(part.boundary.number, added.take(np.flatnonzero(assigned)), changes.removed)
         updates, met, missed = [empty(UpdateBatch)], [], [np.zeros(0, np.int64)]
         added_kinds = set(added.kind.tolist())
+        jobs: dict[int, Callable[[], _KindOutput]] = {}
         for kind in self.kinds.run:
             operator = self.operators[kind.code]
             if kind.code not in added_kinds and self._is_unused(kind.code, part.boundary.number):
@@ -213,21 +235,18 @@ class QueryBolt(Bolt):
                 if kind.code in self.exchanges:
                     self.exchanges[kind.code].pass_over()
                 continue
-            operator_input = self._operator_input(kind, part, changes, assigned)
-            matched = operator.match(operator_input)
-            if self.router.uses_influence and isinstance(operator, Ranged):
-                patch = operator.influence_patch(len(operator_input.added) > 0)
-                if patch is not None:
-                    self.context.emit("influence", Addressed(kind.code, self.context.task, part.boundary.number, patch))
-            if isinstance(operator, Regional):
-                met.append(operator.met)
-                missed.append(operator.missed)
-                self.lost_pairs[kind.code] += missed[-1].shape[0]
-            if kind.code in self.exchanges:
-                self.exchanges[kind.code].put(part.boundary.number, matched)
-                updates += self._close(kind.code)
+            jobs[kind.code] = partial(self._match, kind.code, self._operator_input(kind, part, changes, assigned))
+        for code, output in self.kind_threads.run(jobs).items():
+            if output.patch is not None:
+                self.context.emit("influence", Addressed(code, self.context.task, part.boundary.number, output.patch))
+            met.append(output.met)
+            missed.append(output.missed)
+            self.lost_pairs[code] += output.missed.shape[0]
+            if output.closed is None:
+                self.exchanges[code].put(part.boundary.number, output.matched)
+                updates += self._close(code)
             else:
-                updates.append(self._emit_requests(kind.code, operator.close(matched.own_hits, [])))
+                updates.append(self._emit_requests(code, output.closed))
         met = [seqs for seqs in met if seqs.shape[0]]
         self.met += met[0].shape[0] if len(met) == 1 else np.unique(np.concatenate(met)).shape[0] if met else 0
         if len(part.withheld):
@@ -237,6 +256,17 @@ class QueryBolt(Bolt):
         for owner, own in enumerate(self.owners.split(emitted)):
             self.context.emit("updates", Closed(part.boundary, watermark, own), to=owner)
         self.watermark_emitted = watermark
+
+    def _match(self, code: int, operator_input: OperatorInput) -> "_KindOutput":
+        """Match a batch for one kind, and close it unless other tasks send hits; touches nothing of other kinds."""
+        operator = self.operators[code]
+        matched = operator.match(operator_input)
+        patch = None
+        if self.router.uses_influence and isinstance(operator, Ranged):
+            patch = operator.influence_patch(len(operator_input.added) > 0)
+        met, missed = (operator.met, operator.missed) if isinstance(operator, Regional) else (_NO_SEQS, _NO_SEQS)
+        closed = None if code in self.exchanges else operator.close(matched.own_hits, [])
+        return _KindOutput(matched, patch, met, missed, closed)
 
     def _is_unused(self, code: int, batch: int) -> bool:
         """Whether a kind has no subscription and no open refill here, and no other task may send hits for it."""

@@ -118,6 +118,11 @@ class RunConfig(BaseSettings):
         "counts them",
     )
     query_bolts: Tasks = Field(default=2, description="tasks that match subscriptions")
+    query_threads: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="threads in which a query bolt matches kinds beside each other; 0: one on ray, on local as many as "
+        "there are cores",
+    )
     tuple_bolts: Tasks = Field(
         default_factory=_beside_query_bolts,
         description="tasks that answer window queries; by default one to 16 query bolts",
@@ -365,7 +370,8 @@ def load_config(options: Mapping[str, Any], file: Path | None = None) -> RunConf
 CHANGEABLE = frozenset(
     {
         *("executor", "address", "placement", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts"),
-        *("window_parts", "router", "placement_sample", "signatures", "engine", "window_index", "threshold_rule"),
+        *("query_threads", "window_parts", "router", "placement_sample", "signatures", "engine", "window_index"),
+        "threshold_rule",
         *("credits", "seed"),
         *("checkpoint_every", "restarts", "rate", "strict", "rebalance", "reserve_wait", "delivery_bolts"),
         *("query_cpus", "tuple_cpus", "distribution_cpus", "aggregation_cpus", "delivery_cpus", "spout_cpus"),

@@ -25,6 +25,7 @@ import distribution.signatures.warmup
 from bolts.aggregation import AggregationBolt
 from bolts.delivery import PART_ROWS, DeliveryBolt
 from bolts.distribution import DistributionBolt
+from bolts.kind_threads import cores
 from bolts.query import QueryBolt
 from bolts.tuples import TupleBolt
 from distribution.keyword import KeywordRouter, PrefixRouter
@@ -86,6 +87,7 @@ def wire(
     aggregation_bolts: int = 1,
     delivery_bolts: int = 1,
     credits: int = 4,
+    query_threads: int = 1,
 ) -> Plan:
     """Build the topology over any pair of spouts and any delivery bolt (tests and benchmarks bring their own).
 
@@ -106,6 +108,8 @@ def wire(
         Parts of the window, of each of which tuple tasks have copies (`bolts.copies`).
     fading : DecayParameters
         How scores fade, for kinds that do; needed where there may be subscriptions of one.
+    query_threads : int
+        Threads in which a query bolt matches kinds beside each other (`bolts.kind_threads`).
 
     Raises
     ------
@@ -129,7 +133,7 @@ def wire(
     placed = isinstance(router, PlacedRouter)
     builder.spout("subscriptions", PlacingSpout(subscriptions, router, kinds) if placed else subscriptions)
     builder.bolt("distribution", DistributionBolt(router, kinds, window_parts), tasks=distribution_bolts)
-    query = QueryBolt(router, space, window, engines, options, kinds, fading, window_parts)
+    query = QueryBolt(router, space, window, engines, options, kinds, fading, window_parts, query_threads)
     builder.bolt("query", query, tasks=router.tasks)
     tuples = TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds, window_parts)
     builder.bolt("tuples", tuples, tasks=tuple_bolts)
@@ -377,6 +381,11 @@ def subscription_refusal(
     return check
 
 
+def query_threads_of(config: RunConfig) -> int:
+    """Threads of a query bolt: what the settings say, else one on Ray, whose query bolts are processes."""
+    return config.query_threads or (cores() if config.executor == "local" else 1)
+
+
 def check_rebalance(config: RunConfig, router: Router) -> None:
     """Refuse to rebalance where that is impossible. Raises ConfigError, with what to do."""
     remedies = (
@@ -500,4 +509,5 @@ def _wired(
         aggregation_bolts=config.aggregation_bolts,
         delivery_bolts=config.delivery_bolts,
         credits=credits,
+        query_threads=query_threads_of(config),
     )

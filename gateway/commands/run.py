@@ -32,7 +32,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Space and time": ("world", "projection", "distance", "max_ahead", "decay_half_life", "decay_smoothing"),
     "Topology": (
         *("executor", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts", "delivery_bolts"),
-        *("window_parts", "seed"),
+        *("query_threads", "window_parts", "seed"),
     ),
     "Engines": ("engine", "window_index", "threshold_rule"),
     "Routing and signatures": ("router", "placement_sample", "signatures", "rebalance"),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bolts.kind_threads import cores
 from distribution.placement.costs import SampleCosts
 from distribution.routers import PLACING, ROUTERS, placeable, router_named
 from gateway.load.pace import Pace
@@ -71,6 +72,9 @@ def load_test(
     batch: Annotated[int | None, typer.Option(min=1, help="Messages of a batch at most; rate / 10.")] = None,
     linger_ms: Annotated[float, typer.Option(min=0.0, help="How long a message waits for others; 0: for all.")] = 10.0,
     query_bolts: Annotated[int, typer.Option(min=1, help="Tasks that match subscriptions.")] = 1,
+    query_threads: Annotated[
+        int, typer.Option(min=0, help="Threads of such a task; 0: one on ray, on local as many as cores.")
+    ] = 0,
     router: Annotated[str, typer.Option(help=f"{', '.join(ROUTERS[:-1])} or {ROUTERS[-1]}.")] = "hashing",
     credits: Annotated[int, typer.Option(min=1, help="Batches in flight at most.")] = LIVE_CREDITS,
     checkpoint_every: Annotated[float, typer.Option(min=0.0, help="Seconds between checkpoints; 0: none.")] = 10.0,
@@ -143,6 +147,7 @@ def load_test(
         raise ConfigError(f"{seconds} seconds is no message at all: raise it")
     if executor != Executor.local:
         require_ray()
+    query_threads = query_threads or (cores() if executor == Executor.local else 1)
     counts = {kind.name: kind.recipe.load for kind in kinds.run} | dict(subscriptions or {})
     loaded = _workload(workload, changes, on_progress)
     if loaded is not None:
@@ -156,10 +161,12 @@ def load_test(
                 store, resume = loaded.resume(at)
                 cadence = Cadence(checkpoint_every or None)
                 saved = Checkpoints(store, cadence, at, incarnation=next_incarnation(resume.incarnation))
-                plan = loaded.plan(pace, query_bolts, router, credits, at)
+                plan = loaded.plan(pace, query_bolts, router, credits, at, query_threads=query_threads)
             else:
                 out = at if check else None
-                plan = load_plan(pace, counts, window, query_bolts, router, credits, seed, kinds, out, filters)
+                plan = load_plan(
+                    pace, counts, window, query_bolts, router, credits, seed, kinds, out, filters, query_threads
+                )
                 if checkpoint_every:
                     saved = Checkpoints(CheckpointStore(os.path.join(at, "checkpoints")), Cadence(checkpoint_every), at)
             report = _executed(plan, executor, address, on_progress, saved, resume)
@@ -208,7 +215,8 @@ def load_test(
         "check": judged,
         "settings": {
             "seconds": seconds, "warm_up": warm_up, **counts, "window": window, "batch": batch, "linger_ms": linger_ms,
-            "query_bolts": query_bolts, "router": router, "credits": credits, "checkpoint_every": checkpoint_every,
+            "query_bolts": query_bolts, "query_threads": query_threads, "router": router, "credits": credits,
+            "checkpoint_every": checkpoint_every,
             "changes": changes, "filters": filters,
             "executor": str(executor), "address": address, "seed": seed,
             "workload": None if workload is None else Path(workload).name,
@@ -261,6 +269,7 @@ def load_plan(
     kinds: Kinds = KINDS,
     out: str | None = None,
     filters: float = 0.0,
+    query_threads: int = 1,
 ) -> Plan:
     """The topology of a load test; parameters and errors as in `load_test`. Files of updates go below `out`, if any."""
     from bolts.delivery import DeliveryBolt
@@ -299,6 +308,7 @@ def load_plan(
         kinds=kinds,
         fading=fading,
         credits=credits,
+        query_threads=query_threads,
     )
 
 

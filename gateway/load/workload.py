@@ -191,7 +191,7 @@ class Workload:
 
     def plan(
         self, pace: Pace, query_bolts: int = 1, router: str = "hashing", credits: int = 2, out: str | None = None,
-        filling: bool = False,
+        filling: bool = False, query_threads: int = 1,
     ) -> Plan:  # fmt: skip
         """The topology of `skyray run` over the folder, with a clock that keeps the pace.
 
@@ -204,6 +204,8 @@ class Workload:
             Folder for the files of updates; None: they are counted.
         filling : bool
             Of the history: names are kept, nothing is written.
+        query_threads : int
+            See `bolts.kind_threads`.
         """
         config = self._config(query_bolts, router, out)
         space, window = wiring.space_of(config), Window.parse(self.window)
@@ -229,6 +231,7 @@ class Workload:
         return wiring.wire(
             messages, subscriptions, wiring.router_of(config, space, vocabulary=vocabulary), space, window, delivery,
             used_kinds=used, fading=wiring.fading_of(config, vocabulary), credits=credits,
+            query_threads=query_threads,
         )  # fmt: skip
 
     def parts(self, pace: Pace) -> tuple[PacedFile, Subscribed, DecayParameters]:

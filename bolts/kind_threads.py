@@ -1,0 +1,92 @@
+"""Threads in which a query bolt matches the kinds of subscriptions beside each other.
+
+Kinds share nothing, and kernels run without the interpreter's lock; so two cores take a batch of several kinds in the
+time of the larger half. The calling thread takes jobs like the others, the longest first. Batches that take hardly
+longer than waking a thread stay in the calling one. Used by `bolts.query`.
+"""
+
+import os
+import time
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+#: Seconds that all jobs but the longest have to take for threads to be used.
+_WORTH_S = 0.0005
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class KindThreads(Generic[Key]):
+    """Does the jobs of a batch, one a kind.
+
+    Parameters
+    ----------
+    threads : int
+        With the calling one; 1: jobs are done in order.
+    """
+
+    def __init__(self, threads: int):
+        self.threads = threads
+        self._took_s: dict[Key, float] = {}
+
+    def run(self, jobs: Mapping[Key, Callable[[], Any]]) -> dict[Key, Any]:
+        """Do the jobs; results are in the order of the jobs.
+
+        Raises
+        ------
+        BaseException
+            What the first job, in that order, that failed has raised; by then all have ended.
+        """
+        took = [self._took_s.get(key, 0.0) for key in jobs]
+        beside = min(self.threads, len(jobs)) - 1
+        if beside < 1 or sum(took) - max(took) < _WORTH_S:
+            return {key: self._timed(key, job) for key, job in jobs.items()}
+        shared = _Shared(self, jobs, sorted(jobs, key=lambda key: -self._took_s.get(key, 0.0)))
+        others = [_pool(self.threads).submit(shared.work) for _ in range(beside)]
+        shared.work()
+        for other in others:
+            other.result()
+        for key in jobs:
+            if key in shared.failed:
+                raise shared.failed[key]
+        return {key: shared.done[key] for key in jobs}
+
+    def _timed(self, key: Key, job: Callable[[], Any]) -> Any:
+        began_s = time.perf_counter()
+        done = job()
+        self._took_s[key] = time.perf_counter() - began_s
+        return done
+
+
+class _Shared(Generic[Key]):
+    """Jobs that several threads take from one list."""
+
+    def __init__(self, threads: KindThreads[Key], jobs: Mapping[Key, Callable[[], Any]], order: list[Key]):
+        self.done: dict[Key, Any] = {}
+        self.failed: dict[Key, BaseException] = {}
+        self._threads, self._jobs, self._left = threads, jobs, iter(order)
+        self._taking = Lock()
+
+    def work(self) -> None:
+        while True:
+            with self._taking:
+                key = next(self._left, None)
+            if key is None:
+                return
+            try:
+                self.done[key] = self._threads._timed(key, self._jobs[key])
+            except BaseException as error:
+                self.failed[key] = error
+
+
+@lru_cache(maxsize=1)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """All query bolts of a process share one, since they run one after the other."""
+    return ThreadPoolExecutor(threads, "kinds")
