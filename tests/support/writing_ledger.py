@@ -95,7 +95,7 @@ class WritingLedger(Ledger):
         return self.sink.sealed()
 
     def state(self) -> dict[str, np.ndarray]:
-        written = self.sink.state(*self.named)
+        written = self.sink.snapshot(*self.named)()
         return super().state() | {f"sink:{name}": values for name, values in written.items()}
 
     def restore(self, saved: Saved) -> None:
