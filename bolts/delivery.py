@@ -52,7 +52,7 @@ from matching.model import (
     take_rows,
 )
 from matching.window import Boundary, Window
-from topology.core.api.component import Bolt, Context, Delivery, Saved
+from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved, joined_pieces
 from topology.core.checkpoint.storage import Output, published
 from topology.core.metrics import LatencyHistogram, LatencyTimeline
 
@@ -291,24 +291,35 @@ class DeliveryBolt(Bolt):
 
     def state(self) -> dict[str, np.ndarray]:
         """Counts, digest, the ids that later updates and results may name; with checkpoints, also unwritten updates."""
+        return joined_pieces(self.snapshot({}))
+
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
+        """Ids by reference; those of subscriptions are a piece of their own, which changes when some are added."""
         last = [published.boundary for published in self.open]  # one, or none before the first batch
         dead = max((self.retained.dead_before(boundary.floor) for boundary in last), default=0)
         # the ids of the window are the same in all tasks: the first one saves them
         alive = max(dead, self.messages.first) if self.context.task == 0 else self.messages.end
-        parts = {
-            "subscriptions": self.subscriptions.state(0, np.zeros(0, np.int64)),
-            "messages": self.messages.state(alive, self.retained.messages()),
-            "retained": self.retained.state(),
-        }
+        unwritten: Callable[[], dict[str, np.ndarray]] = dict
         if self.cutting and self.sink is not None:
             self.cutting = False
-            parts["sink"] = self.sink.state(self.subscriptions, self.messages)
-        return {
+            unwritten = self.sink.snapshot(self.subscriptions, self.messages)
+        totals = {
             "digest": np.array(self.digest.lanes, np.uint64),
             "updates": self.counts.copy(),
             "held_back": np.array(self.replacements.held_back, np.int64),
             "boundary": np.array(last, np.int64).reshape(-1, len(Boundary._fields)),
-        } | {f"{name}:{column}": values for name, part in parts.items() for column, values in part.items()}
+        }
+        subscriptions, messages = self.subscriptions.snapshot(), self.messages.snapshot()
+        retained = self.retained.snapshot()
+
+        def ids() -> dict[str, np.ndarray]:
+            return _named("subscriptions", subscriptions.state(0, np.zeros(0, np.int64)))
+
+        def others() -> dict[str, np.ndarray]:
+            kept = _named("messages", messages.state(alive, retained.messages()))
+            return totals | kept | _named("retained", retained.state()) | _named("sink", unwritten())
+
+        return {"": Piece(others), "subscriptions": Piece(ids, subscriptions.end)}
 
     def restore(self, saved: Saved) -> None:
         """Resume after a batch: digest and counts continue; updates that are in committed files are not rewritten.
@@ -540,6 +551,10 @@ def undelivered(state: Mapping[str, np.ndarray]) -> pa.Table:
     `state` as `bolts.shares.joined` gives it.
     """
     return updates_of_state(_part(state, "sink")).cast(UPDATE_SCHEMA)
+
+
+def _named(name: str, part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"{name}:{column}": values for column, values in part.items()}
 
 
 def _part(state: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:

@@ -5,6 +5,7 @@ without a copy, and to a 64-bit hash of each name for the digest. Read on in `bo
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 
 import numpy as np
 import pyarrow as pa
@@ -185,6 +186,11 @@ class IdColumn:
             self._offsets = self._offsets[dropped : used + 1] - start
         self.first = number
 
+    def snapshot(self) -> "IdColumn":
+        """The column as it is now, for reading, whatever is done to this one: it has the same arrays, which are written
+        to behind the last name only. O(1)."""
+        return copy(self)
+
     def state(self, first: int, needed: Int64) -> dict[str, np.ndarray]:
         """Names under numbers from `first` on, and under `needed` (ascending) of those before.
 
@@ -201,7 +207,7 @@ class IdColumn:
         data = self._data[offsets[0] : offsets[-1]]
         if not apart.shape[0]:
             return state | {"offsets": offsets - offsets[0], "data": data}
-        before = _flat(self.names(apart))
+        before = flat_names(self.names(apart))
         behind = offsets[1:] - offsets[0] + before.offsets[-1]
         joined = np.concatenate([before.offsets, behind]), np.concatenate([before.data, data])
         return state | dict(zip(("offsets", "data"), joined, strict=True))
@@ -252,11 +258,11 @@ class IdColumn:
         )
 
 
-def _flat(names: pa.Array) -> Names:
+def flat_names(names: pa.Array) -> Names:
     """Of a large string array without an offset, at least one name; a view."""
     _, cuts, text = names.buffers()
     offsets = np.frombuffer(cuts, np.int64, len(names) + 1)
-    return Names(offsets, np.frombuffer(text, np.uint8, int(offsets[-1])))
+    return Names(offsets, np.frombuffer(text or b"", np.uint8, int(offsets[-1])))
 
 
 def _grown(array: np.ndarray, used: int, wanted: int) -> np.ndarray:

@@ -53,8 +53,9 @@ from matching.operator import (
     capable,
 )
 from matching.space import Space
+from matching.storage.state import State
 from matching.window import NO_FLOOR, Boundary, Window
-from topology.core.api.component import Bolt, Context, Delivery, Saved
+from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved, joined_pieces
 
 #: Homes and marks of no subscriptions.
 _NO_HOME, _NO_MARK = np.zeros(0, np.int64), np.zeros(0, np.bool_)
@@ -413,20 +414,34 @@ class QueryBolt(Bolt):
     # -- checkpoints
 
     def state(self) -> dict[str, np.ndarray]:
+        return joined_pieces(self.snapshot({}))
+
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
+        """Copies of results, and of subscriptions that have changed: those of a kind are a piece of their own."""
         counts = np.array([self.subscriptions, self.raises_sent])
         arrays = {"boundary": np.array(self.boundary, np.int64), "counts": counts}
         if self.signature is not None:  # what routers count by signatures begins with them, and is compared with these
             arrays["met"] = np.array([self.met, self.lost, *self.lost_pairs.values()])
+        pieces, results = {}, []
         for code, operator in self.operators.items():
-            state = operator.state()
-            if (
-                self.router.exchanges_hits and not self.kinds[code].standing
-            ):  # several tasks may have it: the lowest saves it
-                lower = [self.router.assigned_to(state.table, task) for task in range(self.context.task)]
-                if lower:
-                    state = state.take(np.flatnonzero(~np.logical_or.reduce(lower)))
-            arrays |= {f"{self.kinds[code].name}:{name}": values for name, values in state.arrays().items()}
-        return arrays
+            kind = self.kinds[code]
+            if self.router.exchanges_hits and not kind.standing:  # several tasks may have it: the lowest saves it
+                arrays |= _named(kind.name, self._saved_here(operator.state()))
+                continue
+            taken = operator.snapshot(stored.get(kind.name))
+            if taken.subscriptions is not None:
+                pieces[kind.name] = Piece(partial(_made, kind.name, taken.subscriptions), taken.version)
+            results.append(partial(_made, kind.name, taken.results))
+
+        def others() -> dict[str, np.ndarray]:
+            return arrays | {name: values for made in results for name, values in made().items()}
+
+        return {"": Piece(others), **pieces}
+
+    def _saved_here(self, state: State) -> State:
+        """The subscriptions that no lower task has."""
+        lower = [self.router.assigned_to(state.table, task) for task in range(self.context.task)]
+        return state.take(np.flatnonzero(~np.logical_or.reduce(lower))) if lower else state
 
     def restore(self, saved: Saved) -> None:
         self.boundary = Boundary(*map(int, saved.parts["query"][0]["boundary"]))
@@ -462,3 +477,11 @@ class QueryBolt(Bolt):
             mine = everyone.take(np.flatnonzero(assigned_of_all & self.router.traits.region[everyone.kind]))
             no_claims = Claims(np.zeros((0, 4)), np.zeros(1, np.int64), np.zeros(0, np.int32))
             self.signature.follow(mine, np.zeros(0, np.int64), no_claims)
+
+
+def _made(kind: str, make: Callable[[], State]) -> dict[str, np.ndarray]:
+    return _named(kind, make())
+
+
+def _named(kind: str, state: State) -> dict[str, np.ndarray]:
+    return {f"{kind}:{name}": values for name, values in state.arrays().items()}

@@ -6,6 +6,7 @@ the names of all other messages that have left the window.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from copy import copy
 
 import numpy as np
 
@@ -33,6 +34,9 @@ class RetainedMessages:
         self._any_cumulative = False
         self._logged = self._compacted = 0  # rows logged, and rows left by the last compaction
         self._changed = False  # whether a subscription was removed since
+        self._compactions = 0
+        #: The last snapshot, batches of its log, and `_compactions` when it was taken.
+        self._taken: tuple[RetainedMessages, int, int] | None = None
 
     def change(self, kinds: Int8, removed: Int64) -> None:
         """Add subscriptions of these kinds (int8[n]) under the next numbers; remove others."""
@@ -51,6 +55,7 @@ class RetainedMessages:
                 sign = np.where(updates.change[rows] == ENTER, 1, np.where(updates.change[rows] == LEAVE, -1, 0))
                 self._log.append((updates.number[rows], updates.seq[rows], sign.astype(np.int8)))
                 self._logged += rows.shape[0]
+                self._adopt()
                 if self._logged > max(_FEW, 2 * self._compacted):
                     self._compact()
 
@@ -60,7 +65,10 @@ class RetainedMessages:
         if not self._log:
             return np.zeros(0, np.int64)
         _, seq, balance = self._log[0]
-        return np.unique(seq[balance > 0])
+        kept = seq[balance > 0]
+        if not np.all(kept[1:] >= kept[:-1]):  # as several tasks have saved it, one behind the other
+            return np.unique(kept)
+        return kept[np.diff(kept, prepend=-1) > 0]
 
     def _compact(self) -> None:
         """Compact the log: sum enters and leaves. O(n log n) in its rows."""
@@ -77,12 +85,34 @@ class RetainedMessages:
             self._log = [(number[rows], seq[rows], balance[balance != 0].astype(np.int8))] if rows.shape[0] else []
         self._changed = False
         self._compacted = self._logged = self._log[0][0].shape[0] if self._log else 0
+        self._compactions += 1
+
+    def _adopt(self) -> None:
+        """Take the log that the last snapshot has compacted, on another thread, for the batches that it is made of."""
+        if self._taken is None:
+            return
+        snapshot, batches, compactions = self._taken
+        if compactions == self._compactions == snapshot._compactions:
+            return  # it has not been made yet
+        self._taken = None
+        if compactions == self._compactions:
+            self._log = snapshot._log + self._log[batches:]
+            self._compacted, self._logged = snapshot._compacted, sum(each[0].shape[0] for each in self._log)
 
     def dead_before(self, floor: int) -> int:
         """First seq that may be alive at a boundary with this floor; floors never fall from call to call."""
         while self.expiries and self.expiries[0][1] <= floor:
             self._dead = self.expiries.popleft()[0] + 1
         return self._dead
+
+    def snapshot(self) -> "RetainedMessages":
+        """The log as it is now, for reading, whatever is done to this one. O(batches logged, and a copy of a byte for
+        each subscription): the rows of a batch are never written to."""
+        self._adopt()
+        now = copy(self)
+        now._log, now.expiries, now._cumulative = list(self._log), self.expiries.copy(), self._cumulative.copy()
+        self._taken = now, len(self._log), self._compactions
+        return now
 
     def state(self) -> dict[str, np.ndarray]:
         """The compacted log and the expiries, at a boundary at the watermark."""

@@ -8,6 +8,7 @@ one task would have saved (`joined`), of which each of the new tasks, however ma
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -163,6 +164,12 @@ class OwnNames:
 
     def names(self, numbers: Int64) -> pa.Array:
         return self._column.names(self._rows(numbers))
+
+    def snapshot(self) -> "OwnNames":
+        """See `bolts.names.IdColumn.snapshot`."""
+        own = copy(self)
+        own._column = self._column.snapshot()
+        return own
 
     def state(self, first: int, needed: Int64) -> dict[str, np.ndarray]:
         return self._column.state(first, needed) | {"numbers": np.flatnonzero(self._row_of[: self.end] >= 0)}

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from bolts.names import IdColumn, UInt64, hash_names
+from bolts.names import IdColumn, UInt64, flat_names, hash_names
 from bolts.shares import Covered, Ids, covered_of, covered_state, owner_of
 from matching.errors import DeliveryError
 from matching.model import CHANGES, Names, UpdateBatch, concatenate
@@ -91,8 +91,9 @@ class Sink(Protocol):
         """Files completed since the last call."""
         ...
 
-    def state(self, subscriptions: Ids, messages: IdColumn) -> dict[str, np.ndarray]:
-        """Number of the next part, updates in no sealed file, and what committed files have."""
+    def snapshot(self, subscriptions: Ids, messages: IdColumn) -> Callable[[], dict[str, np.ndarray]]:
+        """Number of the next part, updates in no sealed file, and what committed files have: as they are now, though
+        another thread calls what is returned."""
         ...
 
     def restore(self, state: Mapping[str, np.ndarray]) -> Covered:
@@ -121,8 +122,8 @@ class CountSink:
     def sealed(self) -> list[Output]:
         return []
 
-    def state(self, subscriptions: Ids, messages: IdColumn) -> dict[str, np.ndarray]:
-        return {}
+    def snapshot(self, subscriptions: Ids, messages: IdColumn) -> Callable[[], dict[str, np.ndarray]]:
+        return dict
 
     def restore(self, state: Mapping[str, np.ndarray]) -> Covered:
         return Covered()
@@ -236,25 +237,13 @@ class PartSink:
         sealed, self._sealed = self._sealed, []
         return sealed
 
-    def state(self, subscriptions: Ids, messages: IdColumn) -> dict[str, np.ndarray]:
+    def snapshot(self, subscriptions: Ids, messages: IdColumn) -> Callable[[], dict[str, np.ndarray]]:
         if self._part is not None:
             raise DeliveryError(f"{self.directory}: a part is open at a snapshot; call cut() first")
         self.resolve(subscriptions, messages)
-        table = pa.concat_tables([_ENCODED_SCHEMA.empty_table(), *self._tables]).unify_dictionaries()
-        change = pc.call_function("cast", [table.column("change")], pc.CastOptions.safe(pa.string()))
-        codes = pc.call_function("index_in", [change], pc.SetLookupOptions(pa.array(CHANGES)))
-        state = {
-            "part": np.array(self._number, np.int64),
-            **covered_state(self._covered),
-            "as_of": table.column("as_of").to_numpy(),
-            "seq": table.column("seq").to_numpy(),
-            "change": codes.to_numpy().astype(np.int8),
-            "score": table.column("score").to_numpy(zero_copy_only=False).astype(np.float64),
-        }
-        for name in ("subscription_id", "message_id"):
-            names = Names.of(table.column(name).cast(pa.string()).to_pylist())
-            state |= {f"{name}_offsets": names.offsets, f"{name}_data": names.data}
-        return state
+        tables = [_ENCODED_SCHEMA.empty_table(), *self._tables]
+        about = {"part": np.array(self._number, np.int64), **covered_state(self._covered)}
+        return lambda: about | _unwritten(tables)
 
     def restore(self, state: Mapping[str, np.ndarray]) -> Covered:
         self._number = int(state["part"])
@@ -318,6 +307,30 @@ class PartSink:
             part.close()
             self.bytes_written += self._disk.sync(part.temporary)
         return Output(f"{self.directory}/{part.temporary}", f"{self.directory}/{part.name}")
+
+
+def _unwritten(tables: list[pa.Table]) -> dict[str, np.ndarray]:
+    """Updates in no file, as a snapshot has them."""
+    table = pa.concat_tables(tables).unify_dictionaries()
+    change = pc.call_function("cast", [table.column("change")], pc.CastOptions.safe(pa.string()))
+    codes = pc.call_function("index_in", [change], pc.SetLookupOptions(pa.array(CHANGES)))
+    state = {
+        "as_of": table.column("as_of").to_numpy(),
+        "seq": table.column("seq").to_numpy(),
+        "change": codes.to_numpy().astype(np.int8),
+        "score": table.column("score").to_numpy(zero_copy_only=False).astype(np.float64),
+    }
+    for name in ("subscription_id", "message_id"):
+        names = _names_of(table.column(name))
+        state |= {f"{name}_offsets": names.offsets, f"{name}_data": names.data}
+    return state
+
+
+def _names_of(column: pa.ChunkedArray) -> Names:
+    """Without a string of Python for each, for whose time the tasks would wait."""
+    if not len(column):
+        return Names.of([])
+    return flat_names(column.cast(pa.string()).cast(pa.large_string()).combine_chunks())
 
 
 def updates_of_state(state: Mapping[str, np.ndarray]) -> pa.Table:

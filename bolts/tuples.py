@@ -24,7 +24,7 @@ from matching.operator import WindowIndex
 from matching.space import Space
 from matching.storage.message_log import WindowLog
 from matching.window import Boundary
-from topology.core.api.component import Bolt, Context, Delivery, Saved
+from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved, joined_pieces
 
 
 class TupleBolt(Bolt):
@@ -106,10 +106,18 @@ class TupleBolt(Bolt):
         return not self.waiting
 
     def state(self) -> dict[str, np.ndarray]:
-        messages, ended = self.log.alive()
-        if not self.window_tasks.saves(self.context.task):
-            messages, ended = messages.take(np.zeros(0, np.int64)), ended[:0]
-        return {"boundary": np.array(self.log.boundary, np.int64), "ended": ended} | messages._asdict()
+        return joined_pieces(self.snapshot({}))
+
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
+        """The messages of the window, by reference."""
+        log = WindowLog() if not self.window_tasks.saves(self.context.task) else self.log
+        boundary, alive = np.array(self.log.boundary, np.int64), log.snapshot()
+
+        def arrays() -> dict[str, np.ndarray]:
+            messages, ended = alive()
+            return {"boundary": boundary, "ended": ended} | messages._asdict()
+
+        return {"": Piece(arrays)}
 
     def restore(self, saved: Saved) -> None:
         """Take this task's part of all messages; window indexes are rebuilt."""

@@ -7,6 +7,7 @@ program, and an engine without filters tests nothing.
 The oracle is `matching.naive_filters`. Read on in `matching.index`, for who tests.
 """
 
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -170,6 +171,12 @@ class FilterStore:
             return None
         passed = passing(self._view, slots, rows, batch)
         return None if passed.all() else passed
+
+    def snapshot(self) -> "FilterStore":
+        """A copy to read `columns` of, whatever is done to this one. O(slots + words)."""
+        now = copy(self)
+        now._span, now._words = self._span.copy(), self._words[: self._used].copy()
+        return now
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All memory, trimmed to the used part."""

@@ -252,12 +252,21 @@ class KindOperator(ABC):
     def arrays(self) -> dict[str, np.ndarray]:
         """All memory of the operator."""
 
-    @abstractmethod
     def state(self) -> State:
         """State for a snapshot: of the results homed on this task (of kinds without homes: of all), without refills.
 
-        Rows have the columns of `SubscriptionTable` and those of the kind.
+        Rows have the columns of `SubscriptionTable` and those of the kind. An operator has this or `snapshot`.
         """
+        taken = self.snapshot()
+        return taken.results() if taken.subscriptions is None else taken.subscriptions().beside(taken.results())
+
+    def snapshot(self, stored: int | None = None) -> "Snapshot":
+        """The state as it is now, though made later, on another thread: copies what later batches write to.
+
+        `stored`: the version of the subscriptions that is in a file, for which they are not copied.
+        """
+        state = self.state()
+        return Snapshot(None, None, lambda: state)
 
     @abstractmethod
     def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
@@ -266,6 +275,19 @@ class KindOperator(ABC):
         state : State       rows assigned to this task or homed on it; columns as in `state`
         home, assigned      as in `OperatorInput`, for the rows
         """
+
+
+class Snapshot(NamedTuple):
+    """State of an operator as it was when this was taken, made by these callables.
+
+    version : int, optional    subscriptions of two snapshots of one operator with the same version are the same
+    subscriptions : callable, optional    returns the columns and lists that do not change; in `results` too if None
+    results : callable    returns the others
+    """
+
+    version: int | None
+    subscriptions: Callable[[], State] | None
+    results: Callable[[], State]
 
 
 class Standing(KindOperator):

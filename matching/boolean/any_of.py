@@ -5,6 +5,8 @@ the parts are in a second engine of the same class, and their hits are mapped ba
 costs m postings a subscription, and nothing without such subscriptions. Used by `matching.boolean.engine`.
 """
 
+from copy import copy
+
 import numpy as np
 
 from matching.index import Hits, SubscriptionIndex
@@ -81,6 +83,12 @@ class AnyOf:
         place[slots] = np.arange(slots.shape[0])
         order = np.argsort(place[number // WIDTH] * WIDTH + number % WIDTH)
         return owner, ~rows.columns.terms[rows.columns.start[live[order]]]
+
+    def snapshot(self) -> "AnyOf":
+        """A copy to read `keywords` of, whatever is done to this one. O(slots + terms)."""
+        now = copy(self)
+        now.count, now.rows = self.count.copy(), self.rows.snapshot()
+        return now
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays, for figures of size."""

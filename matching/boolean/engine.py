@@ -7,6 +7,7 @@ engines differ in how they find candidates; read on in `cell_term`, the default.
 """
 
 from abc import abstractmethod
+from copy import copy
 
 import numpy as np
 
@@ -122,6 +123,19 @@ class BooleanEngine(SubscriptionIndex):
             terms[np.argsort(owner, kind="stable")], np.zeros(terms.shape[0], np.float32),
             *self.filters.columns(slots),
         )  # fmt: skip
+
+    @property
+    def changes(self) -> int:
+        """Rises whenever `table` may have changed."""
+        return self.slots.changes + (0 if self._any_of is None else self._any_of.rows.slots.changes)
+
+    def snapshot(self) -> "BooleanEngine":
+        """A copy to read `table` of, whatever is done to this one. O(slots + terms + words of filters)."""
+        now = copy(self)
+        now.subscriptions, now.filters = self.subscriptions.snapshot(), self.filters.snapshot()
+        now.slots = now.subscriptions.slots
+        now._any_of = None if self._any_of is None else self._any_of.snapshot()
+        return now
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays, for figures of size: prefixed `rows_`, `index_` and perhaps `any_`. Views, no copies."""

@@ -21,6 +21,7 @@ from matching.operator import (
     OperatorInput,
     OperatorOutput,
     Regional,
+    Snapshot,
     Work,
 )
 from matching.space import Space
@@ -134,8 +135,11 @@ class BooleanOperator(Regional):
     def arrays(self) -> dict[str, np.ndarray]:
         return self.engine.arrays()
 
-    def state(self) -> State:
-        return State.of(self.engine.table())
+    def snapshot(self, stored: int | None = None) -> Snapshot:
+        version, engine = self.engine.changes, self.engine
+        if version != stored:
+            engine = engine.snapshot()
+        return Snapshot(version, lambda: State.of(engine.table()), lambda: State({}, {}, {}))
 
     def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
         self.engine.insert(state.take(np.flatnonzero(assigned)).table)

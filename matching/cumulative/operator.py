@@ -14,7 +14,7 @@ from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import ResultRows
 from matching.errors import EngineError
 from matching.model import LEAVE, Int32, Int64, ResultBatch, UpdateBatch, concatenate, empty
-from matching.operator import Bools, Matched, OperatorContext, OperatorInput, OperatorOutput, Standing, Work
+from matching.operator import Bools, Matched, OperatorContext, OperatorInput, OperatorOutput, Snapshot, Standing, Work
 from matching.result_rows import ranks
 from matching.storage.state import Lists, State
 from matching.window import Boundary
@@ -98,13 +98,23 @@ class CumulativeOperator(Standing):
     def arrays(self) -> dict[str, np.ndarray]:
         return self.engine.arrays()
 
-    def state(self) -> State:
-        slots = self.engine.subscriptions.live_slots()
-        state = State.of(self.engine.subscriptions.rows(slots))
-        state.rows["at"] = self.engine.best.view.after[slots] + 1
-        offsets, seq, key = self.engine.best.rows(slots)
-        state.lists["best"] = Lists(offsets, {"seq": seq, "key": key})
-        return state
+    def snapshot(self, stored: int | None = None) -> Snapshot:
+        subscriptions, best = self.engine.subscriptions, self.engine.best.snapshot()
+        version, slots = subscriptions.slots.changes, subscriptions.live_slots()
+        if version != stored:
+            subscriptions = subscriptions.snapshot()
+
+        def rows() -> State:
+            state = State.of(subscriptions.rows(slots))
+            del state.rows["at"]
+            return state
+
+        def results() -> State:
+            offsets, seq, key = best.rows(slots)
+            lists = {"best": Lists(offsets, {"seq": seq, "key": key})}
+            return State({"at": best.view.after[slots] + 1}, lists, {})
+
+        return Snapshot(version, rows, results)
 
     def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
         mine = state.take(np.flatnonzero(assigned))

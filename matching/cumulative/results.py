@@ -10,6 +10,7 @@ they are pushed out. Access is random, so what is read together lies together: t
 array of rows, seq and key of an entry of another. Read on in `matching.cumulative.engine`.
 """
 
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -164,6 +165,13 @@ class BestResults:
         v = self.view
         offsets, places = take_ragged_at(v.start[slots], v.count[slots])
         return ResultRows(offsets, v.seq[places], v.key[places])
+
+    def snapshot(self) -> "BestResults":
+        """A copy to read `rows` and `after` of, whatever is done to this one. O(slots + entries)."""
+        now = copy(self)
+        now._rows, now._pool = self._rows.copy(), self._pool[: int(self.view.used[_POOL_END])].copy()
+        now._renew()
+        return now
 
     def clear(self, slots: Int32) -> None:
         """Free the results of removed slots. O(n)."""

@@ -10,6 +10,7 @@ Read on in `matching.skyline.engines.eager`, or in `matching.skyline.operator`, 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -20,6 +21,9 @@ from matching.skyline.subscriptions import SkylineSubscriptions
 from matching.skyline.window import Candidates
 from matching.space import Space
 from matching.storage.state import Lists, State
+
+#: Result buffers of some slots: columns by slot, and entries.
+Buffers = tuple[dict[str, np.ndarray], Lists]
 
 
 class Offers(NamedTuple):
@@ -95,12 +99,13 @@ class SkylineEngine(ABC):
     def refill(self, slots: Int32, candidates: Candidates, floor: int) -> None:
         """Replace the buffers of these slots, new or returned by `apply`, by all their live candidates."""
 
-    def state(self, slots: Int32) -> tuple[dict[str, np.ndarray], Lists]:
-        """Snapshot of the buffers of these slots: columns by slot, and entries. O(entries)."""
-        return {"due": self.candidates.view.due[slots]}, self.candidates.lists(slots)
+    def snapshot(self, slots: Int32) -> Callable[[], Buffers]:
+        """The buffers of these slots as they are now, made when it is called. O(entries)."""
+        candidates = self.candidates.snapshot()
+        return lambda: ({"due": candidates.view.due[slots]}, candidates.lists(slots))
 
     def restore(self, slots: Int32, state: State, floor: int) -> None:
-        """Restore what `state` of the same class returned, into empty slots, at this floor. O(entries)."""
+        """Restore what `snapshot` of the same class returned, into empty slots, at this floor. O(entries)."""
         self.candidates.fill(slots, state.lists["kept"])
         self.candidates.view.due[slots] = state.rows["due"]
 

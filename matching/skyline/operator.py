@@ -37,6 +37,7 @@ from matching.operator import (
     OperatorInput,
     OperatorOutput,
     Regional,
+    Snapshot,
     Windowed,
     Work,
 )
@@ -270,13 +271,17 @@ class SkylineOperator(Windowed, Regional):
     def arrays(self) -> dict[str, np.ndarray]:
         return self.engine.arrays() | {"home": self._home, "waits": self.refills.waits}
 
-    def state(self) -> State:
-        slots = self._homed_slots()
-        state = State.of(self.engine.subscriptions.table(slots))
-        rows, entries = self.engine.state(slots)
-        state.rows.update(rows)
-        state.lists["kept"] = entries
-        return state
+    def snapshot(self, stored: int | None = None) -> Snapshot:
+        subscriptions, slots = self.engine.subscriptions, self._homed_slots()
+        version, buffers = subscriptions.slots.changes, self.engine.snapshot(slots)
+        if version != stored:
+            subscriptions = subscriptions.snapshot()
+
+        def results() -> State:
+            rows, entries = buffers()
+            return State(rows, {"kept": entries}, {})
+
+        return Snapshot(version, lambda: State.of(subscriptions.table(slots)), results)
 
     def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
         rows = np.flatnonzero(assigned)

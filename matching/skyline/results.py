@@ -8,6 +8,7 @@ reaches the least of its lives and influence times, of which `due` is a lower bo
 Engines choose what to keep and how to use `until`: read on in `matching.skyline.engines.eager_star`.
 """
 
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -133,6 +134,13 @@ class CandidatePool:
         """Move all blocks together, without gaps. O(entries)."""
         order = np.flatnonzero(self.view.start >= 0)
         _pack(self.view, order[np.argsort(self.view.start[order], kind="stable")])
+
+    def snapshot(self) -> "CandidatePool":
+        """A copy to read `due` and `lists` of, whatever is done to this one. O(slots + entries)."""
+        now, v, used = copy(self), self.view, int(self.view.used[0])
+        pools = {name: getattr(v, name)[:used].copy() for name in _POOLS}
+        now.view = v._replace(start=v.start.copy(), count=v.count.copy(), due=v.due.copy(), **pools)
+        return now
 
     def lists(self, slots: Int32) -> Lists:
         """Entries of these slots, by column. O(entries)."""

@@ -8,6 +8,7 @@ Read on in `matching.skyline.operator`.
 """
 
 import math
+from copy import copy
 
 import numpy as np
 
@@ -123,6 +124,14 @@ class SkylineSubscriptions(SubscriptionIndex):
             np.full(n, KEYWORDS_BY_KIND, np.int8), zeros.astype(np.int32), nowhere, queries.term_offsets,
             queries.terms, np.zeros(queries.terms.shape[0], np.float32), *self.filters.columns(slots),
         )  # fmt: skip
+
+    def snapshot(self) -> "SkylineSubscriptions":
+        """A copy to read `table` of, whatever is done to this one. O(slots + terms + words of filters)."""
+        now = copy(self)
+        now.slots, now.filters = self.slots.snapshot(), self.filters.snapshot()
+        now.region, now.term_start, now.term_count = self.region.copy(), self.term_start.copy(), self.term_count.copy()
+        now.terms = self.terms[: self._pool[0]].copy()
+        return now
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays, by name, to measure memory."""

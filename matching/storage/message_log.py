@@ -4,6 +4,8 @@ A `matching.operator.WindowIndex` can be rebuilt from this log at any boundary. 
 joined when they are small; expired messages are freed with their chunk. Read on in `bolts.tuples`.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from matching.model import NO_MESSAGES, Int64, MessageBatch, join_messages
@@ -57,12 +59,20 @@ class WindowLog:
 
         Kinds without ends take all versions as messages. O(messages).
         """
-        everything = [chunk for _, chunk in self._chunks] + self._tail
-        if not everything:
-            return NO_MESSAGES, self._ended[:0]
-        messages = join_messages(everything)
-        messages = messages.take(np.flatnonzero(messages.life > self.boundary.floor))
-        return messages, np.intersect1d(self._ended, messages.seq)
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], tuple[MessageBatch, Int64]]:
+        """What `alive` returns now, made when it is called: batches are never written to. O(batches)."""
+        everything, ended, floor = [chunk for _, chunk in self._chunks] + self._tail, self._ended, self.boundary.floor
+
+        def alive() -> tuple[MessageBatch, Int64]:
+            if not everything:
+                return NO_MESSAGES, ended[:0]
+            messages = join_messages(everything)
+            messages = messages.take(np.flatnonzero(messages.life > floor))
+            return messages, np.intersect1d(ended, messages.seq)
+
+        return alive
 
     def size_bytes(self) -> int:
         """Memory of all columns."""

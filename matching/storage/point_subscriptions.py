@@ -9,6 +9,7 @@ a term of another. A pair costs two or three cache misses, not nine.
 """
 
 import math
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -194,6 +195,15 @@ class PointSubscriptions:
             np.full((n, 4), np.nan), np.full(n, KEYWORDS_BY_KIND, np.int8), c.k[slots], c.alpha[slots], offsets,
             c.terms[picked], c.weights[picked], *self.filters.columns(slots), self.vectors(slots), radius_m,
         )  # fmt: skip
+
+    def snapshot(self) -> "PointSubscriptions":
+        """A copy to read `rows` of, whatever is done to this one. O(slots + terms)."""
+        now, used = copy(self), self.slots.high_water
+        now.slots, now.filters = self.slots.snapshot(), self.filters.snapshot()
+        now._rows, now._pool = self._rows[:used].copy(), self._pool[: self._pool_used].copy()
+        now._columns = _columns(now.slots.number, now._rows, now._pool)
+        now._kind, now._place, now._radius_m = self._kind[:used].copy(), self._place.copy(), self._radius_m.copy()
+        return now
 
     def remove(self, slots: Int32) -> None:
         """Free live slots. O(n)."""

@@ -4,6 +4,7 @@ These columns verify a pair exactly; an index finds the candidate slots. Engines
 the same way. Read on in `matching.storage.cell_term`.
 """
 
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -100,6 +101,14 @@ class RegionSubscriptions:
         picked = np.arange(int(length.sum())) + np.repeat(start - np.cumsum(length) + length, length)
         terms = self._terms[picked]
         return np.repeat(able, length), np.where(terms < 0, ~terms, terms).astype(np.int32)
+
+    def snapshot(self) -> "RegionSubscriptions":
+        """A copy to read, whatever is done to this one. O(slots + terms)."""
+        now, used = copy(self), self.slots.high_water
+        now.slots, now._pool = self.slots.snapshot(), self._pool.copy()
+        now._region, now._start = self._region[:used].copy(), self._start[:used].copy()
+        now._terms = self._terms[: self._pool[0]].copy()
+        return now
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All memory, trimmed to the used part."""

@@ -7,6 +7,8 @@ addressing over slots only: the number is compared in the `number` column, which
 Read on in `matching.storage.region_subscriptions`, the simplest columns kept this way.
 """
 
+from copy import copy
+
 import numpy as np
 
 from matching.errors import EngineError
@@ -31,6 +33,8 @@ class SlotMap:
         self.index = np.full(1 << _FEWEST_BITS, EMPTY, np.int32)
         self.number = np.full(0, -1, np.int64)
         self._state = np.array([0, 0, _END_OF_FREE], np.int64)  # live, high-water mark, first free slot
+        #: Calls of `insert` and `remove` that have changed something.
+        self.changes = 0
 
     def __len__(self) -> int:
         return int(self._state[0])
@@ -66,6 +70,7 @@ class SlotMap:
             If a number is negative, here already, or there twice; nothing is changed then.
         """
         numbers = as_input(numbers, np.int64)
+        self.changes += numbers.shape[0] > 0
         self._grow(len(self) + numbers.shape[0])
         slots = np.empty(numbers.shape[0], np.int32)
         done = _insert(self.index, self.number, self._state, numbers, slots)
@@ -92,7 +97,14 @@ class SlotMap:
             which = f"{unknown[0]} is not here" if unknown.shape[0] else "is named twice"
             raise EngineError(f"subscriptions cannot be removed: {which}; remove each one once, after it was added")
         _remove(self.index, self.number, self._state, as_input(slots, np.int32))
+        self.changes += slots.shape[0] > 0
         return slots
+
+    def snapshot(self) -> "SlotMap":
+        """A copy to read `number` of, whatever is done to this one. O(slots)."""
+        now = copy(self)
+        now.number, now._state = self.number[: self.high_water].copy(), self._state.copy()
+        return now
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All memory: `number` (up to the high-water mark), `index`, `state`."""

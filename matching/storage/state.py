@@ -59,6 +59,10 @@ class State(NamedTuple):
             columns |= {"filter_offsets": filters.offsets, "filter_words": filters.columns["words"]}
         return SubscriptionTable(**columns, term_offsets=words.offsets, **words.columns)
 
+    def beside(self, other: "State") -> "State":
+        """The columns of both, of the same subscriptions in the same order."""
+        return State(self.rows | other.rows, self.lists | other.lists, self.whole | other.whole)
+
     def take(self, rows: np.ndarray) -> "State":
         """Some of the subscriptions (indices, not a mask). O(rows and their entries)."""
         lists = {}

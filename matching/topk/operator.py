@@ -37,6 +37,7 @@ from matching.operator import (
     OperatorOutput,
     Relax,
     Replicated,
+    Snapshot,
     Thresholds,
     WindowRequest,
     Work,
@@ -279,16 +280,19 @@ class TopkOperator(Replicated):
         arrays |= {f"buffers_{name}": value for name, value in self.buffers.arrays().items()}
         return arrays | {"version": self._version, "waits": self.refills.waits, "stamp": self._stamp}
 
-    def state(self) -> State:
-        slots = self.engine.subscriptions.live_slots()
-        state = State.of(self.engine.subscriptions.rows(slots))
-        state.rows["threshold"] = self.engine.subscriptions.columns.threshold[slots]
-        state.rows["version"] = self._version[slots]
-        offsets, seq, life, score = self.buffers.entries(slots)
-        state.lists["buffer"] = Lists(offsets, {"seq": seq, "life": life, "score": score})
-        state.whole["rule"] = self.rule.state()
-        state.whole["spans"] = np.array(self._spans, np.int64).reshape(-1, 2)
-        return state
+    def snapshot(self, stored: int | None = None) -> Snapshot:
+        subscriptions, buffers = self.engine.subscriptions, self.buffers.snapshot()
+        version, slots = subscriptions.slots.changes, subscriptions.live_slots()
+        columns = {"threshold": subscriptions.columns.threshold[slots], "version": self._version[slots]}
+        whole = {"rule": self.rule.state(), "spans": np.array(self._spans, np.int64).reshape(-1, 2)}
+        if version != stored:
+            subscriptions = subscriptions.snapshot()
+
+        def results() -> State:
+            offsets, seq, life, score = buffers.entries(slots)
+            return State(columns, {"buffer": Lists(offsets, {"seq": seq, "life": life, "score": score})}, whole)
+
+        return Snapshot(version, lambda: State.of(subscriptions.rows(slots)), results)
 
     def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
         mine = np.flatnonzero(home == self.context.task)

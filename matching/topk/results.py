@@ -12,6 +12,7 @@ Entries of a slot lie in one block of a pool in rank order: its result is the fr
 a new one dominates come after it. Kernels: `matching.topk.results_kernels`.
 """
 
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -252,6 +253,17 @@ class ResultBuffers:
         picked = np.arange(offsets[-1]) + np.repeat(v.start[slots] - offsets[:-1], v.count[slots])
         seq = v.seq[picked] + v.used[1]
         return offsets, seq, seq if self.seq_is_life else v.life[picked], v.score[picked]
+
+    def snapshot(self) -> "ResultBuffers":
+        """A copy to read `entries` of, whatever is done to this one. O(slots + entries)."""
+        now, v, used = copy(self), self.view, int(self.view.used[0])
+        seq = v.seq[:used].copy()
+        life = seq if self.seq_is_life else v.life[:used].copy()
+        now.view = v._replace(
+            start=v.start.copy(), count=v.count.copy(), seq=seq, life=life, score=v.score[:used].copy(),
+            used=v.used.copy(),
+        )  # fmt: skip
+        return now
 
     def describe(self) -> dict[str, int]:
         """Number of buffers that are not empty, and of all entries. O(slots)."""

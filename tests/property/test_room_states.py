@@ -120,9 +120,9 @@ class ForgetsLives(TopkOperator):
 class ForgetsStale(EagerStar):
     """Broken: what was put off is never made up for."""
 
-    def state(self, slots):
-        rows, entries = super().state(slots)
-        return rows | {"stale": np.full_like(rows["stale"], 2**63 - 1)}, entries
+    def snapshot(self, slots):
+        rows, entries = super().snapshot(slots)()
+        return lambda: (rows | {"stale": np.full_like(rows["stale"], 2**63 - 1)}, entries)
 
 
 class ForgetsDue(EagerStar):
@@ -136,9 +136,9 @@ class ForgetsDue(EagerStar):
 class LeavesTails(EagerStar):
     """Broken: newcomers that were put by are not saved."""
 
-    def state(self, slots):
-        rows, entries = SkylineEngine.state(self, slots)
-        return rows | {"stale": self.stale[slots]}, entries
+    def snapshot(self, slots):
+        rows, entries = SkylineEngine.snapshot(self, slots)()
+        return lambda: (rows | {"stale": self.stale[slots]}, entries)
 
 
 BROKEN = {

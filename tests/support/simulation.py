@@ -8,10 +8,12 @@ nothing that is wrong, and no checkpoint may be lost. Read on in `tests.support.
 """
 
 import functools
+import json
 import random
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -25,6 +27,7 @@ from matching.model import Names, UpdateBatch
 from tests.support.clocks import FakeClock
 from tests.support.simulated_disk import Halted, Machine
 from topology.core.api.plan import Plan
+from topology.core.checkpoint import store as saving
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints, complete
 from topology.core.checkpoint.storage import open_disk
@@ -153,7 +156,8 @@ def simulate(story: Story, fault: str, seed: int) -> Lived:
     """Live through one history. Raises AssertionError, or what a component raises, where it ends otherwise."""
     history = _History(story, fault, seed)
     try:
-        return history.live()
+        with mock.patch.object(saving, "SMALL_PIECE_BYTES", 0):  # each has a file of its own
+            return history.live()
     finally:
         history.machine.forget()
 
@@ -212,10 +216,10 @@ class _History:
             self.incarnation += 1
             plan = self.story.plan(machine.root, rng)
             cadence = Cadence(batches=rng.choice((1, 2, 3)), seconds=rng.choice((None, None, 30.0)))
-            saving = Checkpoints(store, cadence, machine.root, dict, self.incarnation)
+            settings = Checkpoints(store, cadence, machine.root, dict, self.incarnation)
             resume = None if manifest is None else store.load(manifest)
             report = run_local(
-                plan, seed=rng.getrandbits(32), clock=self.clock, resume=resume, checkpoints=saving, on_step=on_step
+                plan, seed=rng.getrandbits(32), clock=self.clock, resume=resume, checkpoints=settings, on_step=on_step
             )
             self._count_full(kind, refused)
             failed = [told for told in report.checkpoints if "failed" in told]
@@ -330,8 +334,8 @@ class _History:
         manifests = self._manifests()
         if len(manifests) < 2:
             return
-        newest = manifests[-1].removesuffix("json")
-        files = machine.paths(newest)
+        said = json.loads(machine.get(manifests[-1]))["checkpoint"]["files"]
+        files = [f"checkpoints/{one['name']}" for file in said for one in (file, *file["pieces"])]
         path = rng.choice([manifests[-1], rng.choice(files)])
         how = rng.choice(("flip", "cut", "remove"))
         if how == "flip":

@@ -6,6 +6,7 @@ how often it has.
 
 import dataclasses
 import pickle
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from bolts.names import IdColumn
 from bolts.sinks import FORMS, PartSink, Sink
 from matching.model import CHANGES, Names, UpdateBatch
 from tests.support.resumable_topologies import WORDS, Count, Ledger, Ruling, Told, ledger
-from topology.core.api.component import Bolt, Context, Delivery, Saved
+from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved
 from topology.core.api.plan import Plan
 
 #: More than any word is counted.
@@ -95,12 +96,18 @@ class WritingLedger(Ledger):
         return self.sink.sealed()
 
     def state(self) -> dict[str, np.ndarray]:
-        written = self.sink.state(*self.named)
+        written = self.sink.snapshot(*self.named)()
         return super().state() | {f"sink:{name}": values for name, values in written.items()}
+
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
+        """With a piece that never changes, so that checkpoints share its files."""
+        state = self.state()
+        return {"": Piece(lambda: state), "words": Piece(lambda: {"every_word": np.arange(WORDS)}, 0)}
 
     def restore(self, saved: Saved) -> None:
         super().restore(saved)
         said = saved.single(self.context.component)
+        assert np.array_equal(said.get("every_word", np.arange(WORDS)), np.arange(WORDS))
         parts = {name.removeprefix("sink:"): said[name] for name in said if name.startswith("sink:")}
         self.swallow_through = self.sink.restore(parts).through
 

@@ -10,17 +10,19 @@ Newcomers that cannot change a skyline are deferred without being compared with 
 `matching.skyline.engines.tails`.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from matching.model import Int32, Int64
 from matching.njit import njit
-from matching.skyline.engine import Offers
+from matching.skyline.engine import Buffers, Offers
 from matching.skyline.engines.eager import Eager
 from matching.skyline.engines.tails import clear, defer, forget_ended, new_tails, note_members, settle_all, with_slots
 from matching.skyline.results import UNDOMINATED, WAITS, dominates, drop, place_of, set_due
 from matching.skyline.window import Candidates
 from matching.space import Space
-from matching.storage.state import Lists, State
+from matching.storage.state import State
 
 
 class EagerStar(Eager):
@@ -91,10 +93,15 @@ class EagerStar(Eager):
         clear(self._tails, slots)
         self.stale[slots] = WAITS
 
-    def state(self, slots: Int32) -> tuple[dict[str, np.ndarray], Lists]:
+    def snapshot(self, slots: Int32) -> Callable[[], Buffers]:
         self._settle(slots)
-        rows, entries = super().state(slots)
-        return rows | {"stale": self.stale[slots]}, entries
+        buffers, stale = super().snapshot(slots), self.stale[slots]
+
+        def made() -> Buffers:
+            rows, entries = buffers()
+            return rows | {"stale": stale}, entries
+
+        return made
 
     def restore(self, slots: Int32, state: State, floor: int) -> None:
         super().restore(slots, state, floor)

@@ -30,21 +30,21 @@ def named():
 def test_sink_saved_again_behind_named_files_still_knows_how_far_they_go(form, named, tmp_path):
     """Part 0 was named, then its checkpoint proved damaged: the run goes back, is saved, and goes back once more."""
     first = PartSink(str(tmp_path), None, form)
-    early = first.state(*named)
+    early = first.snapshot(*named)()
     first.write(updates((300, 1, 300, 0, np.nan)), named[0], named[1], 0.0)
     first.seal(*named)
     publish_all(first.sealed())
     second = PartSink(str(tmp_path), None, form, 1)
     assert second.restore(early).through == 300
     third = PartSink(str(tmp_path), None, form, 2)
-    assert third.restore(second.state(*named)).through == 300
+    assert third.restore(second.snapshot(*named)()).through == 300
 
 
 def test_sink_of_other_tasks_rewrites_what_named_files_of_their_owners_lack(named, tmp_path):
     """Of two tasks one had named a part when the run went back; of three, each then leaves out what that part has."""
     hashes = hash_names(Names.of([f"subscription {number}" for number in range(400)]))
     one = PartSink(str(tmp_path), None, ParquetPart, task=1, tasks=2)
-    early = one.state(*named)
+    early = one.snapshot(*named)()
     own = np.flatnonzero(owner_of(hashes, 2) == 1)[:50]
     one.write(updates(*((30, number, 30, 0, np.nan) for number in own.tolist())), named[0], named[1], 0.0)
     one.seal(*named)
@@ -52,7 +52,7 @@ def test_sink_of_other_tasks_rewrites_what_named_files_of_their_owners_lack(name
     again = PartSink(str(tmp_path), None, ParquetPart, 1, task=2, tasks=3)
     found = [again.restore(early)]
     third = PartSink(str(tmp_path), None, ParquetPart, 2)
-    found.append(third.restore(again.state(*named)))
+    found.append(third.restore(again.snapshot(*named)()))
     for covered in found:
         as_of = np.full(400, 30)
         assert np.array_equal(covered.has(as_of, hashes), owner_of(hashes, 2) == 1)

@@ -80,6 +80,26 @@ class Saved(NamedTuple):
         return tasks[0]
 
 
+class Piece(NamedTuple):
+    """Some of the arrays of a snapshot.
+
+    arrays : callable
+        Returns named arrays as they were at the barrier, whatever has been done since: another thread calls it while
+        the stream continues.
+    version : int, optional
+        Pieces of one task and name with the same version have the same arrays, which are then not written again. None:
+        written at each checkpoint.
+    """
+
+    arrays: Callable[[], Mapping[str, np.ndarray]]
+    version: int | None = None
+
+
+def joined_pieces(pieces: Mapping[str, Piece]) -> dict[str, np.ndarray]:
+    """The named arrays of all pieces of a snapshot."""
+    return {name: values for piece in pieces.values() for name, values in piece.arrays().items()}
+
+
 class Context(Protocol):
     """A task's only door to the outside; made by the executor, handed over in `open` / `prepare`."""
 
@@ -155,6 +175,18 @@ class Component:
         keeps writing to.
         """
         return {}
+
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
+        """Copy, while the stream stops, what later batches write to: pieces by name, which together have what `state`
+        returns. The arrays are made of that later, on another thread.
+
+        Parameters
+        ----------
+        stored : mapping of str to int
+            Versions of pieces that files have already: for those `arrays` is not called.
+        """
+        state = self.state()
+        return {"": Piece(lambda: state)}
 
     def restore(self, saved: Saved) -> None:
         """Load the state as of batch `saved.number`.

@@ -16,10 +16,12 @@ from matching.errors import TopologyError
 
 
 class Barrier(NamedTuple):
-    """A checkpoint: its `epoch` counts them, `number` is the last batch it covers."""
+    """A checkpoint: its `epoch` counts them, `number` is the last batch it covers, `committed` the newest epoch of this
+    incarnation that is committed, -1 if none."""
 
     epoch: int
     number: int
+    committed: int = -1
 
 
 class Cadence(NamedTuple):
@@ -92,6 +94,7 @@ class BarrierInjector:
         self._number = number
         self._began_s = now_s
         self._writing = False
+        self._committed = -1
         self._empty = 0  # batches at the end of what was published that had nothing in them
 
     @property
@@ -125,7 +128,7 @@ class BarrierInjector:
 
     def begin(self, last: int, now_s: float) -> Barrier:
         """The barrier behind batch `last`."""
-        barrier = Barrier(self._epoch, last)
+        barrier = Barrier(self._epoch, last, self._committed)
         self._epoch += 1
         self._number, self._began_s, self._empty = last, now_s, 0
         self._missing = set(self._others)
@@ -139,7 +142,8 @@ class BarrierInjector:
         self._missing.discard(address)
         return True
 
-    def settled(self, epoch: int) -> None:
-        """An epoch was committed or abandoned."""
+    def settled(self, epoch: int, committed: int) -> None:
+        """An epoch was committed or abandoned; `committed` is the newest one that was committed."""
         if epoch == self._epoch - 1:
             self._writing = False
+            self._committed = committed

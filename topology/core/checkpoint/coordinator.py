@@ -111,7 +111,8 @@ class CheckpointCoordinator:
         figure: dict[str, Any] = {
             "epoch": epoch,
             "number": number,
-            "size_bytes": sum(file.size_bytes for file in files),
+            "size_bytes": sum(file.total_bytes for file in files),
+            "written_bytes": sum(part.written_bytes for part in parts),
             "longest_copy_s": max(part.pause_s for part in parts),
             "copies_s": {part.task: round(part.pause_s, 4) for part in parts},
             "longest_write_s": max(part.write_s for part in parts),

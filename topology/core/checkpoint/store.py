@@ -1,7 +1,12 @@
 """Checkpoints as files: a frame for each task, then a manifest that names them, which makes the checkpoint.
 
-    epoch-000012.query-0.3.frame    snapshot of task 0 of `query` in epoch 12; written by incarnation 3 of the run
-    epoch-000012.json               the manifest: boundary, files with their checksums, outputs to publish
+    epoch-000012.query-0.3.frame         snapshot of task 0 of `query` in epoch 12; written by incarnation 3 of the run
+    epoch-000010.query-0.knn.3.frame     a piece of it that has not changed since epoch 10
+    epoch-000012.json                    the manifest: boundary, files with their checksums, outputs to publish
+
+A piece that has a version (`topology.core.api.component.Piece`) is written again only when that changes. A checkpoint
+never has a file in common with the one before it, but with the one before that: if the newest is damaged, the other is
+not. So a piece that has changed is written twice.
 
 Tasks write their frames where they run; only the driver writes the manifest, last. Names have the incarnation, so that
 a process that was taken for dead and wakes again can overwrite nothing. Files that no manifest names are removed.
@@ -27,7 +32,9 @@ from topology.core.checkpoint.storage import Disk, Output, open_disk, written
 from topology.core.checkpoint.task_states import Copied, TaskState, pack_parts, unpack_task
 
 #: `format` in manifests that this release reads and writes: another one for every change of what tasks save.
-FORMAT = 5
+FORMAT = 6
+#: Bytes of arrays from which on a piece has a file of its own.
+SMALL_PIECE_BYTES = 1 << 18
 #: Checkpoints that are kept: if the newest proves damaged there is another.
 KEPT = 2
 
@@ -35,8 +42,17 @@ _MANIFEST = re.compile(r"epoch-(\d{6,})(?:\.\d+)?\.json")
 _OURS = re.compile(r"\.?epoch-(\d{6,})\.")
 
 
+class SavedPiece(NamedTuple):
+    """A frame with a piece of a task's snapshot, which was written behind batch `number`."""
+
+    name: str
+    number: int
+    size_bytes: int
+    checksum: str
+
+
 class SavedFile(NamedTuple):
-    """One task's file. `checksum` is that of the frame."""
+    """One task's file, and those of the pieces of its snapshot. `checksum` is that of the frame."""
 
     component: str
     task: int
@@ -44,6 +60,17 @@ class SavedFile(NamedTuple):
     name: str
     size_bytes: int
     checksum: str
+    pieces: tuple[SavedPiece, ...] = ()
+
+    @property
+    def names(self) -> set[str]:
+        """All its files."""
+        return {self.name, *(piece.name for piece in self.pieces)}
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all its files."""
+        return self.size_bytes + sum(piece.size_bytes for piece in self.pieces)
 
 
 class Manifest(NamedTuple):
@@ -113,11 +140,23 @@ class CheckpointStore:
         CheckpointError
             If it cannot be written, or a frame cannot hold it.
         """
-        parts = pack_parts(state)
         name = f"epoch-{epoch:06d}.{state.component}-{state.task}.{incarnation}.frame"
+        return SavedFile(state.component, state.task, state.tasks, name, *self._write_frame(name, state))
+
+    def write_piece(self, piece: str, state: TaskState, epoch: int, incarnation: int) -> SavedPiece:
+        """Write a piece of one task's state, which is named like a file. Raises as `write_task`."""
+        name = f"epoch-{epoch:06d}.{state.component}-{state.task}.{piece}.{incarnation}.frame"
+        return SavedPiece(name, state.number, *self._write_frame(name, state))
+
+    def has(self, name: str) -> bool:
+        """Whether a file is there. Raises CheckpointError if the folder cannot be read."""
+        return name in self._names()
+
+    def _write_frame(self, name: str, state: TaskState) -> tuple[int, str]:
+        """Returns size in bytes and checksum."""
+        parts = pack_parts(state)
         self._write(name, parts)
-        checksum = f"{frames.checksum_of(b''.join(parts[:2])):016x}"
-        return SavedFile(state.component, state.task, state.tasks, name, sum(map(len, parts)), checksum)
+        return sum(map(len, parts)), f"{frames.checksum_of(b''.join(parts[:2])):016x}"
 
     def commit(self, manifest: Manifest) -> None:
         """Write the manifest, which makes a checkpoint of what the tasks have written; in an object store it and its
@@ -189,7 +228,7 @@ class CheckpointStore:
         for epoch in sorted(self._epochs(), reverse=True):
             if len(keep) < kept:
                 with suppress(CheckpointError):  # a damaged one is of no use, and must not stand for one that is
-                    keep[epoch] = {file.name for file in self._read_manifest(epoch).files}
+                    keep[epoch] = set().union(*(file.names for file in self._read_manifest(epoch).files))
         if not keep:
             return
         named, manifests = set().union(*keep.values()), {self._manifest_of(epoch) for epoch in keep}
@@ -250,17 +289,24 @@ class CheckpointStore:
         return _decode(self._read(name), f"{self.folder}/{name}", epoch)
 
     def _read_task(self, file: SavedFile, number: int) -> TaskState:
-        origin = f"{self.folder}/{file.name}"
-        data = self._read(file.name)
-        if f"{frames.checksum_of(data):016x}" != file.checksum:
+        state = self._read_frame(file, file.name, file.checksum, number)
+        arrays = dict(state.arrays)
+        for piece in file.pieces:
+            if piece.number > number:
+                raise CheckpointError(f"{self.folder}/{piece.name}: is of batch {piece.number}, later than {number}")
+            more = self._read_frame(file, piece.name, piece.checksum, piece.number).arrays
+            if arrays.keys() & more.keys():
+                raise CheckpointError(f"{self.folder}/{piece.name}: has arrays that another piece has too")
+            arrays |= more
+        return state._replace(arrays=arrays)
+
+    def _read_frame(self, file: SavedFile, name: str, checksum: str, number: int) -> TaskState:
+        origin = f"{self.folder}/{name}"
+        data = self._read(name)
+        if f"{frames.checksum_of(data):016x}" != checksum:
             raise CheckpointError(f"{origin}: is not the file that the manifest names (another checksum)")
         state = unpack_task(data, origin)
-        if (state.component, state.task, state.tasks, state.number) != (
-            file.component,
-            file.task,
-            file.tasks,
-            number,
-        ):
+        if state[:4] != (file.component, file.task, file.tasks, number):
             raise CheckpointError(f"{origin}: is of {state.component}:{state.task} behind batch {state.number}")
         return state
 
@@ -310,6 +356,16 @@ class Writer:
         self._incarnation = incarnation
         self._threads = ThreadPoolExecutor(1, "checkpoint") if behind else None
         self._done: deque[Written] = deque()
+        self._written: dict[int, list[_Epoch]] = {}  # by address, the last epochs
+
+    def stored(self, address: int, committed: int) -> dict[str, int]:
+        """Versions of pieces of a task's next snapshot that are in files; `committed` is the newest epoch that is.
+
+        These are the files of the checkpoint before that one. Called while none of this task is being written.
+        """
+        done = [epoch for epoch in self._written.get(address, []) if epoch.number <= committed][-KEPT:]
+        self._written[address] = done
+        return {name: version for name, (version, _) in done[0].pieces.items()} if len(done) == KEPT else {}
 
     def write(self, copied: Copied) -> None:
         """Finish one task's outputs and write its snapshot; returns at once if a thread does that."""
@@ -336,30 +392,68 @@ class Writer:
             self._threads.shutdown(wait=True)
 
     def _write(self, copied: Copied) -> None:
-        address, epoch, state, closings, pause_s = copied
+        address, epoch, state, closings, pause_s, _ = copied
         began = time.perf_counter()
         outputs: list[Output] = []
-        file, error, fatal = None, "", ""
+        file, error, fatal, written_bytes = None, "", "", 0
         try:
             outputs += [close() for close in closings]
         except Exception as cause:  # updates are lost: the run must go back and emit them again
             fatal = str(cause) or repr(cause)
         if not fatal:
             try:
-                file = self._store.write_task(state, epoch, self._incarnation)
+                file, written_bytes = self._write_pieces(copied)
             except Exception as cause:  # a checkpoint that fails must not end the run
                 error = str(cause) or repr(cause)
         took_s = time.perf_counter() - began
         name = f"{state.component}:{state.task}"
         self._done.append(
-            Written(address, name, epoch, state.number, file, tuple(outputs), pause_s, took_s, error, fatal)
+            Written(
+                address, name, epoch, state.number, file, tuple(outputs), pause_s, took_s, error, fatal, written_bytes
+            )
         )
+
+    def _write_pieces(self, copied: Copied) -> tuple[SavedFile, int]:
+        """Write what no file has. Returns what a manifest needs, and the bytes that were written."""
+        state, pieces = copied.state, []
+        done = self._written.setdefault(copied.address, [])
+        former = done[0].pieces if len(done) == KEPT else {}
+        arrays, size_bytes, versions = dict(state.arrays), 0, {}
+        for name, (make, version) in copied.pieces.items():
+            if version is None:
+                arrays |= make()
+                continue
+            known, piece = former.get(name, (None, None))
+            if piece is None or known != version:
+                made = make()
+                if sum(values.nbytes for values in made.values()) < SMALL_PIECE_BYTES:
+                    arrays |= made
+                    continue
+                of_piece = state._replace(arrays=made)
+                piece = self._store.write_piece(name, of_piece, copied.epoch, self._incarnation)
+                size_bytes += piece.size_bytes
+            elif not self._store.has(piece.name):
+                self._written[copied.address] = []
+                raise CheckpointError(f"{self._store.folder}/{piece.name}: is not there any more; it is written anew")
+            versions[name] = version, piece
+            pieces.append(piece)
+        file = self._store.write_task(state._replace(arrays=arrays), copied.epoch, self._incarnation)
+        done.append(_Epoch(copied.epoch, versions))
+        return file._replace(pieces=tuple(pieces)), size_bytes + file.size_bytes
+
+
+class _Epoch(NamedTuple):
+    """What a task has written in an epoch: pieces by name, with their versions."""
+
+    number: int
+    pieces: Mapping[str, tuple[int, SavedPiece]]
 
 
 class Written(NamedTuple):
     """Outcome of one task's snapshot; seconds of copying and writing.
 
-    `file` is None, and `error` says why, if it failed; `fatal` says why the run must end or go back.
+    `file` is None, and `error` says why, if it failed; `fatal` says why the run must end or go back. `written_bytes`:
+    of its files, those that were not there before.
     """
 
     address: int
@@ -372,6 +466,7 @@ class Written(NamedTuple):
     write_s: float
     error: str
     fatal: str = ""
+    written_bytes: int = 0
 
 
 class _OtherFormat(CheckpointError):
@@ -383,7 +478,7 @@ def _encode(manifest: Manifest) -> bytes:
         "epoch": manifest.epoch,
         "number": manifest.number,
         "incarnation": manifest.incarnation,
-        "files": [file._asdict() for file in manifest.files],
+        "files": [file._asdict() | {"pieces": [piece._asdict() for piece in file.pieces]} for file in manifest.files],
         "outputs": [list(pair) for pair in manifest.outputs],
         "facts": dict(manifest.facts),
     }
@@ -403,7 +498,10 @@ def _decode(data: frames.Buffer, origin: str, epoch: int) -> Manifest:
         body = document["checkpoint"]
         if document["format"] != FORMAT or document["checksum"] != _checksum(FORMAT, body):
             raise CheckpointError(f"{origin}: has a wrong checksum; it is damaged")
-        files = tuple(SavedFile(**file) for file in body["files"])
+        files = tuple(
+            SavedFile(**(file | {"pieces": tuple(SavedPiece(**piece) for piece in file["pieces"])}))
+            for file in body["files"]
+        )
         outputs = tuple((str(temporary), str(name)) for temporary, name in body["outputs"])
         manifest = Manifest(body["epoch"], body["number"], body["incarnation"], files, outputs, body["facts"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -6,13 +6,14 @@ boundary, every task of every component there, once. Read on in `topology.core.f
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from matching.errors import CheckpointError
 from topology.core import frames
-from topology.core.api.component import Saved
+from topology.core.api.component import Piece, Saved
 from topology.core.checkpoint.storage import Output
 
 
@@ -29,7 +30,8 @@ class TaskState(NamedTuple):
 class Copied(NamedTuple):
     """A snapshot to be written while the stream continues.
 
-    `closings`: callables that complete the files that the checkpoint covers; `pause_s`: how long copying took.
+    `closings`: callables that complete the files that the checkpoint covers; `pause_s`: how long copying took;
+    `pieces`: arrays beside those of `state`.
     """
 
     address: int
@@ -37,6 +39,7 @@ class Copied(NamedTuple):
     state: TaskState
     closings: Sequence[Callable[[], Output]]
     pause_s: float
+    pieces: Mapping[str, Piece] = MappingProxyType({})
 
 
 def pack_parts(state: TaskState) -> list[frames.Buffer]:

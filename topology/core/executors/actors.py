@@ -176,9 +176,9 @@ class WorkerActor:
     def stop(self) -> None:
         self._worker.stop()
 
-    def settled(self, epoch: int, incarnation: int) -> None:
+    def settled(self, epoch: int, committed: int, incarnation: int) -> None:
         if self._current(incarnation):
-            self._worker.settled(epoch)
+            self._worker.settled(epoch, committed)
 
     def finish_unfed(self, address: int, incarnation: int) -> None:
         if self._current(incarnation):

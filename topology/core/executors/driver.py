@@ -67,7 +67,7 @@ class Driver(ABC):
         """Snapshots written since the last call, once none is being written."""
 
     @abstractmethod
-    def _call_settled(self, epoch: int) -> None:
+    def _call_settled(self, epoch: int, committed: int) -> None:
         """Call `Worker.settled` where the clock spout is."""
 
     @abstractmethod
@@ -107,7 +107,7 @@ class Driver(ABC):
             if epoch == self._coordinator.committed:
                 self._new_checkpoint = True
                 self._committed_s = time.monotonic()
-            self._call_settled(epoch)
+            self._call_settled(epoch, self._coordinator.committed)
 
     def _finish_unfed(self, statuses: list[TaskStatus]) -> bool:
         """Nothing is in flight. Finish bolts with feedback inputs only; False if all tasks have ended.

@@ -258,10 +258,10 @@ class _LocalRun(Driver):
     def _drain_written(self) -> list[Written]:
         return self._worker.written()
 
-    def _call_settled(self, epoch: int) -> None:
+    def _call_settled(self, epoch: int, committed: int) -> None:
         self._more = True
         self._stop_if_wanted()
-        self._worker.settled(epoch)
+        self._worker.settled(epoch, committed)
 
     def _call_finish_unfed(self, address: int) -> None:
         self._worker.finish_unfed(address)

@@ -246,8 +246,8 @@ class _RayRun(Driver):
     def _drain_written(self) -> list[Written]:
         return [] if self._coordinator is None else sum(self._pool.call("written", self._stall_s), [])
 
-    def _call_settled(self, epoch: int) -> None:
-        self._clock_actor.settled.remote(epoch, self._incarnation)
+    def _call_settled(self, epoch: int, committed: int) -> None:
+        self._clock_actor.settled.remote(epoch, committed, self._incarnation)
 
     def _call_finish_unfed(self, address: int) -> None:
         self._pool.at(address).finish_unfed.remote(address, self._incarnation)

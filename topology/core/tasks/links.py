@@ -3,7 +3,7 @@
 Read on in `topology.core.tasks.task`, which uses them, and in `topology.core.tasks.worker`, which provides them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from topology.core.checkpoint.barriers import Cadence
@@ -40,12 +40,15 @@ class Saving(NamedTuple):
     incarnation : int
     write : callable
         Gets each snapshot; must not block.
+    stored : callable
+        Given the address of a task and the newest committed epoch, returns what `Component.snapshot` gets.
     """
 
     cadence: Cadence
     epoch: int
     incarnation: int
     write: Callable[[Copied], None]
+    stored: Callable[[int, int], Mapping[str, int]] = lambda address, committed: {}
 
 
 class Channel(Protocol):

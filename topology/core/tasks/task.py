@@ -266,10 +266,10 @@ class TaskHost:
             except TopologyError as cause:
                 raise self._failed(f"an acknowledgement by {self.plan.tasks[sender]}", cause, trace=False) from cause
 
-    def settled(self, epoch: int) -> None:
+    def settled(self, epoch: int, committed: int) -> None:
         """A checkpoint was committed or abandoned: the clock may begin the next one."""
         if self._injector is not None:
-            self._injector.settled(epoch)
+            self._injector.settled(epoch, committed)
 
     def outputs(self) -> Sequence[Output]:
         """Files that the component has completed since the last call."""
@@ -446,11 +446,12 @@ class TaskHost:
             # completed files need no further work
             whole = [lambda output=output: output for output in self._component.outputs()]
             closings = [*self._component.cut(), *whole]
-            arrays = self._component.state()
+            pieces = self._component.snapshot(self._saving.stored(self.address, barrier.committed))
         except _CAUGHT as cause:
             raise self._failed("state", cause) from cause
-        state = TaskState(self.id.component, self.id.task, self.spec.tasks, barrier.number, arrays)
-        self._saving.write(Copied(self.address, barrier.epoch, state, closings, time.perf_counter() - began))
+        state = TaskState(self.id.component, self.id.task, self.spec.tasks, barrier.number, {})
+        pause_s = time.perf_counter() - began
+        self._saving.write(Copied(self.address, barrier.epoch, state, closings, pause_s, pieces))
         targets = self.plan.end_targets(self.id.component)
         if targets:
             self._send([(address, BARRIER) for address in targets], barrier, 0)

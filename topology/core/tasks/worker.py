@@ -205,7 +205,8 @@ class Worker:
         saving = None
         if request.store is not None:
             self._writer = Writer(request.store, request.incarnation, request.write_behind)
-            saving = Saving(request.cadence, request.epoch, request.incarnation, self._writer.write)
+            writer = self._writer
+            saving = Saving(request.cadence, request.epoch, request.incarnation, writer.write, writer.stored)
         self._hosts = {
             address: TaskHost(
                 self._plan,
@@ -265,10 +266,10 @@ class Worker:
         self._guarded(self._hosts[address].finish_unfed)
         self._work()
 
-    def settled(self, epoch: int) -> None:
+    def settled(self, epoch: int, committed: int) -> None:
         """See `TaskHost.settled`."""
         if self._clock is not None:
-            self._clock.settled(epoch)
+            self._clock.settled(epoch, committed)
         self._work()
 
     def status(self) -> WorkerStatus:
