@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from matching.geo.sphere import EARTH_RADIUS_M, degrees_east
-from matching.knn.engines.balls import NOWHERE, SLACK, BallLists, Balls, drop, limit_of, make_headers, push
+from matching.knn.engines.balls import NOWHERE, ROUNDED_UP, SLACK, BallLists, Balls, drop, limit_of, make_headers, push
 from matching.model import Int64
 from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import resized
@@ -86,14 +86,23 @@ def half_sides(earth, y, radius_m):
     """
     angle = radius_m / EARTH_RADIUS_M + _ANGLE_SLACK
     width = degrees_east(earth.south + y / earth.scale, angle)
-    return width * earth.scale, angle * (180.0 / math.pi) * earth.scale
+    return width * earth.scale, half_height(earth, radius_m)
+
+
+@njit(cache=True, nogil=True)
+def half_height(earth, radius_m):
+    """As of `half_sides`, without a sine."""
+    return (radius_m / EARTH_RADIUS_M + _ANGLE_SLACK) * (180.0 / math.pi) * earth.scale
 
 
 @njit(cache=True, nogil=True)
 def _post(c, v, counts, entered, slot, grid, side, cell, limit):
-    """Post a subscription in one cell; False if table or pool is full."""
+    """Post a subscription in one cell by the terms in whose lists it is not; False if table or pool is full."""
     x, y, z = np.float32(c.x[slot]), np.float32(c.y[slot]), np.float32(c.z[slot])
     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+        # in the list of its term
+        if c.position[at] >= 0:
+            continue
         key = key_of(side, cell, c.terms[at])
         place = find_list(v.key, key, home_of_key(key, v.key.shape[0]))
         if place < 0:
@@ -111,6 +120,8 @@ def _post(c, v, counts, entered, slot, grid, side, cell, limit):
 def _unpost(c, v, counts, slot, grid, side, cell):
     """Remove a subscription from one cell, unless it has left it before."""
     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+        if c.position[at] >= 0:
+            continue
         key = key_of(side, cell, c.terms[at])
         place = find_list(v.key, key, home_of_key(key, v.key.shape[0]))
         if place < 0:
@@ -170,11 +181,17 @@ def _covered(earth, x, y, reach, side):
     return *rows, *columns_of(earth, x, half_width, side)
 
 
+@njit(cache=True, nogil=True)
+def reach_of(earth, radius):
+    """Reach in which a ball of a radius is posted and found again: with its slack, rounded up to float32."""
+    return np.float32((radius if earth.on_sphere else radius + SLACK) * ROUNDED_UP)
+
+
 @njit_no_refcount
 def post_cells(c, earth, places, v, sides, counts, entered, slot, grid, reach):
     """Post a subscription in all cells of a grid that its ball overlaps; False if table or pool is full.
 
-    places : (x, y), each float64[slots], in the unit square;  reach : radius, in the plane with its slack
+    places : (x, y), each float64[slots], in the unit square;  reach : as of `reach_of`
     """
     x, y, side = places[0][slot], places[1][slot], sides[grid]
     limit = limit_of(c.threshold[slot], earth.on_sphere)

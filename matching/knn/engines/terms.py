@@ -12,6 +12,9 @@ from matching.model import Int32
 from matching.njit import njit, njit_no_refcount
 from matching.storage.point_subscriptions import Subscriptions
 
+#: `most` of `post_terms` that no list reaches.
+ANY_LENGTH = 1 << 31
+
 
 class TermLists(BallLists):
     """Lists by term."""
@@ -44,12 +47,15 @@ def _unposted(c, slots):
 
 
 @njit_no_refcount
-def post_terms(c, v, slot):
-    """Post a subscription in the lists of its terms; False if the pool is full: some postings are in."""
+def post_terms(c, v, slot, most):
+    """Post a subscription in those lists of its terms that have fewer than `most` postings.
+
+    False if the pool is full: some postings are in.
+    """
     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
-        if c.position[at] >= 0:
-            continue
         term = c.terms[at]
+        if c.position[at] >= 0 or v.count[term] >= most:
+            continue
         before = v.start[term]
         x, y, z = np.float32(c.x[slot]), np.float32(c.y[slot]), np.float32(c.z[slot])
         if not push(v, term, slot, x, y, z, limit_of(c.threshold[slot], is_on_sphere(v))):
