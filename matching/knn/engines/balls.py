@@ -34,7 +34,7 @@ _END, _POSTINGS = 0, 1
 #: Places of the column that the plane does not need: with fewer, NumPy and so Numba would take a view for contiguous.
 _FLAT = 2
 #: Words of 4 bytes of a posting whose columns lie side by side.
-_PLANE_WORDS, _SPHERE_WORDS = 4, 5
+_PLANE_WORDS, SPHERE_WORDS = 4, 5
 #: Words of 8 bytes of the header of a list: key; start and count.
 HEADER_WORDS = 2
 #: No list, no block, no place.
@@ -84,6 +84,14 @@ class BallLists:
         headers, pool = make_headers(0), self._pool(self.fewest)
         self.view = Balls(*headers, *pool, np.full(_CLASSES, NOWHERE, np.int64), np.zeros(2, np.int64))
 
+    @property
+    def postings(self) -> tuple[Int32, Float32]:
+        """Where columns lie together, the pool as rows (int32[p, words], the same as float32): slot, x, y, limit, z.
+
+        A loop over such rows has constant strides, and takes half the time of one over the columns.
+        """
+        return self._rows, self._rows.view(np.float32)
+
     def make_lists(self, count: int) -> None:
         """As many lists as `count`; those there are keep their places. O(count)."""
         headers, have = make_headers(count), self.view.start.shape[0]
@@ -113,16 +121,16 @@ class BallLists:
         if not self._together:
             x, y, limit = (np.zeros(size, np.float32) for _ in range(3))
             return np.zeros(size, np.int32), x, y, np.zeros(deep, np.float32), limit
-        words = _SPHERE_WORDS if self._on_sphere else _PLANE_WORDS
+        words = SPHERE_WORDS if self._on_sphere else _PLANE_WORDS
         rows = cache_aligned(size * words // 2 + 1, 1).view(np.int32).reshape(-1)[: size * words].reshape(size, words)
-        columns = rows.view(np.float32)
+        self._rows, columns = rows, rows.view(np.float32)
         return rows[:, 0], columns[:, 1], columns[:, 2], columns[:deep, -1], columns[:, 3]
 
 
 @njit(cache=True, nogil=True)
 def posting_words(on_sphere):
     """Words of 4 bytes of a posting whose columns lie side by side."""
-    return _SPHERE_WORDS if on_sphere else _PLANE_WORDS
+    return SPHERE_WORDS if on_sphere else _PLANE_WORDS
 
 
 def make_headers(count: int) -> tuple[Int64, Int32, Int32, Int8]:

@@ -16,7 +16,7 @@ from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, LINE_ENTRIES, POOL_FULL, RESULT_WORDS, offer
 from matching.filters import message_passes
 from matching.geo.sphere import distance_to, point_of
-from matching.knn.engines.balls import HEADER_WORDS, NOWHERE, drop, is_on_sphere, limit_of, posting_words
+from matching.knn.engines.balls import HEADER_WORDS, NOWHERE, SPHERE_WORDS, drop, is_on_sphere, limit_of, posting_words
 from matching.knn.engines.cells import (
     CellLists,
     find_list,
@@ -27,7 +27,7 @@ from matching.knn.engines.cells import (
     reach_of,
     unpost_cells,
 )
-from matching.knn.engines.terms import ANY_LENGTH, TermLists, is_first_common, post_terms, unpost_terms
+from matching.knn.engines.terms import ANY_NUMBER, TermLists, is_first_common, post_terms, unpost_terms
 from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
@@ -40,7 +40,9 @@ _NEW, _BY_TERM = -2, -1
 #: Messages looked up together, so that memory latencies overlap: one at a time takes twice as long.
 _ROWS = 16
 _FEWEST_FOUND = 1 << 12
-#: Postings found for a message up to which it is cheaper to look for a subscription among them than to read its terms.
+#: Lists of which all lines are prefetched ahead of their use; postings of a line in the plane; the most prefetched.
+_LISTS_AHEAD, _LINE_POSTINGS, _MOST_FETCHED = 3, 4, 64
+#: Postings found for a message up to which a subscription is sought among them: cheaper than to read its terms.
 _FEW = 32
 #: Subscriptions prefetched ahead of their use, and lines of a result from its end, which are those that move.
 _AHEAD, _LINES = 8, 4
@@ -51,14 +53,14 @@ class InfluenceGrid(CumulativeEngine):
 
     sides : cells a side of each grid, each at least twice the one before (`cells.key_of`)
     widest : how many cells wide a ball may be in its grid
-    rare : postings up to which the list of a term takes balls that fit a grid as well
+    rare : subscriptions up to which a term has one list, which is read whole, and none in cells
     """
 
     name = "influence_grid"
     serves_sphere = True
-    sides = (16, 256, 4096)
+    sides = (64, 1024)
     widest = 2.0
-    rare = 16
+    rare = 32
 
     def __init__(self, space: Space):
         super().__init__(space)
@@ -75,9 +77,24 @@ class InfluenceGrid(CumulativeEngine):
         self._grid[slots] = _NEW
         self.terms.ensure_terms(c, slots)
         self.cells.ensure_terms(self.terms.view.start.shape[0])
+        self._leave_lists(self.terms.count(c, slots, self.rare))
         self._place(slots)
 
+    def _leave_lists(self, terms):
+        """Post those in the lists of terms that are no longer rare in cells, where they fit a grid."""
+        v = self.terms.view
+        listed = [v.slot[v.start[term] : v.start[term] + v.count[term]] for term in terms[v.count[terms] > 0]]
+        if listed:
+            slots = np.unique(np.concatenate(listed))
+            slots = slots[self._grid[slots] >= 0]
+            self._take_out(slots)
+            self._place(slots)
+
     def _unpost(self, slots):
+        self._take_out(slots)
+        self.terms.discount(self.subscriptions.columns, slots)
+
+    def _take_out(self, slots):
         c = self.subscriptions.columns
         _take_out(
             c, self._earth, self.subscriptions.unit_square, self.terms.view, self.cells.view, self.cells.sides,
@@ -110,8 +127,8 @@ class InfluenceGrid(CumulativeEngine):
         self._moved = grown(self._moved, 1 + self.best.view.log_slot.shape[0])
         return _scan(
             self.subscriptions.columns, self._earth, self.subscriptions.unit_square, self.best.view, self.filters,
-            self.terms.view, cells.view, cells.sides, cells.counts, self.widest, self._grid, self._moved,
-            batch, first_row, self.counters,
+            self.terms.view, cells.view, self.terms.postings, cells.postings, cells.sides, cells.counts, self.widest,
+            self._grid, self._moved, batch, first_row, self.counters,
         )  # fmt: skip
 
     def arrays(self):
@@ -172,7 +189,7 @@ def _place(c, earth, places, lists, cells, sides, counts, entered, widest, rare,
         if wanted == sides.shape[0]:
             grid[slot] = wanted
             continue
-        if not post_terms(c, lists, slot, ANY_LENGTH if wanted == _BY_TERM else rare):
+        if not post_terms(c, lists, slot, ANY_NUMBER if wanted == _BY_TERM else rare):
             unpost_terms(c, lists, slot)
             return i, _BY_TERM
         grid[slot] = wanted
@@ -187,8 +204,9 @@ def _place(c, earth, places, lists, cells, sides, counts, entered, widest, rare,
 
 @njit(cache=True, nogil=True)
 def _scan(
-    c, earth, places, best, filters, lists, cells, sides, counts, widest, grids, moved, batch, first_row, counters
-):
+    c, earth, places, best, filters, lists, cells, by_term, in_cells, sides, counts, widest, grids, moved, batch,
+    first_row, counters,
+):  # fmt: skip
     """Match rows from `first_row` on; returns the row that overflowed the results, or the number of rows."""
     rows, most = batch.seq.shape[0], 0
     for r in range(first_row, rows):
@@ -204,7 +222,7 @@ def _scan(
         largest = _count(lists, cells, lookups, there, r, row_scanned)
         if largest > found.shape[0]:
             found = np.empty((2 * largest, 4), np.int64)
-        last = _gather(lists, cells, batch, r, last, lookups, there, row_scanned, found, row_end)
+        last = _gather(lists, cells, by_term, in_cells, batch, r, last, lookups, there, row_scanned, found, row_end)
         done = _offer_all(
             c, earth, places, best, filters, lists, cells, sides, counts, widest, grids, moved, batch, r, last, lookups,
             found, row_end, row_scanned, counters,
@@ -277,7 +295,7 @@ def _count(lists, cells, lookups, there, first, scanned):
 
 
 @njit_no_refcount
-def _gather(lists, cells, batch, first_row, last_row, lookups, there, scanned, found, row_end):
+def _gather(lists, cells, by_term, in_cells, batch, first_row, last_row, lookups, there, scanned, found, row_end):
     """Write the postings whose balls may contain the messages to `found`: (slot, place, index of `lookups`, 0).
 
     `row_end` gets the end of each row. Returns the row that may overflow `found`, or `last_row`; the first fits.
@@ -289,38 +307,51 @@ def _gather(lists, cells, batch, first_row, last_row, lookups, there, scanned, f
         x, y, z, _ = point_of(batch, r)
         place = np.float32(x), np.float32(y), np.float32(z)
         while a < there and lookups[a, 0] == r:
+            if a + _LISTS_AHEAD < there:
+                at = lookups[a + _LISTS_AHEAD, 3]
+                if lookups[a + _LISTS_AHEAD, 2] >= 0:
+                    _prefetch_list(in_cells[0], cells.start[at], cells.count[at])
+                else:
+                    _prefetch_list(by_term[0], lists.start[at], lists.count[at])
             at = lookups[a, 3]
-            # columns one by one: a view is passed by value, and has many
             if lookups[a, 2] >= 0:
-                first, last = cells.start[at], cells.start[at] + cells.count[at]
-                hits = _gather_list(
-                    cells.slot, cells.x, cells.y, cells.z, cells.limit, first, last, place, a, found, hits
-                )
+                hits = _gather_list(in_cells, cells.start[at], cells.count[at], place, a, found, hits)
             else:
-                first, last = lists.start[at], lists.start[at] + lists.count[at]
-                hits = _gather_list(
-                    lists.slot, lists.x, lists.y, lists.z, lists.limit, first, last, place, a, found, hits
-                )
+                hits = _gather_list(by_term, lists.start[at], lists.count[at], place, a, found, hits)
             a += 1
         row_end[r - first_row] = hits
     return last_row
 
 
+@njit(cache=True, nogil=True)
+def _prefetch_list(rows, start, count):
+    """Prefetch what follows the first line of a list, which `_look_up` has: the hardware sees no stream in so few."""
+    for line in range(_LINE_POSTINGS, min(count, _MOST_FETCHED), _LINE_POSTINGS):
+        prefetch(rows, (start + line) * rows.shape[1])
+
+
 @njit_no_refcount
-def _gather_list(slot, x, y, z, limit, first, last, place, a, found, hits):
-    """Append the postings from `first` to `last` whose balls may contain a place; returns how many are found now."""
+def _gather_list(postings, start, count, place, a, found, hits):
+    """Append the postings of a list whose balls may contain a place; returns how many are found now.
+
+    postings : as of `BallLists.postings`
+    """
+    slot, row = postings
+    # of an index without sign the compiler knows that it does not count from the end
+    first = np.uint64(start)
+    last = first + np.uint64(count)
     # two loops: the column that the plane does not have would slow it down
-    if z.shape[0] == x.shape[0]:
+    if row.shape[1] == SPHERE_WORDS:
         for p in range(first, last):
-            dx, dy, dz = x[p] - place[0], y[p] - place[1], z[p] - place[2]
-            if dx * dx + dy * dy + dz * dz <= limit[p]:
-                found[hits, 0], found[hits, 1], found[hits, 2] = slot[p], p, a
+            dx, dy, dz = row[p, 1] - place[0], row[p, 2] - place[1], row[p, 4] - place[2]
+            if dx * dx + dy * dy + dz * dz <= row[p, 3]:
+                found[hits, 0], found[hits, 1], found[hits, 2] = slot[p, 0], p, a
                 hits += 1
     else:
         for p in range(first, last):
-            dx, dy = x[p] - place[0], y[p] - place[1]
-            if dx * dx + dy * dy <= limit[p]:
-                found[hits, 0], found[hits, 1], found[hits, 2] = slot[p], p, a
+            dx, dy = row[p, 1] - place[0], row[p, 2] - place[1]
+            if dx * dx + dy * dy <= row[p, 3]:
+                found[hits, 0], found[hits, 1], found[hits, 2] = slot[p, 0], p, a
                 hits += 1
     return hits
 
@@ -335,6 +366,21 @@ def _is_new(found, first, h):
     return earlier == h
 
 
+@njit(cache=True, nogil=True)
+def _prefetch_rows(x, start, grids, slot):
+    prefetch(x, slot * ROW_WORDS)
+    prefetch(start, slot * RESULT_WORDS)
+    prefetch(grids, slot)
+
+
+@njit(cache=True, nogil=True)
+def _prefetch_result(start, count, key, slot):
+    """Prefetch the end of a result, where entries move."""
+    end = start[slot] + count[slot]
+    for line in range(max(start[slot], end - _LINES * LINE_ENTRIES), end, LINE_ENTRIES):
+        prefetch(key, 2 * line)
+
+
 @njit_no_refcount
 def _offer_all(
     c, earth, places, best, filters, lists, cells, sides, counts, widest, grids, moved, batch, first, last, lookups,
@@ -343,28 +389,24 @@ def _offer_all(
     """Offer messages to the subscriptions found, row by row; returns the row that overflowed the results, or `last`."""
     terms, term_start, threshold = c.terms, c.term_start, c.threshold
     total, h = row_end[last - 1 - first], 0
-    for ahead in range(min(3 * _AHEAD, total)):
-        prefetch(c.x, found[ahead, 0] * ROW_WORDS)
+    for soon in range(min(2 * _AHEAD, total)):
+        _prefetch_rows(c.x, best.start, grids, found[soon, 0])
+    for soon in range(min(_AHEAD, total)):
+        _prefetch_result(best.start, best.count, best.key, found[soon, 0])
     for r in range(first, last):
         seq, here = batch.seq[r], point_of(batch, r)
         begin, row_begin = batch.term_offsets[r], h
         few = row_end[r - first] - h <= _FEW
         verified = matched = 0
         while h < row_end[r - first]:
-            # in three stages, each reads an address that the one before has fetched
-            if h + 3 * _AHEAD < total:
-                prefetch(c.x, found[h + 3 * _AHEAD, 0] * ROW_WORDS)
+            # in two stages, the second reads an address that the first has fetched
             if h + 2 * _AHEAD < total:
-                soon = found[h + 2 * _AHEAD, 0]
-                if not few:
-                    prefetch(terms, TERM_HALVES * term_start[soon])
-                prefetch(best.start, soon * RESULT_WORDS)
-                prefetch(grids, soon)
+                _prefetch_rows(c.x, best.start, grids, found[h + 2 * _AHEAD, 0])
             if h + _AHEAD < total:
                 soon = found[h + _AHEAD, 0]
-                end = best.start[soon] + best.count[soon]
-                for line in range(max(best.start[soon], end - _LINES * LINE_ENTRIES), end, LINE_ENTRIES):
-                    prefetch(best.key, 2 * line)
+                _prefetch_result(best.start, best.count, best.key, soon)
+                if not few:
+                    prefetch(terms, TERM_HALVES * term_start[soon])
             slot, place, a = found[h, 0], found[h, 1], found[h, 2]
             # a pair is found in the lists of all common terms
             if few:
