@@ -23,7 +23,7 @@ from matching.storage.squares import column_of, columns_of, home_of_key, key_of
 
 #: Longer runs of linear probing cost more than the 24 bytes an empty place takes.
 _FULLEST = 0.7
-#: Size of the first table: small, so that a warm-up makes it grow too.
+#: Size of the first table.
 _FEWEST = 4
 #: Radians, 6 mm: more than all rounding of a ball's box, and of a point in the unit square.
 _ANGLE_SLACK = 1e-9
@@ -40,9 +40,9 @@ class CellLists(BallLists):
         super().__init__(True, on_sphere)
         self.sides = sides
         self.counts = np.zeros((0, sides.shape[0]), np.int32)
-        self.make_lists(_FEWEST)
         #: Entries of the table, those of empty lists included.
         self.entered = np.zeros(1, np.int64)
+        self._rebuild(0)
 
     def ensure_terms(self, terms: int) -> None:
         """Extend the counts to this number of terms: exactly, since kernels take their length for that of the lists."""
@@ -55,12 +55,17 @@ class CellLists(BallLists):
         O(table) or O(pool), amortised.
         """
         v = self.view
-        if is_crowded(v, self.entered):
-            lists = int(np.count_nonzero(v.count)) + needed
-            self.view = Balls(*make_headers(_FEWEST + int(1.5 / _FULLEST * lists)), *v[4:])
-            self.entered[0] = _enter_all(v, self.view)
+        # as of `is_crowded`
+        if self.entered[0] >= _FULLEST * v.key.shape[0]:
+            self._rebuild(int(np.count_nonzero(v.count)) + needed)
         else:
             self.reserve(needed)
+
+    def _rebuild(self, lists: int) -> None:
+        """Move the lists that are not empty to a table for this many and half as many again."""
+        v = self.view
+        self.view = Balls(*make_headers(_FEWEST + int(1.5 / _FULLEST * lists)), *v[4:])
+        self.entered[0] = _enter_all(v, self.view)
 
     def arrays(self) -> dict[str, np.ndarray]:
         return super().arrays() | {"counts": self.counts, "sides": self.sides}
