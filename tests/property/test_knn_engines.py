@@ -208,6 +208,23 @@ def test_knn_scan_is_narrowed_by_the_balls(engine):
     assert scanned == 2_000 if engine is InvertedFile else scanned < 500
 
 
+def test_knn_term_that_is_no_longer_rare_leaves_its_list_for_cells():
+    made = InfluenceGrid(SPACE)
+    places = np.random.default_rng(7).random((made.rare + 1, 2)) * 0.9
+    made.insert(subscriptions(places[:-1], 1))
+    assert len(take(made, messages(places[:-1] + 1e-4))) >= made.rare
+    assert np.all(made._grid[: made.rare] >= 0) and made.terms.view.count[0] == made.rare
+    last = subscriptions(places, 1).take(np.array([made.rare]))
+    made.insert(last)
+    # only the new one has no ball yet
+    assert made.terms.view.count[0] == 1 and made.cells.counts[0].sum() >= made.rare
+    assert_sound(made)
+    slots = made.subscriptions.live_slots()
+    made.remove(slots[:5])
+    assert made.terms.view.key[0] == made.rare - 4
+    assert_sound(made)
+
+
 # ------------------------------------------------------------------------------------------- broken ones
 
 
