@@ -13,7 +13,7 @@ from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.filters import message_passes
 from matching.knn.engines.balls import limit_of
-from matching.knn.engines.terms import TermLists, is_first_common, post_terms, unpost_terms
+from matching.knn.engines.terms import ANY_NUMBER, TermLists, is_first_common, post_terms, unpost_terms
 from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS
@@ -61,7 +61,7 @@ class InvertedFile(CumulativeEngine):
 def _post(c, v, slots, first):
     """Post slots from `first` on; returns the number of those that are all in."""
     for i in range(first, slots.shape[0]):
-        if not post_terms(c, v, slots[i]):
+        if not post_terms(c, v, slots[i], ANY_NUMBER):
             return i
     return slots.shape[0]
 

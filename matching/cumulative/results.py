@@ -4,10 +4,10 @@ A message leaves only for a better one, so such a result needs no window and no 
 a slot lie in one block of a pool, best first, of equal keys the older first. A larger key is better; kinds of which
 less is better turn the sign.
 
-An engine offers pair by pair, message by message, and the k-th key rises at once. The updates of a boundary need no
-copy of the former result: entries with a seq of the batch have entered, and entries of earlier batches are logged when
-they are pushed out. Access is random, so what is read together lies together: the columns of a slot are views of one
-array of rows, seq and key of an entry of another. Read on in `matching.cumulative.engine`.
+An engine offers pair by pair, message by message, and the k-th key rises at once. Entries are logged as they enter and
+as they are pushed out, so that the updates of a boundary need neither a copy of the former results nor a second look
+at each, which costs a cache miss or two. Access is random, so what is read together lies together: the columns of a
+slot are views of one array of rows, seq and key of an entry of another. Read on in `matching.cumulative.engine`.
 """
 
 from copy import copy
@@ -19,15 +19,19 @@ from matching.model import ENTER, LEAVE, Float64, Int32, Int64, UpdateBatch
 from matching.njit import njit, njit_no_refcount
 from matching.storage.block_pool import NO_BLOCK, allocate_block, free_block
 from matching.storage.point_subscriptions import Subscriptions, take_ragged_at
-from matching.storage.slots import resized
+from matching.storage.slots import cache_aligned, resized
 
 #: Least capacity: with a row or none, NumPy and so Numba would take a view for contiguous. A slot: start, after, stamp
 #: in 8 bytes each; count and size_class in 4.
 _FEWEST, RESULT_WORDS = 16, 4
+#: An entry: seq and key; so many fill a cache line, at which every block begins.
+_ENTRY_WORDS, LINE_ENTRIES = 2, 4
 #: Block sizes by class: a result grows through them while it fills, so that one which never does costs little.
 _SIZES = np.array([4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128] + [192 << i for i in range(24)], np.int64)
 #: Places in `Best.used`.
-_POOL_END, _TOUCHED, _PUSHED, _STAMP, _FIRST_SEQ = range(5)
+_POOL_END, _TOUCHED, _LOGGED, _STAMP, _FIRST_SEQ, _PASSING = range(6)
+#: Rows that one offer logs at most: what enters, and what is pushed out.
+_LOGS = 2
 #: What `offer` returns: capacity exceeded (nothing has changed: grow, and offer again), not a result, a result.
 POOL_FULL, NO_RESULT, A_RESULT = -1, 0, 1
 
@@ -44,11 +48,11 @@ class Best(NamedTuple):
                             (those by slot and by entry are strided)
     free : int64[classes]   see `matching.storage.block_pool`
     sizes : int64[classes]
-    touched : int32[t]      slots that have changed in this batch
-    pushed_slot : int32[p], pushed_seq : int64[p], pushed_key : float64[p]
-                            what was in a result at the last boundary, and was pushed out in this batch
-    used : int64[5]         end of the used part of the pool; entries of `touched`, of `pushed_*`; number and first seq
-                            of the batch
+    touched : int32[p]      slots that have changed in this batch
+    log_slot : int32[p], log_seq : int64[p], log_key : float64[p]
+                            what entered a result in this batch, and what was pushed out: there the slot is inverted (~)
+    used : int64[6]         end of the used part of the pool; entries of `touched`, of `log_*`; number and first seq of
+                            the batch; entries that entered and were pushed out in this batch
     """
 
     start: Int64
@@ -61,9 +65,9 @@ class Best(NamedTuple):
     free: Int64
     sizes: Int64
     touched: Int32
-    pushed_slot: Int32
-    pushed_seq: Int64
-    pushed_key: Float64
+    log_slot: Int32
+    log_seq: Int64
+    log_key: Float64
     used: Int64
 
 
@@ -80,11 +84,11 @@ class BestResults:
 
     def __init__(self):
         capacity = 1 << 12
-        self._rows, self._pool = _new_rows(_FEWEST), np.zeros((_FEWEST, 2), np.int64)
+        self._rows, self._pool = _new_rows(_FEWEST), cache_aligned(_FEWEST, _ENTRY_WORDS)
         self.view = Best(
             *_columns(self._rows, self._pool), free=np.full(_SIZES.shape[0], NO_BLOCK, np.int64), sizes=_SIZES,
-            touched=np.zeros(_FEWEST, np.int32), pushed_slot=np.zeros(capacity, np.int32),
-            pushed_seq=np.zeros(capacity, np.int64), pushed_key=np.zeros(capacity), used=np.zeros(5, np.int64),
+            touched=np.zeros(capacity, np.int32), log_slot=np.zeros(capacity, np.int32),
+            log_seq=np.zeros(capacity, np.int64), log_key=np.zeros(capacity), used=np.zeros(6, np.int64),
         )  # fmt: skip
 
     def begin(self, slots: Int32, since: Int64, capacity: int) -> None:
@@ -94,36 +98,50 @@ class BestResults:
             rows = _new_rows(capacity)
             rows[:have] = self._rows
             self._rows = rows
-            self._renew(touched=np.zeros(capacity, np.int32))
+            self._renew()
         v = self.view
         v.count[slots], v.after[slots], v.stamp[slots] = 0, since - 1, -1
 
-    def _renew(self, **more: np.ndarray) -> None:
+    def _renew(self) -> None:
         """Renew the view of arrays that have grown."""
         columns = dict(zip(Best._fields, _columns(self._rows, self._pool), strict=False))
-        self.view = self.view._replace(**columns, **more)
+        self.view = self.view._replace(**columns)
 
     def _grow_pool(self, length: int) -> None:
-        self._pool = resized(self._pool, length)
+        pool = cache_aligned(length, _ENTRY_WORDS)
+        pool[: self._pool.shape[0]] = self._pool
+        self._pool = pool
         self._renew()
 
     def begin_batch(self, number: int, first_seq: int) -> None:
         """Start to collect the updates of a batch."""
-        self.view.used[_TOUCHED:] = 0, 0, number, first_seq
+        self.view.used[_TOUCHED:] = 0, 0, number, first_seq, 0
 
     def end_batch(self, c: Subscriptions, as_of: int) -> UpdateBatch:
         """Updates from the last boundary to this one: leaves, then enters. O(changes)."""
         v = self.view
-        touched, pushed = v.touched[: v.used[_TOUCHED]], int(v.used[_PUSHED])
-        slot, seq, key = v.pushed_slot[:pushed], v.pushed_seq[:pushed], v.pushed_key[:pushed]
-        entered = _entered(v, touched)
-        slots, seqs = np.concatenate([slot, entered[0]]), np.concatenate([seq, entered[1]])
-        change = np.full(slots.shape[0], ENTER, np.int8)
-        change[:pushed] = LEAVE
-        number = c.number[slots]
-        return UpdateBatch(
-            np.full(slots.shape[0], as_of, np.int64), number, seqs, change, np.concatenate([key, entered[2]])
-        )
+        logged = int(v.used[_LOGGED])
+        slot, seq, key = v.log_slot[:logged], v.log_seq[:logged], v.log_key[:logged]
+        if v.used[_PASSING]:
+            kept = self._lasting(slot, seq)
+            slot, seq, key = slot[kept], seq[kept], key[kept]
+        leaves = slot < 0
+        order = np.concatenate([np.flatnonzero(leaves), np.flatnonzero(~leaves)])
+        slot = slot[order]
+        left = int(np.count_nonzero(leaves))
+        slot[:left] = ~slot[:left]
+        change = np.full(slot.shape[0], ENTER, np.int8)
+        change[:left] = LEAVE
+        return UpdateBatch(np.full(slot.shape[0], as_of, np.int64), c.number[slot], seq[order], change, key[order])
+
+    def _lasting(self, slot: Int32, seq: Int64) -> Int64:
+        """Rows of the log without what both entered and was pushed out in this batch. O(log, sorted)."""
+        left = slot < 0
+        since = seq - self.view.used[_FIRST_SEQ]
+        # one number a pair; negative for what was there before the batch
+        pair = (np.where(left, ~slot, slot).astype(np.int64) << 32) | since
+        passing = np.isin(pair, pair[left & (since >= 0)])
+        return np.flatnonzero(~passing)
 
     @property
     def touched(self) -> Int32:
@@ -131,12 +149,12 @@ class BestResults:
         return self.view.touched[: self.view.used[_TOUCHED]]
 
     def grow(self) -> None:
-        """Grow the pool and the log of pushed entries, where full."""
+        """Grow the pool and the log, where full."""
         v = self.view
-        pool, capacity = v.seq.shape[0], v.pushed_slot.shape[0]
-        if int(v.used[_PUSHED]) * 2 > capacity:
-            pushed = ("pushed_slot", "pushed_seq", "pushed_key")
-            self.view = v._replace(**{name: resized(getattr(v, name), 2 * capacity) for name in pushed})
+        pool, capacity = v.seq.shape[0], v.log_slot.shape[0]
+        if int(v.used[_LOGGED]) * 2 > capacity:
+            logs = ("touched", "log_slot", "log_seq", "log_key")
+            self.view = v._replace(**{name: resized(getattr(v, name), 2 * capacity) for name in logs})
         # one block may be larger than the whole pool
         if int(v.used[_POOL_END]) + int(v.sizes[v.size_class.max(initial=0) + 1]) > pool:
             self._grow_pool(pool + max(1 << 10, pool // 2, 2 * int(v.sizes[v.size_class.max(initial=0) + 1])))
@@ -186,7 +204,7 @@ class BestResults:
 
 def _new_rows(count: int) -> Int64:
     """Rows of slots without blocks."""
-    rows = np.zeros((count, RESULT_WORDS), np.int64)
+    rows = cache_aligned(count, RESULT_WORDS)
     rows[:, 0] = NO_BLOCK
     rows[:, 2] = -1
     return rows
@@ -220,9 +238,9 @@ def offer(threshold, k, v, slot, seq, key):
     while at > 0 and v.key[start + at - 1] < key:
         at -= 1
     last = start + count - 1
-    pushes = full and v.seq[last] < v.used[_FIRST_SEQ]
+    logged = v.used[_LOGGED]
     # refuse before the first change
-    if pushes and v.used[_PUSHED] == v.pushed_slot.shape[0]:
+    if logged + _LOGS > v.log_slot.shape[0]:
         return POOL_FULL
     if not full and (start < 0 or count == v.sizes[v.size_class[slot]]):
         size_class = 0 if start < 0 else v.size_class[slot] + 1
@@ -240,35 +258,20 @@ def offer(threshold, k, v, slot, seq, key):
         v.stamp[slot] = v.used[_STAMP]
         v.touched[v.used[_TOUCHED]] = slot
         v.used[_TOUCHED] += 1
-    if pushes:
-        pushed = v.used[_PUSHED]
-        v.pushed_slot[pushed], v.pushed_seq[pushed], v.pushed_key[pushed] = slot, v.seq[last], v.key[last]
-        v.used[_PUSHED] += 1
-    if not full:
+    if full:
+        v.log_slot[logged], v.log_seq[logged], v.log_key[logged] = ~slot, v.seq[last], v.key[last]
+        v.used[_PASSING] += v.seq[last] >= v.used[_FIRST_SEQ]
+        logged += 1
+    else:
         v.count[slot] = count = count + 1
+    v.log_slot[logged], v.log_seq[logged], v.log_key[logged] = slot, seq, key
+    v.used[_LOGGED] = logged + 1
     for i in range(start + count - 1, start + at, -1):
         v.seq[i], v.key[i] = v.seq[i - 1], v.key[i - 1]
     v.seq[start + at], v.key[start + at] = seq, key
     if count == k[slot]:
         threshold[slot] = v.key[start + count - 1]
     return A_RESULT
-
-
-@njit(cache=True, nogil=True)
-def _entered(v, touched):
-    """Slot, seq and key of the entries of these slots from this batch."""
-    first, total = v.used[_FIRST_SEQ], 0
-    for slot in touched:
-        for i in range(v.start[slot], v.start[slot] + v.count[slot]):
-            total += v.seq[i] >= first
-    slots, seqs, keys = np.empty(total, np.int32), np.empty(total, np.int64), np.empty(total)
-    total = 0
-    for slot in touched:
-        for i in range(v.start[slot], v.start[slot] + v.count[slot]):
-            if v.seq[i] >= first:
-                slots[total], seqs[total], keys[total] = slot, v.seq[i], v.key[i]
-                total += 1
-    return slots, seqs, keys
 
 
 @njit(cache=True, nogil=True)

@@ -28,7 +28,7 @@ from matching.model import (
     SubscriptionTable,
 )
 from matching.njit import njit
-from matching.storage.slots import SlotMap, grown, resized
+from matching.storage.slots import SlotMap, cache_aligned, grown, resized
 
 #: A pool is compacted when it is full and this fraction of it is dead.
 _MOST_DEAD = 0.25
@@ -37,7 +37,6 @@ _FEWEST = 16
 #: A slot, one cache line: x, y, z, alpha, threshold, max_distance, term_start in 8 bytes each; term_count and k in 4.
 ROW_WORDS, _ROW_HALVES = 8, 16
 _THRESHOLD = 4
-_LINE_BYTES = 64
 #: A term: itself, its weight, its position.
 TERM_HALVES = 3
 _BY_TERM = ("terms", "weights", "position")
@@ -250,9 +249,7 @@ class PointSubscriptions:
 
 def _new_rows(count: int) -> Int64:
     """Rows of slots, free ones: their threshold is infinite. Each lies in one cache line."""
-    words = np.zeros((count + 1) * ROW_WORDS, np.int64)
-    first = -words.ctypes.data % _LINE_BYTES // words.itemsize
-    rows = words[first : first + count * ROW_WORDS].reshape(count, ROW_WORDS)
+    rows = cache_aligned(count, ROW_WORDS)
     rows.view(np.float64)[:, _THRESHOLD] = np.inf
     return rows
 

@@ -16,6 +16,8 @@ from matching.model import Int32, Int64
 from matching.njit import njit, njit_no_refcount
 
 EMPTY = -1
+#: Words of 8 bytes in a cache line.
+LINE_WORDS = 8
 #: Longer runs of linear probing cost more than the 4 bytes an empty place takes.
 _FULLEST = 0.7
 _FEWEST_BITS = 4
@@ -158,6 +160,13 @@ def longer(array: np.ndarray, needed) -> np.ndarray:
     copy = np.empty((2 * needed,) + array.shape[1:], array.dtype)  # noqa: RUF005 - numba unpacks no tuple here
     copy[: array.shape[0]] = array
     return copy
+
+
+def cache_aligned(count: int, words: int) -> Int64:
+    """Rows of zeros, int64[count, words], of which the first begins a cache line: those of 2, 4, 8 words lie in one."""
+    values = np.zeros(count * words + LINE_WORDS, np.int64)
+    first = -values.ctypes.data // values.itemsize % LINE_WORDS
+    return values[first : first + count * words].reshape(count, words)
 
 
 def as_input(array: np.ndarray, dtype: type) -> np.ndarray:

@@ -18,19 +18,19 @@ pytestmark = pytest.mark.timeout(300)
 class OneGrid(InfluenceGrid):
     """As the paper has it."""
 
-    name, sides, widest = "one_grid", (64,), 8.0
+    name, sides, widest, rare = "one_grid", (64,), 8.0, 0
 
 
 class ManyGrids(InfluenceGrid):
     """Balls move often, and overlap few cells."""
 
-    name, sides, widest = "many_grids", (1, 2, 4, 8, 16, 1024), 1.0
+    name, sides, widest, rare = "many_grids", (1, 2, 4, 8, 16, 1024), 1.0, 3
 
 
 class WideBalls(InfluenceGrid):
     """Balls shrink in their cells for long, and leave most of them."""
 
-    name, sides, widest = "wide_balls", (32,), 64.0
+    name, sides, widest, rare = "wide_balls", (32,), 64.0, 1
 
 
 ENGINES = (InfluenceGrid, OneGrid, ManyGrids, WideBalls, InvertedFile)
@@ -111,12 +111,20 @@ def assert_sound(engine) -> None:
     assert set(everywhere) <= set(live.tolist()), "whoever has gone is in no list"
     assert all(len(set(slots)) == len(slots) for slots in there.values())
     by_term = engine.terms.view
-    assert by_term.used[1] == by_term.count.sum() == sum(c.term_count[live[engine._grid[live] == -1]])
+    listed = 0
     for slot in live.tolist():
         grid, radius, x, y = int(engine._grid[slot]), -c.threshold[slot], c.x[slot], c.y[slot]
         mine = range(c.term_start[slot], c.term_start[slot] + c.term_count[slot])
+        by_list = [at for at in mine if c.position[at] >= 0]
+        places, listed = c.position[by_list], listed + len(by_list)
+        assert np.all(by_term.slot[places] == slot)
+        assert np.all(by_term.limit[places] >= (radius * radius if radius > 0 else -1.0)), (
+            "too little would get through"
+        )
         if radius == np.inf or grid == -1:
-            assert grid == -1 and all(by_term.slot[c.position[at]] == slot for at in mine)
+            assert grid == -1 and len(by_list) == len(mine)
+        elif grid == len(sides):
+            assert radius <= 0 and not by_list
         elif radius > 0:
             side = sides[grid]
             low, high = ([int(np.clip((v + s * radius) * side, 0, side - 1)) for v in (x, y)] for s in (-1, 1))
@@ -125,7 +133,11 @@ def assert_sound(engine) -> None:
                     dx = max(0, column / side - x, x - (column + 1) / side)
                     dy = max(0, row / side - y, y - (row + 1) / side)
                     if dx * dx + dy * dy < radius * radius:
-                        assert all(slot in there.get((grid, row * side + column, c.terms[at]), ()) for at in mine)
+                        assert all(
+                            at in by_list or slot in there.get((grid, row * side + column, c.terms[at]), ())
+                            for at in mine
+                        )
+    assert by_term.used[1] == by_term.count.sum() == listed
 
 
 @named
@@ -194,6 +206,23 @@ def test_knn_scan_is_narrowed_by_the_balls(engine):
     scanned, verified, matched = made.counters / 1_000
     assert 0.3 < matched <= verified < 2 * matched + 1
     assert scanned == 2_000 if engine is InvertedFile else scanned < 500
+
+
+def test_knn_term_that_is_no_longer_rare_leaves_its_list_for_cells():
+    made = InfluenceGrid(SPACE)
+    places = np.random.default_rng(7).random((made.rare + 1, 2)) * 0.9
+    made.insert(subscriptions(places[:-1], 1))
+    assert len(take(made, messages(places[:-1] + 1e-4))) >= made.rare
+    assert np.all(made._grid[: made.rare] >= 0) and made.terms.view.count[0] == made.rare
+    last = subscriptions(places, 1).take(np.array([made.rare]))
+    made.insert(last)
+    # only the new one has no ball yet
+    assert made.terms.view.count[0] == 1 and made.cells.counts[0].sum() >= made.rare
+    assert_sound(made)
+    slots = made.subscriptions.live_slots()
+    made.remove(slots[:5])
+    assert made.terms.view.key[0] == made.rare - 4
+    assert_sound(made)
 
 
 # ------------------------------------------------------------------------------------------- broken ones

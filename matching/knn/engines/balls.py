@@ -16,15 +16,16 @@ from typing import NamedTuple
 import numpy as np
 
 from matching.geo.sphere import EARTH_RADIUS_M
-from matching.model import Float32, Int32, Int64
+from matching.model import Float32, Int8, Int32, Int64
 from matching.njit import njit, njit_no_refcount
+from matching.storage.slots import cache_aligned
 
 #: What float32 may be wrong by in the distance of two points of the unit square, or the chord of two unit vectors, with
 #: a margin: coordinates are rounded, and so are differences, squares and sum. As a place on the earth it is 40 m, of a
 #: chord 6 m.
 SLACK = 1e-6
-#: The same for the square of a radius.
-_WIDER = 1.0 + 1e-6
+#: The same for the square of a radius, and for one that float32 rounds.
+ROUNDED_UP = 1.0 + 1e-6
 _DIAMETER_M = 2.0 * EARTH_RADIUS_M
 #: Blocks have 1, 2, 4, ... places.
 _CLASSES = 31
@@ -33,7 +34,9 @@ _END, _POSTINGS = 0, 1
 #: Places of the column that the plane does not need: with fewer, NumPy and so Numba would take a view for contiguous.
 _FLAT = 2
 #: Words of 4 bytes of a posting whose columns lie side by side.
-_PLANE_WORDS, _SPHERE_WORDS = 4, 5
+_PLANE_WORDS, SPHERE_WORDS = 4, 5
+#: Words of 8 bytes of the header of a list: key; start and count.
+HEADER_WORDS = 2
 #: No list, no block, no place.
 NOWHERE = -1
 
@@ -42,9 +45,9 @@ class Balls(NamedTuple):
     """Kernel view of n lists in a pool of p places.
 
     key : int64[n]          what the list belongs to, -1 for nothing
-    start : int64[n]        place of its block, -1 without one
-    count : int32[n]        postings in use
-    size_class : int32[n]   its block has 2**size_class places
+    start : int32[n]        place of its block, -1 without one
+    count : int32[n]        postings in use; with key and start one row of 16 bytes, so that one cache line has them
+    size_class : int8[n]    its block has 2**size_class places
     slot : int32[p]
     x, y, z : float32[p]    centre; z has no meaning, and `_FLAT` places, in the plane
     limit : float32[p]      square of the radius and slack; infinite without radius, below zero if nothing is nearer
@@ -53,9 +56,9 @@ class Balls(NamedTuple):
     """
 
     key: Int64
-    start: Int64
+    start: Int32
     count: Int32
-    size_class: Int32
+    size_class: Int8
     slot: Int32
     x: Float32
     y: Float32
@@ -80,6 +83,14 @@ class BallLists:
         self._together, self._on_sphere = together, on_sphere
         headers, pool = make_headers(0), self._pool(self.fewest)
         self.view = Balls(*headers, *pool, np.full(_CLASSES, NOWHERE, np.int64), np.zeros(2, np.int64))
+
+    @property
+    def postings(self) -> tuple[Int32, Float32]:
+        """Where columns lie together, the pool as rows (int32[p, words], the same as float32): slot, x, y, limit, z.
+
+        A loop over such rows has constant strides, and takes half the time of one over the columns.
+        """
+        return self._rows, self._rows.view(np.float32)
 
     def make_lists(self, count: int) -> None:
         """As many lists as `count`; those there are keep their places. O(count)."""
@@ -110,24 +121,25 @@ class BallLists:
         if not self._together:
             x, y, limit = (np.zeros(size, np.float32) for _ in range(3))
             return np.zeros(size, np.int32), x, y, np.zeros(deep, np.float32), limit
-        rows = np.zeros((size, _SPHERE_WORDS if self._on_sphere else _PLANE_WORDS), np.int32)
-        columns = rows.view(np.float32)
+        words = SPHERE_WORDS if self._on_sphere else _PLANE_WORDS
+        rows = cache_aligned(size * words // 2 + 1, 1).view(np.int32).reshape(-1)[: size * words].reshape(size, words)
+        self._rows, columns = rows, rows.view(np.float32)
         return rows[:, 0], columns[:, 1], columns[:, 2], columns[:deep, -1], columns[:, 3]
 
 
 @njit(cache=True, nogil=True)
 def posting_words(on_sphere):
     """Words of 4 bytes of a posting whose columns lie side by side."""
-    return _SPHERE_WORDS if on_sphere else _PLANE_WORDS
+    return SPHERE_WORDS if on_sphere else _PLANE_WORDS
 
 
-def make_headers(count: int) -> tuple[Int64, Int64, Int32, Int32]:
-    """Headers of empty lists: the fields of one lie together, since a look-up reads them all."""
+def make_headers(count: int) -> tuple[Int64, Int32, Int32, Int8]:
+    """Headers of empty lists: what a look-up reads of one lies together."""
     # with a row or none numpy, and so Numba, would take a view for contiguous
-    rows = np.zeros((max(2, count), 3), np.int64)
-    rows[:, :2] = NOWHERE
+    rows = cache_aligned(max(2, count), HEADER_WORDS)
     halves = rows.view(np.int32)
-    return rows[:, 0], rows[:, 1], halves[:, 4], halves[:, 5]
+    rows[:, 0], halves[:, 2] = NOWHERE, NOWHERE
+    return rows[:, 0], halves[:, 2], halves[:, 3], np.zeros(rows.shape[0], np.int8)
 
 
 @njit(cache=True, nogil=True)
@@ -148,7 +160,7 @@ def limit_of(threshold, on_sphere):
     if on_sphere:
         half_angle = min(-threshold / _DIAMETER_M, 0.5 * math.pi)
         radius = SLACK + 2.0 * math.sin(half_angle)
-    return np.float32(radius * radius * _WIDER)
+    return np.float32(radius * radius * ROUNDED_UP)
 
 
 @njit_no_refcount

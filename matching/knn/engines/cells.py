@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from matching.geo.sphere import EARTH_RADIUS_M, degrees_east
-from matching.knn.engines.balls import NOWHERE, SLACK, BallLists, Balls, drop, limit_of, make_headers, push
+from matching.knn.engines.balls import NOWHERE, ROUNDED_UP, SLACK, BallLists, Balls, drop, limit_of, make_headers, push
 from matching.model import Int64
 from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import resized
@@ -23,7 +23,7 @@ from matching.storage.squares import column_of, columns_of, home_of_key, key_of
 
 #: Longer runs of linear probing cost more than the 24 bytes an empty place takes.
 _FULLEST = 0.7
-#: Size of the first table: small, so that a warm-up makes it grow too.
+#: Size of the first table.
 _FEWEST = 4
 #: Radians, 6 mm: more than all rounding of a ball's box, and of a point in the unit square.
 _ANGLE_SLACK = 1e-9
@@ -40,9 +40,9 @@ class CellLists(BallLists):
         super().__init__(True, on_sphere)
         self.sides = sides
         self.counts = np.zeros((0, sides.shape[0]), np.int32)
-        self.make_lists(_FEWEST)
         #: Entries of the table, those of empty lists included.
         self.entered = np.zeros(1, np.int64)
+        self._rebuild(0)
 
     def ensure_terms(self, terms: int) -> None:
         """Extend the counts to this number of terms: exactly, since kernels take their length for that of the lists."""
@@ -55,12 +55,17 @@ class CellLists(BallLists):
         O(table) or O(pool), amortised.
         """
         v = self.view
-        if is_crowded(v, self.entered):
-            lists = int(np.count_nonzero(v.count)) + needed
-            self.view = Balls(*make_headers(_FEWEST + int(1.5 / _FULLEST * lists)), *v[4:])
-            self.entered[0] = _enter_all(v, self.view)
+        # as of `is_crowded`
+        if self.entered[0] >= _FULLEST * v.key.shape[0]:
+            self._rebuild(int(np.count_nonzero(v.count)) + needed)
         else:
             self.reserve(needed)
+
+    def _rebuild(self, lists: int) -> None:
+        """Move the lists that are not empty to a table for this many and half as many again."""
+        v = self.view
+        self.view = Balls(*make_headers(_FEWEST + int(1.5 / _FULLEST * lists)), *v[4:])
+        self.entered[0] = _enter_all(v, self.view)
 
     def arrays(self) -> dict[str, np.ndarray]:
         return super().arrays() | {"counts": self.counts, "sides": self.sides}
@@ -86,14 +91,23 @@ def half_sides(earth, y, radius_m):
     """
     angle = radius_m / EARTH_RADIUS_M + _ANGLE_SLACK
     width = degrees_east(earth.south + y / earth.scale, angle)
-    return width * earth.scale, angle * (180.0 / math.pi) * earth.scale
+    return width * earth.scale, half_height(earth, radius_m)
+
+
+@njit(cache=True, nogil=True)
+def half_height(earth, radius_m):
+    """As of `half_sides`, without a sine."""
+    return (radius_m / EARTH_RADIUS_M + _ANGLE_SLACK) * (180.0 / math.pi) * earth.scale
 
 
 @njit(cache=True, nogil=True)
 def _post(c, v, counts, entered, slot, grid, side, cell, limit):
-    """Post a subscription in one cell; False if table or pool is full."""
+    """Post a subscription in one cell by the terms in whose lists it is not; False if table or pool is full."""
     x, y, z = np.float32(c.x[slot]), np.float32(c.y[slot]), np.float32(c.z[slot])
     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+        # in the list of its term
+        if c.position[at] >= 0:
+            continue
         key = key_of(side, cell, c.terms[at])
         place = find_list(v.key, key, home_of_key(key, v.key.shape[0]))
         if place < 0:
@@ -111,6 +125,8 @@ def _post(c, v, counts, entered, slot, grid, side, cell, limit):
 def _unpost(c, v, counts, slot, grid, side, cell):
     """Remove a subscription from one cell, unless it has left it before."""
     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+        if c.position[at] >= 0:
+            continue
         key = key_of(side, cell, c.terms[at])
         place = find_list(v.key, key, home_of_key(key, v.key.shape[0]))
         if place < 0:
@@ -170,11 +186,17 @@ def _covered(earth, x, y, reach, side):
     return *rows, *columns_of(earth, x, half_width, side)
 
 
+@njit(cache=True, nogil=True)
+def reach_of(earth, radius):
+    """Reach in which a ball of a radius is posted and found again: with its slack, rounded up to float32."""
+    return np.float32((radius if earth.on_sphere else radius + SLACK) * ROUNDED_UP)
+
+
 @njit_no_refcount
 def post_cells(c, earth, places, v, sides, counts, entered, slot, grid, reach):
     """Post a subscription in all cells of a grid that its ball overlaps; False if table or pool is full.
 
-    places : (x, y), each float64[slots], in the unit square;  reach : radius, in the plane with its slack
+    places : (x, y), each float64[slots], in the unit square;  reach : as of `reach_of`
     """
     x, y, side = places[0][slot], places[1][slot], sides[grid]
     limit = limit_of(c.threshold[slot], earth.on_sphere)

@@ -12,12 +12,30 @@ from matching.model import Int32
 from matching.njit import njit, njit_no_refcount
 from matching.storage.point_subscriptions import Subscriptions
 
+#: `most` of `post_terms` with which a subscription is posted by all of its terms.
+ANY_NUMBER = 1 << 31
+
 
 class TermLists(BallLists):
-    """Lists by term."""
+    """Lists by term. Their `key` is how many subscriptions have the term, where an engine counts them (`count`)."""
 
     def __init__(self, together: bool = False, on_sphere: bool = False):
         super().__init__(together, on_sphere)
+        self.view.key[:] = 0
+
+    def make_lists(self, count: int) -> None:
+        have = self.view.key.shape[0]
+        super().make_lists(count)
+        self.view.key[have:] = 0
+
+    def count(self, c: Subscriptions, slots: Int32, rare: int) -> Int32:
+        """Count the terms of new slots; returns terms that no more than `rare` subscriptions had. O(their terms)."""
+        crossed = np.empty(int(c.term_count[slots].sum()), np.int32)
+        return crossed[: _count(c, self.view, slots, rare, crossed)]
+
+    def discount(self, c: Subscriptions, slots: Int32) -> None:
+        """Take the terms of slots that go out of the counts. O(their terms)."""
+        _discount(c, self.view, slots)
 
     def ensure_terms(self, c: Subscriptions, slots: Int32) -> None:
         """Have a list for every term of new slots, and no posting of theirs yet. O(their terms), amortised."""
@@ -43,13 +61,37 @@ def _unposted(c, slots):
     return largest
 
 
+@njit(cache=True, nogil=True)
+def _count(c, v, slots, rare, crossed):
+    """Write the terms whose count leaves `rare` behind to `crossed`; returns how many."""
+    crossing = 0
+    for slot in slots:
+        for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+            term = c.terms[at]
+            if v.key[term] == rare:
+                crossed[crossing] = term
+                crossing += 1
+            v.key[term] += 1
+    return crossing
+
+
+@njit(cache=True, nogil=True)
+def _discount(c, v, slots):
+    for slot in slots:
+        for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
+            v.key[c.terms[at]] -= 1
+
+
 @njit_no_refcount
-def post_terms(c, v, slot):
-    """Post a subscription in the lists of its terms; False if the pool is full: some postings are in."""
+def post_terms(c, v, slot, most):
+    """Post a subscription in the lists of those of its terms that no more than `most` subscriptions have.
+
+    False if the pool is full: some postings are in.
+    """
     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
-        if c.position[at] >= 0:
-            continue
         term = c.terms[at]
+        if c.position[at] >= 0 or v.key[term] > most:
+            continue
         before = v.start[term]
         x, y, z = np.float32(c.x[slot]), np.float32(c.y[slot]), np.float32(c.z[slot])
         if not push(v, term, slot, x, y, z, limit_of(c.threshold[slot], is_on_sphere(v))):
