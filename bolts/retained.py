@@ -75,14 +75,11 @@ class RetainedMessages:
         if self._log and (len(self._log) > 1 or self._changed):
             number, seq, sign = (np.concatenate(column) for column in zip(*self._log, strict=True))
             alive = self._cumulative[number]
-            number, seq, sign = number[alive], seq[alive], sign[alive]
-            order = np.lexsort((number, seq))
-            number, seq, sign = number[order], seq[order], sign[order]
-            starts = np.flatnonzero(np.r_[True, (number[1:] != number[:-1]) | (seq[1:] != seq[:-1])][: seq.shape[0]])
-            balance = np.add.reduceat(sign.astype(np.int64), starts) if starts.shape[0] else starts
+            if not alive.all():
+                number, seq, sign = number[alive], seq[alive], sign[alive]
             # A late enter may arrive after its leave, so a negative balance is kept.
-            rows = starts[balance != 0]
-            self._log = [(number[rows], seq[rows], balance[balance != 0].astype(np.int8))] if rows.shape[0] else []
+            summed = _summed(number, seq, sign, int(self._cumulative.shape[0]))
+            self._log = [summed] if summed[0].shape[0] else []
         self._changed = False
         self._compacted = self._logged = self._log[0][0].shape[0] if self._log else 0
         self._compactions += 1
@@ -136,3 +133,36 @@ class RetainedMessages:
         self._log = [columns] if state["seq"].size else []
         self._compacted = self._logged = state["seq"].shape[0]
         self.expiries = deque((last_seq, life) for last_seq, life in state["expiries"].tolist())
+
+
+#: Bits of a key for a balance, which is from -2 to 1 or has a row of its own, and of a key in all.
+_BALANCE_BITS, _KEY_BITS = 2, 63
+
+
+def _summed(number: Int64, seq: Int64, balance: Int8, numbers: int) -> tuple[Int64, Int64, Int8]:
+    """Sum the balances of each subscription and message, by (seq, number) ascending; those of 0 are left out.
+
+    O(n log n): one sort of integers that have all three, since sorting by two columns takes five times as long.
+    """
+    if not number.shape[0]:
+        return number, seq, balance
+    bits, least = max(numbers - 1, 1).bit_length() + _BALANCE_BITS, int(seq.min())
+    if (int(seq.max()) - least).bit_length() + bits >= _KEY_BITS or int(balance.min()) < -2 or int(balance.max()) > 1:
+        order = np.lexsort((number, seq))
+        number, seq, balance = number[order], seq[order], balance[order]
+        differs = (number[1:] != number[:-1]) | (seq[1:] != seq[:-1])
+    else:
+        key = (seq - least) << bits
+        key |= number << _BALANCE_BITS
+        key |= balance.astype(np.int64) + 2
+        key.sort()
+        balance = ((key & 3) - 2).astype(np.int8)
+        key >>= _BALANCE_BITS
+        differs = key[1:] != key[:-1]
+        number = key & ((1 << (bits - _BALANCE_BITS)) - 1)
+        seq = (key >> (bits - _BALANCE_BITS)) + least
+    starts = np.flatnonzero(np.concatenate([[True], differs]))
+    total = np.add.reduceat(balance, starts, dtype=np.int64)
+    kept = total != 0
+    rows = starts[kept]
+    return number[rows], seq[rows], total[kept].astype(np.int8)

@@ -96,8 +96,9 @@ class RegionSubscriptions:
         start = self._start[slots]
         able = np.flatnonzero(start >= 0)
         start = start[able].astype(np.int64)
-        last = np.flatnonzero(self._terms < 0)  # the last keyword of each is stored as its complement
-        length = last[np.searchsorted(last, start)] - start + 1
+        is_last = self._terms < 0  # the last keyword of each is stored as its complement
+        before = np.cumsum(is_last) - is_last
+        length = np.flatnonzero(is_last)[before[start]] - start + 1
         picked = np.arange(int(length.sum())) + np.repeat(start - np.cumsum(length) + length, length)
         terms = self._terms[picked]
         return np.repeat(able, length), np.where(terms < 0, ~terms, terms).astype(np.int32)

@@ -1,10 +1,12 @@
 """Messages in cumulative results, though another thread compacts what is logged of them."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 import bolts.retained as module
-from bolts.retained import RetainedMessages
+from bolts.retained import RetainedMessages, _summed
 from matching.model import ENTER, LEAVE, UpdateBatch
 
 KIND = 3
@@ -52,3 +54,18 @@ def test_retained_messages_that_snapshots_compact_are_those_of_one_without(monke
         name: values.tolist() for name, values in again.items()
     }
     assert set(saved.messages().tolist()) == {seq for number, seq in members if number not in gone}
+
+
+@pytest.mark.parametrize("numbers", [60, 2**61])
+@pytest.mark.parametrize("least", [0, 10**15])
+def test_sum_of_balances_is_that_of_a_counter_whatever_a_key_holds(numbers, least):
+    rng = np.random.default_rng(5)
+    for lowest in (-2, -3):
+        number, seq = rng.integers(0, 60, 4_000), least + rng.integers(0, 60, 4_000)
+        balance = rng.integers(lowest, 2, 4_000).astype(np.int8)
+        expected = Counter()
+        for key, each in zip(zip(seq.tolist(), number.tolist(), strict=True), balance.tolist(), strict=True):
+            expected[key] += each
+        found = _summed(number, seq, balance, numbers)
+        rows = list(zip(*(column.tolist() for column in found), strict=True))
+        assert rows == [(n, s, expected[s, n]) for s, n in sorted(expected) if expected[s, n]] and len(rows) > 1_000
