@@ -86,7 +86,7 @@ def headline(
     messages: Annotated[int, "messages behind the history"] = 1_000_000,
     hold: Annotated[float, "seconds at 80 % of the peak"] = 60.0,
     rate: Annotated[float, "messages a second of the ramp's first step"] = 2_000.0,
-    step_seconds: Annotated[float, "of a step of the ramp"] = 5.0,
+    step_seconds: Annotated[float, "of a step of the ramp; each has a checkpoint"] = 12.0,
     limit_p99_ms: Annotated[float, "a step breaks if its p99 is over it"] = 500.0,
     linger_ms: Annotated[float, "how long a message waits for others of its batch"] = 25.0,
     killed_seconds: Annotated[float, "how long the run that is killed publishes"] = _KILLED_S,
