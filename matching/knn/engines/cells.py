@@ -42,11 +42,14 @@ class CellLists(BallLists):
         self.counts = np.zeros((0, sides.shape[0]), np.int32)
         #: Entries of the table, those of empty lists included.
         self.entered = np.zeros(1, np.int64)
-        self._rebuild(0)
+        # without a kernel, which a run of other kinds would prepare as well
+        self.view = Balls(*make_headers(_FEWEST), *self.view[4:])
 
     def ensure_terms(self, terms: int) -> None:
         """Extend the counts to this number of terms: exactly, since kernels take their length for that of the lists."""
         if terms > self.counts.shape[0]:
+            if not self.counts.shape[0]:  # so that a warm-up prepares what a table grows by
+                self._rebuild(0)
             self.counts = resized(self.counts, terms)
 
     def grow(self, needed: int) -> None:
