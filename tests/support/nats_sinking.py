@@ -28,7 +28,7 @@ from gateway.serve.history import BEGINNING, Position
 from gateway.serve.releasing import RawUpdate, Update, release
 from gateway.sinks.nats import NatsSink
 from gateway.sinks.stream import Piece, SinkAway
-from tests.support.brokers import NatsBroker
+from tests.support.brokers import NatsBroker, add_stream
 from tests.support.nats_cluster import NatsCluster
 
 NAME, SUBJECT, IDENTITY = "UPDATES", "skyray.updates", "5f0c2b9d01e7a384"
@@ -80,7 +80,7 @@ def sink_of(broker: NatsBroker, stream: str = NAME, subject: str = SUBJECT) -> N
 def create(broker: Servers, **options: Any) -> None:
     """Create the stream at the broker."""
     config = StreamConfig(NAME, **{"subjects": [f"{SUBJECT}.*"], **options})
-    broker.call(lambda context: context.add_stream(config))
+    broker.call(lambda context: add_stream(context, config))
 
 
 def last_sequence(broker: Servers) -> int:
