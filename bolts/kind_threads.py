@@ -5,7 +5,6 @@ time of the larger half. The calling thread takes jobs like the others, the long
 longer than waking a thread stay in the calling one. Used by `bolts.query`.
 """
 
-import os
 import time
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,14 +12,16 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
+from matching.cores import cores
+
 Key = TypeVar("Key", bound=Hashable)
 #: Seconds that all jobs but the longest have to take for threads to be used.
 _WORTH_S = 0.0005
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def threads_of(asked: int, local: bool) -> int:
+    """Threads of a query bolt: those asked for; for 0 all cores in one process, and one where bolts are processes."""
+    return asked or (cores() if local else 1)
 
 
 class KindThreads(Generic[Key]):
@@ -30,6 +31,11 @@ class KindThreads(Generic[Key]):
     ----------
     threads : int
         With the calling one; 1: jobs are done in order.
+
+    Notes
+    -----
+    A batch of jobs that took a seconds in all and b the longest takes max(a / threads, b) on as many cores, and some
+    0.1 ms for waking threads.
     """
 
     def __init__(self, threads: int):

@@ -14,6 +14,8 @@ from matching.model import ENTER, LEAVE, Int8, Int64, UpdateBatch
 
 #: Logged rows below which the log is not compacted.
 _FEW = 262_144
+#: Bits of a sorting key for a balance from -2 to 1, and of a key in all.
+_BALANCE_BITS, _KEY_BITS = 2, 63
 
 
 class RetainedMessages:
@@ -135,14 +137,25 @@ class RetainedMessages:
         self.expiries = deque((last_seq, life) for last_seq, life in state["expiries"].tolist())
 
 
-#: Bits of a key for a balance, which is from -2 to 1 or has a row of its own, and of a key in all.
-_BALANCE_BITS, _KEY_BITS = 2, 63
-
-
 def _summed(number: Int64, seq: Int64, balance: Int8, numbers: int) -> tuple[Int64, Int64, Int8]:
-    """Sum the balances of each subscription and message, by (seq, number) ascending; those of 0 are left out.
+    """Sum the balances of each subscription and message.
 
-    O(n log n): one sort of integers that have all three, since sorting by two columns takes five times as long.
+    Parameters
+    ----------
+    number : int64[n]      below `numbers`
+    seq : int64[n]
+    balance : int8[n]
+    numbers : int          subscriptions there ever were
+
+    Returns
+    -------
+    int64[m], int64[m], int8[m]
+        Number, seq and sum, ascending by seq, then number; sums of 0 are left out.
+
+    Notes
+    -----
+    O(n log n): one sort of integers that have all three, since a sort by two columns takes five times as long. Where
+    they do not fit 63 bits, the columns are sorted.
     """
     if not number.shape[0]:
         return number, seq, balance

@@ -118,8 +118,9 @@ class RunConfig(BaseSettings):
         "counts them",
     )
     query_bolts: Tasks = Field(default=2, description="tasks that match subscriptions")
-    query_threads: Annotated[int, Field(ge=0)] = Field(
+    query_threads: int = Field(
         default=0,
+        ge=0,
         description="threads in which a query bolt matches kinds beside each other; 0: one on ray, on local as many as "
         "there are cores",
     )

@@ -25,7 +25,7 @@ import distribution.signatures.warmup
 from bolts.aggregation import AggregationBolt
 from bolts.delivery import PART_ROWS, DeliveryBolt
 from bolts.distribution import DistributionBolt
-from bolts.kind_threads import cores
+from bolts.kind_threads import threads_of
 from bolts.query import QueryBolt
 from bolts.tuples import TupleBolt
 from distribution.keyword import KeywordRouter, PrefixRouter
@@ -381,11 +381,6 @@ def subscription_refusal(
     return check
 
 
-def query_threads_of(config: RunConfig) -> int:
-    """Threads of a query bolt: what the settings say, else one on Ray, whose query bolts are processes."""
-    return config.query_threads or (cores() if config.executor == "local" else 1)
-
-
 def check_rebalance(config: RunConfig, router: Router) -> None:
     """Refuse to rebalance where that is impossible. Raises ConfigError, with what to do."""
     remedies = (
@@ -509,5 +504,5 @@ def _wired(
         aggregation_bolts=config.aggregation_bolts,
         delivery_bolts=config.delivery_bolts,
         credits=credits,
-        query_threads=query_threads_of(config),
+        query_threads=threads_of(config.query_threads, config.executor == "local"),
     )

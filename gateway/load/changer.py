@@ -7,6 +7,7 @@ answers each with the seq of the first message for which it counts. Used by `gat
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import NamedTuple
@@ -87,7 +88,7 @@ class _Outcomes:
         self._next = 0
         self.from_seq = np.full((count, 2), UNANSWERED, np.int64)
         self.answered_s = np.full((count, 2), np.nan)
-        self.refused: dict[str, int] = {}
+        self.refused = Counter[str]()
 
     def take(self, line: bytes) -> None:
         outcome = self._decoder.decode(line)
@@ -97,5 +98,4 @@ class _Outcomes:
             self.from_seq[at] = outcome.from_seq
         else:
             self.from_seq[at] = REFUSED
-            reason = outcome.reason or outcome.status
-            self.refused[reason] = self.refused.get(reason, 0) + 1
+            self.refused[outcome.reason or outcome.status] += 1

@@ -4,6 +4,7 @@ Generator g of N has every N-th message; `gateway.load.posting` sends them. Used
 `gateway.load.follower`.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import NamedTuple
@@ -61,12 +62,11 @@ class _Outcomes:
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(MessageOutcome)
         self.seqs: list[int] = []
-        self.refused: dict[str, int] = {}
+        self.refused = Counter[str]()
 
     def take(self, line: bytes) -> None:
         outcome = self._decoder.decode(line)
         accepted = outcome.status == "accepted" and outcome.seq is not None
         self.seqs.append(outcome.seq if accepted and outcome.seq is not None else -1)
         if not accepted:
-            reason = outcome.reason or outcome.status
-            self.refused[reason] = self.refused.get(reason, 0) + 1
+            self.refused[outcome.reason or outcome.status] += 1

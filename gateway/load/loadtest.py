@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bolts.kind_threads import cores
+from bolts.kind_threads import threads_of
 from distribution.placement.costs import SampleCosts
 from distribution.routers import PLACING, ROUTERS, placeable, router_named
 from gateway.load.pace import Pace
@@ -147,7 +147,7 @@ def load_test(
         raise ConfigError(f"{seconds} seconds is no message at all: raise it")
     if executor != Executor.local:
         require_ray()
-    query_threads = query_threads or (cores() if executor == Executor.local else 1)
+    query_threads = threads_of(query_threads, executor == Executor.local)
     counts = {kind.name: kind.recipe.load for kind in kinds.run} | dict(subscriptions or {})
     loaded = _workload(workload, changes, on_progress)
     if loaded is not None:

@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 
 from gateway.shell.packages import check_packages
 from matching import kernel_cache
+from matching.cores import cores
 from matching.errors import PackagingError
 from matching.extras import EXTRAS, install_line, missing_modules
 
@@ -144,11 +145,11 @@ def _java() -> Iterator[Finding]:
 
 
 def _cores() -> Iterator[Finding]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if cores >= MIN_CORES:
-        yield Finding("cores", "ok", str(cores))
+    available = cores()
+    if available >= MIN_CORES:
+        yield Finding("cores", "ok", str(available))
     else:
-        yield Finding("cores", "warn", str(cores), "works, but slowly: give the machine or container two cores")
+        yield Finding("cores", "warn", str(available), "works, but slowly: give the machine or container two cores")
 
 
 def _memory() -> Iterator[Finding]:

@@ -12,9 +12,8 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
 
 from gateway.serve.history import Position
 from gateway.serve.releasing import Update
@@ -25,6 +24,7 @@ from gateway.sinks.webhooks.retries import next_attempt_s
 from gateway.sinks.webhooks.sending import Client, WebhookSink
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.store import Recorded, Store, accept, change_webhook, move, record, rows_of
+from gateway.sinks.webhooks.together import Together
 from matching.errors import EngineError
 
 #: Batches of a webhook that wait at most, and attempts that are under way.
@@ -124,8 +124,7 @@ class Dispatcher:
         self._moved_s = time.monotonic()
         self._rows_bytes = self._ahead = 0  # in all lines
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ended: list[tuple[Delivery, asyncio.Future[Recorded]]] = []  # attempts that are to be written
-        self._recording: asyncio.Task[None] | None = None
+        self._ended: Together[Delivery, Recorded] = Together(lambda ended: store.change(record(ended)))
         self._closing = False
 
     def load(self, hooks: Iterable[Webhook], waiting: Iterable[Delivery]) -> None:
@@ -349,13 +348,9 @@ class Dispatcher:
 
     def _begin(self, line: Line, delivery: Delivery) -> None:
         line.in_flight.add(delivery.number)
-        self._begin_task(self._attempt(line, delivery))
-
-    def _begin_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(self._attempt(line, delivery))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _attempt(self, line: Line, delivery: Delivery) -> None:
         """One attempt, and what comes of it; what could not be written after an earlier one is written instead."""
@@ -411,7 +406,7 @@ class Dispatcher:
     async def _end(self, line: Line, delivery: Delivery, outcome: Outcome) -> None:
         """Write what became of a delivery."""
         hook = line.hook
-        recorded = await self._record(delivery)
+        recorded = await self._ended.put(delivery)
         self.figures.forgotten += recorded.forgotten
         if not recorded.written or line.closed:
             return
@@ -425,29 +420,6 @@ class Dispatcher:
         if outcome.verdict is Verdict.GONE and not line.closed:
             hook.state, hook.why = "disabled", outcome.detail  # also where it cannot be written: nobody is there
             await self._store.change(change_webhook(hook.webhook_id, {"state": hook.state, "why": hook.why}))
-
-    async def _record(self, delivery: Delivery) -> Recorded:
-        """Write it together with others that end meanwhile. Raises DeliveryError."""
-        future: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
-        self._ended.append((delivery, future))
-        if self._recording is None or self._recording.done():
-            self._recording = self._begin_task(self._record_all())
-        return await future
-
-    async def _record_all(self) -> None:
-        """Write what has ended, all at a time, until nothing has."""
-        while self._ended:
-            ended, self._ended = self._ended, []
-            try:
-                recorded = await self._store.change(record([delivery for delivery, _ in ended]))
-            except Exception as error:  # each attempt says what it means
-                for _, future in ended:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            for (_, future), one in zip(ended, recorded, strict=True):
-                if not future.done():
-                    future.set_result(one)
 
     def revived(self, line: Line, deliveries: list[Delivery]) -> None:
         """Take deliveries that wait again."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from gateway.serve.history import Position
 from gateway.sinks.contract import Batch
 from gateway.sinks.webhooks.model import Delivery, Tally, Webhook
+from gateway.sinks.webhooks.together import Together
 from matching.errors import DeliveryError, InputError
 
 #: Name of the file in the folder.
@@ -74,8 +75,7 @@ class Store:
     def __init__(self, path: Path):
         self._path = path
         self._thread = ThreadPoolExecutor(1, "webhook-store")
-        self._waiting: list[tuple[Change[Any], asyncio.Future[Any]]] = []
-        self._writing: asyncio.Task[None] | None = None
+        self._changes: Together[Change[Any], Any] = Together(self._write)
         try:
             self._connection = self._thread.submit(self._open).result()
         except (OSError, sqlite3.Error) as error:
@@ -115,11 +115,7 @@ class Store:
         DeliveryError
             If the file cannot be written; none of the changes of the transaction was made.
         """
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.append((change, future))
-        if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._write())
-        return await future
+        return await self._changes.put(change)
 
     async def read(self, read: Change[Result]) -> Result:
         """Read, without a transaction. Raises DeliveryError."""
@@ -128,26 +124,11 @@ class Store:
         except sqlite3.Error as error:
             raise DeliveryError(f"{self._path}: cannot be read ({error}); restore the file") from error
 
-    async def _write(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._waiting:
-            changes, self._waiting = self._waiting, []
-            try:
-                results = await loop.run_in_executor(self._thread, self._apply, [change for change, _ in changes])
-            except sqlite3.Error as error:
-                failure = DeliveryError(f"{self._path}: cannot be written ({error}); free space")
-                for _, future in changes:
-                    if not future.done():
-                        future.set_exception(failure)
-                continue
-            except Exception as error:  # a defect: the changes of this transaction fail, and no others
-                for _, future in changes:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            for (_, future), result in zip(changes, results, strict=True):
-                if not future.done():
-                    future.set_result(result)
+    async def _write(self, changes: list[Change[Any]]) -> list[Any]:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._apply, changes)
+        except sqlite3.Error as error:
+            raise DeliveryError(f"{self._path}: cannot be written ({error}); free space") from error
 
     def _apply(self, changes: Iterable[Change[Any]]) -> list[Any]:
         connection = self._connection

@@ -35,8 +35,11 @@ def test_compile_times_are_of_kernels_that_are_compared_with_the_oracle(kind, ex
 def test_compile_times_count_only_if_all_kinds_are_exact(wrong, few, monkeypatch):
     monkeypatch.undo()
     measured = {"cpu_s": 1.0, "wall_s": 1.0, "signatures": 2, "kernels": {"a": [1.0, 2]}, "compared_subscriptions": 600}
-    one = lambda kind, cache: measured | {"exact": kind != wrong, "compared": 9 if kind == few else 2_000}  # noqa: E731
-    monkeypatch.setattr(kernels, "_in_a_process", one)
+
+    def in_a_process(kind, _):
+        return measured | {"exact": kind != wrong, "compared": 9 if kind == few else 2_000}
+
+    monkeypatch.setattr(kernels, "_in_a_process", in_a_process)
     said = []
     report = kernels.bench(tell=said.append)
     assert report["exact"] is (not wrong and not few) and report["cpu_s"] == len(KINDS.names)

@@ -46,16 +46,14 @@ def test_run_local_word_count_adds_up_and_reports_everything():
     assert json.loads(json.dumps(report.as_dict()))["components"]["count"]["tasks"][2]["task"] == 2
 
 
+def acknowledging(spout, bolt):
+    """A spout whose batches go to a bolt that acknowledges them."""
+    builder = TopologyBuilder().spout("numbers", spout, clock=True).bolt("ack", bolt)
+    return builder.edge("numbers", "words", "ack", "shuffle").acknowledged_by("ack").build()
+
+
 def test_run_local_of_a_spout_that_waits_for_input_counts_no_waiting_as_work():
-    plan = (
-        TopologyBuilder("patient")
-        .spout("numbers", PatientSpout(10, 0.02), clock=True)
-        .bolt("ack", AckBolt())
-        .edge("numbers", "words", "ack", "shuffle")
-        .acknowledged_by("ack")
-        .build()
-    )
-    report = run_local(plan)
+    report = run_local(acknowledging(PatientSpout(10, 0.02), AckBolt()))
     numbers = report.components["numbers"]
     assert 0 < numbers.busy_s["next_batch"] <= report.elapsed_s - 10 * 0.02
     assert numbers.busy_share < 1
@@ -71,15 +69,7 @@ class SleepyBolt(AckBolt):
 
 def test_run_local_counts_work_by_the_clock_that_it_is_given():
     def busy_s(**clock):
-        plan = (
-            TopologyBuilder("sleepy")
-            .spout("numbers", PatientSpout(10, 0.0), clock=True)
-            .bolt("ack", SleepyBolt())
-            .edge("numbers", "words", "ack", "shuffle")
-            .acknowledged_by("ack")
-            .build()
-        )
-        return run_local(plan, **clock).components["ack"].busy_s["words"]
+        return run_local(acknowledging(PatientSpout(10, 0.0), SleepyBolt()), **clock).components["ack"].busy_s["words"]
 
     assert busy_s() >= 10 * 0.02
     assert 0 < busy_s(work_ns=time.thread_time_ns) < 5 * 0.02
@@ -145,16 +135,8 @@ def test_run_local_array_changed_after_emit_raises_under_a_seed():
 
 
 def test_run_local_spout_that_raises_is_named_with_its_batch():
-    plan = (
-        TopologyBuilder()
-        .spout("numbers", NumberSpout(9, raise_at=4), clock=True)
-        .bolt("ack", AckBolt())
-        .edge("numbers", "words", "ack", "shuffle")
-        .acknowledged_by("ack")
-        .build()
-    )
     with pytest.raises(TopologyError, match=r"numbers:0 failed in next_batch\(4\): OSError: the source is gone"):
-        run_local(plan)
+        run_local(acknowledging(NumberSpout(9, raise_at=4), AckBolt()))
 
 
 class Deaf(Bolt):
