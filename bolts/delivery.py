@@ -40,6 +40,7 @@ from bolts.sinks import (
     updates_of_state,
     writing,
 )
+from bolts.state_parts import named, part_of
 from matching.errors import ConfigError, DeliveryError, TopologyError
 from matching.model import (
     CHANGES,
@@ -313,11 +314,11 @@ class DeliveryBolt(Bolt):
         retained = self.retained.snapshot()
 
         def ids() -> dict[str, np.ndarray]:
-            return _named("subscriptions", subscriptions.state(0, np.zeros(0, np.int64)))
+            return named("subscriptions", subscriptions.state(0, np.zeros(0, np.int64)))
 
         def others() -> dict[str, np.ndarray]:
-            kept = _named("messages", messages.state(alive, retained.messages()))
-            return totals | kept | _named("retained", retained.state()) | _named("sink", unwritten())
+            kept = named("messages", messages.state(alive, retained.messages()))
+            return totals | kept | named("retained", retained.state()) | named("sink", unwritten())
 
         return {"": Piece(others), "subscriptions": Piece(ids, subscriptions.end)}
 
@@ -342,10 +343,10 @@ class DeliveryBolt(Bolt):
         self.open = deque(_Published(Boundary(*row), self.context.now()) for row in state["boundary"].tolist())
         if self.publisher is not None and self.open:
             self.publisher.since = self.open[-1].boundary.last_seq
-        self.subscriptions.restore(_part(state, "subscriptions"))
-        self.messages.restore(_part(state, "messages"))
-        self.retained.restore(self._own_retained(_part(state, "retained")), self.subscriptions.end)
-        written = _part(state, "sink")
+        self.subscriptions.restore(part_of(state, "subscriptions"))
+        self.messages.restore(part_of(state, "messages"))
+        self.retained.restore(self._own_retained(part_of(state, "retained")), self.subscriptions.end)
+        written = part_of(state, "sink")
         if written:
             assert self.sink is not None
             self.covered = self.sink.restore(written)
@@ -550,12 +551,4 @@ def undelivered(state: Mapping[str, np.ndarray]) -> pa.Table:
 
     `state` as `bolts.shares.joined` gives it.
     """
-    return updates_of_state(_part(state, "sink")).cast(UPDATE_SCHEMA)
-
-
-def _named(name: str, part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {f"{name}:{column}": values for column, values in part.items()}
-
-
-def _part(state: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    return {path.removeprefix(f"{name}:"): values for path, values in state.items() if path.startswith(f"{name}:")}
+    return updates_of_state(part_of(state, "sink")).cast(UPDATE_SCHEMA)

@@ -20,6 +20,7 @@ from bolts.kind_threads import KindThreads
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Closed, Late, Part, Relaxing
 from bolts.shares import Owners, names_at
+from bolts.state_parts import named
 from distribution.router import Router
 from distribution.signatures.claims import Claims
 from distribution.signatures.signature import QuerySignature
@@ -426,7 +427,7 @@ class QueryBolt(Bolt):
         for code, operator in self.operators.items():
             kind = self.kinds[code]
             if self.router.exchanges_hits and not kind.standing:  # several tasks may have it: the lowest saves it
-                arrays |= _named(kind.name, self._saved_here(operator.state()))
+                arrays |= named(kind.name, self._saved_here(operator.state()).arrays())
                 continue
             taken = operator.snapshot(stored.get(kind.name))
             if taken.subscriptions is not None:
@@ -480,8 +481,4 @@ class QueryBolt(Bolt):
 
 
 def _made(kind: str, make: Callable[[], State]) -> dict[str, np.ndarray]:
-    return _named(kind, make())
-
-
-def _named(kind: str, state: State) -> dict[str, np.ndarray]:
-    return {f"{kind}:{name}": values for name, values in state.arrays().items()}
+    return named(kind, make().arrays())

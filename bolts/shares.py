@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bolts.names import IdColumn, UInt64, hash_names
+from bolts.state_parts import named, part_of
 from matching.errors import CheckpointError, TopologyError
 from matching.model import Int64, Names
 
@@ -117,7 +118,7 @@ class Owners:
     def restore(self, saved: Sequence[State]) -> None:
         """Know all subscriptions of a checkpoint; `saved` by the delivery tasks. O(bytes of the names)."""
         if self.tasks > 1:
-            hashes = _hashes_of(_part(joined(saved), "subscriptions"))
+            hashes = _hashes_of(part_of(joined(saved), "subscriptions"))
             self._owner = owner_of(hashes, self.tasks).astype(np.int16)
 
 
@@ -256,12 +257,12 @@ def joined(states: Sequence[State]) -> State:
     whole = {name: np.asarray(np.sum(values, 0, values[0].dtype)) for name, values in totals.items()}
     whole["boundary"] = first["boundary"]
     parts = {
-        "subscriptions": _joined_subscriptions([_part(state, "subscriptions") for state in states]),
-        "messages": _joined_messages([_part(state, "messages") for state in states]),
-        "retained": _joined_retained([_part(state, "retained") for state in states]),
-        "sink": _joined_sinks([_part(state, "sink") for state in states]),
+        "subscriptions": _joined_subscriptions([part_of(state, "subscriptions") for state in states]),
+        "messages": _joined_messages([part_of(state, "messages") for state in states]),
+        "retained": _joined_retained([part_of(state, "retained") for state in states]),
+        "sink": _joined_sinks([part_of(state, "sink") for state in states]),
     }
-    return whole | {f"{name}:{column}": values for name, part in parts.items() for column, values in part.items()}
+    return whole | {path: values for name, part in parts.items() for path, values in named(name, part).items()}
 
 
 def _joined_subscriptions(states: Sequence[State]) -> dict[str, np.ndarray]:
@@ -329,10 +330,6 @@ def covered_state(covered: Covered) -> dict[str, np.ndarray]:
 
 def _hashes_of(state: State) -> UInt64:
     return hash_names(Names(state["offsets"], state["data"])) if "data" in state else state["hashes"]
-
-
-def _part(state: State, name: str) -> dict[str, np.ndarray]:
-    return {path.removeprefix(f"{name}:"): values for path, values in state.items() if path.startswith(f"{name}:")}
 
 
 def _taken(table: Any, rows: Int64) -> Any:

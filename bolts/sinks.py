@@ -334,7 +334,7 @@ def _names_of(column: pa.ChunkedArray) -> Names:
 
 
 def updates_of_state(state: Mapping[str, np.ndarray]) -> pa.Table:
-    """The updates that `Sink.state` has, which are in no sealed file; ids and changes as dictionaries.
+    """The updates that a snapshot of a sink has, which are in no sealed file; ids and changes as dictionaries.
 
     Empty for the state of a sink that keeps none.
     """

@@ -1,0 +1,19 @@
+"""Parts of a saved state: arrays of several owners in one mapping, each under `OWNER:ARRAY`.
+
+Used by `bolts.delivery`, `bolts.shares` and `bolts.query`.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+
+def named(owner: str, part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays of an owner, as a state of several has them. O(arrays)."""
+    return {f"{owner}:{name}": values for name, values in part.items()}
+
+
+def part_of(state: Mapping[str, np.ndarray], owner: str) -> dict[str, np.ndarray]:
+    """The arrays of an owner under their own names. O(arrays)."""
+    prefix = f"{owner}:"
+    return {path.removeprefix(prefix): values for path, values in state.items() if path.startswith(prefix)}
