@@ -80,14 +80,14 @@ def make_case(
     kind: Kind, subscriptions: int, messages: int | None = None, window: int | None = None, rounds: int = 7,
     seed: int = 0, *, recipe: AnyRecipe | None = None, messages_from: str | None = None,
     checked: int | None = None, batch: int | None = None, versions: float = _VERSIONS, history: int | None = None,
-    half_life_s: float = HALF_LIFE_S, distance: str = "plane",
+    half_life_s: float = HALF_LIFE_S, distance: str = "plane", subscriptions_from: str | None = None,
 ) -> Case:  # fmt: skip
     """The standard case of a kind, to which some of this means nothing.
 
     20,000 `messages` or so are timed, over a `window` of 100,000, unless told otherwise; up to 5,000 are `checked`
     where there is a window, and a `history` has passed where results last. An object speaks in `versions` messages of
     a window. `distance` is that of a `Space`. `messages_from` is an ETL folder to resample: a ConfigError if `recipe`
-    asks for other words or places.
+    asks for other words or places. Subscriptions take after its messages, or after those of `subscriptions_from`.
     """
     space = WORLD._replace(distance=distance)
     part = -(-(messages or 20_000) // rounds)
@@ -109,14 +109,24 @@ def make_case(
         entering = subscriptions * sum(recipe.k) / 2 / filled
         more = int(min(_MOST_CHECKED, max(100, _ENTERING / entering)))
     count = before + filled + more + timed
-    if messages_from is None:
+    source: Messages | None = None
+    if subscriptions_from is not None:
+        if messages_from is None or drawn != PLAIN_BOOLEAN:
+            raise ConfigError("subscriptions take after another folder's texts where messages are a folder's, as they "
+                              "are: say where messages are from, and leave the workload out")  # fmt: skip
+        counts = count, max(_BEFORE, subscriptions)
+        made, source = workload.resample_apart(
+            messages_from, subscriptions_from, counts, seed, space, bool(kind.columns)
+        )
+    elif messages_from is None:
         made = workload.make_messages(count, seed, drawn, filled, bool(kind.columns), space)
     elif drawn == PLAIN_BOOLEAN._replace(keywords=drawn.keywords, regions=drawn.regions, shape=drawn.shape):
         made = workload.resample_messages(messages_from, count, seed, space, bool(kind.columns))
     else:
         raise ConfigError("real messages have their own places and words: vary keywords, regions, shape alone")
     # where there is no window, subscriptions come before all messages that are matched, and take after others
-    source = made if kind.windowed else Messages(made.batch.take(np.arange(before or filled)), made.idf)
+    if source is None:
+        source = made if kind.windowed else Messages(made.batch.take(np.arange(before or filled)), made.idf)
     coming = 0 if kind.windowed else _CHANGES_A_CALL * _CALLS_A_ROUND * rounds
     everybody = subscriptions_of(kind, source, subscriptions + coming, seed, recipe)
     table, fresh = everybody.take(np.arange(subscriptions)), everybody.take(np.arange(subscriptions, len(everybody)))
@@ -147,6 +157,8 @@ def make_case(
         spoken = np.bincount(made.batch.terms, weights=made.batch.counts, minlength=made.idf.shape[0]).astype(np.int64)
         fading = DecayParameters.of(half_life_s, SMOOTHING, spoken, int(spoken.sum()), 0)
         facts |= {"half_life_s": half_life_s, "smoothing": SMOOTHING, "arrivals_per_s": workload.MESSAGES_PER_S}
+    if subscriptions_from is not None:
+        facts["subscriptions_from"] = "resampled"
     if space.on_sphere:
         facts["distance"] = distance
     return Case(kind, stream, table, kept, filled, timed, batch, facts, ends, fading, fresh, _CHANGES_A_CALL, space)

@@ -47,8 +47,9 @@ def _engines(figure: str, value: str) -> dict[str, Any]:
 
 
 def _rows(
-    figure: str, subscriptions: int, messages: int, engines: tuple[str, ...], seed: int, tell: Tell
-) -> Iterator[dict[str, Any]]:
+    figure: str, subscriptions: int, messages: int, engines: tuple[str, ...], seed: int,
+    real: Mapping[str, str | None], tell: Tell,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     made: LastingBench | None = None
     for value, changes in FIGURES[figure].items():
         kind, names = _DECAY, engines
@@ -58,7 +59,7 @@ def _rows(
             names = tuple(_engines(figure, value))
             given = {"recipe": TopkRecipe(_K, alpha=(0.9, 0.9))}
         if made is None or figure not in _BY_ENGINE:  # the workload is the same
-            made = LastingBench(make_case(kind, subscriptions, messages, rounds=1, seed=seed, **given), 1)
+            made = LastingBench(make_case(kind, subscriptions, messages, rounds=1, seed=seed, **real, **given), 1)
         made.kind, made.case = kind, made.case._replace(kind=kind)
         counted = {}
         for name in names:
@@ -83,10 +84,13 @@ def bench(
     engines: Annotated[tuple[str, ...], "of decay"] = ("ciq_paper", "bif_paper"),
     figures: Annotated[tuple[str, ...], "what is varied"] = tuple(FIGURES),
     seed: Annotated[int, "of the workload"] = 0,
+    messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
+    subscriptions_from: Annotated[str | None, "let subscriptions take after the texts of another such folder"] = None,
     tell: Tell = print,
 ) -> dict[str, Any]:
     """Every figure's values, and how many text relevances a message costs each engine."""
-    rows = [row for name in figures for row in _rows(name, subscriptions, messages, engines, seed, tell)]
+    real = {"messages_from": messages_from, "subscriptions_from": subscriptions_from}
+    rows = [row for name in figures for row in _rows(name, subscriptions, messages, engines, seed, real, tell)]
     exact = all(one["exact"] for row in rows for one in row["engines"].values())
     return {"kind": "decay", "subscriptions": subscriptions, "rows": rows, "exact": exact}
 

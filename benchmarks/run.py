@@ -43,6 +43,7 @@ def bench(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 0,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each engine.")] = 7,
     messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
+    subscriptions_from: Annotated[str | None, "let subscriptions take after the texts of another such folder"] = None,
     distance: Annotated[Literal["sphere", "plane"], "how far is far: as of `skyray run`"] = "plane",
     workload: Annotated[str | None, "saved-searches, or as places=uniform,keywords=1-3,regions=city"] = None,
     out: Annotated[str | None, "folder for a figure (benchmarks/results/figures), or file for the report"] = None,
@@ -71,6 +72,7 @@ def bench(
         require("bench", "--figure")
         page = importlib.import_module(f"benchmarks.figures.{kind}").PAGE  # drawing takes a second to import
         given = {"window": window, "messages": messages, "engines": chosen, "messages_from": messages_from}
+        given |= {"subscriptions_from": subscriptions_from}
         folder = Path(out) if out else RESULTS / "figures"
         return page.figure(figure, folder, subscriptions, seed=seed, on_progress=on_progress, **given)
     own, row = row.engines, with_peers(row)
@@ -92,7 +94,7 @@ def bench(
     recipe = None if workload is None else BooleanRecipe.parse(workload)
     case = make_case(
         row, subscriptions, messages, window, rounds, seed, recipe=recipe, messages_from=messages_from,
-        distance=distance,
+        distance=distance, subscriptions_from=subscriptions_from,
     )  # fmt: skip
     tell("filling the window, or results from the history")
     made = bench_of(case, rounds, windows={} if window_index is None else {kind: window_index})

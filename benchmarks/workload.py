@@ -180,6 +180,28 @@ def resample_messages(directory: str, count: int, seed: int, space: Space, timed
     return Messages(point_messages(places, new_offsets, terms, weights, counts if timed else None, space), idf)
 
 
+def resample_apart(
+    messages_from: str, subscriptions_from: str, counts: tuple[int, int], seed: int, space: Space, timed: bool = False
+) -> tuple[Messages, Messages]:
+    """Draw messages of one ETL folder, and of another the texts that subscriptions take after. O(all).
+
+    Both have the term ids and the idf of one vocabulary: that of the messages, before which come the words that only
+    the other folder has, in its order, as words of one message. Raises as `resample_messages`.
+    """
+    made = resample_messages(messages_from, counts[0], seed, space, timed)
+    texts = resample_messages(subscriptions_from, counts[1], seed, space).batch
+    spoken, asked = load_vocabulary(messages_from), load_vocabulary(subscriptions_from)
+    known = {term: at for at, term in enumerate(spoken.terms)}
+    unspoken = {term: at for at, term in enumerate(term for term in asked.terms if term not in known)}
+    more = len(unspoken)
+    of_asked = [unspoken[term] if term in unspoken else more + known[term] for term in asked.terms]
+    terms = np.array(of_asked, np.int32)[texts.terms]
+    terms = terms[np.lexsort((terms, np.repeat(np.arange(len(texts)), np.diff(texts.term_offsets))))]
+    idf = np.concatenate([np.full(more, np.log1p(spoken.messages)), made.idf])
+    batch = changed(made.batch, terms=made.batch.terms + np.int32(more))
+    return Messages(batch, idf), Messages(changed(texts, terms=terms), idf)
+
+
 def widened(batch: MessageBatch, seed: int) -> MessageBatch:
     """The same messages as range messages: squares of "small" sides around their points. O(n)."""
     exponent = np.random.default_rng([seed, 7]).uniform(*REGIONS["small"][0], len(batch))

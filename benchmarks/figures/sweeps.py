@@ -39,6 +39,7 @@ class Asked(NamedTuple):
     messages_from: str | None
     rounds: int
     tell: Tell
+    subscriptions_from: str | None = None
 
     def beside(self, engines: Iterable[str]) -> "Asked":
         """The same with engines: those asked for, or these, or all there are; a mapping has others than the kind."""
@@ -50,7 +51,7 @@ class Asked(NamedTuple):
 
     def bench(self, **given: Any) -> Bench:
         """The standard case (`benchmarks.cases.make_case`) of what is asked and of what is given besides or instead."""
-        own = ("kind", "subscriptions", "messages", "window", "seed", "messages_from", "rounds")
+        own = ("kind", "subscriptions", "messages", "window", "seed", "messages_from", "rounds", "subscriptions_from")
         facts = {name: getattr(self, name) for name in own} | given
         if not self.kind.cumulative:
             facts["messages"] *= facts["rounds"]
@@ -126,7 +127,7 @@ class Page(NamedTuple):
     def figure(
         self, name: str, out: Path, subscriptions: int = 100_000, window: int | None = None,
         messages: int | None = None, engines: Sequence[str] | None = None, seed: int = 0,
-        messages_from: str | None = None, on_progress: Tell | None = None,
+        messages_from: str | None = None, on_progress: Tell | None = None, subscriptions_from: str | None = None,
     ) -> Report:  # fmt: skip
         """Measure a figure and write it into `out` as `KIND-NAME.json` and `.png`; a `ConfigError` if it cannot be."""
         kind, tell = self.kind, on_progress or (lambda _: None)
@@ -134,8 +135,9 @@ class Page(NamedTuple):
             raise ConfigError(f"figure {name!r}: choose one of {', '.join(self.figures)}")
         if window is not None and not kind.windowed:
             raise ConfigError(f"{kind.name} has no window: leave --window out")
-        if messages_from is not None and not self.real:
-            raise ConfigError(f"figures of {kind.name} are of synthetic messages: leave --messages-from out")
+        for option, given in (("messages", messages_from), ("subscriptions", subscriptions_from)):
+            if given is not None and not self.real:
+                raise ConfigError(f"figures of {kind.name} are of synthetic messages: leave --{option}-from out")
         known = with_peers(kind)
         for engine in engines or kind.engines:
             if engine in PEERS and (why := PEERS[engine].absence()):
@@ -145,7 +147,7 @@ class Page(NamedTuple):
                 warm_engine(known, engine)
         rows, panels = [], []
         asked = Asked(kind, subscriptions, tuple(engines or ()), messages or self.messages, window or 100_000, seed,
-                      messages_from, self.rounds, tell)  # fmt: skip
+                      messages_from, self.rounds, tell, subscriptions_from)  # fmt: skip
         for row in self.figures[name]:
             measured = list(row.rows(asked))
             rows += measured
