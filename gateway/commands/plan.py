@@ -1,6 +1,7 @@
 """`skyray plan`: what a load needs, before there are machines for it.
 
-`gateway/commands/plan.py` -> `gateway/load/planning.py` (the model), `gateway/load/measuring.py` (its constants).
+`gateway/commands/plan.py` -> `gateway/load/planning.py` (the model), `gateway/load/measuring.py` (its constants),
+`gateway/load/profiled.py` (a mix of kinds, by a profile).
 """
 
 from pathlib import Path
@@ -34,6 +35,9 @@ def plan(
     constants: Annotated[
         Path | None, typer.Option(help="File of constants; else the user's, else those of the package.")
     ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="Plan for the mix of kinds whose profile this file is, as it was measured.")
+    ] = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure constants on this machine and write them.")
     ] = False,
@@ -46,8 +50,13 @@ def plan(
 
     With --measure topologies run in this process, for some minutes, and the constants go to --constants, or to
     skyray/constants.json in the user's configuration folder, from where later plans take them.
+
+    With --profile the load is that of a profile (`python -m benchmarks.workloads.profile`): its subscriptions of all
+    kinds, at --rate; --subscriptions, --kind, --window, --hop-ms and --constants mean nothing then.
     """
     terminal = Terminal(json)
+    if profile is not None:
+        return _of_profile(terminal, profile, rate, nodes, cores, query_bolts)
     if measure:
         return _measure(terminal, kind, constants)
     from gateway.load.planning import Load, plan_for, read_constants
@@ -59,6 +68,15 @@ def plan(
     planned = plan_for(load, known, query_bolts)
     planned["constants"] = {"file": str(path)} | {name: known.get(name) for name in ("machine", "date", "load_average")}
     terminal.answer(planned, lambda console: console.print(in_words(planned), highlight=False, markup=False))
+    return 0 if planned["fits"] else 1
+
+
+def _of_profile(terminal: Terminal, file: Path, rate: float, nodes: int, cores: int, query_bolts: int | None) -> int:
+    from gateway.load.profiled import ProfiledLoad, plan_of_profile, read_profile
+
+    planned = plan_of_profile(ProfiledLoad(rate, nodes, cores), read_profile(file), query_bolts)
+    planned["profile"] = str(file)
+    terminal.answer(planned, lambda console: console.print(mix_in_words(planned), highlight=False, markup=False))
     return 0 if planned["fits"] else 1
 
 
@@ -106,4 +124,22 @@ def in_words(planned: dict[str, Any]) -> str:
             f"busy machine   the constants were measured at a load average of {source['load_average']:.0f}, so that "
             "times are rough: run `skyray plan --measure` on a quiet machine"
         )
+    return "\n".join(lines)
+
+
+def mix_in_words(planned: dict[str, Any]) -> str:
+    """The plan of a profile as lines for people."""
+    bound, memory = planned["bound_by"], planned["memory_bytes"] / 2.0**30
+    us = ", ".join(f"{name} {spent:,.1f}" for name, spent in planned["us_per_message"].items())
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in planned["subscriptions"].items())
+    lines = [
+        f"fits           {'yes' if planned['fits'] else 'NO'}, at most {bound['most_per_s']:,.0f} messages/s",
+        f"bound by       {bound['component']}: {bound['remedy']}",
+        f"query bolts    {planned['query_bolts']}",
+        f"cores          {planned['cores']:,.1f} busy, {planned['cores_needed']:,.1f} needed so that queues stay short",
+        f"memory         {memory:,.1f} GiB of the process that was profiled",
+        f"us a message   {us}",
+        f"subscriptions  {counts}",
+        f"profile        {planned['profile']}",
+    ]
     return "\n".join(lines)

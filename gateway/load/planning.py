@@ -32,7 +32,8 @@ FAR = 10.0
 #: Times that were measured at a higher load average are marked as rough.
 BUSY_MACHINE = 1.0
 
-_REMEDIES = {
+#: What to do if a component bounds the rate.
+REMEDIES = {
     "messages": "publish less: the spout that numbers batches is a single task",
     "distribution": "take fewer query tasks or a lower rate: distribution is a single task by default",
     "query": "take more cores or more nodes, so that each query task has fewer subscriptions",
@@ -161,7 +162,7 @@ def plan_for(load: Load, constants: dict[str, Any], query_bolts: int | None = No
         "bound_by": {
             "component": "cores" if by_cores else busiest,
             "most_per_s": most,
-            "remedy": "take more nodes or cores" if by_cores else _REMEDIES[busiest],
+            "remedy": "take more nodes or cores" if by_cores else REMEDIES[busiest],
         },
         "cores": cores,
         "cores_per_node": cores / load.nodes,

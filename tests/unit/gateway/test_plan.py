@@ -20,6 +20,7 @@ from gateway.load.planning import (
     read_constants,
     user_constants,
 )
+from gateway.load.profiled import ProfiledLoad, plan_of_profile, read_profile
 from matching.errors import ConfigError
 from matching.kinds import KINDS
 
@@ -177,3 +178,56 @@ def test_cli_plan_answers_people_and_programs_and_says_no_by_its_exit_code(tmp_p
     shown = capsys.readouterr().out
     assert "load average of 9" in shown
     assert "fits           NO" in shown and "extrapolated" in shown and "constants      m, d" in shown
+
+
+PROFILE = {
+    "exact": True,
+    "memory_bytes": 2**30,
+    "subscriptions": {"boolean": 600, "topk": 400},
+    "parts_us": {
+        "spouts": 1.0, "distribution": 2.0, "query bolt": 4.0, "boolean match": 30.0, "topk close": 50.0,
+        "topk refill": 5.0, "tuple bolt": 3.0, "delivery sink": 6.0, "framework": 7.0, "other threads": 12.0,
+    },
+}  # fmt: skip
+
+
+def test_plan_of_a_profile_divides_what_kinds_match_and_adds_up_all_else():
+    planned = plan_of_profile(ProfiledLoad(10_000.0, 1, 8), PROFILE)
+    # a task is busy for 0.84 with all 84 us of unpacking and matching, for 0.44 with 4 and half of 80
+    assert planned["fits"] and planned["query_bolts"] == 2
+    assert planned["us_per_message"]["query"] == 44.0 and planned["us_per_message"]["tuples"] == 8.0
+    assert planned["cores"] == pytest.approx(1e-2 * (sum(PROFILE["parts_us"].values()) + 4.0))
+    assert planned["cores_needed"] == pytest.approx(planned["cores"] / MOST_BUSY)
+    assert plan_of_profile(ProfiledLoad(10_000.0, 1, 8), PROFILE, 1)["bound_by"]["component"] == "query"
+    most = planned["bound_by"]["most_per_s"]
+    assert plan_of_profile(ProfiledLoad(most * 0.999, 1, 8), PROFILE, 2)["fits"]
+    assert not plan_of_profile(ProfiledLoad(most * 1.001, 1, 8), PROFILE, 2)["fits"]
+
+
+def test_plan_of_a_profile_on_too_few_cores_names_them():
+    planned = plan_of_profile(ProfiledLoad(10_000.0, 1, 1), PROFILE)
+    assert not planned["fits"] and planned["bound_by"]["component"] == "cores"
+
+
+def test_cli_plan_of_a_profile(tmp_path, capsys):
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps(PROFILE))
+    assert cli.main(["plan", "--profile", str(file), "--rate", "10000", "--cores", "2"]) == 0
+    assert "600 boolean, 400 topk" in capsys.readouterr().out
+    assert cli.main(["plan", "--profile", str(file), "--rate", "10000", "--cores", "1", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["bound_by"]["component"] == "cores"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"parts_us": {"a new part": 1.0}}, "no component does it"),
+        ({"exact": False}, "not the oracle's"),
+        ({"parts_us": None}, "no profile"),
+    ],
+)
+def test_profile_that_cannot_be_planned_with_is_refused(tmp_path, changes, expected):
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps(PROFILE | changes))
+    with pytest.raises(ConfigError, match=expected):
+        plan_of_profile(ProfiledLoad(1.0), read_profile(file))
