@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from baselines.knn.inverted_file import InvertedFile
-from benchmarks.command import Tell
+from benchmarks.command import Tell, verdict
 from benchmarks.driving import NO_REMOVALS
 from benchmarks.lasting import LastingBench
 from benchmarks.workload import changed
@@ -164,11 +164,10 @@ def _measured(bench: LastingBench, name: str, workers: int, best: bool) -> Repor
         for worker, each in enumerate(made):
             by_tick[tick, worker] = _timed(lambda each=each, tick=tick, messages=messages: each.match(tick, messages))
     stay = np.setdiff1d(np.arange(len(case.table)), leaving)
-    exact, compared = _compared(bench, made, owner, stay, ticks * TICK)
+    exact, compared, changing = _compared(bench, made, owner, stay, ticks * TICK)
     slowest = by_tick.max(axis=1) + (insertion + deletion) / workers
     return {
-        "exact": exact,
-        "compared": compared,
+        **verdict(exact, compared, changing),
         "us_per_message": 1e6 * float(np.median(by_tick.max(axis=1))) / TICK,
         "update_ms": 1e3 * float(np.median(slowest)),
         "update_ms_by_tick": (1e3 * slowest).round(3).tolist(),
@@ -229,8 +228,9 @@ def _insert(made: Sequence[Any], placer: Placer, came: SubscriptionTable, tick: 
         made[task].insert(came.take(np.flatnonzero(owner == task)))
 
 
-def _compared(bench: LastingBench, made: Sequence[Any], owner: Int64, stay: Int64, count: int) -> tuple[bool, int]:
-    """Whether the results of these subscriptions are those of the bulk routine, and how many have entered."""
+def _compared(bench: LastingBench, made: Sequence[Any], owner: Int64, stay: Int64, count: int) -> tuple[bool, int, int]:
+    """Whether the results of these subscriptions are those of the bulk routine, how many have entered, and of how many
+    subscriptions."""
     table, before = bench.case.table.take(stay), bench.filled().lists["best"]
     offsets, at = take_ragged(before.offsets, stay)
     rows = ResultRows(offsets, before.columns["seq"][at], before.columns["key"][at])
@@ -244,8 +244,9 @@ def _compared(bench: LastingBench, made: Sequence[Any], owner: Int64, stay: Int6
             held = engine.best.rows(slots[slots >= 0])
             starts, lengths = wanted.offsets[here], np.diff(held.offsets)
             if not np.array_equal(lengths, wanted.offsets[here + 1] - starts):
-                return False, 0
+                return False, 0, 0
             places = np.arange(held.seq.shape[0]) + np.repeat(starts - held.offsets[:-1], lengths)
             seq[places], key[places] = held.seq, held.key
     same = np.array_equal(seq, wanted.seq) and np.array_equal(key, wanted.key)
-    return same, int(np.count_nonzero(wanted.seq >= bench.case.filled))
+    entered = np.flatnonzero(wanted.seq >= bench.case.filled)
+    return same, entered.shape[0], np.unique(np.searchsorted(wanted.offsets, entered, side="right")).shape[0]
