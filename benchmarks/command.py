@@ -33,7 +33,10 @@ def main(measure: Callable[..., dict[str, Any]], compares: bool = True) -> int:
     for each in signature(measure, eval_str=True).parameters.values():
         if get_origin(each.annotation) is Annotated:
             plain, said = get_args(each.annotation)
-            how = {"type": _reader(plain), "help": said}
+            how = {
+                "type": _reader(plain),
+                "help": said.replace("%", "%%"),
+            }  # argparse fills in what follows a percent sign
             if each.default is Parameter.empty:
                 parser.add_argument(each.name, **how)
             else:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from benchmarks import command, routers, topology_cost
+from benchmarks import command, headline, routers, topology_cost
 
 
 def measure(
@@ -43,7 +43,7 @@ def test_command_refuses_what_is_no_option(monkeypatch, capsys):
     assert "--inside" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("bench", [routers.bench, topology_cost.bench])
+@pytest.mark.parametrize("bench", [headline.headline, routers.bench, topology_cost.bench])
 def test_command_of_every_benchmark_says_what_it_can_be_told(bench, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["bench.py", "--help"])
     with pytest.raises(SystemExit, match="0"):
