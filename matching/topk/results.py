@@ -162,7 +162,7 @@ class ResultBuffers:
         Parameters
         ----------
         slots, seqs, lives, scores
-            As for `offer`.
+            As for `offer`; every message is newer than all entries.
         floor : int
         k, dominators, threshold, passed_over
             By slot: wanted results; how many dominators drop an entry; threshold (float64, minus infinity for none);
@@ -182,12 +182,13 @@ class ResultBuffers:
             slot, seq, score = np.empty(size, np.int32), np.empty(size, np.int64), np.empty(size)
             enters, short, ends = np.empty(size, np.bool_), np.empty(size, np.int32), np.empty(size, np.int64)
             before_seq, before_score = np.empty(size, np.int64), np.empty(size)
+            was_seq, was_life, was_score = np.empty(size, np.int32), np.empty(size, np.int64), np.empty(size)
             done[2:] = 0
             first = int(done[0])
             full = close_all(
                 self.view, begin, own_seqs, own_lives, own_scores, self._shifted(floor), k, dominators, threshold,
-                passed_over, touched, count, slot, seq, score, enters, short, ends, before_seq, before_score, done,
-                _SIZES,
+                passed_over, was_seq, was_life, was_score, touched, count, slot, seq, score, enters, short, ends,
+                before_seq, before_score, done, _SIZES,
             )  # fmt: skip
             _, _, updates, shorts, entries = done.tolist()
             parts.append(

@@ -1,4 +1,7 @@
-"""Kernels of the result buffers; `v` is `matching.topk.results.Buffers`."""
+"""Kernels of the result buffers; `v` is `matching.topk.results.Buffers`.
+
+What is done once a slot or a hit is inlined: a call would hand over ten arrays, which takes longer than the work.
+"""
 
 import numpy as np
 
@@ -12,6 +15,10 @@ SPARE = 2
 _AHEAD, _ENTRIES_AHEAD = 24, 32
 #: Up to this many entries are moved in one loop.
 _FEW = 24
+#: Up to this many, a block is read and written in one pass.
+_SMALL = 48
+#: A floor under which nothing has expired.
+_NEVER = np.iinfo(np.int64).min
 #: Entries in a cache line.
 _SCORES, _SEQS = 8, 16
 
@@ -81,17 +88,20 @@ def order_by_slot(slots, least, most):
     return begin, order
 
 
-@njit(cache=True, nogil=True)
+@njit_no_refcount
 def close_all(
-    v, begin, seqs, lives, scores, floor, k, dominators, threshold, passed_over, touched, count, out_slot, out_seq,
-    out_score, out_enters, short, short_end, before_seq, before_score, done, sizes,
+    v, begin, seqs, lives, scores, floor, k, dominators, threshold, passed_over, was_seq, was_life, was_score,
+    touched, count, out_slot, out_seq, out_score, out_enters, short, short_end, before_seq, before_score, done, sizes,
 ):  # fmt: skip
     """Close slots from done[0] on; stops before a slot that may overflow the pool (returns True) or the output (False).
 
     Hits are in the order of slots, `begin` as in `order_by_slot`. `done` as in `ResultBuffers.close`; `short_end` has
-    the end of each result before.
+    the end of each result before. `was_seq`, `was_life`, `was_score` are scratch, as long as the output.
     """
-    was_seq, was_score, new = np.empty(64, np.int64), np.empty(64, np.float64), np.empty(64, np.int64)
+    # every message of the batch is newer than what the buffers have
+    newest = np.int64(np.iinfo(np.int64).max)
+    for seq in seqs:
+        newest = min(newest, np.int64(seq) - 1)
     base = v.used[1]
     for slot in range(done[0], v.start.shape[0]):
         later = slot + _AHEAD
@@ -109,19 +119,20 @@ def close_all(
         if hits > 0 and not _has_capacity(v, slot, hits, sizes):
             done[0] = slot
             return True
-        # the result at the last boundary; seqs are compared whole, not less the base
-        before = min(v.count[slot], wanted)
-        if before > was_seq.shape[0]:
-            was_seq, was_score = np.empty(2 * before, np.int64), np.empty(2 * before, np.float64)
-        if wanted > new.shape[0]:
-            new = np.empty(2 * wanted, np.int64)
-        start = v.start[slot]
-        for i in range(before):
-            was_seq[i] = base + v.seq[start + i]
-            was_score[i] = v.score[start + i]
-        _offer_some(v, slot, begin[slot], begin[slot + 1], seqs, lives, scores, dominators[slot], sizes)
-        # after the offers: expired entries dominate only expired ones, and new ones may have expired already
-        _expire(v, slot, floor)
+        # the result at the last boundary: all of it where some may expire or a refill may be needed; else no more leave
+        # it than come, and those are its last
+        due, before = v.oldest[slot] <= floor, min(v.count[slot], wanted)
+        first = 0 if due or v.count[slot] < wanted else max(0, before - hits)
+        alive = _copy_front(v, slot, first, before, floor if due else _NEVER, was_seq, was_life, was_score)
+        if hits > 0 and v.count[slot] <= _SMALL:
+            # newest first, as in `_offer_some`
+            for hit in range(begin[slot + 1] - 1, begin[slot] - 1, -1):
+                _ensure_place(v, slot, sizes)
+                _merge_one(v, slot, seqs[hit], lives[hit], scores[hit], dominators[slot], floor)
+        else:
+            _offer_some(v, slot, begin[slot], begin[slot + 1], seqs, lives, scores, dominators[slot], sizes)
+            # after the offers: expired entries dominate only expired ones, and new ones may have expired already
+            _expire(v, slot, floor)
         touched[done[1]] = slot
         count[done[1]] = v.count[slot]
         done[1] += 1
@@ -129,38 +140,27 @@ def close_all(
         # (spec 1.1)
         if v.count[slot] < wanted and threshold[slot] > -np.inf:
             for i in range(before):
-                before_seq[done[4] + i] = was_seq[i]
+                before_seq[done[4] + i] = base + was_seq[i]
                 before_score[done[4] + i] = was_score[i]
             done[4] += before
             short[done[3]] = slot
             short_end[done[3]] = done[4]
             done[3] += 1
             continue
-        # Merge both results in rank order; leaves are written before enters, which are collected in `new`.
-        start, now = v.start[slot], min(v.count[slot], wanted)
-        i = j = entered = 0
-        while i < before and j < now:
-            if was_seq[i] == base + v.seq[start + j]:
-                i += 1
-                j += 1
-            elif _above(was_score[i], was_seq[i], v.score[start + j], base + v.seq[start + j]):
-                _note(out_slot, out_seq, out_score, out_enters, done, slot, was_seq[i], was_score[i], False)
-                i += 1
-            else:
-                new[entered] = start + j
-                entered += 1
-                j += 1
-        for left in range(i, before):
-            _note(out_slot, out_seq, out_score, out_enters, done, slot, was_seq[left], was_score[left], False)
-        for at in new[:entered]:
-            _note(out_slot, out_seq, out_score, out_enters, done, slot, base + v.seq[at], v.score[at], True)
-        for at in range(start + j, start + now):
-            _note(out_slot, out_seq, out_score, out_enters, done, slot, base + v.seq[at], v.score[at], True)
+        # Ranks of old entries never change places. So what is left of the old result is a front of those alive, and no
+        # other old entry is in the new one before all of them are.
+        now = min(v.count[slot], wanted)
+        kept = min(alive, _count_old(v, slot, now, newest))
+        at = _note_leaves(
+            slot, first, before, floor if due else _NEVER, kept, was_seq, was_life, was_score, base,
+            done[2], out_slot, out_seq, out_score, out_enters,
+        )  # fmt: skip
+        done[2] = _note_enters(v, slot, now, newest, kept, base, at, out_slot, out_seq, out_score, out_enters)
     done[0] = v.start.shape[0]
     return False
 
 
-@njit_no_refcount
+@njit(cache=True, nogil=True, inline="always")
 def _prefetch_block(v, slot):
     """Prefetch the block of a slot: blocks lie anywhere in the pool."""
     start = v.start[slot]
@@ -177,20 +177,62 @@ def _prefetch_block(v, slot):
     prefetch(v.dominators, start)
 
 
-@njit(cache=True, nogil=True)
-def _above(score, seq, than_score, than_seq):
-    """Whether one entry ranks above another; scores are exact copies."""
-    return score > than_score or (score == than_score and seq > than_seq)
+@njit(cache=True, nogil=True, inline="always")
+def _copy_front(v, slot, first, last, floor, was_seq, was_life, was_score):
+    """Copy entries `first` to `last` of a slot; returns how many before `last` are alive."""
+    start = v.start[slot]
+    seqs, lives, scores = v.seq[start : start + last], v.life[start : start + last], v.score[start : start + last]
+    alive = first
+    for i in range(first, last):
+        at = np.uint64(i)
+        was_seq[at], was_score[at], was_life[at] = seqs[at], scores[at], lives[at]
+        alive += lives[at] > floor
+    return alive
 
 
-@njit(cache=True, nogil=True)
-def _note(out_slot, out_seq, out_score, out_enters, done, slot, seq, score, enters):
-    at = done[2]
-    out_slot[at], out_seq[at], out_score[at], out_enters[at] = slot, seq, score, enters
-    done[2] = at + 1
+@njit(cache=True, nogil=True, inline="always")
+def _count_old(v, slot, now, newest):
+    """How many of the first entries of a slot have a seq up to `newest`."""
+    seqs = v.seq[v.start[slot] : v.start[slot] + now]
+    old = 0
+    for i in range(seqs.shape[0]):
+        old += seqs[i] <= newest
+    return old
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
+def _note_leaves(
+    slot, first, last, floor, kept, was_seq, was_life, was_score, base, at, out_slot, out_seq, out_score, out_enters
+):  # fmt: skip
+    """Note what has left a result, in rank order: expired entries, and those alive behind the first `kept`."""
+    seen = first
+    for i in range(first, last):
+        own, to = np.uint64(i), np.uint64(at)
+        alive = was_life[own] > floor
+        seen += alive
+        # all are written and those that left stay: a branch would be foreseen in vain
+        out_slot[to], out_seq[to], out_score[to] = slot, base + was_seq[own], was_score[own]
+        out_enters[to] = False
+        at += (not alive) | (seen > kept)
+    return at
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _note_enters(v, slot, now, newest, kept, base, at, out_slot, out_seq, out_score, out_enters):
+    """Note what has come into a result, in rank order: new entries, and old ones behind the first `kept`."""
+    start = v.start[slot]
+    seqs, scores = v.seq[start : start + now], v.score[start : start + now]
+    old = 0
+    for i in range(seqs.shape[0]):
+        to, is_old = np.uint64(at), seqs[i] <= newest
+        old += is_old
+        out_slot[to], out_seq[to], out_score[to] = slot, base + seqs[i], scores[i]
+        out_enters[to] = True
+        at += (not is_old) | (old > kept)
+    return at
+
+
+@njit(cache=True, nogil=True, inline="always")
 def _has_capacity(v, slot, hits, sizes):
     """Whether the pool has capacity for all moves of a block that `hits` hits of a slot may cause."""
     its_class = -1 if v.start[slot] < 0 else v.size_class[slot]
@@ -223,17 +265,71 @@ def offer_all(v, begin, seqs, lives, scores, k, least, first, last, sizes):
     return last + 1
 
 
-@njit_no_refcount
+@njit(cache=True, nogil=True, inline="always")
 def _offer_some(v, slot, low, high, seqs, lives, scores, k, sizes):
     """Offer hits [low, high) to a slot; the pool has capacity (`_has_capacity`)."""
     # newest first, which mostly outlives the rest; any order is right, since `_offer` counts dominators both ways
     for hit in range(high - 1, low - 1, -1):
-        if v.start[slot] < 0 or v.count[slot] == sizes[v.size_class[slot]]:
-            _move_block(v, slot, 0 if v.start[slot] < 0 else v.size_class[slot] + 1, sizes)
+        _ensure_place(v, slot, sizes)
         _offer(v, slot, seqs[hit], lives[hit], scores[hit], k)
 
 
-@njit_no_refcount
+@njit(cache=True, nogil=True, inline="always")
+def _ensure_place(v, slot, sizes):
+    """Move a block that is full to a larger one."""
+    if v.start[slot] < 0 or v.count[slot] == sizes[v.size_class[slot]]:
+        _move_block(v, slot, 0 if v.start[slot] < 0 else v.size_class[slot] + 1, sizes)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _merge_one(v, slot, seq, life, score, k, floor):
+    """As `_offer` and `_expire` of a block that is not full, in one pass: for small blocks, whose loops are short.
+
+    Places are unsigned, or every access would look for a negative one.
+    """
+    start, count = v.start[slot], v.count[slot]
+    apart = v.life.itemsize != v.seq.itemsize  # in count windows seq and life are one array
+    scores, seqs, lives, dominators = v.score[start:], v.seq[start:], v.life[start:], v.dominators[start:]
+    # of equal scores the newer ranks first (spec R4); those above that live as long dominate the new one
+    above = held = 0
+    for i in range(count):
+        at = np.uint64(i)
+        is_above = (scores[at] > score) | ((scores[at] == score) & (seqs[at] > seq))
+        above += is_above
+        held += is_above & (lives[at] >= life)
+    to, oldest = above, min(v.oldest[slot], np.int64(life))
+    if oldest <= floor:
+        to, oldest = 0, np.int64(np.iinfo(np.int64).max)
+        for i in range(above):
+            at, place = np.uint64(i), np.uint64(to)
+            its_life = np.int64(lives[at])
+            scores[place], seqs[place], dominators[place] = scores[at], seqs[at], dominators[at]
+            if apart:
+                lives[place] = its_life
+            to += its_life > floor
+            oldest = min(oldest, its_life if its_life > floor else oldest)
+    # from here on each entry waits for the next one to be read, which makes room for it
+    held_score, held_seq, held_life = score, seq, np.int64(life)
+    oldest = min(oldest, held_life if held_life > floor else oldest)
+    for i in range(above, count):
+        at, place = np.uint64(i), np.uint64(to)
+        its_score, its_seq, its_life = scores[at], seqs[at], np.int64(lives[at])
+        its = dominators[at] + (its_life <= life)
+        scores[place], seqs[place], dominators[place] = held_score, held_seq, held
+        if apart:
+            lives[place] = held_life
+        to += (held_life > floor) & (held < k)
+        oldest = min(oldest, its_life if its_life > floor else oldest)
+        held_score, held_seq, held_life, held = its_score, its_seq, its_life, its
+    place = np.uint64(to)
+    scores[place], seqs[place], dominators[place] = held_score, held_seq, held
+    if apart:
+        lives[place] = held_life
+    to += (held_life > floor) & (held < k)
+    v.count[slot], v.oldest[slot] = to, oldest
+
+
+@njit(cache=True, nogil=True, inline="always")
 def _offer(v, slot, seq, life, score, k):
     """Insert one message into a block that is not full, and count dominators both ways.
 
@@ -345,7 +441,7 @@ def expire_all(v, slots, floor):
         _expire(v, slot, floor)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _expire(v, slot, floor):
     """Drop expired entries. No counter changes: they dominate only entries that expire no later."""
     # cheap first: one column shows that none can have expired

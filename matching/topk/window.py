@@ -189,6 +189,8 @@ def merge_answers(parts: list[WindowAnswers]) -> WindowAnswers:
     sent its ties except those outlived, so the union has every message above the merged threshold, and every one at it
     that may matter. It covers the batches that all parts cover.
     """
+    if len(parts) == 1:
+        return parts[0]
     ranks = parts[0].rank
     rows = ranks.shape[0]
     row = np.concatenate([np.repeat(np.arange(rows), np.diff(part.offsets)) for part in parts])

@@ -7,10 +7,13 @@ trees); a generation is compacted when half of it has expired, and dropped when 
 """
 
 from abc import abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from matching.cores import cores
 from matching.model import MessageBatch
 from matching.space import Space
 from matching.topk.window import TopkWindowIndex
@@ -31,6 +34,8 @@ _FAN_IN = 4
 _LEAST_MERGED = 1 << 12
 #: Indexing a message, merges included, costs about as much as scanning this many.
 _SCANS_AN_INDEXING = 100
+#: Queries of a call a thread at least: of new subscriptions in bulk, not of refills in between.
+_ROWS_A_THREAD = 2_048
 
 
 class Generation(NamedTuple):
@@ -95,6 +100,16 @@ class GenerationIndex(TopkWindowIndex):
 
     def _search(self, queries: QueryRows, span: Span) -> list[WindowHits]:
         self._settle(queries.x.shape[0])
+        threads = min(cores(), queries.order.shape[0] // _ROWS_A_THREAD)
+        if threads < 2:
+            return self._search_rows(queries, span)
+        # kernels run without the interpreter's lock, and each row has its own heap
+        pieces = [queries._replace(order=order) for order in np.array_split(queries.order, threads)]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(chain.from_iterable(pool.map(lambda some: self._search_rows(some, span), pieces)))
+
+    def _search_rows(self, queries: QueryRows, span: Span) -> list[WindowHits]:
+        """`_search` of the rows in `queries.order`."""
         found = []
         # the largest first, which sets the highest bar
         for generation in sorted(self._generations, key=lambda one: -len(one.rows)):

@@ -13,6 +13,7 @@ import numpy as np
 
 from matching.model import Float32, Int32, Int64
 from matching.njit import njit, njit_no_refcount
+from matching.storage.prefetch import prefetch
 from matching.topk.scores import least_distance
 from matching.topk.windows.search import (
     SLACK,
@@ -34,6 +35,8 @@ _ROUNDED_M = 1.0
 _NUMBERS = 0x7FFFFFFF
 #: The ring of rows that are never reused (see `visit_postings`).
 WHOLE = (_NUMBERS, 0, _NUMBERS + 1)
+#: Links in a cache line.
+_LINKS = 8
 #: Terms are numbered densely through a table if it has at most this many places a posting.
 _TABLE_PLACES = 4
 
@@ -201,31 +204,55 @@ def visit_postings(near, link, begin, end, ring, rows, queries, span, r, j, own,
     row_bits, oldest, alive = ring
     bar = best[heap]
     queries.read[r] += end - begin
+    for p in range(begin, end, _LINKS):
+        prefetch(link, 2 * p)
+    # a product in place of a division: what that rounds off is within the slack
+    slope, width = alpha / max_distance, near.shape[1]
+    # The places for hits have room for all postings: those that are left wait there, step by step, so that the cache
+    # misses of each step overlap. A hit is never written over one that waits, for no more are left than came before.
+    left = found
     for p in range(begin, end):
         dx = x - near[p, 0]
         dy = y - near[p, 1]
         squared = dx * dx + dy * dy
         if on_sphere:
-            dz = z - near[p, 4]
+            dz = z - near[p, width - 1]
             # the postings' places are rounded
             away = least_distance(squared + dz * dz, True) - _ROUNDED_M
         else:
             away = math.sqrt(squared)
-        # cheap first: the cache line of the posting, then the sign, and the message last
-        known = alpha * (1.0 - away / max_distance) + own * near[p, 2] + _SLACK
-        if known + rest * near[p, 3] < bar:
-            continue
+        known = alpha - slope * away + own * near[p, 2] + _SLACK
+        # all are written down and those that may reach stay: which ones do cannot be foreseen
+        messages[left, 0], scores[left] = p, known
+        left += known + rest * near[p, 3] >= bar
+    waiting, left = left, found
+    for at in range(found, waiting):
+        p, known = messages[at, 0], scores[at]
         # terms whose bit is missing are not in the message; a collision of bits only loosens the norm
-        square = 0.0
+        square, sign = 0.0, link[p, 1]
         for i in range(first + j + 1, last):
-            if link[p, 1] & term_sign(terms[i]):
-                square += np.float64(weights[i]) * np.float64(weights[i])
-        if known + (1.0 - alpha) * math.sqrt(square) * near[p, 3] < bar:
-            continue
-        if (link[p, 0] - oldest) & _NUMBERS >= alive:
-            continue  # dropped, and its row perhaps reused
+            square += np.float64(weights[i]) * np.float64(weights[i]) * (sign & term_sign(terms[i]) != 0)
+        bound = known + (1.0 - alpha) * math.sqrt(square) * near[p, 3]
+        if bound < bar or (link[p, 0] - oldest) & _NUMBERS >= alive:
+            continue  # out of reach; or dropped, and its row perhaps reused
         row = link[p, 0] & row_bits
+        prefetch(head, head.shape[1] * row)
+        prefetch(point, point.shape[1] * row)
+        messages[left, 0], scores[left] = row, bound
+        left += 1
+    waiting, left = left, found
+    for at in range(found, waiting):
+        row, bound = messages[at, 0], scores[at]
         if not within(head, row, span):
+            continue
+        prefetch(message_terms, head[row, 2])
+        prefetch(message_weights, head[row, 2])
+        messages[left, 0], scores[left] = row, bound
+        left += 1
+    for at in range(found, left):
+        row = messages[at, 0]
+        # the bar may have risen since
+        if scores[at] < bar:
             continue
         text = shared_text(head, message_terms, message_weights, row, terms, weights, first, last, j)
         if text < 0.0:

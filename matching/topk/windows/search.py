@@ -164,7 +164,7 @@ def scan_rows(rows, queries, span):
     """As `scan`; returns the arrays of `WindowHits`."""
     messages, scores = np.empty((64, 3), np.int64), np.empty(64)
     found = 0
-    for r in range(queries.x.shape[0]):
+    for r in queries.order:
         before = found
         queries.read[r] += rows.point.shape[0]
         # few messages are hits: capacity for the next ones, not for all

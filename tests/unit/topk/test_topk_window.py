@@ -373,6 +373,18 @@ def test_window_index_parts_merged_equal_one_window(name):
 
 
 @pytest.mark.parametrize("name", WINDOW_INDEXES)
+def test_window_index_rows_shared_by_threads_are_answered_alike(name, monkeypatch):
+    rng = np.random.default_rng(4)
+    index, boundary = WINDOW_INDEXES[name](SPACE, 1), Boundary(0, 0, 399, 99)
+    index.store(boundary, make_messages(rng, 0, 400, grid=True))
+    asked = make_question(rng, boundary, 0, 90, grid=True)
+    one = answered(index, asked)
+    monkeypatch.setattr(window_generations, "cores", lambda: 4)
+    monkeypatch.setattr(window_generations, "_ROWS_A_THREAD", 10)
+    assert answered(index, asked) == one and sum(len(seqs) for _, seqs in one) > 200
+
+
+@pytest.mark.parametrize("name", WINDOW_INDEXES)
 def test_window_index_parts_that_have_stored_more_or_less_speak_of_what_all_have(name):
     rng = np.random.default_rng(3)
     whole, parts = WINDOW_INDEXES[name](SPACE, 4), [WINDOW_INDEXES[name](SPACE, 4) for _ in range(3)]
