@@ -35,7 +35,7 @@ from spouts.paced import PacedSpout
 from spouts.parquet import ParquetSource, read_manifest
 from spouts.subscriptions import Changes, SubscriptionSpout, load_changes, load_vocabulary
 from topology import wiring
-from topology.core.api.component import Context, Saved
+from topology.core.api.component import Saved
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.coordinator import complete
 from topology.core.checkpoint.store import CheckpointStore, Manifest
@@ -91,18 +91,13 @@ class LoadedSubscriptions(SubscriptionSpout):
     #: Of this process: files with their times, and what was loaded.
     _loaded: "dict[tuple[tuple[str, int], ...], Changes]" = {}  # noqa: RUF012 - shared on purpose
 
-    def open(self, context: Context) -> None:
-        self._context = context
-        self.changes = self._load()
-        self.changes.resume_after(0, 0)
-        self.vocabulary = None
-
     def _load(self) -> Changes:
         key = tuple((path, os.stat(path).st_mtime_ns) for path in self.paths)
         if key not in self._loaded:
             assert self.vocabulary is not None
             self._loaded.clear()
             self._loaded[key] = load_changes(self.paths, self.vocabulary, self.space, kinds=self.kinds)
+        self._loaded[key].resume_after(0, 0)
         return self._loaded[key]
 
 
@@ -254,12 +249,13 @@ class Workload:
         return source, Subscribed(KINDS, wanted, spout._load()), wiring.fading_of(config, vocabulary)
 
     def fill(self, on_progress: Callable[[str], None] = lambda what: None) -> None:
-        """Let the history pass, in this process, and save the state behind it; what is there stays.
+        """Let the history pass, in this process, and save the state behind it; one of this release stays.
 
         Decaying and nearest results have taken all messages of the history, since these subscriptions begin with it;
         the others begin at its end, over a full window. Minutes for a million subscriptions.
         """
-        if CheckpointStore(str(self.folder / STATE)).last_epoch() >= 0:
+        before = CheckpointStore(str(self.folder / STATE))
+        if before.last_epoch() >= 0 and not before.is_of_other_format():
             return
         on_progress(f"{self.history:,} messages of history pass once, to fill results and window")
         pace = Pace(_ALL_AT_ONCE, self.history, FILLING, warming=self.history)  # no boundary of it is checked
@@ -274,6 +270,7 @@ class Workload:
                 files.append(store.write_task(state, 0, 0))
         files.sort(key=lambda file: (file.component, file.task))
         store.commit(Manifest(0, saved.number, 0, tuple(files), (), {}))
+        shutil.rmtree(self.folder / STATE, ignore_errors=True)
         hidden.rename(self.folder / STATE)
 
     def resume(self, folder: str) -> tuple[CheckpointStore, Manifest]:

@@ -32,7 +32,7 @@ from topology.core.checkpoint.storage import Disk, Output, open_disk, written
 from topology.core.checkpoint.task_states import Copied, TaskState, pack_parts, unpack_task
 
 #: `format` in manifests that this release reads and writes: another one for every change of what tasks save.
-FORMAT = 6
+FORMAT = 7
 #: Bytes of arrays from which on a piece has a file of its own.
 SMALL_PIECE_BYTES = 1 << 18
 #: Checkpoints that are kept: if the newest proves damaged there is another.
@@ -201,6 +201,16 @@ class CheckpointStore:
                 continue
             return manifest
         return None
+
+    def is_of_other_format(self) -> bool:
+        """Whether the newest checkpoint is of another release. Raises CheckpointError if it cannot be read."""
+        try:
+            self._read_manifest(max(self._epochs()))
+        except _OtherFormat:
+            return True
+        except ValueError:  # there is none
+            pass
+        return False
 
     def last_epoch(self) -> int:
         """The largest epoch of any file here, -1 if there is none: the next one must be above it."""

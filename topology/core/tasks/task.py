@@ -121,8 +121,9 @@ class TaskHost:
 
     # -- life
 
-    def open(self) -> None:
-        """Unpickle the component and let it acquire its resources."""
+    def open(self, resumes: bool = False) -> None:
+        """Unpickle the component and let it acquire its resources; `resumes` if `restore` follows."""
+        self._context.resumes = resumes
         try:
             self._component = pickle.loads(self.spec.template)  # noqa: S301 - made by the builder, never read from a file
             if self.spec.is_spout:

@@ -241,7 +241,7 @@ class Worker:
                 return
             with contextlib.suppress(TaskFailed):
                 former.close()
-        host.open()
+        host.open(saved is not None)
         if saved is not None:
             host.restore(saved)
 
