@@ -16,8 +16,8 @@ from matching.errors import TopologyError
 from topology.core.api.component import Saved
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.coordinator import Checkpoints
-from topology.core.checkpoint.store import Written
 from topology.core.checkpoint.task_states import from_frames, pack_task
+from topology.core.checkpoint.writer import Written
 from topology.core.executors.clock import Clock, SystemClock
 from topology.core.executors.driver import Driver
 from topology.core.executors.logs import DirectLog, show_closed
