@@ -3,7 +3,7 @@
     FOLDER/workload.json          the settings: window, half-life, how many messages are history, subscriptions by kind
     FOLDER/etl/                   messages and vocabulary as `skyray etl` writes them
     FOLDER/subscriptions/*.jsonl  subscriptions as `skyray run` reads them
-    FOLDER/state/                 a checkpoint behind the history, made once by `fill`
+    FOLDER/state/                 checkpoints behind the history, made once by `fill`
 
 `skyray loadtest --workload FOLDER` resumes from the checkpoint, so that each step of a ramp begins with the same full
 results, and publishes the messages behind the history on a schedule. The topology is that of `skyray run` but for its
@@ -39,8 +39,7 @@ from topology.core.api.component import Saved
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.coordinator import complete
 from topology.core.checkpoint.store import CheckpointStore, Manifest
-from topology.core.checkpoint.task_states import TaskState
-from topology.core.executors.local import pause_local
+from topology.core.executors.local import save_local
 from topology.settings import RunConfig
 
 SETTINGS, STATE = "workload.json", "state"
@@ -259,17 +258,11 @@ class Workload:
             return
         on_progress(f"{self.history:,} messages of history pass once, to fill results and window")
         pace = Pace(_ALL_AT_ONCE, self.history, FILLING, warming=self.history)  # no boundary of it is checked
-        saved = pause_local(self.plan(pace, filling=True), -(-self.history // FILLING) - 1)
         hidden = self.folder / f".{STATE}"
         shutil.rmtree(hidden, ignore_errors=True)
         hidden.mkdir()
-        store, files = CheckpointStore(str(hidden)), []
-        for name, tasks in saved.parts.items():
-            for task, arrays in enumerate(tasks):
-                state = TaskState(name, task, len(tasks), saved.number, _begun_anew(name, dict(arrays)))
-                files.append(store.write_task(state, 0, 0))
-        files.sort(key=lambda file: (file.component, file.task))
-        store.commit(Manifest(0, saved.number, 0, tuple(files), (), {}))
+        last = -(-self.history // FILLING) - 1
+        save_local(self.plan(pace, filling=True), last, CheckpointStore(str(hidden)), _begun_anew)
         shutil.rmtree(self.folder / STATE, ignore_errors=True)
         hidden.rename(self.folder / STATE)
 
@@ -305,7 +298,7 @@ class Workload:
         return RunConfig(**settings)
 
 
-def _begun_anew(component: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _begun_anew(component: str, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """The state of a task without the figures of the history, which a load test does not report as its own."""
     zeroed = {"messages": ("furthest_behind_s",), "delivery": ("updates", "digest")}.get(component, ())
-    return arrays | {name: np.zeros_like(arrays[name]) for name in zeroed}
+    return {name: np.zeros_like(values) if name in zeroed else values for name, values in arrays.items()}

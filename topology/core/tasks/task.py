@@ -20,13 +20,13 @@ import pickle
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from matching.errors import EngineError, TopologyError
-from topology.core.api.component import Bolt, Delivery, Saved, Spout, Tick
+from topology.core.api.component import Bolt, Delivery, Piece, Saved, Spout, Tick
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Barrier, BarrierAligner, BarrierInjector
 from topology.core.checkpoint.storage import Output
@@ -166,6 +166,10 @@ class TaskHost:
     def state(self) -> dict[str, np.ndarray]:
         """The component's snapshot; only at a quiet boundary."""
         return self._call("state", lambda: self._component.state())
+
+    def pieces(self) -> Mapping[str, Piece]:
+        """The component's snapshot in pieces; only at a quiet boundary."""
+        return self._call("state", lambda: self._component.snapshot({}))
 
     def unquiet(self) -> str:
         """What this task still awaits, as text, if nothing is in flight to it; empty at a quiet boundary."""

@@ -24,7 +24,7 @@ from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.storage import Output
 from topology.core.checkpoint.store import CheckpointStore, Manifest
-from topology.core.checkpoint.task_states import TaskState
+from topology.core.checkpoint.task_states import Copied, TaskState
 from topology.core.checkpoint.writer import Writer, Written
 from topology.core.executors.logs import LogBuffer, LogEvent
 from topology.core.failures import TaskFailed, TaskFailure
@@ -296,6 +296,15 @@ class Worker:
             None if state is None else TaskState(host.id.component, host.id.task, host.spec.tasks, number, state)
             for host, state in arrays
         ]
+
+    def snapshots(self, number: int, epoch: int) -> list[Copied]:
+        """What `states` returns in pieces, as a `Writer` takes it; of tasks that do not fail."""
+        found = []
+        for address, host in self._hosts.items():
+            state = TaskState(host.id.component, host.id.task, host.spec.tasks, number, {})
+            if (pieces := self._guarded(host.pieces)) is not None:
+                found.append(Copied(address, epoch, state, [], 0.0, pieces))
+        return found
 
     def written(self, wait: bool = True) -> list[Written]:
         """Snapshots written since the last call, with `wait` also those that are being written."""
