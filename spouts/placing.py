@@ -6,6 +6,7 @@ the placement beside the inner spout's state. Used by `topology.wiring`; next: `
 """
 
 import os
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
@@ -19,7 +20,7 @@ from matching.space import Space
 from matching.window import Window
 from spouts.cutting import Cutter, read_all
 from spouts.parquet import ParquetSource
-from topology.core.api.component import Context, Saved, Spout, Tick
+from topology.core.api.component import Context, Piece, Saved, Spout, Tick, joined_pieces
 
 
 class PlacingSpout(Spout):
@@ -51,8 +52,13 @@ class PlacingSpout(Spout):
         return self.inner.report() | ({} if self.placer is None else {"placement": self.placer.describe()})
 
     def state(self) -> dict[str, np.ndarray]:
+        return joined_pieces(self.snapshot({}))
+
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
+        """The pieces of the inner spout, and the placement."""
         assert self.placer is not None, "open() comes first"
-        return self.inner.state() | self.placer.arrays()
+        placed = self.placer.arrays()
+        return {**self.inner.snapshot(stored), "placed": Piece(lambda: placed)}
 
     def restore(self, saved: Saved) -> None:
         """Resume after a batch. Raises CheckpointError as the inner spout, or for a snapshot of other subscriptions.

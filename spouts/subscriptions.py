@@ -3,7 +3,7 @@
 `load_changes` reads all files once, checks every row by `matching.validate`, and finds where each subscription begins
 and ends: a later row of the same id replaces the earlier one, `until` and `{"unsubscribe": id, "at": seq}` end it.
 `SubscriptionSpout` follows the clock and emits the changes of each batch; the verifier uses the same loader, so both
-assign the same numbers.
+assign the same numbers. A resumed run takes what is still to come from the checkpoint (`spouts.changes`).
 
 Next: `spouts.lines` (how files become rows), `bolts.distribution` (which tasks get the changes).
 """
@@ -24,20 +24,18 @@ from matching.errors import CheckpointError, DeliveryError, InputError
 from matching.fields import Refusal, encodes, identifier, whole_number
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import ChangeList, Int64, Names, Removals, SubscriptionTable, concatenate, empty
+from matching.model import Int64, Names, SubscriptionTable, concatenate, empty
 from matching.reasons import explain
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, subscription_row
-from spouts.cutting import cut_names
+from spouts.changes import NEVER, Changes, facts_of
 from spouts.lines import read_rows
 from spouts.parquet import read_manifest
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
-from topology.core.api.component import Context, Saved, Spout, Tick
-from topology.core.places import arrow_file, place
+from topology.core.api.component import Context, Piece, Saved, Spout, Tick, joined_pieces
+from topology.core.places import arrow_file, checksum, place
 
-#: End of a subscription that never ends.
-NEVER = 2**62
 #: Reasons that depend on other rows or on the run, besides those of `matching.reasons`.
 FILE_REASONS = {
     "unknown_subscription": "no subscription has this id at that seq",
@@ -49,102 +47,8 @@ MAX_QUOTED_CHARACTERS = 200
 _CHUNK_ROWS = 20_000
 #: Refused rows that a report has.
 FIRST_REJECTED = 5
-
-
-class Changes:
-    """All changes of some files, numbered and in order, and the position up to which they were emitted.
-
-    Attributes
-    ----------
-    table : SubscriptionTable
-        Every subscription that ever takes effect, in the order of `at` and then of the input; `number` counts up
-        from 0.
-    names : Names
-        Their external ids; several numbers may have the same one, if one replaced the other.
-    end : int64[n]
-        The seq before which each ends; `NEVER` where none is known.
-    follows : int64[n]
-        The number that had the same external id before, ended or replaced; -1 where none had.
-    removed : Removals
-        The same ends, in order of `at`.
-    counts : dict
-        `accepted` rows (subscriptions), `unsubscribed`, `replaced` (of which `replaced_at_once` never took effect),
-        `rejected`, `unknown_keywords`, `stopped_keywords`, `cannot_match` (one keyword is unknown and all are needed).
-    rejected_by_reason : dict of str to int
-    first_rejected : list of dict
-        The first `FIRST_REJECTED` refused rows: `file`, `line`, `subscription_id`, `reason`, and `what` is wrong.
-    """
-
-    def __init__(
-        self,
-        table: SubscriptionTable,
-        names: Names,
-        end: Int64,
-        follows: Int64,
-        counts: dict[str, int],
-        rejected: Counter,
-        first_rejected: list[dict[str, Any]],
-        kinds: Kinds,
-    ):
-        self.kinds = kinds
-        self.table = table
-        self.names = names
-        self.end = end
-        self.follows = follows
-        ends = np.flatnonzero(end < NEVER)
-        ends = ends[np.argsort(end[ends], kind="stable")]
-        self.removed = Removals(table.number[ends], table.kind[ends], end[ends])
-        self.counts = counts
-        self.rejected_by_reason = dict(sorted(rejected.items()))
-        self.first_rejected = first_rejected
-        self._added_sent = 0
-        self._removed_sent = 0
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def changes_through(self, last_seq: int, batch: int = 0) -> ChangeList:
-        """Take the changes up to `last_seq` that were not emitted yet, as the change list of batch `batch`.
-
-        O(changes). A subscription that begins and ends within them is in both lists.
-        """
-        added = slice(self._added_sent, int(np.searchsorted(self.table.at, last_seq, "right")))
-        removed = slice(self._removed_sent, int(np.searchsorted(self.removed.at, last_seq, "right")))
-        added = slice(added.start, max(added.start, added.stop))
-        removed = slice(removed.start, max(removed.start, removed.stop))
-        self._added_sent, self._removed_sent = added.stop, removed.stop
-        return ChangeList(
-            batch,
-            self.table if added == slice(0, len(self)) else self.table.take(np.arange(added.start, added.stop)),
-            cut_names(self.names, added.start, added.stop),
-            Removals(self.removed.number[removed], self.removed.kind[removed], self.removed.at[removed]),
-            self.follows[added],
-        )
-
-    @property
-    def emitted(self) -> tuple[int, int]:
-        """Number of subscriptions and of ends emitted so far."""
-        return self._added_sent, self._removed_sent
-
-    def resume_after(self, added: int, removed: int) -> None:
-        self._added_sent, self._removed_sent = added, removed
-
-    def not_reached(self) -> dict[str, int]:
-        return {
-            "added": len(self.table) - self._added_sent,
-            "removed": self.removed.number.shape[0] - self._removed_sent,
-        }
-
-    def report(self) -> dict[str, Any]:
-        """All counts, JSON-ready."""
-        of_each = np.bincount(self.table.kind, minlength=len(self.kinds)).tolist()
-        return {
-            **self.counts,
-            "rejected_by_reason": self.rejected_by_reason,
-            "first_rejected": self.first_rejected,
-            "by_kind": dict(zip(self.kinds.names, of_each, strict=True)),
-            "not_reached": self.not_reached(),
-        }
+#: Bytes of refused rows that a checkpoint has at most; a run with more of them reads its files again when it resumes.
+_SAVED_REJECTS_BYTES = 1 << 20
 
 
 def meaning_of(reason: str, kinds: Kinds, detail: str = "") -> str:
@@ -263,12 +167,10 @@ class SubscriptionSpout(Spout):
         self.changes: Changes | None = None
 
     def open(self, context: Context) -> None:
-        """Load all files. Raises InputError if one cannot be read."""
-        assert self.vocabulary is not None
+        """Load all files, unless `restore` follows. Raises InputError if one cannot be read."""
         self._context = context
-        self.changes = load_changes(self.paths, self.vocabulary, self.space, self.rejects, self.kinds, self.quarantine)
-        self.vocabulary = None  # only rows needed it
-        context.count("rejected", self.changes.counts["rejected"])
+        if not context.resumes:
+            self._read()
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
         """Emit the changes that take effect up to the last seq of the clock's batch."""
@@ -280,33 +182,133 @@ class SubscriptionSpout(Spout):
         return tick
 
     def state(self) -> dict[str, np.ndarray]:
-        """Position in the list of changes, and its size; the files are read again on restore."""
-        assert self.changes is not None, "open() comes first"
-        sizes = len(self.changes), self.changes.removed.number.shape[0]
-        return {"emitted": np.array(self.changes.emitted, np.int64), "sizes": np.array(sizes, np.int64)}
+        """As `snapshot`."""
+        return joined_pieces(self.snapshot({}))
+
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
+        """Position in the list of changes, and the changes to come, which are a piece of their own.
+
+        That piece begins anew behind what was emitted once half of it was: so all of them together are at most twice
+        the changes, whatever the number of checkpoints.
+        """
+        changes = self.changes
+        assert changes is not None, "open() comes first"
+        position = {"emitted": np.array(changes.emitted, np.int64), "sizes": np.array(changes.sizes, np.int64)}
+        left, before = (sum(changes.sizes) - sum(place) for place in (changes.emitted, self._saved_from))
+        if 2 * left <= before:
+            self._saved_from = changes.emitted
+        first, facts = self._saved_from, self._facts
+
+        def to_come() -> dict[str, np.ndarray]:
+            return changes.behind(*first).to_arrays(**facts) | self._saved_rejects
+
+        return {"": Piece(lambda: position), "to_come": Piece(to_come, sum(first))}
 
     def restore(self, saved: Saved) -> None:
-        """Resume after a batch. Raises CheckpointError if the files have another number of changes than before."""
-        assert self.changes is not None, "open() comes first"
+        """Resume after a batch, with the changes to come as they were saved, if the files are still the same.
+
+        Raises
+        ------
+        InputError
+            If a file cannot be read.
+        CheckpointError
+            If the files have another number of changes than before.
+        """
         state = saved.single(self._context.component)
-        before = state["sizes"].tolist()
-        now = self.state()["sizes"].tolist()
+        if self.changes is None and not self._take_saved(state):
+            self._read()
+        assert self.changes is not None
+        before, now = state["sizes"].tolist(), [*self.changes.sizes]
         if now != before:
             raise CheckpointError(
                 f"{self._context.component}: {now[0]:,} subscriptions and {now[1]:,} ends in {', '.join(self.paths)}, "
                 f"where {before[0]:,} and {before[1]:,} were read before the run was interrupted; give the same files"
             )
-        self.changes.resume_after(*state["emitted"].tolist())
+        self._go_to(state)
 
     def rewind(self, saved: Saved) -> bool:
-        """Restore in place: the files stay loaded."""
+        """Restore in place: what was loaded stays; not to before what this run was resumed with."""
         assert self.changes is not None, "open() comes first"
-        self.changes.resume_after(*saved.single(self._context.component)["emitted"].tolist())
+        state = saved.single(self._context.component)
+        if any(at < first for at, first in zip(state["emitted"].tolist(), self.changes.first, strict=True)):
+            return False
+        self._go_to(state)
         return True
 
     def report(self) -> dict[str, Any]:
         """Counts of the loader, and under `not_reached` the changes beyond the end of the stream."""
         return self.changes.report() if self.changes is not None else {}
+
+    def _load(self) -> Changes:
+        assert self.vocabulary is not None
+        return load_changes(self.paths, self.vocabulary, self.space, self.rejects, self.kinds, self.quarantine)
+
+    def _read(self) -> None:
+        """Load all files; none of their changes was emitted."""
+        self._facts: dict[str, Any] = {}
+        with contextlib.suppress(InputError):  # which loading raises too, with more of a reason
+            self._facts = self._facts_now()
+        self._take(self._load())
+        self._saved_rejects = self._rejects_now()
+
+    def _take_saved(self, state: Mapping[str, np.ndarray]) -> bool:
+        """Take the changes to come from a state; False if it is of other files, or lacks refused rows."""
+        facts = facts_of(state)
+        self._facts = self._facts_now()
+        if any(facts.get(name) != value for name, value in self._facts.items()):
+            return False
+        changes = Changes.from_arrays(state, self.kinds)
+        if self.rejects is not None:
+            rejects = state.get("rejects")
+            if rejects is None:
+                return False
+            _replace_file(self.rejects, rejects.tobytes())
+        self._take(changes)
+        self._saved_rejects = {name: state[name] for name in ("rejects",) if name in state}
+        return True
+
+    def _take(self, changes: Changes) -> None:
+        self.changes, self._saved_from = changes, changes.first
+        self.vocabulary = None  # only rows needed it
+        self._context.count("rejected", changes.counts["rejected"])
+
+    def _go_to(self, state: Mapping[str, np.ndarray]) -> None:
+        assert self.changes is not None
+        self.changes.resume_after(*state["emitted"].tolist())
+        self._saved_from = self.changes.first
+
+    def _facts_now(self) -> dict[str, Any]:
+        """On what the changes depend beside settings that stay: contents of the files, and the quarantine."""
+        return {
+            "files": [checksum(place(path)) for path in self.paths],
+            "quarantined": [list(each) for each in self.quarantine.subscriptions],
+        }
+
+    def _rejects_now(self) -> dict[str, np.ndarray]:
+        """The refused rows as an array of a state; nothing if there are too many, or they have no file."""
+        if self.rejects is None:
+            return {}
+        path = place(self.rejects)
+        rows = path.read_bytes() if path.exists() else b""
+        return {"rejects": np.frombuffer(rows, np.uint8)} if len(rows) <= _SAVED_REJECTS_BYTES else {}
+
+
+def _replace_file(name: str, rows: bytes) -> None:
+    """Write refused rows; without any there is no file. Raises DeliveryError."""
+    path = place(name)
+    try:
+        path.unlink(missing_ok=True)
+        if rows:
+            with path.open("wb") as file:
+                file.write(rows)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Any, error: OSError) -> DeliveryError:
+    return DeliveryError(
+        f"{path}: rejected rows cannot be written ({error.strerror}); free space or choose another place"
+    )
 
 
 class _Loader:
@@ -371,8 +373,8 @@ class _Loader:
         names = Names.of([self.ids[row] for row in order.tolist()])
         follows = number[before[order]]
         made = make_unmatchable(SubscriptionTable(**columns), self.quarantine.subscriptions, self.kinds)
-        rejects = self.rejects
-        return Changes(made, names, end[order], follows, counts, rejects.counts, rejects.first, self.kinds)
+        rejected = dict(sorted(self.rejects.counts.items()))
+        return Changes.of(made, names, end[order], follows, counts, rejected, self.rejects.first, self.kinds)
 
     def _add_subscription(self, parsed: ParsedSubscription) -> None:
         self.ids.append(parsed.subscription_id)
@@ -492,6 +494,4 @@ class _Rejects:
         try:
             yield
         except OSError as error:
-            raise DeliveryError(
-                f"{self.path}: rejected rows cannot be written ({error.strerror}); free space or choose another place"
-            ) from error
+            raise _unwritable(self.path, error) from error

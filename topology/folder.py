@@ -16,11 +16,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from matching.errors import ConfigError, InputError, InUseError
 from topology.core.checkpoint.storage import LocalDisk, written
-from topology.core.places import StorePath
+from topology.core.places import checksum
 
 RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
 #: State of a run that `run.json` calls running, although no process has the lock.
@@ -32,7 +30,6 @@ KEYS = "keys.json"
 _LOCK = ".lock"
 #: Folder for the files of the earlier run until the run that replaces it has opened.
 _BEFORE = ".before"
-_CHUNK_BYTES = 1 << 22
 
 
 class RunFolder:
@@ -250,23 +247,6 @@ def input_files(messages: Path, subscriptions: Sequence[Path]) -> list[Path]:
     etl = [path for path in messages.glob("*.parquet") if path.name[0] not in "._"]
     etl += [path for path in (messages / "messages").glob("*.parquet") if path.name[0] not in "._"]
     return sorted((path.absolute() for path in [*etl, *subscriptions]), key=str)
-
-
-def checksum(path: Path) -> str:
-    """xxh3-128 of a file's bytes; of an object the tag that its store gives its contents."""
-    if isinstance(path, StorePath):
-        try:
-            return path.tag()
-        except OSError as error:
-            raise InputError("missing_file", str(error)) from error
-    digest = xxhash.xxh3_128()
-    try:
-        with open(path, "rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
-    except OSError as error:
-        raise InputError("missing_file", f"{path}: cannot be read ({error.strerror})") from error
-    return digest.hexdigest()
 
 
 def refuse_changed(before: Mapping[str, str], now: Mapping[str, str], followed: bool) -> None:

@@ -3,7 +3,7 @@
     FOLDER/workload.json          the settings: window, half-life, how many messages are history, subscriptions by kind
     FOLDER/etl/                   messages and vocabulary as `skyray etl` writes them
     FOLDER/subscriptions/*.jsonl  subscriptions as `skyray run` reads them
-    FOLDER/state/                 a checkpoint behind the history, made once by `fill`
+    FOLDER/state/                 checkpoints behind the history, made once by `fill`
 
 `skyray loadtest --workload FOLDER` resumes from the checkpoint, so that each step of a ramp begins with the same full
 results, and publishes the messages behind the history on a schedule. The topology is that of `skyray run` but for its
@@ -35,12 +35,11 @@ from spouts.paced import PacedSpout
 from spouts.parquet import ParquetSource, read_manifest
 from spouts.subscriptions import Changes, SubscriptionSpout, load_changes, load_vocabulary
 from topology import wiring
-from topology.core.api.component import Context, Saved
+from topology.core.api.component import Saved
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.coordinator import complete
 from topology.core.checkpoint.store import CheckpointStore, Manifest
-from topology.core.checkpoint.task_states import TaskState
-from topology.core.executors.local import pause_local
+from topology.core.executors.local import save_local
 from topology.settings import RunConfig
 
 SETTINGS, STATE = "workload.json", "state"
@@ -91,18 +90,13 @@ class LoadedSubscriptions(SubscriptionSpout):
     #: Of this process: files with their times, and what was loaded.
     _loaded: "dict[tuple[tuple[str, int], ...], Changes]" = {}  # noqa: RUF012 - shared on purpose
 
-    def open(self, context: Context) -> None:
-        self._context = context
-        self.changes = self._load()
-        self.changes.resume_after(0, 0)
-        self.vocabulary = None
-
     def _load(self) -> Changes:
         key = tuple((path, os.stat(path).st_mtime_ns) for path in self.paths)
         if key not in self._loaded:
             assert self.vocabulary is not None
             self._loaded.clear()
             self._loaded[key] = load_changes(self.paths, self.vocabulary, self.space, kinds=self.kinds)
+        self._loaded[key].resume_after(0, 0)
         return self._loaded[key]
 
 
@@ -254,26 +248,22 @@ class Workload:
         return source, Subscribed(KINDS, wanted, spout._load()), wiring.fading_of(config, vocabulary)
 
     def fill(self, on_progress: Callable[[str], None] = lambda what: None) -> None:
-        """Let the history pass, in this process, and save the state behind it; what is there stays.
+        """Let the history pass, in this process, and save the state behind it; one of this release stays.
 
         Decaying and nearest results have taken all messages of the history, since these subscriptions begin with it;
         the others begin at its end, over a full window. Minutes for a million subscriptions.
         """
-        if CheckpointStore(str(self.folder / STATE)).last_epoch() >= 0:
+        before = CheckpointStore(str(self.folder / STATE))
+        if before.last_epoch() >= 0 and not before.is_of_other_format():
             return
         on_progress(f"{self.history:,} messages of history pass once, to fill results and window")
         pace = Pace(_ALL_AT_ONCE, self.history, FILLING, warming=self.history)  # no boundary of it is checked
-        saved = pause_local(self.plan(pace, filling=True), -(-self.history // FILLING) - 1)
         hidden = self.folder / f".{STATE}"
         shutil.rmtree(hidden, ignore_errors=True)
         hidden.mkdir()
-        store, files = CheckpointStore(str(hidden)), []
-        for name, tasks in saved.parts.items():
-            for task, arrays in enumerate(tasks):
-                state = TaskState(name, task, len(tasks), saved.number, _begun_anew(name, dict(arrays)))
-                files.append(store.write_task(state, 0, 0))
-        files.sort(key=lambda file: (file.component, file.task))
-        store.commit(Manifest(0, saved.number, 0, tuple(files), (), {}))
+        last = -(-self.history // FILLING) - 1
+        save_local(self.plan(pace, filling=True), last, CheckpointStore(str(hidden)), _begun_anew)
+        shutil.rmtree(self.folder / STATE, ignore_errors=True)
         hidden.rename(self.folder / STATE)
 
     def resume(self, folder: str) -> tuple[CheckpointStore, Manifest]:
@@ -308,7 +298,7 @@ class Workload:
         return RunConfig(**settings)
 
 
-def _begun_anew(component: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _begun_anew(component: str, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """The state of a task without the figures of the history, which a load test does not report as its own."""
     zeroed = {"messages": ("furthest_behind_s",), "delivery": ("updates", "digest")}.get(component, ())
-    return arrays | {name: np.zeros_like(arrays[name]) for name in zeroed}
+    return {name: np.zeros_like(values) if name in zeroed else values for name, values in arrays.items()}

@@ -17,7 +17,8 @@ from tests.support.stories import product
 from topology.core.api.component import joined_pieces
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
-from topology.core.checkpoint.store import CheckpointStore, Writer
+from topology.core.checkpoint.store import CheckpointStore
+from topology.core.checkpoint.writer import Writer
 from topology.core.executors.local import run_local
 
 #: What a snapshot copies. Names are read in place, by an object of their own, since they are only ever appended to.

@@ -53,6 +53,7 @@ class RecordingContext:
     moved."""
 
     component = "messages"
+    resumes = False
 
     def __init__(self, tasks: int = 3):
         self.tasks_of_receiver = tasks

@@ -27,7 +27,7 @@ from matching.model import Names, UpdateBatch
 from tests.support.clocks import FakeClock
 from tests.support.simulated_disk import Halted, Machine
 from topology.core.api.plan import Plan
-from topology.core.checkpoint import store as saving
+from topology.core.checkpoint import writer as saving
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints, complete
 from topology.core.checkpoint.storage import open_disk

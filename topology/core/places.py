@@ -13,11 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
-from matching.errors import ConfigError
+import xxhash
+
+from matching.errors import ConfigError, InputError
 from topology.core.objects import READ_BYTES, SCHEME, Bucket, ObjectReader, split_uri
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: Bytes of a file that its checksum takes at a time.
+_CHUNK_BYTES = 1 << 22
 
 
 @functools.total_ordering
@@ -190,3 +195,20 @@ def require_local(**options: object) -> None:
 def arrow_file(path: Any) -> Any:
     """What Arrow opens: a path of this machine as it is, an object as a file of ranges. Raises OSError."""
     return path.arrow() if isinstance(path, StorePath) else path
+
+
+def checksum(path: Any) -> str:
+    """xxh3-128 of a file's bytes; of an object the tag that its store gives its contents."""
+    if isinstance(path, StorePath):
+        try:
+            return path.tag()
+        except OSError as error:
+            raise InputError("missing_file", str(error)) from error
+    digest = xxhash.xxh3_128()
+    try:
+        with open(path, "rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    except OSError as error:
+        raise InputError("missing_file", f"{path}: cannot be read ({error.strerror})") from error
+    return digest.hexdigest()

@@ -11,6 +11,7 @@ from matching.window import Window
 from spouts.generated import Recipe
 from spouts.paced import GeneratedSubscriptions, PacedSpout
 from spouts.parquet import ParquetSpout
+from spouts.quarantine import Quarantine
 from spouts.subscriptions import SubscriptionSpout
 from tests.support.clocks import FakeClock
 from tests.support.generated import GeneratedSpout
@@ -290,6 +291,18 @@ CHANGES += [boolean(f"b{n}", at=n % 50) for n in range(20)] + [gone(f"b{n}", 20 
 LAST_TICK = 12
 
 
+class ResumingContext(RecordingContext):
+    """Of a task that is restored before its first batch."""
+
+    component = "messages"
+    resumes = True
+
+
+def to_resume(path, *arguments, **options):
+    """An open spout that waits for its state."""
+    return opened(SubscriptionSpout([path], WORDS, EARTH, *arguments, **options), ResumingContext())
+
+
 def test_spout_subscriptions_saved_behind_every_batch_goes_on_the_same(tmp_path):
     path = tmp_path / "subscriptions.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in CHANGES))
@@ -302,24 +315,81 @@ def test_spout_subscriptions_saved_behind_every_batch_goes_on_the_same(tmp_path)
     expected, _ = run_on(whole, 0, iter(ticks))
     assert len(expected) == LAST_TICK
     assert sum(len(one["added"]["number"][1]) > 0 and len(one["removed"]["at"][1]) > 0 for one in expected) > 5
-    running = spout()
+    running = again = spout()
+    firsts = []
     for number in range(-1, LAST_TICK - 1):
         if number >= 0:
             running.next_batch(number, ticks[number])
-        resumed = spout()
-        resumed.restore(through_frames(number, messages=running))
-        assert run_on(resumed, number + 1, iter(ticks[number + 1 :]))[0] == expected[number + 1 :]
-        assert resumed.report() == whole.report()
+            again.next_batch(number, ticks[number])
+        saved = through_frames(number, messages=running)
+        reading, resumed = spout(), to_resume(path)
+        for each in (reading, resumed):
+            each.restore(saved)
+            assert run_on(each, number + 1, iter(ticks[number + 1 :]))[0] == expected[number + 1 :]
+            assert each.report() == whole.report()
+        firsts.append(sum(resumed.changes.first))
+        again, before = to_resume(path), again  # one that is resumed behind every batch
+        again.restore(through_frames(number, messages=before))
+    assert firsts == sorted(firsts) and firsts[-1] > len(CHANGES) // 2, "what was emitted is not read again"
+    assert len(set(firsts)) < 7, "the changes to come are saved again once half of them were emitted"
 
 
+def test_spout_subscriptions_rewinds_no_further_than_to_where_it_was_resumed(tmp_path):
+    path = tmp_path / "subscriptions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in CHANGES))
+    running = opened(SubscriptionSpout([path], WORDS, EARTH))
+    before = through_frames(0, messages=running)
+    for number in range(8):
+        running.next_batch(number, Tick(number, number * 8, number * 8 + 7))
+    saved = through_frames(7, messages=running)
+    resumed = to_resume(path)
+    resumed.restore(saved)
+    assert resumed.rewind(saved) and not resumed.rewind(before) and running.rewind(before)
+
+
+def test_spout_subscriptions_resumed_has_the_same_rejected_rows(tmp_path):
+    path, rejects = tmp_path / "subscriptions.jsonl", tmp_path / "rejected.jsonl"
+    rows = [topk("a"), topk("b", k=0), topk("c", alpha=3), topk("d", at=40)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    running = opened(SubscriptionSpout([path], WORDS, EARTH, rejects))
+    running.next_batch(0, Tick(0, 0, 9))
+    saved, told = through_frames(0, messages=running), rejects.read_bytes()
+    assert told.count(b"\n") == 2
+    for left in (b"", told + b"of a later process", None):
+        rejects.unlink(missing_ok=True) if left is None else rejects.write_bytes(left)
+        resumed = to_resume(path, rejects)
+        resumed.restore(saved)
+        assert rejects.read_bytes() == told and resumed.report() == running.report()
+        assert resumed.changes.first == (1, 0), "the files were not parsed"
+
+
+def test_spout_subscriptions_of_another_quarantine_reads_its_files_again(tmp_path):
+    path = tmp_path / "subscriptions.jsonl"
+    path.write_text("".join(json.dumps(topk(f"s{n}", at=10 * (n % 2))) + "\n" for n in range(8)))
+    running = opened(SubscriptionSpout([path], WORDS, EARTH))
+    running.next_batch(0, Tick(0, 0, 4))
+    saved = through_frames(0, messages=running)
+    quarantine = Quarantine(subscriptions=((1, 1), (6, 6)))
+    fresh, resumed = opened(SubscriptionSpout([path], WORDS, EARTH, quarantine=quarantine)), None
+    fresh.next_batch(0, Tick(0, 0, 4))
+    resumed = to_resume(path, quarantine=quarantine)
+    resumed.restore(saved)
+    assert resumed.changes.first == (0, 0) and resumed.report() == fresh.report() != running.report()
+    for each in (fresh, resumed):
+        each.next_batch(1, Tick(1, 5, 20))
+    left, right = (as_values(each.emitted[-1][1]) for each in (fresh, resumed))
+    assert left == right and resumed.emitted[-1][1].added.number.tolist() == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("context", [RecordingContext, ResumingContext])
 @pytest.mark.parametrize("change", [CHANGES[:-1], CHANGES[1:], [*CHANGES, topk("more")]])
-def test_spout_subscriptions_of_other_files_are_refused(tmp_path, change):
+def test_spout_subscriptions_of_other_files_are_refused(tmp_path, change, context):
     path = tmp_path / "subscriptions.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in CHANGES))
     running = opened(SubscriptionSpout([path], WORDS, EARTH))
     running.next_batch(0, Tick(0, 0, 9))
     saved = through_frames(0, messages=running)
     path.write_text("".join(json.dumps(row) + "\n" for row in change))
-    resumed = opened(SubscriptionSpout([path], WORDS, EARTH))
+    resumed = opened(SubscriptionSpout([path], WORDS, EARTH), context())
     with pytest.raises(CheckpointError, match="give the same files"):
         resumed.restore(saved)

@@ -169,6 +169,8 @@ def test_spout_subscriptions_changes_go_with_the_batch_that_holds_their_seq(tmp_
     emitted = []
 
     class Context:
+        resumes = False
+
         def emit(self, stream, payload):
             emitted.append((stream, payload))
 
@@ -461,6 +463,8 @@ def test_spout_subscriptions_of_kinds_handed_in_are_those_of_the_table_it_was_gi
     spout = pickle.loads(pickle.dumps(SubscriptionSpout([write(tmp_path / "s", beacon)], WORDS, EARTH, kinds=MORE)))  # noqa: S301
 
     class Context:
+        resumes = False
+
         def emit(self, stream, payload):
             self.sent = payload
 

@@ -1,13 +1,17 @@
-"""Pieces of snapshots that have not changed are not written again; two checkpoints in a row have no common file."""
+"""Pieces of snapshots that have not changed are not written again, also by a process that was resumed; one that stays
+the same gets two files, so that damage of one leaves a checkpoint."""
+
+import random
 
 import numpy as np
 import pytest
 
 from matching.errors import CheckpointError
 from topology.core.api.component import Piece
-from topology.core.checkpoint import store as module
-from topology.core.checkpoint.store import CheckpointStore, Manifest, Writer
+from topology.core.checkpoint import writer as module
+from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.core.checkpoint.task_states import Copied, TaskState
+from topology.core.checkpoint.writer import Writer
 
 
 @pytest.fixture(autouse=True)
@@ -16,33 +20,35 @@ def every_piece_has_a_file(monkeypatch):
 
 
 class Task:
-    """Takes checkpoints of one task with a piece `names`, whose version says how many there are."""
+    """Takes checkpoints of one task with a piece `names`, which has `size` names."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, incarnation=0):
         self.store = CheckpointStore(str(folder))
-        self.writer = Writer(self.store, 0, behind=False)
-        self.epoch = self.committed = -1
+        self.incarnation = incarnation
+        self.epoch, self.committed = self.store.last_epoch(), -1
+        self.writer = Writer(self.store, incarnation, behind=False, kept=self.store.kept())
         self.made = 0
 
-    def save(self, version, commit=True):
-        """Returns what was written, without an error unless it says one."""
+    def save(self, size, commit=True, first=0):
+        """Returns what was written, without an error unless it says one. The version is one of this process."""
         self.epoch += 1
         stored = self.writer.stored(0, self.committed)
+        version = size - self.incarnation
 
         def names():
             self.made += 1
             assert stored.get("names") != version, "it is in a file"
-            return {"names": np.arange(version)}
+            return {"names": np.arange(first, first + size)}
 
         pieces = {"": Piece(lambda: {"total": np.array(self.epoch)}), "names": Piece(names, version)}
         self.writer.write(Copied(0, self.epoch, TaskState("count", 0, 1, 10 * self.epoch, {}), [], 0.0, pieces))
         (written,) = self.writer.fetch()
         if commit and written.file is not None:
-            self.store.commit(Manifest(self.epoch, 10 * self.epoch, 0, (written.file,), (), {}))
+            self.store.commit(Manifest(self.epoch, 10 * self.epoch, self.incarnation, (written.file,), (), {}))
             self.store.prune()
             self.committed = self.epoch
         elif not commit:
-            self.store.clear_above(self.committed)
+            self.store.clear_above(self.epoch - 1)
         return written
 
     def restored(self):
@@ -51,13 +57,27 @@ class Task:
         state = self.store.load(manifest).single("count")
         return manifest.epoch, int(state["total"]), state["names"].shape[0]
 
+    def piece(self, written):
+        """The file of the piece in a checkpoint."""
+        (piece,) = written.file.pieces
+        return piece.name
 
-def test_piece_that_has_not_changed_is_not_written_again(tmp_path):
+
+def damage(folder, name):
+    """Flip the last byte of a file."""
+    whole = (folder / name).read_bytes()
+    (folder / name).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+
+
+def test_piece_that_has_not_changed_is_written_once_and_copied_once(tmp_path):
     task = Task(tmp_path)
-    written = [task.save(5).written_bytes for _ in range(6)]
-    assert task.made == 2, "once for each of the two checkpoints that are kept"
-    assert written[0] == written[1] > written[2] == written[5]
-    assert task.restored() == (5, 5, 5)
+    written = [task.save(1_000) for _ in range(6)]
+    assert task.made == 1
+    first, second, *later = (one.written_bytes for one in written)
+    assert first == second > 8_000 and {*later} == {first - written[0].file.pieces[0].size_bytes}
+    names = [task.piece(one) for one in written]
+    assert names[0] == names[2] == names[4] != names[1] == names[3] == names[5]
+    assert task.restored() == (5, 5, 1_000)
     assert len(task.store.disk.names()) == 2 * 3
 
 
@@ -69,6 +89,93 @@ def test_checkpoints_in_a_row_have_no_file_in_common_and_each_can_be_read(tmp_pa
         assert not set.intersection(*names[-2:]) or len(names) == 1
     (tmp_path / sorted(names[-1])[0]).write_bytes(b"damaged")
     assert task.restored() == (8, 8, 6)
+
+
+def test_resumed_process_names_the_files_that_are_there(tmp_path):
+    task = Task(tmp_path)
+    written = [task.save(1_000) for _ in range(5)]
+    resumed = Task(tmp_path, incarnation=64)
+    later = [resumed.save(1_000) for _ in range(4)]
+    assert resumed.made == 1 and max(one.written_bytes for one in later) < 2_000 < written[0].written_bytes
+    names = [task.piece(one) for one in [*written[2:], *later]]
+    assert all(one != other for one, other in zip(names, names[1:], strict=False)) and len(set(names)) == 2
+    assert resumed.restored() == (8, 8, 1_000)
+
+
+def test_resumed_process_with_one_checkpoint_copies_its_piece_once(tmp_path):
+    Task(tmp_path).save(1_000)
+    resumed = Task(tmp_path, incarnation=64)
+    written = [resumed.save(1_000).written_bytes > 8_000 for _ in range(4)]
+    assert written == [True, False, False, False] and resumed.made == 1 and resumed.restored() == (4, 4, 1_000)
+
+
+@pytest.mark.parametrize(("size", "first"), [(999, 0), (1_001, 0), (1_000, 1)])
+def test_resumed_process_writes_a_piece_that_has_changed(tmp_path, size, first):
+    task = Task(tmp_path)
+    for _ in range(4):
+        task.save(1_000)
+    resumed = Task(tmp_path, incarnation=64)
+    assert resumed.save(size, first=first).written_bytes > 7_000 and resumed.restored() == (4, 4, size)
+    assert resumed.store.load(resumed.store.newest()).single("count")["names"][0] == first
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_resumed_process_names_no_damaged_file(tmp_path, older):
+    task = Task(tmp_path)
+    written = [task.save(1_000) for _ in range(4)]
+    bad = task.piece(written[-2 if older else -1])
+    damage(tmp_path, bad)
+    resumed = Task(tmp_path, incarnation=64)
+    later = [resumed.save(1_000) for _ in range(4)]
+    assert bad not in {task.piece(one) for one in later} and not any(one.error for one in later)
+    assert resumed.restored() == (7, 7, 1_000) and not resumed.store.refused
+
+
+def test_file_of_an_earlier_process_that_is_damaged_later_is_found_when_it_is_read(tmp_path):
+    task = Task(tmp_path)
+    for _ in range(4):
+        task.save(1_000)
+    resumed = Task(tmp_path, incarnation=64)
+    for _ in range(2):
+        last = resumed.save(1_000)
+    damage(tmp_path, task.piece(last))
+    with pytest.raises(CheckpointError, match="damaged"):
+        resumed.store._read_task(last.file, last.number)
+    assert resumed.restored() == (4, 4, 1_000) and len(resumed.store.refused) == 1
+
+
+def test_damaged_piece_is_not_copied_and_written_anew(tmp_path):
+    task = Task(tmp_path)
+    damage(tmp_path, task.piece(task.save(1_000)))
+    failed = task.save(1_000)
+    assert failed.file is None and "damaged" in failed.error
+    assert task.save(1_000).error == "" and task.restored() == (2, 2, 1_000) and task.made == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_file_that_a_kept_checkpoint_names_is_ever_removed(tmp_path, seed):
+    """Over changes, checkpoints without a manifest, and processes that die between the two."""
+    rng, size, resumed = random.Random(seed), 500, 0
+    task = Task(tmp_path)
+    for _ in range(40):
+        deed = rng.random()
+        if deed < 0.15:
+            resumed += 1
+            task = Task(tmp_path, incarnation=64 * resumed)
+            task.store.clear_above(max((one.epoch for one in task.store.kept()), default=-1))
+        size += deed > 0.8
+        if deed < 0.3:
+            task.save(size, commit=False)
+            continue
+        written = task.save(size)
+        manifests = task.store.kept()
+        there = set(task.store.disk.names())
+        first, last = ({name for file in one.files for name in file.names} for one in (manifests[0], manifests[-1]))
+        assert len(manifests) == 1 or not first & last
+        assert all(file.names <= there for one in manifests for file in one.files)
+        if not written.error:
+            assert manifests[-1].epoch == task.epoch and task.restored() == (task.epoch, task.epoch, size)
+    assert resumed > 1 and size > 502
 
 
 def test_piece_of_an_abandoned_checkpoint_is_not_used(tmp_path):
@@ -83,9 +190,7 @@ def test_piece_of_an_abandoned_checkpoint_is_not_used(tmp_path):
 
 def test_piece_whose_file_is_gone_fails_one_checkpoint_and_is_written_anew(tmp_path):
     task = Task(tmp_path)
-    task.save(1)
-    written = task.save(1)
-    (first,) = {name for name in task.store.disk.names() if ".names." in name} - written.file.names
+    first = task.piece([task.save(1) for _ in range(2)][0])
     task.store.disk.remove(first)
     failed = task.save(1)
     assert failed.file is None and first in failed.error
@@ -105,7 +210,7 @@ def test_newest_finds_a_manifest_of_wrong_pieces(tmp_path, wrong):
     task.save(1)
     file = task.save(1).file
     (piece,) = file.pieces
-    pieces = (piece._replace(number=piece.number + 10),) if wrong == "later" else (piece, piece)
+    pieces = (piece._replace(number=piece.number + 20),) if wrong == "later" else (piece, piece)
     task.store.commit(Manifest(1, 10, 0, (file._replace(pieces=pieces),), (), {}))
     assert task.restored() == (0, 0, 1)
     with pytest.raises(CheckpointError, match="later than 10" if wrong == "later" else "another piece has too"):

@@ -8,8 +8,9 @@ import pytest
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import CheckpointCoordinator, Checkpoints
 from topology.core.checkpoint.storage import ArrowDisk, Output
-from topology.core.checkpoint.store import CheckpointStore, Manifest, Writer
+from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.core.checkpoint.task_states import Copied, TaskState
+from topology.core.checkpoint.writer import Writer
 
 STATE = TaskState("count", 0, 1, 7, {"totals": np.arange(5)})
 

@@ -110,6 +110,8 @@ class Context(Protocol):
     rng: np.random.Generator
     #: Number of this start of the tasks: a part of every temporary file name, so that none is used twice.
     incarnation: int
+    #: Whether `restore` follows `open` or `prepare`: what the snapshot has need not be made of input.
+    resumes: bool
 
     def size_of(self, component: str) -> int:
         """How many tasks a component of the topology has."""

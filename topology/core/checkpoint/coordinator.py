@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from matching.errors import CheckpointError, DeliveryError
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.storage import Output, commit_objects, is_stored, open_disk, publish, split
-from topology.core.checkpoint.store import CheckpointStore, Manifest, SavedFile, Written
+from topology.core.checkpoint.store import CheckpointStore, Manifest, SavedFile
+from topology.core.checkpoint.writer import Written
 from topology.core.executors.logs import driver_log
 
 

@@ -4,19 +4,15 @@
     epoch-000010.query-0.knn.3.frame     a piece of it that has not changed since epoch 10
     epoch-000012.json                    the manifest: boundary, files with their checksums, outputs to publish
 
-A piece that has a version (`topology.core.api.component.Piece`) is written again only when that changes. A checkpoint
-never has a file in common with the one before it, but with the one before that: if the newest is damaged, the other is
-not. So a piece that has changed is written twice.
-
-Tasks write their frames where they run; only the driver writes the manifest, last. Names have the incarnation, so that
-a process that was taken for dead and wakes again can overwrite nothing. Files that no manifest names are removed.
-Read on in `topology.core.checkpoint.task_states` (a frame), `topology.core.checkpoint.coordinator` (the driver's part).
+Pieces that have not changed are not written again: which file of which checkpoint a later one names too is decided in
+`topology.core.checkpoint.writer`. Names have the incarnation, so that a process that was taken for dead and wakes again
+can overwrite nothing. Tasks write their frames where they run; only the driver writes the manifest, last. Files that no
+manifest names are removed. Read on in `topology.core.checkpoint.task_states` (a frame),
+`topology.core.checkpoint.coordinator` (the driver's part).
 """
 
 import json
 import re
-import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -28,13 +24,11 @@ from matching.errors import CheckpointError
 from topology.core import frames
 from topology.core.api.component import Saved
 from topology.core.checkpoint.fence import fence_of
-from topology.core.checkpoint.storage import Disk, Output, open_disk, written
-from topology.core.checkpoint.task_states import Copied, TaskState, pack_parts, unpack_task
+from topology.core.checkpoint.storage import Disk, open_disk, written
+from topology.core.checkpoint.task_states import TaskState, pack_parts, unpack_task
 
 #: `format` in manifests that this release reads and writes: another one for every change of what tasks save.
-FORMAT = 6
-#: Bytes of arrays from which on a piece has a file of its own.
-SMALL_PIECE_BYTES = 1 << 18
+FORMAT = 7
 #: Checkpoints that are kept: if the newest proves damaged there is another.
 KEPT = 2
 
@@ -148,6 +142,33 @@ class CheckpointStore:
         name = f"epoch-{epoch:06d}.{state.component}-{state.task}.{piece}.{incarnation}.frame"
         return SavedPiece(name, state.number, *self._write_frame(name, state))
 
+    def copy_piece(self, piece: str, saved: SavedPiece, state: TaskState, epoch: int, incarnation: int) -> SavedPiece:
+        """Write the file of a piece a second time, under the name that `write_piece` gives it; `state` names the task.
+
+        Raises
+        ------
+        CheckpointError
+            If the file is damaged, or as `write_task`. O(bytes); nothing is copied in memory from a local disk.
+        """
+        self._read_frame(state, saved.name, saved.checksum, saved.number)
+        name = f"epoch-{epoch:06d}.{state.component}-{state.task}.{piece}.{incarnation}.frame"
+        self._write(name, [self._read(saved.name)])
+        return saved._replace(name=name)
+
+    def is_saved(self, saved: SavedPiece, state: TaskState) -> bool:
+        """Whether the file of a piece is there, undamaged, and has the arrays of this state of the same task. O(bytes).
+
+        So a process that was resumed finds out that a piece has not changed.
+        """
+        parts = pack_parts(state._replace(number=saved.number))
+        if saved.size_bytes != sum(map(len, parts)) or saved.checksum != _checksum_in(parts):
+            return False
+        try:
+            self._read_frame(state, saved.name, saved.checksum, saved.number)
+        except CheckpointError:
+            return False
+        return True
+
     def has(self, name: str) -> bool:
         """Whether a file is there. Raises CheckpointError if the folder cannot be read."""
         return name in self._names()
@@ -156,7 +177,7 @@ class CheckpointStore:
         """Returns size in bytes and checksum."""
         parts = pack_parts(state)
         self._write(name, parts)
-        return sum(map(len, parts)), f"{frames.checksum_of(b''.join(parts[:2])):016x}"
+        return sum(map(len, parts)), _checksum_in(parts)
 
     def commit(self, manifest: Manifest) -> None:
         """Write the manifest, which makes a checkpoint of what the tasks have written; in an object store it and its
@@ -202,6 +223,16 @@ class CheckpointStore:
             return manifest
         return None
 
+    def is_of_other_format(self) -> bool:
+        """Whether the newest checkpoint is of another release. Raises CheckpointError if it cannot be read."""
+        try:
+            self._read_manifest(max(self._epochs()))
+        except _OtherFormat:
+            return True
+        except ValueError:  # there is none
+            pass
+        return False
+
     def last_epoch(self) -> int:
         """The largest epoch of any file here, -1 if there is none: the next one must be above it."""
         found = (_OURS.match(name) for name in self._names())
@@ -216,6 +247,21 @@ class CheckpointStore:
         parts = {name: _Tasks(self, mine, manifest.number) for name, mine in files.items()}
         return Saved(manifest.number, parts)
 
+    def kept(self, most: int = KEPT) -> list[Manifest]:
+        """The newest `most` checkpoints whose manifests can be read, ascending: those that `prune` keeps.
+
+        Raises
+        ------
+        CheckpointError
+            If the folder cannot be read.
+        """
+        found: list[Manifest] = []
+        for epoch in sorted(self._epochs(), reverse=True):
+            if len(found) < most:
+                with suppress(CheckpointError):  # a damaged one is of no use, and must not stand for one that is
+                    found.append(self._read_manifest(epoch))
+        return found[::-1]
+
     def prune(self, kept: int = KEPT) -> None:
         """Remove all but the newest `kept` checkpoints that can be read, and what belongs to none of them.
 
@@ -224,11 +270,7 @@ class CheckpointStore:
         CheckpointError
             If the folder cannot be changed.
         """
-        keep: dict[int, set[str]] = {}
-        for epoch in sorted(self._epochs(), reverse=True):
-            if len(keep) < kept:
-                with suppress(CheckpointError):  # a damaged one is of no use, and must not stand for one that is
-                    keep[epoch] = set().union(*(file.names for file in self._read_manifest(epoch).files))
+        keep = {one.epoch: set[str]().union(*(file.names for file in one.files)) for one in self.kept(kept)}
         if not keep:
             return
         named, manifests = set().union(*keep.values()), {self._manifest_of(epoch) for epoch in keep}
@@ -300,7 +342,7 @@ class CheckpointStore:
             arrays |= more
         return state._replace(arrays=arrays)
 
-    def _read_frame(self, file: SavedFile, name: str, checksum: str, number: int) -> TaskState:
+    def _read_frame(self, file: SavedFile | TaskState, name: str, checksum: str, number: int) -> TaskState:
         origin = f"{self.folder}/{name}"
         data = self._read(name)
         if f"{frames.checksum_of(data):016x}" != checksum:
@@ -338,135 +380,9 @@ class _Tasks(Sequence[Mapping[str, np.ndarray]]):
         return self._read[place]
 
 
-class Writer:
-    """Writes the snapshots of the tasks of one process, one after the other; `fetch` returns the outcomes.
-
-    Parameters
-    ----------
-    store : CheckpointStore
-    incarnation : int
-    behind : bool
-        Whether a thread writes, while the stream continues.
-    """
-
-    def __init__(self, store: CheckpointStore, incarnation: int, behind: bool = True):
-        from concurrent.futures import ThreadPoolExecutor
-
-        self._store = store
-        self._incarnation = incarnation
-        self._threads = ThreadPoolExecutor(1, "checkpoint") if behind else None
-        self._done: deque[Written] = deque()
-        self._written: dict[int, list[_Epoch]] = {}  # by address, the last epochs
-
-    def stored(self, address: int, committed: int) -> dict[str, int]:
-        """Versions of pieces of a task's next snapshot that are in files; `committed` is the newest epoch that is.
-
-        These are the files of the checkpoint before that one. Called while none of this task is being written.
-        """
-        done = [epoch for epoch in self._written.get(address, []) if epoch.number <= committed][-KEPT:]
-        self._written[address] = done
-        return {name: version for name, (version, _) in done[0].pieces.items()} if len(done) == KEPT else {}
-
-    def write(self, copied: Copied) -> None:
-        """Finish one task's outputs and write its snapshot; returns at once if a thread does that."""
-        if self._threads is None:
-            self._write(copied)
-        else:
-            self._threads.submit(self._write, copied)
-
-    def fetch(self) -> list["Written"]:
-        """Outcomes since the last call."""
-        done = []
-        while self._done:
-            done.append(self._done.popleft())
-        return done
-
-    def drain(self) -> None:
-        """Wait for pending writes."""
-        if self._threads is not None:
-            self._threads.submit(int).result()
-
-    def close(self) -> None:
-        """Wait for pending writes, and accept no more."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=True)
-
-    def _write(self, copied: Copied) -> None:
-        address, epoch, state, closings, pause_s, _ = copied
-        began = time.perf_counter()
-        outputs: list[Output] = []
-        file, error, fatal, written_bytes = None, "", "", 0
-        try:
-            outputs += [close() for close in closings]
-        except Exception as cause:  # updates are lost: the run must go back and emit them again
-            fatal = str(cause) or repr(cause)
-        if not fatal:
-            try:
-                file, written_bytes = self._write_pieces(copied)
-            except Exception as cause:  # a checkpoint that fails must not end the run
-                error = str(cause) or repr(cause)
-        took_s = time.perf_counter() - began
-        name = f"{state.component}:{state.task}"
-        self._done.append(
-            Written(
-                address, name, epoch, state.number, file, tuple(outputs), pause_s, took_s, error, fatal, written_bytes
-            )
-        )
-
-    def _write_pieces(self, copied: Copied) -> tuple[SavedFile, int]:
-        """Write what no file has. Returns what a manifest needs, and the bytes that were written."""
-        state, pieces = copied.state, []
-        done = self._written.setdefault(copied.address, [])
-        former = done[0].pieces if len(done) == KEPT else {}
-        arrays, size_bytes, versions = dict(state.arrays), 0, {}
-        for name, (make, version) in copied.pieces.items():
-            if version is None:
-                arrays |= make()
-                continue
-            known, piece = former.get(name, (None, None))
-            if piece is None or known != version:
-                made = make()
-                if sum(values.nbytes for values in made.values()) < SMALL_PIECE_BYTES:
-                    arrays |= made
-                    continue
-                of_piece = state._replace(arrays=made)
-                piece = self._store.write_piece(name, of_piece, copied.epoch, self._incarnation)
-                size_bytes += piece.size_bytes
-            elif not self._store.has(piece.name):
-                self._written[copied.address] = []
-                raise CheckpointError(f"{self._store.folder}/{piece.name}: is not there any more; it is written anew")
-            versions[name] = version, piece
-            pieces.append(piece)
-        file = self._store.write_task(state._replace(arrays=arrays), copied.epoch, self._incarnation)
-        done.append(_Epoch(copied.epoch, versions))
-        return file._replace(pieces=tuple(pieces)), size_bytes + file.size_bytes
-
-
-class _Epoch(NamedTuple):
-    """What a task has written in an epoch: pieces by name, with their versions."""
-
-    number: int
-    pieces: Mapping[str, tuple[int, SavedPiece]]
-
-
-class Written(NamedTuple):
-    """Outcome of one task's snapshot; seconds of copying and writing.
-
-    `file` is None, and `error` says why, if it failed; `fatal` says why the run must end or go back. `written_bytes`:
-    of its files, those that were not there before.
-    """
-
-    address: int
-    task: str
-    epoch: int
-    number: int
-    file: SavedFile | None
-    outputs: tuple[Output, ...]
-    pause_s: float
-    write_s: float
-    error: str
-    fatal: str = ""
-    written_bytes: int = 0
+def _checksum_in(parts: Sequence[frames.Buffer]) -> str:
+    """Of a frame, in its first two parts."""
+    return f"{frames.checksum_of(b''.join(parts[:2])):016x}"
 
 
 class _OtherFormat(CheckpointError):

@@ -16,7 +16,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from matching.errors import TopologyError
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.storage import Output
-from topology.core.checkpoint.store import Written
+from topology.core.checkpoint.writer import Written
 from topology.core.executors.clock import SystemClock
 from topology.core.executors.logs import LogBuffer, LogEvent, NodeLog
 from topology.core.executors.ray_private import log_folder

@@ -13,7 +13,7 @@ from typing import Any
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.coordinator import CheckpointCoordinator, Checkpoints, publish_all
 from topology.core.checkpoint.storage import Output
-from topology.core.checkpoint.store import Written
+from topology.core.checkpoint.writer import Written
 from topology.core.executors.logs import driver_log, show
 from topology.core.failures import TaskFailure, deadlocked, never_acknowledged
 from topology.core.metrics import CheckpointSnapshot, Meter, RunReport, Snapshot, TaskStatus
@@ -81,7 +81,8 @@ class Driver(ABC):
         if self._checkpoints is not None:
             store = self._checkpoints.store
             cadence, epoch = self._checkpoints.cadence, store.last_epoch() + 1
-            request = request._replace(store=store, cadence=cadence, epoch=epoch)
+            kept = tuple(store.kept())
+            request = request._replace(store=store, cadence=cadence, epoch=epoch, kept=kept)
         for _, failure in self._call_tasks("open", request):
             _raise_if(failure)
 

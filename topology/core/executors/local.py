@@ -8,16 +8,19 @@ also be paused behind a batch, and continued by another. Everything the executor
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from matching.errors import TopologyError
-from topology.core.api.component import Saved
+import numpy as np
+
+from matching.errors import CheckpointError, TopologyError
+from topology.core.api.component import Piece, Saved
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.coordinator import Checkpoints
-from topology.core.checkpoint.store import Written
-from topology.core.checkpoint.task_states import from_frames, pack_task
+from topology.core.checkpoint.store import KEPT, CheckpointStore, Manifest
+from topology.core.checkpoint.task_states import Copied, from_frames, pack_task
+from topology.core.checkpoint.writer import Writer, Written
 from topology.core.executors.clock import Clock, SystemClock
 from topology.core.executors.driver import Driver
 from topology.core.executors.logs import DirectLog, show_closed
@@ -125,6 +128,33 @@ def pause_local(
     return _LocalRun(plan, seed, clock or SystemClock(), None, None, resume).pause(after)
 
 
+def save_local(
+    plan: Plan,
+    after: int,
+    store: CheckpointStore,
+    change: Callable[[str, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]] = lambda component, arrays: arrays,
+) -> None:
+    """Run a topology in this process up to a batch, and save it there, for runs that begin with its checkpoints.
+
+    Parameters
+    ----------
+    plan, after
+        As in `pause_local`.
+    store : CheckpointStore
+        Without checkpoints; gets as many as a run keeps, all behind that batch.
+    change : callable
+        Given the name of a component and some of its arrays, returns what is saved.
+
+    Raises
+    ------
+    TopologyError
+        As `pause_local`.
+    CheckpointError
+        If a checkpoint cannot be written.
+    """
+    _LocalRun(plan, None, SystemClock(), None, None, None).save(after, store, change)
+
+
 class _LocalRun(Driver):
     """A run of one worker, whose transport it is."""
 
@@ -181,26 +211,52 @@ class _LocalRun(Driver):
             self._report_progress(self._in_order(), elapsed_s)
             return self._report(figures, outputs, elapsed_s)
 
+    def save(
+        self,
+        after: int,
+        store: CheckpointStore,
+        change: Callable[[str, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
+    ) -> None:
+        with self._closing_on_failure():
+            self._pause(after)
+            writer = Writer(store, 0, behind=False)
+            for epoch in range(KEPT):
+                copied = self._worker.snapshots(after, epoch)
+                self._raise_failure()
+                for one in copied:
+                    writer.stored(one.address, epoch - 1)
+                    writer.write(one._replace(pieces=_changed(one, change)))
+                written = writer.fetch()
+                if errors := [part.error for part in written if part.file is None]:
+                    raise CheckpointError(errors[0])
+                files = sorted((part.file for part in written if part.file is not None), key=lambda file: file[:2])
+                store.commit(Manifest(epoch, after, 0, tuple(files), (), {}))
+            self._close()
+
     def pause(self, after: int) -> Saved:
         with self._closing_on_failure():
-            self._request = self._request._replace(pause_behind=after)
-            self._start()
-            self._work()
-            clock = self._statuses[self._plan.clock_address]
-            if clock.ended:
-                raise TopologyError(
-                    f"the stream of {self._plan.name!r} ended behind batch {self._worker.last_batch}, so it "
-                    f"cannot be paused behind batch {after}; choose an earlier one"
-                )
-            awaits = self._worker.unquiet()
-            self._raise_failure()
-            if awaits:
-                raise not_quiet(self._plan, after, awaits)
+            self._pause(after)
             states = self._worker.states(after)
             self._raise_failure()
             frames = [pack_task(state) for state in states if state is not None]
             self._close()
         return from_frames(frames)
+
+    def _pause(self, after: int) -> None:
+        """Run up to a batch, where nothing is in flight. Raises as `pause_local`."""
+        self._request = self._request._replace(pause_behind=after)
+        self._start()
+        self._work()
+        clock = self._statuses[self._plan.clock_address]
+        if clock.ended:
+            raise TopologyError(
+                f"the stream of {self._plan.name!r} ended behind batch {self._worker.last_batch}, so it "
+                f"cannot be paused behind batch {after}; choose an earlier one"
+            )
+        awaits = self._worker.unquiet()
+        self._raise_failure()
+        if awaits:
+            raise not_quiet(self._plan, after, awaits)
 
     def _start(self) -> None:
         """Warm up, open and restore all components."""
@@ -279,3 +335,13 @@ class _LocalRun(Driver):
                 error.last_batch = self._worker.last_batch
                 raise error from failed.__cause__
             raise
+
+
+def _changed(
+    copied: Copied, change: Callable[[str, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+) -> dict[str, Piece]:
+    """The pieces of a snapshot with other arrays."""
+    return {
+        name: Piece(lambda make=make: change(copied.state.component, make()), version)
+        for name, (make, version) in copied.pieces.items()
+    }

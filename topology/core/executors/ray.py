@@ -31,7 +31,8 @@ from matching.errors import CheckpointError, TopologyError
 from topology.core.api.plan import Plan
 from topology.core.api.resources import NO_NEEDS, Needs
 from topology.core.checkpoint.coordinator import Checkpoints
-from topology.core.checkpoint.store import Manifest, Written
+from topology.core.checkpoint.store import Manifest
+from topology.core.checkpoint.writer import Written
 from topology.core.executors.actor_pool import ActorPool
 from topology.core.executors.balancing import Balance, Balancer
 from topology.core.executors.connection import connected

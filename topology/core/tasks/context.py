@@ -36,6 +36,7 @@ class TaskContext:
         self.tasks = plan.component(task.component).tasks
         self.log = log
         self.incarnation = host.incarnation
+        self.resumes = False
         self.rng = np.random.default_rng((seed, xxhash.xxh32_intdigest(task.component.encode()), task.task))
         self._clock = clock
         self._host = host

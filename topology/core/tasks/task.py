@@ -20,13 +20,13 @@ import pickle
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from matching.errors import EngineError, TopologyError
-from topology.core.api.component import Bolt, Delivery, Saved, Spout, Tick
+from topology.core.api.component import Bolt, Delivery, Piece, Saved, Spout, Tick
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Barrier, BarrierAligner, BarrierInjector
 from topology.core.checkpoint.storage import Output
@@ -121,8 +121,9 @@ class TaskHost:
 
     # -- life
 
-    def open(self) -> None:
-        """Unpickle the component and let it acquire its resources."""
+    def open(self, resumes: bool = False) -> None:
+        """Unpickle the component and let it acquire its resources; `resumes` if `restore` follows."""
+        self._context.resumes = resumes
         try:
             self._component = pickle.loads(self.spec.template)  # noqa: S301 - made by the builder, never read from a file
             if self.spec.is_spout:
@@ -165,6 +166,10 @@ class TaskHost:
     def state(self) -> dict[str, np.ndarray]:
         """The component's snapshot; only at a quiet boundary."""
         return self._call("state", lambda: self._component.state())
+
+    def pieces(self) -> Mapping[str, Piece]:
+        """The component's snapshot in pieces; only at a quiet boundary."""
+        return self._call("state", lambda: self._component.snapshot({}))
 
     def unquiet(self) -> str:
         """What this task still awaits, as text, if nothing is in flight to it; empty at a quiet boundary."""

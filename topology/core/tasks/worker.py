@@ -23,8 +23,9 @@ from topology.core.api.component import Saved
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.storage import Output
-from topology.core.checkpoint.store import CheckpointStore, Manifest, Writer, Written
-from topology.core.checkpoint.task_states import TaskState
+from topology.core.checkpoint.store import CheckpointStore, Manifest
+from topology.core.checkpoint.task_states import Copied, TaskState
+from topology.core.checkpoint.writer import Writer, Written
 from topology.core.executors.logs import LogBuffer, LogEvent
 from topology.core.failures import TaskFailed, TaskFailure
 from topology.core.metrics import TaskStatus
@@ -47,7 +48,8 @@ class OpenRequest(NamedTuple):
     `store` None: without checkpoints. `manifest` None: from `saved`, or if that is None too from the start of the
     stream. `epoch`: that of the next checkpoint. `work`: as in `Saved.work`; None: no rebalancing. `store_bytes`: size
     of the object store between workers. `write_behind`: whether a thread writes snapshots while the stream continues.
-    `pause_behind`: the clock publishes nothing behind this batch, not even the end.
+    `pause_behind`: the clock publishes nothing behind this batch, not even the end. `kept`: the checkpoints that are
+    kept, whose files may be named again.
     """
 
     incarnation: int = 0
@@ -60,6 +62,7 @@ class OpenRequest(NamedTuple):
     saved: Saved | None = None
     write_behind: bool = True
     pause_behind: int | None = None
+    kept: tuple[Manifest, ...] = ()
 
 
 FROM_THE_START = OpenRequest()
@@ -204,7 +207,7 @@ class Worker:
         self._writer = None
         saving = None
         if request.store is not None:
-            self._writer = Writer(request.store, request.incarnation, request.write_behind)
+            self._writer = Writer(request.store, request.incarnation, request.write_behind, request.kept)
             writer = self._writer
             saving = Saving(request.cadence, request.epoch, request.incarnation, writer.write, writer.stored)
         self._hosts = {
@@ -241,7 +244,7 @@ class Worker:
                 return
             with contextlib.suppress(TaskFailed):
                 former.close()
-        host.open()
+        host.open(saved is not None)
         if saved is not None:
             host.restore(saved)
 
@@ -293,6 +296,15 @@ class Worker:
             None if state is None else TaskState(host.id.component, host.id.task, host.spec.tasks, number, state)
             for host, state in arrays
         ]
+
+    def snapshots(self, number: int, epoch: int) -> list[Copied]:
+        """What `states` returns in pieces, as a `Writer` takes it; of tasks that do not fail."""
+        found = []
+        for address, host in self._hosts.items():
+            state = TaskState(host.id.component, host.id.task, host.spec.tasks, number, {})
+            if (pieces := self._guarded(host.pieces)) is not None:
+                found.append(Copied(address, epoch, state, [], 0.0, pieces))
+        return found
 
     def written(self, wait: bool = True) -> list[Written]:
         """Snapshots written since the last call, with `wait` also those that are being written."""

@@ -1,0 +1,230 @@
+"""Writes the snapshots of the tasks of one process, and finds out which pieces of them files have already.
+
+A piece that has not changed (`topology.core.api.component.Piece`) is not made again. A checkpoint never has a file in
+common with the one before it, but with the one before that: if the newest is damaged, the other is not. So a piece has
+two files, of which checkpoints name one and the other in turn; the second is a copy of the first.
+
+A process that was resumed knows no versions. It compares, once for each piece, with what the checkpoints that are kept
+have: of the same bytes it names their files. Read on in `topology.core.checkpoint.store`.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from matching.errors import CheckpointError
+from topology.core.checkpoint.storage import Output
+from topology.core.checkpoint.store import KEPT, CheckpointStore, Manifest, SavedFile, SavedPiece
+from topology.core.checkpoint.task_states import Copied, TaskState
+
+#: Bytes of arrays from which on a piece has a file of its own.
+SMALL_PIECE_BYTES = 1 << 18
+
+
+class _Epoch(NamedTuple):
+    """The pieces of a task in a checkpoint, by name, with their versions; None: of a process before this one."""
+
+    number: int
+    pieces: dict[str, tuple[int | None, SavedPiece]]
+
+
+class Written(NamedTuple):
+    """Outcome of one task's snapshot; seconds of copying and writing.
+
+    `file` is None, and `error` says why, if it failed; `fatal` says why the run must end or go back. `written_bytes`:
+    of its files, those that were not there before.
+    """
+
+    address: int
+    task: str
+    epoch: int
+    number: int
+    file: SavedFile | None
+    outputs: tuple[Output, ...]
+    pause_s: float
+    write_s: float
+    error: str
+    fatal: str = ""
+    written_bytes: int = 0
+
+
+class Writer:
+    """Writes the snapshots of the tasks of one process, one after the other; `fetch` returns the outcomes.
+
+    Parameters
+    ----------
+    store : CheckpointStore
+    incarnation : int
+    behind : bool
+        Whether a thread writes, while the stream continues.
+    kept : iterable of Manifest
+        The checkpoints of earlier processes that are kept, ascending.
+    """
+
+    def __init__(self, store: CheckpointStore, incarnation: int, behind: bool = True, kept: Iterable[Manifest] = ()):
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._store = store
+        self._incarnation = incarnation
+        self._threads = ThreadPoolExecutor(1, "checkpoint") if behind else None
+        self._done: deque[Written] = deque()
+        self._kept = tuple(kept)
+        self._written: dict[int, list[_Epoch]] = {}  # by address, the last epochs
+
+    def stored(self, address: int, committed: int) -> dict[str, int]:
+        """Versions of pieces of a task's next snapshot that are in files; `committed` is the newest epoch that is.
+
+        Called while none of this task is being written.
+        """
+        if address not in self._written:
+            return {}  # before its first checkpoint here no version is known
+        done = [epoch for epoch in self._written[address] if epoch.number <= committed][-KEPT:]
+        self._written[address] = done
+        newest = done[-1].pieces if done else {}
+        return {name: version for name, (version, _) in newest.items() if version is not None}
+
+    def write(self, copied: Copied) -> None:
+        """Finish one task's outputs and write its snapshot; returns at once if a thread does that."""
+        if self._threads is None:
+            self._write(copied)
+        else:
+            self._threads.submit(self._write, copied)
+
+    def fetch(self) -> list[Written]:
+        """Outcomes since the last call."""
+        done = []
+        while self._done:
+            done.append(self._done.popleft())
+        return done
+
+    def drain(self) -> None:
+        """Wait for pending writes."""
+        if self._threads is not None:
+            self._threads.submit(int).result()
+
+    def close(self) -> None:
+        """Wait for pending writes, and accept no more."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=True)
+
+    def _write(self, copied: Copied) -> None:
+        address, epoch, state, closings, pause_s, _ = copied
+        began = time.perf_counter()
+        outputs: list[Output] = []
+        file, error, fatal, written_bytes = None, "", "", 0
+        try:
+            outputs += [close() for close in closings]
+        except Exception as cause:  # updates are lost: the run must go back and emit them again
+            fatal = str(cause) or repr(cause)
+        if not fatal:
+            try:
+                file, written_bytes = self._write_pieces(copied)
+            except Exception as cause:  # a checkpoint that fails must not end the run
+                error = str(cause) or repr(cause)
+        took_s = time.perf_counter() - began
+        name = f"{state.component}:{state.task}"
+        self._done.append(
+            Written(
+                address, name, epoch, state.number, file, tuple(outputs), pause_s, took_s, error, fatal, written_bytes
+            )
+        )
+
+    def _write_pieces(self, copied: Copied) -> tuple[SavedFile, int]:
+        """Write what no file has. Returns what a manifest needs, and the bytes that were written."""
+        state, made = copied.state, dict(copied.state.arrays)
+        if copied.address not in self._written:
+            self._written[copied.address] = self._of_earlier(state)
+        done = self._written[copied.address]
+        turn = _Turn(self._store, self._incarnation, copied, done[-KEPT:])
+        for name, (make, version) in copied.pieces.items():
+            made |= make() if version is None else turn.save(name, version, make)
+        file = self._store.write_task(state._replace(arrays=made), copied.epoch, self._incarnation)
+        done.append(_Epoch(copied.epoch, turn.pieces))
+        pieces = tuple(piece for _, piece in turn.pieces.values())
+        return file._replace(pieces=pieces), turn.written_bytes + file.size_bytes
+
+    def _of_earlier(self, state: TaskState) -> list[_Epoch]:
+        """The pieces of the same task in the checkpoints that are kept."""
+        epochs = []
+        for manifest in self._kept:
+            mine = (file for file in manifest.files if file[:3] == state[:3])
+            pieces: dict[str, tuple[int | None, SavedPiece]] = {}
+            for piece in (piece for file in mine for piece in file.pieces):
+                pieces[_name_of(piece)] = None, piece
+            epochs.append(_Epoch(manifest.epoch, pieces))
+        return epochs
+
+
+class _Turn:
+    """The pieces of one snapshot: which of the files of the last checkpoints it names, and what is written."""
+
+    def __init__(self, store: CheckpointStore, incarnation: int, copied: Copied, before: list[_Epoch]):
+        self._store, self._incarnation = store, incarnation
+        self._state, self._epoch = copied.state, copied.epoch
+        self._before = before
+        self.pieces: dict[str, tuple[int | None, SavedPiece]] = {}
+        self.written_bytes = 0
+
+    def save(self, name: str, version: int, make: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
+        """Find a file for a piece, or write one; returns the arrays of one that is too small for its own."""
+        newest = self._before[-1].pieces.get(name, (None, None))[0] if self._before else None
+        of_piece = self._state
+        if newest != version:
+            made = make()
+            if sum(values.nbytes for values in made.values()) < SMALL_PIECE_BYTES:
+                return made
+            of_piece = of_piece._replace(arrays=made)
+            self._recognise(name, version, of_piece)
+        piece = self._file_of(name, version)
+        if piece is None:
+            piece = self._store.write_piece(name, of_piece, self._epoch, self._incarnation)
+            self.written_bytes += piece.size_bytes
+        self.pieces[name] = version, piece
+        return {}
+
+    def _file_of(self, name: str, version: int) -> SavedPiece | None:
+        """The file with a piece that this checkpoint names, None if there is none.
+
+        Raises
+        ------
+        CheckpointError
+            If it is gone, or damaged where it is copied: the next checkpoint writes the piece anew.
+        """
+        known = [epoch.pieces.get(name, (None, None)) for epoch in self._before]
+        try:
+            piece = self._chosen(name, [piece if of == version else None for of, piece in known])
+            if piece is not None and not self._store.has(piece.name):
+                raise CheckpointError(f"{self._store.folder}/{piece.name}: is not there any more; it is written anew")
+        except CheckpointError:
+            for epoch in self._before:
+                epoch.pieces.pop(name, None)
+            raise
+        return piece
+
+    def _recognise(self, name: str, version: int, state: TaskState) -> None:
+        """Note the version of files of an earlier process that have these arrays."""
+        for epoch in self._before:
+            known, piece = epoch.pieces.get(name, (version, None))
+            if piece is not None and known is None:
+                if self._store.is_saved(piece, state):
+                    epoch.pieces[name] = version, piece
+                else:
+                    del epoch.pieces[name]
+
+    def _chosen(self, name: str, files: list[SavedPiece | None]) -> SavedPiece | None:
+        """The file that this checkpoint names, of those of the checkpoints before it; None if it is to be written."""
+        *older, newest = files or [None]
+        before = older[0] if older else None
+        if newest is None or (before is not None and before.name != newest.name):
+            return before
+        copy = self._store.copy_piece(name, newest, self._state, self._epoch, self._incarnation)
+        self.written_bytes += copy.size_bytes
+        return copy
+
+
+def _name_of(piece: SavedPiece) -> str:
+    """The name of a piece, of that of its file: `epoch-E.TASK.PIECE.INCARNATION.frame`."""
+    return piece.name.split(".", 2)[2].rsplit(".", 2)[0]
