@@ -35,7 +35,7 @@ _BORDER = 1e-12
 _SLACK = 1e-6
 _REBUILD_SHARE = 0.125
 #: Above this number of messages, counts per cell are halved, so that they follow the stream.
-_MOST_SEEN = 1 << 20
+MOST_SEEN = 1 << 20
 #: Prefix of its keys in a snapshot.
 _PREFIX = "location:"
 
@@ -257,7 +257,7 @@ class LocationTable(RoutingTable):
                 wanted[task, rows] = True
         cells = cell_of(messages.x, messages.y)
         self._seen += np.bincount(cells, minlength=CELLS)
-        if self._seen.sum() > _MOST_SEEN:
+        if self._seen.sum() > MOST_SEEN:
             self._seen //= 2
         self._mark(messages, cells, wanted)
         return [np.flatnonzero(row) for row in wanted]
