@@ -123,14 +123,14 @@ class InfluenceTable(LocationTable):
         keys = {"received": self._keys_received, "bytes": sum(board.nbytes for board in self._boards.values())}
         return super().describe() | {"influence_keys": keys}
 
-    def _mark(self, messages: MessageBatch, cells: Int64, wanted: np.ndarray) -> None:
-        super()._mark(messages, cells, wanted)
+    def _mark(self, messages: MessageBatch, cells: Int64, bits: Int64) -> None:
+        super()._mark(messages, cells, bits)
         runs = self.router.runs
         self._runs_seen += np.bincount(runs.run_of(messages.x, messages.y), minlength=runs.start.shape[0])
         if self._runs_seen.sum() > MOST_SEEN:
             self._runs_seen //= 2
         for board in self._boards.values():
-            board.mark(messages, wanted)
+            board.mark(messages, bits)
 
 
 class InfluenceBoard:
@@ -178,9 +178,9 @@ class InfluenceBoard:
             for _, terms in recent:
                 self._masks.set_new(task, terms)
 
-    def mark(self, messages: MessageBatch, wanted: np.ndarray) -> None:
-        """Set wanted[task, row] for messages in whose cell the task has a key of one of their terms."""
-        self._masks.mark(messages, wanted)
+    def mark(self, messages: MessageBatch, bits: Int64) -> None:
+        """Set the bits of tasks for messages in whose cell they have a key of one of their terms."""
+        self._masks.mark(messages, bits)
 
     def _task_of(self, table: SubscriptionTable) -> Int64:
         return self._router.runs.owner_of(table.x, table.y)
