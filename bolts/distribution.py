@@ -16,15 +16,24 @@ from bolts.copies import WindowTasks
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Part, Register, Relaxed, StreamBatch
 from distribution.router import Router
+from distribution.splitting import split
 from matching.influence import NO_INFLUENCE, Radii
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import NO_MESSAGES, ChangeList, Int64, MessageBatch, concatenate
+from matching.model import NO_MESSAGES, ChangeList, MessageBatch, concatenate
 from matching.operator import NO_THRESHOLDS, Ranged, Thresholds
 from matching.storage.state import State
+from matching.window import Boundary
 from topology.core.api.component import Bolt, Context, Delivery, Saved
 
-_NO_ROWS = np.zeros(0, np.int64)
+
+def _shared_columns(nothing: MessageBatch) -> MessageBatch:
+    """An empty batch in which columns that look alike are one array, since each array costs a part as much."""
+    alike: dict[tuple[str, tuple[int, ...]], np.ndarray] = {}
+    return MessageBatch(*(alike.setdefault((column.dtype.str, column.shape), column) for column in nothing))
+
+
+_NOTHING = _shared_columns(NO_MESSAGES)
 
 
 class DistributionBolt(Bolt):
@@ -100,16 +109,9 @@ class DistributionBolt(Bolt):
         if self.table.sends_all:
             part = Part(boundary, messages, ended)
             self.context.emit("whole", part)
-            self._count(slice(None), part, self.query_tasks)
+            self._count_whole(part)
         else:
-            ends = self.table.route_ended(ended) if len(ended) else [_NO_ROWS] * self.query_tasks
-            sent = self.table.route(messages)
-            filtered = self.table.withheld(messages, sent) if self.table.loses else [_NO_ROWS] * self.query_tasks
-            for task, (rows, gone, lost) in enumerate(zip(sent, ends, filtered, strict=True)):
-                columns = _rows_of(messages, rows), _rows_of(ended, gone)
-                part = Part(boundary, *columns, messages.take(lost) if lost.size else NO_MESSAGES)
-                self.context.emit("parts", part, to=task)
-                self._count(task, part, 1)
+            self._send_parts(boundary, messages, ended)
         self.messages += len(messages)
         # Tuple tasks get the ends of their messages even before the first window query that needs them.
         if self.window.parts == 1:
@@ -121,11 +123,28 @@ class DistributionBolt(Bolt):
             )
             self.context.emit("window_part", Part(boundary, *columns), to=task)
 
-    def _count(self, tasks: int | slice, part: Part, receivers: int) -> None:
-        self.sent[tasks] += len(part.messages)
-        self.sent_in_all += receivers * len(part.messages)
+    def _send_parts(self, boundary: Boundary, messages: MessageBatch, ended: MessageBatch) -> None:
+        sent = self.table.route(messages)
+        parts, sizes = split(messages, sent)
+        ends, end_sizes = [_NOTHING] * self.query_tasks, [0] * self.query_tasks
+        if len(ended):
+            ends, end_sizes = split(ended, self.table.route_ended(ended))
+        lost = [_NOTHING] * self.query_tasks
+        if self.table.loses:
+            lost = split(messages, self.table.withheld(messages, sent))[0]
+        for task, columns in enumerate(zip(parts, ends, lost, strict=True)):
+            self.context.emit("parts", Part(boundary, *(each if len(each) else _NOTHING for each in columns)), to=task)
+        lengths = np.array([len(part) for part in parts])
+        self.sent += lengths
+        self.sent_in_all += int(lengths.sum())
+        self.sent_bytes += sum(sizes) + sum(end_sizes)
+
+    def _count_whole(self, part: Part) -> None:
+        """Count a part that every query task gets."""
+        self.sent += len(part.messages)
+        self.sent_in_all += self.query_tasks * len(part.messages)
         columns = {id(column): column.nbytes for rows in (part.messages, part.ended) if len(rows) for column in rows}
-        self.sent_bytes += receivers * sum(columns.values())
+        self.sent_bytes += self.query_tasks * sum(columns.values())
 
     def _relax(self, request: Addressed) -> None:
         relax = request.body
@@ -174,7 +193,3 @@ def radii_of(states: Mapping[int, State], kinds: Kinds) -> Radii:
         if operator is not None and issubclass(operator, Ranged):
             radii.append(Radii(state.rows["number"], operator.radii(state)))
     return Radii(*(np.concatenate(column) for column in zip(*radii, strict=True)))
-
-
-def _rows_of(messages: MessageBatch, rows: Int64) -> MessageBatch:
-    return messages if rows.size == len(messages) else messages.take(rows)

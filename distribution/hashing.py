@@ -63,7 +63,11 @@ class HashingTable(RoutingTable):
     def route(self, messages: MessageBatch) -> list[Int64]:
         everything = np.arange(len(messages))
         tasks = range(self.router.tasks)
-        return [everything if self._others else self._board.wanted(messages, everything, task) for task in tasks]
+        if self._others:
+            return [everything for _ in tasks]
+        if messages.east is messages.west and messages.north is messages.south:
+            return self._board.wanted_points(messages)
+        return [self._board.wanted(messages, everything, task) for task in tasks]
 
     def route_ended(self, ended: MessageBatch) -> list[Int64]:
         # the subscriptions that the message was sent for are still there, or need its end no more

@@ -1,9 +1,9 @@
 """Router `influence`: subscriptions by place, and messages only where a result may change; nothing is broadcast.
 
-Parts of the world and their balancing by measured work are those of `distribution.location`, and so is all that
-concerns regions and scores. Subscriptions of kinds that are `ranged` stand under keys of (cell, term) while a message
-there may still enter their result (`matching.influence`). Query tasks report the keys that come and go, and a message
-goes to the tasks that have the key of one of its terms in its cell.
+All that concerns regions and scores is as in `distribution.location`. Subscriptions of kinds that are `ranged` are
+assigned by parts of the world that are cut finer (`distribution.runs`), balanced by measured work likewise. They stand
+under keys of (cell, term) while a message there may still enter their result (`matching.influence`). Query tasks report
+the keys that come and go, and a message goes to the tasks that have the key of one of its terms in its cell.
 
 Exact, since influence only shrinks: what a query task has reported late sends too much. A new subscription counts under
 its terms everywhere, from the change list that brings it until its task's report covers that list. A task has all parts
@@ -12,22 +12,31 @@ up to batch b when it reports about b, so every batch that is routed after a rep
 """
 
 from collections import deque
+from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from distribution.location import LocationRouter, LocationTable
+from distribution.location import MOST_SEEN, LocationRouter, LocationTable
 from distribution.location import warmup as warm_up_location
 from distribution.masks import Masks
-from distribution.parts import cell_of
+from distribution.parts import Loads
+from distribution.runs import Runs
+from distribution.signatures.signature import SignatureSpec
 from matching.influence import NO_INFLUENCE, InfluenceKeys, InfluencePatch, Radii
+from matching.kind_table import Traits
 from matching.kinds import KINDS
-from matching.model import Int32, Int64, MessageBatch, Removals, SubscriptionTable, take_rows
+from matching.model import Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, take_rows
 from matching.operator import NO_THRESHOLDS, Thresholds
 from matching.space import EARTH, Space
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.squares import key_of
 from matching.warmup import subscriptions
+
+#: Prefix of its keys in a snapshot.
+_PREFIX = "influence:"
 
 
 class InfluenceRouter(LocationRouter):
@@ -35,6 +44,36 @@ class InfluenceRouter(LocationRouter):
 
     name = "influence"
     uses_influence = True
+
+    def __init__(
+        self,
+        tasks: int,
+        space: Space,
+        load_x: Float64,
+        load_y: Float64,
+        signatures: SignatureSpec | None = None,
+        traits: Traits = KINDS.traits,
+    ):
+        super().__init__(tasks, space, load_x, load_y, signatures, traits)
+        self.runs = Runs.of(tasks, load_x, load_y)
+
+    def restored(self, states: Sequence[Mapping[str, np.ndarray]], work: Sequence[int] = ()) -> "InfluenceRouter":
+        other: Any = copy(super().restored(states, work))
+        mine = [each for each in states if _PREFIX + "seen" in each]
+        if mine:
+            start, *loads = (np.array(mine[0][_PREFIX + name]) for name in ("start", *Loads._fields))
+            other.runs = Runs(self.tasks, start, Loads(*loads))
+            if len(work) == self.tasks:
+                other.runs = other.runs.reweighed(np.sum([each[_PREFIX + "seen"] for each in mine], axis=0), work)
+        return other
+
+    def assigned_to(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
+        ranged = self.traits.ranged[table.kind]
+        if ranged.all():
+            return self.runs.owner_of(table.x, table.y) == task
+        assigned = super().assigned_to(table, task)
+        assigned[ranged] = self.runs.owner_of(table.x[ranged], table.y[ranged]) == task
+        return assigned
 
     def table(self) -> "InfluenceTable":
         return InfluenceTable(self)
@@ -48,6 +87,12 @@ class InfluenceTable(LocationTable):
         self._boards = {int(kind): InfluenceBoard(router) for kind in np.flatnonzero(router.traits.ranged)}
         self._lists = -1
         self._keys_received = 0
+        self._runs_seen = np.zeros(router.runs.start.shape[0], np.int64)
+
+    def state(self) -> dict[str, np.ndarray]:
+        runs = self.router.runs
+        columns = runs.loads._asdict() | {"start": runs.start, "seen": self._runs_seen.copy()}
+        return super().state() | {_PREFIX + name: column for name, column in columns.items()}
 
     def restore(self, number: int, table: SubscriptionTable, raised: Thresholds, radii: Radii = NO_INFLUENCE) -> None:
         known = np.isin(table.number, radii.number)
@@ -78,10 +123,14 @@ class InfluenceTable(LocationTable):
         keys = {"received": self._keys_received, "bytes": sum(board.nbytes for board in self._boards.values())}
         return super().describe() | {"influence_keys": keys}
 
-    def _mark(self, messages: MessageBatch, cells: Int64, wanted: np.ndarray) -> None:
-        super()._mark(messages, cells, wanted)
+    def _mark(self, messages: MessageBatch, cells: Int64, bits: Int64) -> None:
+        super()._mark(messages, cells, bits)
+        runs = self.router.runs
+        self._runs_seen += np.bincount(runs.run_of(messages.x, messages.y), minlength=runs.start.shape[0])
+        if self._runs_seen.sum() > MOST_SEEN:
+            self._runs_seen //= 2
         for board in self._boards.values():
-            board.mark(messages, wanted)
+            board.mark(messages, bits)
 
 
 class InfluenceBoard:
@@ -129,12 +178,12 @@ class InfluenceBoard:
             for _, terms in recent:
                 self._masks.set_new(task, terms)
 
-    def mark(self, messages: MessageBatch, wanted: np.ndarray) -> None:
-        """Set wanted[task, row] for messages in whose cell the task has a key of one of their terms."""
-        self._masks.mark(messages, wanted)
+    def mark(self, messages: MessageBatch, bits: Int64) -> None:
+        """Set the bits of tasks for messages in whose cell they have a key of one of their terms."""
+        self._masks.mark(messages, bits)
 
     def _task_of(self, table: SubscriptionTable) -> Int64:
-        return self._router.owner[cell_of(table.x, table.y)]
+        return self._router.runs.owner_of(table.x, table.y)
 
 
 def warmup() -> None:

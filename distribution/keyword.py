@@ -14,6 +14,7 @@ tasks of all terms ahead of their next batch.
 import numpy as np
 from numpy.typing import NDArray
 
+from distribution import splitting
 from distribution.router import Router, RoutingTable, check_tasks, spread
 from matching.errors import ConfigError, EngineError
 from matching.kind_table import Traits
@@ -193,6 +194,7 @@ class KeywordTable(RoutingTable):
 
 def warmup() -> None:
     """Compile, or load from the cache, the kernels of this module and of `matching.storage.prefixes`."""
+    splitting.warmup()
     one, number = np.ones(1, np.int32), np.zeros(1, np.int64)
     half, offsets = np.full(1, 0.5), np.array([0, 1])
     kind, match = np.full(1, np.argmax(KINDS.traits.replicated), np.int8), np.full(1, KEYWORDS_BY_KIND, np.int8)

@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distribution import splitting, targets
 from distribution.parts import CELLS, CELLS_A_SIDE, Loads, cell_of, cut, loads_of, reweighed, step_of
 from distribution.router import Router, RoutingTable, board_of, check_tasks
 from distribution.signatures.patches import SignaturePatch
 from distribution.signatures.signature import SignatureSpec
 from distribution.signatures.spatial import Domain
+from distribution.targets import no_targets, place_of, rows_of, set_bits
 from matching.geo.sphere import chord_squared, covering_ball, metres, unit_vectors
 from matching.kind_table import Traits
 from matching.kinds import KINDS
@@ -35,7 +37,7 @@ _BORDER = 1e-12
 _SLACK = 1e-6
 _REBUILD_SHARE = 0.125
 #: Above this number of messages, counts per cell are halved, so that they follow the stream.
-_MOST_SEEN = 1 << 20
+MOST_SEEN = 1 << 20
 #: Prefix of its keys in a snapshot.
 _PREFIX = "location:"
 
@@ -246,27 +248,39 @@ class LocationTable(RoutingTable):
             self._least.fill(np.inf)
             self._lower(self.subscriptions.live_slots())
             self._stale = 0
-        router = self.router
-        wanted = np.zeros((router.tasks, len(messages)), np.bool_)
+        bits = no_targets(len(messages), self.router.tasks)
         if self._has_boxes or self._has_centres:
-            for task in range(router.tasks):
-                # a message touches the part in which its centre lies, so its box rows include its centre rows
-                rows = (router.box_rows if self._has_boxes else router.centre_rows)(messages, task)
-                if self._board is not None and rows is not None:
-                    rows = self._board.wanted(messages, rows, task)
-                wanted[task, rows] = True
+            self._mark_places(messages, bits)
         cells = cell_of(messages.x, messages.y)
         self._seen += np.bincount(cells, minlength=CELLS)
-        if self._seen.sum() > _MOST_SEEN:
+        if self._seen.sum() > MOST_SEEN:
             self._seen //= 2
-        self._mark(messages, cells, wanted)
-        return [np.flatnonzero(row) for row in wanted]
+        self._mark(messages, cells, bits)
+        return rows_of(bits, self.router.tasks)
 
-    def _mark(self, messages: MessageBatch, cells: Int64, wanted: NDArray[np.bool_]) -> None:
-        """Set wanted[task, row] where a message may match a subscription with a point."""
+    def _mark_places(self, messages: MessageBatch, bits: Int64) -> None:
+        """Set the bits of the tasks whose part a message is in, or touches, and whose signature it passes."""
+        router, board = self.router, self._board
+        if not router.shares_pairs(messages):
+            x, y = router.space.project(messages.west, messages.south)
+            owner = router.owner[cell_of(x, y)]
+            if board is None:
+                set_bits(owner, bits)
+            else:
+                set_bits(owner, bits, board.passed_by_owner(messages, x, y, owner))
+            return
+        for task, (value, bit) in enumerate(zip(*place_of(np.arange(router.tasks)), strict=True)):
+            # a message touches the part in which its centre lies, so its box rows include its centre rows
+            rows = (router.box_rows if self._has_boxes else router.centre_rows)(messages, task)
+            if board is not None and rows is not None:
+                rows = board.wanted(messages, rows, task)
+            bits[rows, value] |= bit
+
+    def _mark(self, messages: MessageBatch, cells: Int64, bits: Int64) -> None:
+        """Set the bits of tasks for messages that may match a subscription with a point there."""
         if len(self.subscriptions):
-            similarity = self.router.similarity
-            _mark_wanted(cells, messages.term_offsets, messages.terms, similarity, self._least, wanted)
+            similarity, places = self.router.similarity, place_of(np.arange(self.router.tasks))
+            _mark_bits(cells, messages.term_offsets, messages.terms, similarity, self._least, *places, bits)
 
     def route_ended(self, ended: MessageBatch) -> list[Int64]:
         owner = self.router.owner_of_centre(ended)
@@ -300,6 +314,8 @@ def warmup() -> None:
     )
     LocationRouter(1, Space(-180.0, -90.0, 180.0, 90.0, distance="sphere"), somewhere, somewhere)
     table = LocationRouter(1, Space(-180.0, -90.0, 180.0, 90.0), somewhere, somewhere).table()
+    targets.warmup()
+    splitting.warmup()
     table.change(point, Removals(none, none.astype(np.int8), none))
     seq = np.zeros(1, np.int64)
     box = (somewhere, somewhere, somewhere, somewhere)
@@ -400,8 +416,8 @@ def _lower(c, slots, max_distance, task, least):
 
 
 @njit(cache=True, nogil=True)
-def _mark_wanted(cell, term_offsets, terms, similarity, least, wanted):
-    """Set wanted[task, row] for messages that may match a subscription with a point that is assigned to the task."""
+def _mark_bits(cell, term_offsets, terms, similarity, least, values, masks, bits):
+    """Set the bits of tasks for messages that may match a subscription with a point that is assigned to the task."""
     for row in range(cell.shape[0]):
         for task in range(similarity.shape[0]):
             # Between cells, not points: never less than the similarity of any pair that may meet there.
@@ -409,5 +425,5 @@ def _mark_wanted(cell, term_offsets, terms, similarity, least, wanted):
             for at in range(term_offsets[row], term_offsets[row + 1]):
                 # A term beyond the table, or of infinite bound, is not registered at the task.
                 if terms[at] < least.shape[1] and bound >= least[task, terms[at]] and least[task, terms[at]] < np.inf:
-                    wanted[task, row] = True
+                    bits[row, values[task]] |= masks[task]
                     break

@@ -4,10 +4,10 @@ Keys are those of `matching.influence`. Of the coarsest grid, which is one cell,
 subscriptions and the grids in which a term has keys at all: a term costs one cache miss, and another for each grid.
 """
 
-from typing import Any
-
 import numpy as np
 
+from distribution.targets import place_of as _place
+from distribution.targets import values_for
 from matching.influence import (
     FULLEST,
     MOST_SQUARES,
@@ -26,8 +26,6 @@ from matching.storage.prefetch import prefetch
 from matching.storage.slots import grown
 from matching.storage.squares import Earth, cell_of, home_of_key, key_of
 
-#: Tasks of a value: all its bits are of one sign.
-TASKS_A_VALUE = 62
 #: Messages looked up together, so that memory latencies overlap.
 _ROWS = 32
 _TERM_BITS = (1 << 31) - 1
@@ -45,7 +43,7 @@ class Masks:
     def __init__(self, space: Space, tasks: int):
         self._earth = Earth.of(space)
         self._tasks = tasks
-        self._values = -(-tasks // TASKS_A_VALUE)
+        self._values = values_for(tasks)
         self._keys = KeyRows(self._values)
         # by term: a bit for each grid in which it has had a key; masks of the whole world; masks of new subscriptions
         self._terms = np.zeros((0, 1 + 2 * self._values), np.int64)
@@ -97,18 +95,10 @@ class Masks:
         value, bit = _place(np.int64(task))
         self._terms[terms, 1 + self._values + value] &= ~bit
 
-    def mark(self, messages: MessageBatch, wanted: np.ndarray) -> None:
-        """Set wanted[task, row] where a task has a bit under a key of the message. O(its terms * grids)."""
-        bits = np.zeros((len(messages), self._values), np.int64)
+    def mark(self, messages: MessageBatch, bits: Int64) -> None:
+        """Set the bit of a task (`distribution.targets`) for messages with a key of the task. O(its terms * grids)."""
         offsets, terms = messages.term_offsets, messages.terms
         _gather(self._keys.rows, self._terms, SIDES, messages.x, messages.y, offsets, terms, bits)
-        value, bit = _place(np.arange(self._tasks))
-        wanted |= (bits[:, value] & bit).T != 0
-
-
-def _place(task: Any) -> tuple[Any, Any]:
-    """Value and bit of a task, or of each of several."""
-    return task // TASKS_A_VALUE, np.int64(1) << (task % TASKS_A_VALUE)
 
 
 @njit(cache=True, nogil=True)

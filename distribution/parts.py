@@ -43,9 +43,9 @@ def step_of(values: Float64) -> Int64:
     return np.clip(np.floor(values * CELLS_A_SIDE), 0, CELLS_A_SIDE - 1).astype(np.int64)
 
 
-def loads_of(cells: Int64) -> Loads:
-    """Loads of a sample of messages, from their cells (int64[n])."""
-    return Loads(_scaled(np.bincount(cells, minlength=CELLS).tolist()), np.full(CELLS, PAR, np.int64))
+def loads_of(cells: Int64, count: int = CELLS) -> Loads:
+    """Loads of `count` cells from a sample of messages, by the cell of each (int64[n])."""
+    return Loads(_scaled(np.bincount(cells, minlength=count).tolist()), np.full(count, PAR, np.int64))
 
 
 def cut(weight: Int64, tasks: int) -> Int64:
@@ -53,16 +53,21 @@ def cut(weight: Int64, tasks: int) -> Int64:
 
     Returns int64[cells].
     """
-    load = weight * (1000 * CELLS) + max(1, int(weight.sum()))
     row, column = np.divmod(np.arange(CELLS), CELLS_A_SIDE)
     curve = np.zeros_like(row)
     for bit in range(CELLS_A_SIDE.bit_length() - 1):
         curve |= ((column >> bit) & 1) << (2 * bit) | ((row >> bit) & 1) << (2 * bit + 1)
     order = np.argsort(curve)
-    before = np.cumsum(load[order]) - load[order]
     owner = np.empty(CELLS, np.int64)
-    owner[order] = before * tasks // int(load.sum())
+    owner[order] = cut_in_order(weight[order], tasks)
     return owner
+
+
+def cut_in_order(weight: Int64, tasks: int) -> Int64:
+    """Owners (int64[n]) of cells that are in order along a curve: runs of about equal weight; see `cut`."""
+    load = weight * (1000 * weight.shape[0]) + max(1, int(weight.sum()))
+    before = np.cumsum(load) - load
+    return before * tasks // int(load.sum())
 
 
 def reweighed(loads: Loads, owner: Int64, seen: Int64, work: Sequence[int]) -> Loads:

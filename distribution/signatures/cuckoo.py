@@ -167,6 +167,12 @@ def hashes(items: Int64, seed: int) -> Int64:
 
 
 @njit(cache=True, nogil=True)
+def hash_of(item, seed):
+    """`hashes` of one number, for kernels."""
+    return _hash_of(item, seed)
+
+
+@njit(cache=True, nogil=True)
 def _hash_all(items, seed, out):
     for i in range(items.shape[0]):
         out[i] = _hash_of(items[i], seed)
@@ -307,6 +313,18 @@ def _contains(words, state, items, ahead, out):
             first = _empty_places(_window(words, ahead[1, k] * PLACES * bits) ^ wanted, lowest, highest)
             second = _empty_places(_window(words, ahead[2, k] * PLACES * bits) ^ wanted, lowest, highest)
             out[begin + k] = (first | second) != np.uint64(0)
+
+
+@njit_no_refcount
+def has_item(words, state, item):
+    """Whether a bucket of one item has its fingerprint; for kernels that look up a few of many and stop."""
+    bits, fingerprint = state[_BITS], _fingerprint_of(item, state)
+    lowest, highest = _lanes(bits)
+    wanted, bucket = np.uint64(fingerprint) * lowest, _bucket_of(item, state)
+    if _empty_places(_window(words, bucket * PLACES * bits) ^ wanted, lowest, highest) != np.uint64(0):
+        return True
+    other = _other_bucket(bucket, fingerprint, state)
+    return _empty_places(_window(words, other * PLACES * bits) ^ wanted, lowest, highest) != np.uint64(0)
 
 
 @njit(cache=True, nogil=True)

@@ -19,7 +19,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from distribution.signatures.cuckoo import hashes
+from distribution.signatures.cuckoo import hash_of, hashes
 from matching.model import Int64
 from matching.njit import njit
 from matching.storage.slots import as_input
@@ -76,7 +76,7 @@ class MinwiseFilter:
         """Insert distinct pairs; returns their number. O(n), and O(rows * bins) where rows have to be merged."""
         nodes, places = _places(items)
         self._give_rows(np.unique(nodes))
-        _insert(self.least, self._row_of[nodes], places)
+        _insert(self.least, self.row_of[nodes], places)
         while self.rows > self.state[2]:
             self._merge()
         self.state[0] += items.shape[0]
@@ -90,7 +90,7 @@ class MinwiseFilter:
         """bool[n]: false where the keyword is certainly not in the node. Never false for a member. O(n)."""
         nodes, places = _places(items)
         found = np.empty(items.shape[0], np.bool_)
-        _maybe_there(self.least, self._row_of[nodes], places, found)
+        _maybe_there(self.least, self.row_of[nodes], places, found)
         return found
 
     def any_of(self, offsets: Int64, items: Int64) -> NDArray[np.bool_]:
@@ -100,7 +100,7 @@ class MinwiseFilter:
         threshold = 1.0 / math.sqrt(self.least.shape[1])
         nodes, places = _places(items)
         unbiased = self.state[1] == READINGS.index("approximate")
-        offsets, rows = as_input(offsets, np.int64), self._row_of[nodes]
+        offsets, rows = as_input(offsets, np.int64), self.row_of[nodes]
         _resembles(self.least, occupied, offsets, rows, places, bool(unbiased), threshold, passed)
         return passed
 
@@ -126,13 +126,13 @@ class MinwiseFilter:
         return self.least.nbytes + self.state.nbytes
 
     @property
-    def _row_of(self) -> Int64:
+    def row_of(self) -> Int64:
         """The row of each node; -1: no keywords there nor in a row above; -2 - r: no keywords, new ones join row r."""
         return self.state[_HEAD:]
 
     def _give_rows(self, nodes: Int64) -> None:
         """Give each of these nodes a row, its own or one it joins."""
-        row_of = self._row_of
+        row_of = self.row_of
         joining = nodes[row_of[nodes] < _NO_ROW]
         row_of[joining] = -2 - row_of[joining]
         new = nodes[row_of[nodes] == _NO_ROW]
@@ -143,7 +143,7 @@ class MinwiseFilter:
     def _merge(self) -> None:
         """Merge rows of the deepest level into those of their parents, as many as are too many and fewest keywords
         first; all of the level, if that is not enough. The same on every copy."""
-        row_of = self._row_of
+        row_of = self.row_of
         any_row = np.where(row_of < _NO_ROW, -2 - row_of, row_of)
         inside = np.flatnonzero(any_row >= 0)
         # the owner of a row is the highest of its nodes, which has the least number
@@ -225,6 +225,16 @@ def _maybe_there(least, rows, places, out):
             lowest = least[rows[i], _bin_of(places[i], least.shape[1])]
             # An inserted keyword left its own value or a smaller one in its bin (spec 4.7, L2).
             out[i] = lowest != _EMPTY and lowest <= places[i]
+
+
+@njit(cache=True, nogil=True)
+def may_be_in_row(least, row, term):
+    """Whether a keyword may be in a row (-1 or less: in none), for kernels; as `MinwiseFilter.contains`."""
+    if row < 0:
+        return False
+    place = min(hash_of(term, _PERMUTATION), np.int64(_EMPTY) - 1)
+    lowest = least[row, _bin_of(place, least.shape[1])]
+    return lowest != _EMPTY and lowest <= place
 
 
 @njit(cache=True, nogil=True)

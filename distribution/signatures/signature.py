@@ -22,6 +22,7 @@ from distribution.signatures.counted import CountedSet
 from distribution.signatures.cuckoo import CuckooFilter
 from distribution.signatures.minwise import BINS, MOST_IN_ALL, READINGS, MinwiseFilter
 from distribution.signatures.patches import FilterPatch, SignaturePatch
+from distribution.signatures.points import pass_cells, pass_terms
 from distribution.signatures.spatial import (
     CELLS_A_SIDE,
     Boxes,
@@ -35,10 +36,12 @@ from distribution.signatures.spatial import (
     region_boxes,
 )
 from distribution.signatures.text import LEVELS, claimed_pairs, message_pairs
+from distribution.targets import no_targets, rows_of, set_bits
 from matching.errors import ConfigError, EngineError
 from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import (
+    Float64,
     Int64,
     MessageBatch,
     SubscriptionTable,
@@ -46,6 +49,7 @@ from matching.model import (
 )
 from matching.space import Space
 from matching.storage.region_subscriptions import RegionSubscriptions
+from matching.storage.slots import as_input
 
 #: As written after `--signatures`.
 MODES = ("off", "spatial", "spatial+text", "cuckoo", "cuckoo+text", "minwise", "approximate")
@@ -374,6 +378,38 @@ class SignatureReplica:
         passed[rows] = self._knows_a_term(messages, rows, Boxes(np.arange(rows.size), boxes.cells[rows]), lossless)
         return passed
 
+    def pass_points(
+        self, messages: MessageBatch, x: Float64, y: Float64, rows: Int64, passed: NDArray[np.bool_]
+    ) -> None:
+        """Set passed[row] as of `may_match` for some rows of messages that are points, at x, y of the unit square.
+
+        O(m * pairs), in one pass.
+        """
+        spec, notes = self.spec, self._notes
+        if spec.loses:
+            passed[rows] = self.may_match(messages.take(rows))
+            return
+        bitmap = self.cells.bits if isinstance(self.cells, CellBitmap) else _NO_BITS
+        noted = _NO_COUNTS if notes is None else notes.cells.counts
+        ranks = self._numbering.ranks
+        pass_cells(x, y, rows, spec.side, ranks, bitmap, *_cuckoo_of(self.cells), noted, passed)
+        if not spec.text:
+            return
+        near = rows[passed[rows]] if notes is not None else _NOTHING
+        levels = self._levels | (notes.levels if notes is not None else 0)
+        minwise = self.pairs if isinstance(self.pairs, MinwiseFilter) else _NO_MINWISE
+        pass_terms(
+            x, y, rows, spec.side, spec.levels, levels, as_input(messages.term_offsets, np.int64),
+            as_input(messages.terms, np.int32), *_cuckoo_of(self.pairs), minwise.least,
+            minwise.row_of if self.pairs is minwise else _NOTHING, passed,
+        )  # fmt: skip
+        left = near[~passed[near]]
+        if notes is not None and left.size:
+            chosen = messages.take(left)
+            boxes = message_boxes(spec.space, chosen, spec.side)
+            pairs = message_pairs(boxes, spec.side, spec.levels, chosen.term_offsets, chosen.terms, levels)
+            passed[left] = any_of_row(pairs[0], notes.pairs.contains(pairs[1]))
+
     @property
     def nbytes(self) -> int:
         """Memory of the two filters."""
@@ -410,7 +446,7 @@ class SignatureBoard:
 
     def __init__(self, spec: SignatureSpec, domains: Sequence[Domain]):
         self.replicas = [SignatureReplica(spec, domain) for domain in domains]
-        self.traits = spec.traits
+        self.space, self.traits = spec.space, spec.traits
         self.lists = 0
         self.queried = self.kept_back = self.patch_bytes = 0
 
@@ -424,6 +460,33 @@ class SignatureBoard:
         """Apply the patch of a query task."""
         self.patch_bytes += patch.nbytes()
         self.replicas[patch.task].apply(patch)
+
+    def passed_by_owner(self, messages: MessageBatch, x: Float64, y: Float64, owner: Int64) -> NDArray[np.bool_]:
+        """bool[n]: which point messages, at x, y of the unit square, a subscription of their `owner` may match.
+
+        owner : int64[n]    the task in whose domain each lies
+        """
+        passed = np.zeros(len(messages), np.bool_)
+        bits = no_targets(len(messages), len(self.replicas))
+        set_bits(owner, bits)
+        for replica, rows in zip(self.replicas, rows_of(bits, len(self.replicas)), strict=True):
+            if rows.size:
+                replica.pass_points(messages, x, y, rows, passed)
+        self.queried += len(messages)
+        self.kept_back += len(messages) - int(np.count_nonzero(passed))
+        return passed
+
+    def wanted_points(self, messages: MessageBatch) -> list[Int64]:
+        """For each task the rows of messages that are points which a subscription of it may match."""
+        x, y = self.space.project(messages.west, messages.south)
+        everything, found = np.arange(len(messages)), []
+        for replica in self.replicas:
+            passed = np.zeros(len(messages), np.bool_)
+            replica.pass_points(messages, x, y, everything, passed)
+            found.append(np.flatnonzero(passed))
+        self.queried += len(messages) * len(found)
+        self.kept_back += len(messages) * len(found) - sum(rows.size for rows in found)
+        return found
 
     def wanted(self, messages: MessageBatch, rows: Int64, task: int, counted: bool = True) -> Int64:
         """Those of `rows` (ascending) that a subscription of the task may match.
@@ -469,6 +532,11 @@ class SignatureBoard:
         }
 
 
+def _cuckoo_of(made: "Filter | None") -> tuple[NDArray[np.uint64], Int64]:
+    """Words and state of a filter for kernels, none of one that is no cuckoo filter."""
+    return (made.words, made.state) if isinstance(made, CuckooFilter) else (_NO_WORDS, _NOTHING)
+
+
 def make_filter(kind: str, spec: SignatureSpec, items: Int64, size: int) -> Filter:
     """A filter of the named kind with these items in it, for a bitmap all below `size`."""
     if kind == "cuckoo":
@@ -485,6 +553,8 @@ def make_filter(kind: str, spec: SignatureSpec, items: Int64, size: int) -> Filt
 _CLASSES = {"cuckoo": CuckooFilter, "bitmap": CellBitmap} | dict.fromkeys(READINGS, MinwiseFilter)
 _NOTHING = np.zeros(0, np.int64)
 _NO_WORDS = np.zeros(0, np.uint64)
+_NO_BITS, _NO_COUNTS = np.zeros(0, np.uint8), np.zeros(0, np.int32)
+_NO_MINWISE = MinwiseFilter(0, 1)
 _NO_PATCH = FilterPatch(False, _NO_WORDS, _NOTHING, _NOTHING, _NOTHING)
 
 

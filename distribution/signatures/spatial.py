@@ -25,7 +25,7 @@ from matching.storage.slots import as_input
 #: Cells a side of the grid, as in the paper (about a million cells).
 CELLS_A_SIDE = 1024
 #: Tolerance for places on the border of a cell, which projection may round to either side.
-_BORDER = 1e-12
+BORDER = 1e-12
 #: A range message over more cells than this passes without a lookup.
 MOST_CELLS = 4096
 #: Boxes over more cells than this multiple of the grid are counted together.
@@ -67,9 +67,7 @@ def boxes_of(space: Space, west: Float64, south: Float64, east: Float64, north: 
     low_x, low_y = space.project(west[row], south[row])
     high_x, high_y = space.project(east[row], north[row])
     cells = np.empty((row.size, 4), np.int32)
-    for column, (values, hair) in enumerate(
-        ((low_x, -_BORDER), (low_y, -_BORDER), (high_x, _BORDER), (high_y, _BORDER))
-    ):
+    for column, (values, hair) in enumerate(((low_x, -BORDER), (low_y, -BORDER), (high_x, BORDER), (high_y, BORDER))):
         cells[:, column] = np.clip(np.floor((values + hair) * side), 0, side - 1)
     return Boxes(row, cells)
 
@@ -248,7 +246,7 @@ def any_of_row(offsets: Int64, found: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 @njit_no_refcount
-def _number_of(ranks, side, x, y):
+def number_of(ranks, side, x, y):
     """Number of a cell, -1 if it has none."""
     # Part by part of the domain, so that numbers are dense however scattered it is.
     cells = side // ranks.shape[0]
@@ -266,7 +264,7 @@ def _count_boxes(counts, side, ranks, boxes, step):
         for y in range(boxes[i, 1], boxes[i, 3] + 1):
             for x in range(boxes[i, 0], boxes[i, 2] + 1):
                 # Cells outside the domain have no number; their tasks count them.
-                cell = _number_of(ranks, side, x, y)
+                cell = number_of(ranks, side, x, y)
                 if cell >= 0:
                     counts[cell] += step
                     changed = changed or counts[cell] == gone
@@ -296,7 +294,7 @@ def _count_together(counts, side, ranks, boxes, step):
                 above[y, x] = row
             # The domain is looked up only where boxes are.
             if above[y, x] > 0:
-                cell = _number_of(ranks, side, x, y)
+                cell = number_of(ranks, side, x, y)
                 if cell >= 0:
                     before = counts[cell]
                     counts[cell] += step * above[y, x]
@@ -311,7 +309,7 @@ def _any_negative(counts, side, ranks, boxes):
         for y in range(boxes[i, 1], boxes[i, 3] + 1):
             for x in range(boxes[i, 0], boxes[i, 2] + 1):
                 # Only cells of these boxes have been counted down.
-                cell = _number_of(ranks, side, x, y)
+                cell = number_of(ranks, side, x, y)
                 if cell >= 0 and counts[cell] < 0:
                     return True
     return False
@@ -342,7 +340,7 @@ def _count_cells(row, boxes, side, ranks, offsets, beyond):
         for y in range(boxes[i, 1], boxes[i, 3] + 1):
             for x in range(boxes[i, 0], boxes[i, 2] + 1):
                 # Cells outside the domain are looked up in other tasks' signatures.
-                offsets[row[i] + 1] += _number_of(ranks, side, x, y) >= 0
+                offsets[row[i] + 1] += number_of(ranks, side, x, y) >= 0
     for i in range(1, offsets.shape[0]):
         offsets[i] += offsets[i - 1]
 
@@ -356,7 +354,7 @@ def _list_cells(row, boxes, side, ranks, beyond, items):
         # Boxes ascend by row, so what is listed one after the other fits the offsets.
         for y in range(boxes[i, 1], boxes[i, 3] + 1):
             for x in range(boxes[i, 0], boxes[i, 2] + 1):
-                cell = _number_of(ranks, side, x, y)
+                cell = number_of(ranks, side, x, y)
                 if cell >= 0:
                     items[end] = cell
                     end += 1

@@ -67,7 +67,7 @@ def message_pairs(
 
 
 @njit(cache=True, nogil=True)
-def _pair(level, x, y, term):
+def pair_of(level, x, y, term):
     """The number of (node, term): nodes are numbered level by level, row by row."""
     # Levels above have (4**level - 1) / 3 nodes. With 31 bits of term it stays below 2**62, as `hashes` wants.
     node = ((1 << (2 * level)) - 1) // 3 + (y << level) + x
@@ -108,7 +108,7 @@ def _list_claims(row, boxes, finest, levels, term_offsets, terms, used, step, pa
         for y in range(boxes[i, 1] >> shift, (boxes[i, 3] >> shift) + 1):
             for x in range(boxes[i, 0] >> shift, (boxes[i, 2] >> shift) + 1):
                 for at in range(term_offsets[row[i]], term_offsets[row[i] + 1]):
-                    pairs[end] = _pair(level, x, y, terms[at])
+                    pairs[end] = pair_of(level, x, y, terms[at])
                     end += 1
 
 
@@ -145,5 +145,5 @@ def _list_message_pairs(row, boxes, finest, levels, used, term_offsets, terms, b
                     for x in range(boxes[i, 0] >> shift, (boxes[i, 2] >> shift) + 1):
                         # All terms of a node together: the min-wise filter compares node by node.
                         for at in range(term_offsets[row[i]], term_offsets[row[i] + 1]):
-                            pairs[end] = _pair(level, x, y, terms[at])
+                            pairs[end] = pair_of(level, x, y, terms[at])
                             end += 1

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from distribution import splitting, targets
 from distribution.signatures.claims import claims_of
 from distribution.signatures.cuckoo import CuckooFilter
 from distribution.signatures.signature import TEXT_FILTERS, QuerySignature, SignatureReplica, SignatureSpec
@@ -19,6 +20,9 @@ def warmup() -> None:
     spec = SignatureSpec(Space(*EARTH), side=16, levels=2, bins=8, most=4)
     messages, claims = _messages(), claims_of(_subscriptions())
     nothing = claims.take(np.zeros(0, np.int64))
+    place, rows, passed = (messages.x, messages.y), np.arange(_ROWS), np.zeros(_ROWS, np.bool_)
+    targets.warmup()
+    splitting.warmup()
     for text in TEXT_FILTERS:
         for spatial in ("bitmap", "cuckoo"):
             chosen = spec._replace(spatial_filter=spatial, text_filter=text)
@@ -26,6 +30,7 @@ def warmup() -> None:
             replica = SignatureReplica(chosen, whole_domain())
             replica.note(0, claims)
             replica.may_match(messages)
+            replica.pass_points(messages, *place, rows, passed)
             signature.change(claims, nothing)
             for through in range(2):
                 patch = signature.patch(through, noted=True)
@@ -33,6 +38,7 @@ def warmup() -> None:
                 replica.apply(patch)
                 signature.change(nothing, claims.take(np.arange(_ROWS // 2)) if through == 0 else nothing)
             replica.may_match(messages)
+            replica.pass_points(messages, *place, rows, passed)
     together = CellCounts(Numbering(1, whole_domain()))
     together.add(region_boxes(spec.space, claims.region, 1))
     full = CuckooFilter(8)

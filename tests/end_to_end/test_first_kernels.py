@@ -48,7 +48,7 @@ ALL = "all kinds"
 #: Small kernels that only some batches run.
 SELDOM = {
     "matching.topk.window._without_outlived",
-    "distribution.location._mark_wanted",
+    "distribution.location._mark_bits",
     "distribution.keyword._mark_wanted",
 }
 

@@ -202,6 +202,12 @@ class FirstHitTakesIt(SignatureBoard):
                 self.taken.setdefault(seq, other)
         return np.array([row for row in rows.tolist() if self.taken.get(int(messages.seq[row])) == task], np.int64)
 
+    def passed_by_owner(self, messages, x, y, owner):
+        passed = np.zeros(len(messages), np.bool_)
+        for task in range(len(self.replicas)):
+            passed[self.wanted(messages, np.flatnonzero(owner == task), task)] = True
+        return passed
+
 
 @pytest.mark.parametrize(
     ("where", "broken"),

@@ -5,6 +5,7 @@ import pytest
 
 from distribution.influence import InfluenceBoard, InfluenceRouter, InfluenceTable
 from distribution.masks import Masks
+from distribution.targets import no_targets, rows_of
 from matching.geo.sphere import distance_to, unit_vectors
 from matching.influence import InfluenceKeys, InfluencePatch
 from matching.kinds import KINDS
@@ -69,8 +70,10 @@ def test_message_inside_a_ball_is_sent_to_its_task_and_few_outside_are(name):
     router = InfluenceRouter(70, space, *space.project(lon, lat))
     board = InfluenceBoard(router)
     board.enter(table, radius)
-    wanted = np.zeros((70, 400), np.bool_)
-    board.mark(messages, wanted)
+    bits, wanted = no_targets(400, 70), np.zeros((70, 400), np.bool_)
+    board.mark(messages, bits)
+    for each, rows in enumerate(rows_of(bits, 70)):
+        wanted[each, rows] = True
     task = np.argmax([router.assigned_to(table, each) for each in range(70)], axis=0)
     inside = (apart < radius[:, None]) & (table.terms[:, None] == messages.terms)
     assert inside.sum() > 600, "what a test of few balls shows is little"

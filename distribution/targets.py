@@ -1,0 +1,87 @@
+"""Which query tasks each message of a batch is sent to, as bits, and the rows of each task.
+
+A table of routing sets the bits of a message (`Targets`); one pass over them gives the rows of all tasks, in one array.
+Used by `distribution.location`.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matching.model import Int64
+from matching.njit import njit
+
+#: Tasks of a value: all its bits are of one sign.
+TASKS_A_VALUE = 62
+
+
+def place_of(task: Any) -> tuple[Any, Any]:
+    """Value and bit of a task, or of each of several."""
+    return task // TASKS_A_VALUE, np.int64(1) << (task % TASKS_A_VALUE)
+
+
+def values_for(tasks: int) -> int:
+    """Values for the bits of so many tasks."""
+    return -(-tasks // TASKS_A_VALUE)
+
+
+def no_targets(messages: int, tasks: int) -> Int64:
+    """int64[messages, values]: no message is sent to any task yet."""
+    return np.zeros((messages, values_for(tasks)), np.int64)
+
+
+def set_bits(task: Int64, bits: Int64, passed: NDArray[np.bool_] | None = None) -> None:
+    """Set the bit of one task (int64[n]) for each message, or for those that have `passed`. O(n)."""
+    _set(task, np.ones(task.shape[0], np.bool_) if passed is None else passed, bits)
+
+
+def rows_of(bits: Int64, tasks: int) -> list[Int64]:
+    """Rows of the messages of each task, ascending; views of one array. O(messages * values + rows)."""
+    ends = np.zeros(tasks, np.int64)
+    _count(bits, ends)
+    np.cumsum(ends, out=ends)
+    rows = np.empty(int(ends[-1]), np.int64)
+    _list(bits, ends.copy(), rows)
+    cuts = [0, *ends.tolist()]
+    return [rows[first:last] for first, last in zip(cuts, cuts[1:], strict=False)]
+
+
+def warmup() -> None:
+    """Compile, or load from the cache, the kernels of this module."""
+    bits = no_targets(1, 1)
+    set_bits(np.zeros(1, np.int64), bits)
+    rows_of(bits, 1)
+
+
+@njit(cache=True, nogil=True)
+def _set(task, passed, bits):
+    for row in range(task.shape[0]):
+        if passed[row]:
+            bits[row, task[row] // TASKS_A_VALUE] |= np.int64(1) << (task[row] % TASKS_A_VALUE)
+
+
+@njit(cache=True, nogil=True)
+def _count(bits, counts):
+    for row in range(bits.shape[0]):
+        for value in range(bits.shape[1]):
+            task, left = value * TASKS_A_VALUE, bits[row, value]
+            while left:
+                if left & 1:
+                    counts[task] += 1
+                task += 1
+                left >>= 1
+
+
+@njit(cache=True, nogil=True)
+def _list(bits, ends, rows):
+    # backwards, so that the end of each task becomes its begin
+    for row in range(bits.shape[0] - 1, -1, -1):
+        for value in range(bits.shape[1]):
+            task, left = value * TASKS_A_VALUE, bits[row, value]
+            while left:
+                if left & 1:
+                    ends[task] -= 1
+                    rows[ends[task]] = row
+                task += 1
+                left >>= 1
