@@ -50,7 +50,10 @@ class TopkEngine(SubscriptionIndex):
         self._apply_thresholds(slots)
 
     def match(self, batch: MessageBatch, first_row: int = 0, most_hits: int = 1 << 21) -> Hits:
-        """Match rows from `first_row` on, stopping after the row that brings the hits to `most_hits`."""
+        """Match rows from `first_row` on, stopping after the row that brings the hits to `most_hits`.
+
+        Engines that take messages together may return the hits of those in another order than that of rows.
+        """
         batch = MessageBatch(*(as_input(column, column.dtype.type) for column in batch))
         hits = self._hits.fill(len(batch), partial(self._scan, batch), first_row, most_hits)
         return hits.passing(self.subscriptions.filters, batch)

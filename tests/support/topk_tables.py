@@ -107,7 +107,7 @@ def found_by(index, batch: MessageBatch) -> dict:
     hits, row, found = {}, 0, 0
     while row < len(batch):
         part = index.match(batch, row)
-        assert np.all(np.diff(part.row) >= 0), "hits must come in ascending row"
+        assert np.all((part.row >= row) & (part.row < part.next_row)), "hits of rows matched, and of no others"
         hits |= {(int(s), int(r)): float(v) for s, r, v in zip(part.slot, part.row, part.scores[0], strict=True)}
         found, row = found + part.slot.size, part.next_row
     assert found == len(hits), "a pair was found twice"

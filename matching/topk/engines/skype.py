@@ -79,12 +79,14 @@ class Skype(TopkEngine):
     ----------
     together : int          messages that are taken together, at most
     most_candidates : int   fewer are taken together where they would have more candidates, at 16 bytes each
+    dense_slots : int       with a candidate in so many slots, those of a chunk of messages are verified slot by slot
     """
 
     name = "skype"
     serves_sphere = True
     pruning = Pruning()
     together = 4096
+    dense_slots = 16
     most_candidates = 1 << 22
 
     def __init__(self, space: Space, pruning: Pruning | None = None):
@@ -125,7 +127,7 @@ class Skype(TopkEngine):
         before = self._counters.copy()
         found, next_row = scan(
             self.subscriptions.columns, self.lists.view, batch, self.max_distance, self.pruning, self._counters,
-            self.together, self._chunk, self.most_candidates, first_row, most_hits, slot, row, score,
+            self.together, self._chunk, self.most_candidates, self.dense_slots, first_row, most_hits, slot, row, score,
         )  # fmt: skip
         done = self._counters - before
         return found, next_row, int(done[SCANNED]), int(done[VERIFIED])

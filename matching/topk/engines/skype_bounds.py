@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from matching.geo.sphere import distance_to, least_angle_squared
-from matching.njit import njit
+from matching.njit import njit, njit_no_refcount
 
 #: What is counted, and the place of each count (`matching.topk.engines.skype.Skype.counters`).
 COUNTERS = (
@@ -21,7 +21,7 @@ COUNTERS = (
 ) = range(len(COUNTERS))  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@njit_no_refcount
 def bound_l2(
     x, y, slope, base, own, rest, first, last, message_x, message_y, message_weight, message_rest, passed
 ):  # fmt: skip
@@ -39,7 +39,7 @@ def bound_l2(
         passed[p] = (margin >= np.float32(0.0)) & (margin * margin >= steep * steep * (dx * dx + dy * dy))
 
 
-@njit(cache=True, nogil=True)
+@njit_no_refcount
 def bound_l2_sphere(
     x, y, z, slope, base, own, rest, first, last, message_x, message_y, message_z, message_weight, message_rest, passed
 ):  # fmt: skip
@@ -97,7 +97,7 @@ def bound_any(v, first, last, x, y, z, away, weight, rest, total, peak, norm, ma
         passed[p - first] = 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def within(floats, node, away, weight, rest, total, peak, norm, least_alpha, stored_at, prefix, l2, envelope):
     """Whether a node at distance `away` may have a subscription that the message reaches. All float32."""
     # no subscription below weighs text higher. Maxima of different postings only make the bound looser

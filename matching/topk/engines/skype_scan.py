@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from matching.geo.sphere import least_angle_squared, point_of
-from matching.njit import njit
+from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import longer
 from matching.topk.engines.skype_bounds import (
     CELLS,
@@ -30,7 +30,7 @@ from matching.topk.engines.skype_bounds import (
     within,
 )
 from matching.topk.engines.skype_lists import ANY_TERM, signature_byte
-from matching.topk.engines.skype_verify import in_order, scan_row, verify
+from matching.topk.engines.skype_verify import by_slot, in_order, message_rows, scan_row, verify, verify_by_slot
 
 _BLOCK = 1024
 #: Postings at the front of a run that are touched ahead of their use, and how many of them share a cache line.
@@ -42,7 +42,7 @@ _DENSE, _DENSE_FRACTION = 1024, 4
 _PAIRS = 64
 
 
-@njit(cache=True, nogil=True)
+@njit_no_refcount
 def _find_runs(
     floats, ints, stop_base, stop_text, stored_at, start, x, y, z, on_sphere, weight, rest, total, peak, norm, here,
     max_distance, rules, merge, counters, runs, run_away,
@@ -139,15 +139,15 @@ def _suffixes(batch, first_row, last_row, stats, squares):
             stats[at, 2] = max(stats[at + 1, 2], batch.weights[j])
 
 
-@njit(cache=True, nogil=True)
-def _norm_at(squares, signature):
+@njit(cache=True, nogil=True, inline="always")
+def _norm_at(squares, r, signature):
     """At least the norm (float32) of a message's weights at a signature's terms; equal terms have equal bytes. O(1).
 
-    squares : uint8[256]    of the message, as `_suffixes` leaves them
+    squares : uint8[messages, 256]    as `_suffixes` leaves them;  r : the message
     """
     square = (
-        np.int32(squares[signature & 255]) + np.int32(squares[signature >> 8 & 255])
-        + np.int32(squares[signature >> 16 & 255]) + np.int32(squares[signature >> 24 & 255])
+        np.int32(squares[r, signature & 255]) + np.int32(squares[r, signature >> 8 & 255])
+        + np.int32(squares[r, signature >> 16 & 255]) + np.int32(squares[r, signature >> 24 & 255])
     )  # fmt: skip
     return np.float32(math.sqrt(np.float32(square) * np.float32(1.0 / 255.0)))
 
@@ -222,7 +222,8 @@ def _find_candidates(
             counters[POSTINGS] += v.count[term]
             # a run a group at most, and one for the tail
             needed = run_count + v.node_count[term] + 1
-            runs, run_away = longer(runs, needed), longer(run_away, needed)
+            if needed > run_away.shape[0]:  # a call costs more than the test, here and below
+                runs, run_away = longer(runs, needed), longer(run_away, needed)
             before_term = run_count
             if built:
                 at = j + r  # of the statistics from this term on
@@ -278,7 +279,8 @@ def _find_candidates(
                             v, block, end, x, y, z, run_away[run], weight, rest, stats[at, 1], stats[at, 2], norm,
                             diagonal, rules, counters, passed,
                         )  # fmt: skip
-                    at_place, at_pair = longer(at_place, passing + size + 8), longer(at_pair, passing + size + 8)
+                    if passing + size + 8 > at_place.shape[0]:
+                        at_place, at_pair = longer(at_place, passing + size + 8), longer(at_pair, passing + size + 8)
                     before_block = passing
                     for word in range((size + 7) >> 3):
                         # eight at once, as most do not pass
@@ -318,7 +320,7 @@ def _find_candidates(
             may = fresh[k, 0] >= 0
             dead += not may
             if rules.signature:
-                text = p_own[p] * batch.weights[first + j] + p_rest[p] * _norm_at(squares[r], fresh[k, 1])
+                text = p_own[p] * batch.weights[first + j] + p_rest[p] * _norm_at(squares, r, fresh[k, 1])
                 may &= text >= needed
             # all are written down and those that may stay, as above
             ints[candidates, 0], ints[candidates, 1] = fresh[k, 0], j
@@ -350,14 +352,15 @@ def _by_row(candidates, ints, floats, row_of, rows):
 
 @njit(cache=True, nogil=True)
 def scan(
-    c, v, batch, max_distance, rules, counters, together, chunk, most_candidates, first_row, most_hits, slots, rows,
-    scores,
+    c, v, batch, max_distance, rules, counters, together, chunk, most_candidates, dense_slots, first_row, most_hits,
+    slots, rows, scores,
 ):  # fmt: skip
     """Match rows from `first_row` on; returns (hits, next row).
 
     `together` messages are taken as a chunk, fewer where they have more than `most_candidates` candidates or more
     hits than fit the output. The number matched is left in `chunk` (int64[1]), where the next call begins: the hits of
-    a chunk that was too large are found again. 0 stands for messages of which nearly all are candidates.
+    a chunk that was too large are found again. Its hits come in order of slots where there is a candidate in every
+    `dense_slots` slots. 0 stands for messages of which nearly all are candidates.
     """
     found = np.int64(0)  # a literal would have `verify` compiled twice
     r = first_row
@@ -393,11 +396,22 @@ def scan(
             counters[:] = before  # the same messages count when they are taken again
             chunk[0] = max(1, (last_row - r) // 4)
             continue
-        offsets, ordered, ordered_floats = _by_row(candidates, ints, floats, row_of, last_row - r)
-        found, next_row = verify(
-            c, batch, rules, counters, r, last_row, most_hits, stats, offsets, ordered, ordered_floats,
-            found, slots, rows, scores,
-        )  # fmt: skip
+        next_row = r
+        # hits are no more than candidates, so that none beyond `most_hits` are found
+        if candidates * dense_slots >= c.threshold.shape[0] and found + candidates < most_hits and not rules.unseen:
+            keys = by_slot(candidates, ints, c.threshold.shape[0])
+            texts = message_rows(batch, r, last_row)
+            now_found = verify_by_slot(
+                c, batch, counters, r, last_row, row_of, keys, texts, found, slots, rows, scores
+            )  # fmt: skip
+            if now_found >= 0:
+                found, next_row = now_found, last_row
+        if next_row == r:
+            offsets, ordered, ordered_floats = _by_row(candidates, ints, floats, row_of, last_row - r)
+            found, next_row = verify(
+                c, batch, rules, counters, r, last_row, most_hits, stats, offsets, ordered, ordered_floats,
+                found, slots, rows, scores,
+            )  # fmt: skip
         # the hits did not fit, or there are enough: the next call finds the candidates of the other rows anew
         if next_row < last_row:
             chunk[0] = max(1, next_row - r)

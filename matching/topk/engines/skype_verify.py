@@ -1,7 +1,8 @@
 """Kernels of engine `skype`: the exact scores of candidates.
 
-`verify` takes the candidates of many messages that `matching.topk.engines.skype_scan` has found; `scan_row` a message
-of which nearly all subscriptions are candidates. Read on in `matching.topk.scores`, which has the expressions.
+`verify` takes the candidates of many messages that `matching.topk.engines.skype_scan` has found, message by message,
+and `verify_by_slot` slot by slot, where there are many; `scan_row` a message of which nearly all subscriptions are
+candidates. Read on in `matching.topk.scores`, which has the expressions.
 """
 
 import math
@@ -9,7 +10,9 @@ import math
 import numpy as np
 
 from matching.geo.sphere import distance_to, point_of
-from matching.njit import njit
+from matching.njit import njit, njit_no_refcount
+from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
+from matching.storage.prefetch import prefetch
 from matching.topk.engines.skype_bounds import (
     FIRST_COMMON,
     HITS,
@@ -31,6 +34,12 @@ _EMPTY, _NO_PLACE = -1, 2**31 - 1
 #: Columns of what is gathered of a candidate: slot, term_start, term_count, and where what is only read ahead goes; and
 #: text part, x, y, z, alpha, threshold, max_distance.
 _SEEN, _SEEN_SCORE = 4, 7
+#: A pass of `by_slot` sorts by so many bits of a slot.
+_DIGIT_BITS = 11
+#: Terms of a message that are compared with one of a subscription at once: a cache line.
+_TOGETHER = 16
+#: Candidates by which the row of a slot, and its terms, are prefetched ahead of their use.
+_ROWS_AHEAD, _TERMS_AHEAD = 24, 12
 
 
 @njit(cache=True, nogil=True)
@@ -254,3 +263,108 @@ def verify(
             keys[place], places[place], exact_weights[place] = _EMPTY, _NO_PLACE, 0.0
         counters[HITS] += found - before
     return found, last_row
+
+
+@njit(cache=True, nogil=True)
+def by_slot(candidates, ints, capacity):
+    """Candidates in ascending order of slots: int64[candidates], the slot above 32 bits of the place of the term.
+
+    ints : int32[n, 2]    slot, below `capacity`, and place of the term within the chunk. O(n) a pass of 11 bits.
+    """
+    keys, ordered = np.empty(candidates, np.int64), np.empty(candidates, np.int64)
+    for k in range(candidates):
+        keys[k] = np.int64(ints[k, 0]) << 32 | ints[k, 1]
+    begin, shift = np.empty(1 << _DIGIT_BITS, np.int64), 32
+    mask = np.int64((1 << _DIGIT_BITS) - 1)
+    while shift == 32 or (capacity - 1) >> (shift - 32):
+        begin[:] = 0
+        for key in keys:
+            begin[key >> shift & mask] += 1
+        before = np.int64(0)
+        for digit in range(begin.shape[0]):
+            count = begin[digit]
+            begin[digit] = before
+            before += count
+        for key in keys:
+            digit = key >> shift & mask
+            ordered[begin[digit]] = key
+            begin[digit] += 1
+        keys, ordered = ordered, keys
+        shift += _DIGIT_BITS
+    return keys
+
+
+@njit(cache=True, nogil=True)
+def message_rows(batch, first_row, last_row):
+    """Of messages: terms (int32[rows, w], -1 behind the last), weights (float32[rows, w + 1], 0 at first), and places
+    (float64[rows, 3], `point_of`)."""
+    longest = 1
+    for r in range(first_row, last_row):
+        longest = max(longest, batch.term_offsets[r + 1] - batch.term_offsets[r])
+    width = (longest + _TOGETHER - 1) // _TOGETHER * _TOGETHER
+    terms = np.full((last_row - first_row, width), -1, np.int32)
+    weights = np.zeros((last_row - first_row, width + 1), np.float32)
+    places = np.empty((last_row - first_row, 3))
+    for r in range(first_row, last_row):
+        first = batch.term_offsets[r]
+        places[r - first_row, 0], places[r - first_row, 1], places[r - first_row, 2], _ = point_of(batch, r)
+        for i in range(batch.term_offsets[r + 1] - first):
+            terms[r - first_row, i], weights[r - first_row, i + 1] = batch.terms[first + i], batch.weights[first + i]
+    return terms, weights, places
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _place_among(terms, first, term):
+    """One more than where a term is among so many of a message (flat) as are compared at once, 0 where it is not."""
+    place = np.int32(0)
+    # a fixed number, so that it is one comparison of a cache line; unsigned, or places are looked at one by one
+    for i in range(_TOGETHER):
+        place = max(place, np.int32(i + 1) if terms[np.uint64(first + i)] == term else np.int32(0))
+    return place
+
+
+@njit_no_refcount
+def verify_by_slot(c, batch, counters, first_row, last_row, row_of, keys, message, found, slots, rows, scores):
+    """Verify the candidates of a chunk (`by_slot`); returns hits so far, -1 if they exceed the output.
+
+    message : `message_rows` of the chunk
+
+    As `verify`, but hits come in order of slots: subscriptions are read in order of memory, and the messages of a chunk
+    stay in the cache. Each term of a subscription is compared with all of the message, without branches.
+    """
+    terms, weights, places = message
+    on_sphere = point_of(batch, first_row)[3]
+    chunk_first, before = batch.term_offsets[first_row], found
+    first_common = 0
+    for k in range(keys.shape[0]):
+        if k + _ROWS_AHEAD < keys.shape[0]:
+            prefetch(c.x, ROW_WORDS * (keys[k + _ROWS_AHEAD] >> 32))
+            prefetch(c.terms, TERM_HALVES * c.term_start[keys[k + _TERMS_AHEAD] >> 32])
+        slot, j = keys[k] >> 32, keys[k] & 0xFFFFFFFF
+        r = np.int64(row_of[j])
+        text, lowest, start = 0.0, np.int32(_NO_PLACE), c.term_start[slot]
+        mine, its_weights = terms[r], weights[r]
+        for at in range(start, start + c.term_count[slot]):
+            term, place = c.terms[at], np.int32(0)
+            for block in range(0, mine.shape[0], _TOGETHER):
+                here_at = _place_among(mine, block, term)
+                place = max(place, here_at + np.int32(block) if here_at > 0 else np.int32(0))
+            # zeros change nothing, so the sum is that of a merge to the bit
+            text += np.float64(c.weights[at]) * np.float64(its_weights[place])
+            lowest = min(lowest, place if place > 0 else np.int32(_NO_PLACE))
+        # another term comes first and decides the pair (spec 1.7)
+        if lowest - 1 != j + chunk_first - batch.term_offsets[first_row + r]:
+            first_common += 1
+            continue
+        here = (places[r, 0], places[r, 1], places[r, 2], on_sphere)
+        distance = distance_to(here, c.x[slot], c.y[slot], c.z[slot])
+        score = whole_score(distance, c.max_distance[slot], c.alpha[slot], text)
+        if score >= c.threshold[slot]:
+            if found == slots.shape[0]:
+                return np.int64(-1)
+            slots[found], rows[found], scores[found] = slot, first_row + r, score
+            found += 1
+    counters[VERIFIED] += keys.shape[0]
+    counters[FIRST_COMMON] += first_common
+    counters[HITS] += found - before
+    return found
