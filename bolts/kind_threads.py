@@ -2,7 +2,7 @@
 
 Kinds share nothing, and kernels run without the interpreter's lock; so two cores take a batch of several kinds in the
 time of the larger half. The calling thread takes jobs like the others, the longest first. Batches that take hardly
-longer than waking a thread stay in the calling one. Used by `bolts.query`.
+longer than waking a thread stay in the calling one. Kinds are restored in the same way. Used by `bolts.query`.
 """
 
 import time
@@ -41,6 +41,10 @@ class KindThreads(Generic[Key]):
     def __init__(self, threads: int):
         self.threads = threads
         self._took_s: dict[Key, float] = {}
+
+    def expect(self, seconds: Mapping[Key, float]) -> None:
+        """Say how long the next jobs take, about; without that it is as long as those before did."""
+        self._took_s.update(seconds)
 
     def run(self, jobs: Mapping[Key, Callable[[], Any]]) -> dict[Key, Any]:
         """Do the jobs; results are in the order of the jobs.

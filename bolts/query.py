@@ -58,6 +58,8 @@ from matching.storage.state import State
 from matching.window import NO_FLOOR, Boundary, Window
 from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved, joined_pieces
 
+#: Seconds for which a subscription is restored, about.
+_RESTORE_S = 1e-6
 #: Homes and marks of no subscriptions.
 _NO_HOME, _NO_MARK = np.zeros(0, np.int64), np.zeros(0, np.bool_)
 _NO_SEQS = np.zeros(0, np.int64)
@@ -463,7 +465,9 @@ class QueryBolt(Bolt):
         everyone = concatenate([state.table for state in states.values()])
         spout_state = saved.parts.get("subscriptions", ({},))[0]
         assigned_of_all = self.router.assigned_on_resume(everyone, self.context.task, spout_state)
-        cuts = np.cumsum([len(state.table) for state in states.values()])[:-1]
+        sizes = {code: len(state.table) for code, state in states.items()}
+        cuts = np.cumsum([*sizes.values()])[:-1]
+        jobs: dict[int, Callable[[], None]] = {}
         for (code, state), assigned in zip(states.items(), np.split(assigned_of_all, cuts), strict=True):
             table = state.table
             home = np.full(len(table), self.context.task, np.int64)
@@ -473,7 +477,11 @@ class QueryBolt(Bolt):
                 self.exchanges[code].note(home, holders)
                 here = assigned | (home == self.context.task)
             rows = np.flatnonzero(here)
-            self.operators[code].restore(self.boundary, state.take(rows), home[rows], assigned[rows])
+            mine = state if rows.shape[0] == sizes[code] else state.take(rows)
+            jobs[code] = partial(self.operators[code].restore, self.boundary, mine, home[rows], assigned[rows])
+        restoring: KindThreads[int] = KindThreads(self.threads)
+        restoring.expect({code: _RESTORE_S * size for code, size in sizes.items()})
+        restoring.run(jobs)
         if self.signature is not None:
             mine = everyone.take(np.flatnonzero(assigned_of_all & self.router.traits.region[everyone.kind]))
             no_claims = Claims(np.zeros((0, 4)), np.zeros(1, np.int64), np.zeros(0, np.int32))

@@ -54,6 +54,13 @@ def test_short_batches_stay_in_the_calling_thread():
         assert set(found.values()) == {threading.current_thread()}
 
 
+def test_first_batch_that_is_expected_to_be_long_is_done_in_threads():
+    both = threading.Barrier(2, timeout=DEADLINE_S)
+    mine = KindThreads(2)
+    mine.expect({"a": 1.0, "b": 2.0})
+    assert set(mine.run(dict.fromkeys("ab", both.wait)).values()) == {0, 1}
+
+
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize(("query_bolts", "router"), [(1, "hashing"), (3, "location")])
 def test_updates_are_the_same_in_threads(query_bolts, router):

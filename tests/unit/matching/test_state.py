@@ -50,6 +50,7 @@ def test_state_cut_in_any_way_and_joined_is_the_same_in_ascending_number(seed, r
     assert joined.rows["number"].tolist() == sorted(state.rows["number"].tolist())
     assert joined.whole["rule"].tolist() == state.whole["rule"].tolist()
     assert sum(len(said_of_each(part)) for part in parts) == rows
+    assert join_states([joined]) is joined, "in order it is not copied"
 
 
 @pytest.mark.parametrize("rows", [0, 9])
