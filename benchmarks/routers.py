@@ -10,7 +10,7 @@ processes, and the busiest task sets the pace: what one would have with a core f
 no time. On Ray everything is there, and so are only as many cores as the machine has. Routers take turns in every
 round; medians are told, after every one of them has been seen to tell the same updates as one bolt that was checked.
 Kinds whose results last begin with those of a history, so that influence regions are as small as they would be, and
-are only simulated: routers that place by cost beside `hashing`. With `--balanced` a router by place begins where a
+are only simulated: routers that place by cost beside `hashing`. With `--balanced 1` a router by place begins where a
 first run of the same messages has measured its bolts, as with `--rebalance`. A router with `+` and a mode of
 `--signatures` has signatures; what those that estimate lose is counted, and they need not tell the same. Read on in
 `benchmarks.topology_cost`.
@@ -182,7 +182,7 @@ def bench(
     scattered: Annotated[float, "share of messages that lie anywhere, not where subscriptions are"] = 0.0,
     messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
     light: Annotated[int, "query bolts for each bolt of every other component; 0: one of each"] = 0,
-    balanced: Annotated[bool, "simulated, routers by place resume with parts cut by the work of a first run"] = False,
+    balanced: Annotated[int, "1: simulated routers by place begin with parts cut by the work of a first run"] = 0,
     rounds: Annotated[int, "turns of each"] = 3,
     seed: Annotated[int, "of the workload"] = 0,
     tell: Tell = print,
@@ -201,11 +201,11 @@ def bench(
         timed = {"timed_on_ray": stream.left} if rays else {}
         able = routers_of(name)
         chosen = [router for router in routers or able if router.partition("+")[0] in able]
-        measured.append(routed(stream, chosen, bolts, rays, rounds, tell, light, balanced) | timed)
+        measured.append(routed(stream, chosen, bolts, rays, rounds, tell, light, bool(balanced)) | timed)
     return {
         "batch": batch,
         "rounds": rounds,
-        "rebalanced": balanced,
+        "balanced": balanced,
         "measured": measured,
         "exact": all(one["exact"] for one in measured),
     }
