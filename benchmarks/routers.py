@@ -10,8 +10,9 @@ processes, and the busiest task sets the pace: what one would have with a core f
 no time. On Ray everything is there, and so are only as many cores as the machine has. Routers take turns in every
 round; medians are told, after every one of them has been seen to tell the same updates as one bolt that was checked.
 Kinds whose results last begin with those of a history, so that influence regions are as small as they would be, and
-are only simulated: routers that place by cost beside `hashing`. A router with `+` and a mode of `--signatures` has
-signatures; what those that estimate lose is counted, and they need not tell the same. Read on in
+are only simulated: routers that place by cost beside `hashing`. With `--balanced 1` a router by place begins where a
+first run of the same messages has measured its bolts, as with `--rebalance`. A router with `+` and a mode of
+`--signatures` has signatures; what those that estimate lose is counted, and they need not tell the same. Read on in
 `benchmarks.topology_cost`.
 """
 
@@ -34,11 +35,11 @@ from benchmarks.command import Tell
 from benchmarks.topology_cost import Stream, compare, filled, on_ray, plan_of, router_of, stream_of, told_by
 from benchmarks.workload import BooleanRecipe
 from distribution.placed import PlacedRouter
-from distribution.routers import PLACING, ROUTERS, placeable
+from distribution.routers import PLACING, REBALANCING, ROUTERS, placeable
 from gateway.load.booking import Weighed
 from topology.core.api.component import Saved
 from topology.core.api.plan import Plan
-from topology.core.executors.local import run_local
+from topology.core.executors.local import pause_local, run_local
 from topology.core.metrics import RunReport
 
 #: Subscriptions by kind and messages in the window, unless told otherwise; and parts of an operator's time.
@@ -52,6 +53,19 @@ def routers_of(kind: str) -> list[str]:
         return ["hashing", "influence", *PLACING]
     alike = set(PLACING) - {"dkm-sks"}
     return [name for name in ROUTERS if name not in alike and not placeable(name, WITH_BASELINES, kind, False)]
+
+
+def rebalanced(stream: Stream, saved: Saved, name: str, bolts: int) -> Saved:
+    """What a router that rebalances resumes from, once a run of all messages has measured the work of its bolts."""
+    with tempfile.TemporaryDirectory(prefix="skyray-routers-") as out:
+        plan = plan_of(stream, router_of(stream, name, bolts), out)
+        report = run_local(plan, resume=saved, work_ns=thread_time_ns)
+        seen = pause_local(plan, len(stream.boundaries) - 1, resume=saved).single("distribution")
+    work = [round(1e9 * sum(task.busy_s.values())) for task in report.components["query"].tasks]
+    # loads and what was seen, under keys of the router; the counts are those of before
+    columns = {key: values for key, values in seen.items() if ":" in key}
+    before = {**saved.single("distribution"), **columns}
+    return saved._replace(parts={**saved.parts, "distribution": [before]}, work={"query": work})
 
 
 def simulated(stream: Stream, saved: Saved, name: str, bolts: int, each: int = 0) -> dict[str, Any]:
@@ -125,12 +139,18 @@ def routed(
     rounds: int,
     tell: Tell,
     each: int = 0,
+    balanced: bool = False,
 ) -> dict[str, Any]:
     """Every router and number of bolts, in turns; a row each, and what the check says."""
     tell(f"{stream.case.kind.name}: loading {len(stream.case.table):,} subscriptions into one bolt")
     saved, ways = filled(stream), {}
     for bolts, name in itertools.product(simulations, routers):
-        ways[f"simulated {name} {bolts}"] = partial(simulated, stream, saved, name, bolts, each)
+        if balanced and name.partition("+")[0] in REBALANCING:
+            tell(f"{name}: measuring the work of {bolts} bolts")
+            resumed = rebalanced(stream, saved, name, bolts)
+        else:
+            resumed = saved
+        ways[f"simulated {name} {bolts}"] = partial(simulated, stream, resumed, name, bolts, each)
     for way in list(ways)[: len(routers)]:
         ways[way]()  # what is compiled or loaded on first use is so by then
     for bolts, name in itertools.product(rays, routers):
@@ -162,6 +182,7 @@ def bench(
     scattered: Annotated[float, "share of messages that lie anywhere, not where subscriptions are"] = 0.0,
     messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
     light: Annotated[int, "query bolts for each bolt of every other component; 0: one of each"] = 0,
+    balanced: Annotated[int, "1: simulated routers by place begin with parts cut by the work of a first run"] = 0,
     rounds: Annotated[int, "turns of each"] = 3,
     seed: Annotated[int, "of the workload"] = 0,
     tell: Tell = print,
@@ -180,8 +201,14 @@ def bench(
         timed = {"timed_on_ray": stream.left} if rays else {}
         able = routers_of(name)
         chosen = [router for router in routers or able if router.partition("+")[0] in able]
-        measured.append(routed(stream, chosen, bolts, rays, rounds, tell, light) | timed)
-    return {"batch": batch, "rounds": rounds, "measured": measured, "exact": all(one["exact"] for one in measured)}
+        measured.append(routed(stream, chosen, bolts, rays, rounds, tell, light, bool(balanced)) | timed)
+    return {
+        "batch": batch,
+        "rounds": rounds,
+        "balanced": balanced,
+        "measured": measured,
+        "exact": all(one["exact"] for one in measured),
+    }
 
 
 if __name__ == "__main__":

@@ -153,7 +153,10 @@ def scattered(batch: MessageBatch, share: float, seed: int, space: Space = WORLD
     places = {"x": x, "y": y, "west": lon, "south": lat, "east": lon, "north": lat}
     for name, column in columns.items():
         column[rows] = places[name]
-    return changed(batch, **columns)
+    # a batch of points has two columns for the four sides
+    alike = {"east": "west"} if batch.east is batch.west else {}
+    alike |= {"north": "south"} if batch.north is batch.south else {}
+    return changed(batch, **columns | {name: columns[other] for name, other in alike.items()})
 
 
 def resample_messages(directory: str, count: int, seed: int, space: Space, timed: bool = False) -> Messages:

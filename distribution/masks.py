@@ -1,7 +1,8 @@
 """Masks of query tasks by (grid cell, term), as a distribution task has them; see `distribution.influence`.
 
 Keys are those of `matching.influence`. Of the coarsest grid, which is one cell, masks lie by term, beside those of new
-subscriptions and the grids in which a term has keys at all: a term costs one cache miss, and another for each grid.
+subscriptions and a few bits that say in which cells a term has keys: a term costs one cache miss, and another for each
+grid in which it may have the message's cell.
 """
 
 import numpy as np
@@ -29,6 +30,8 @@ from matching.storage.squares import Earth, cell_of, home_of_key, key_of
 #: Messages looked up together, so that memory latencies overlap.
 _ROWS = 32
 _TERM_BITS = (1 << 31) - 1
+#: Bits of a term for the cells of a grid in which it has had keys: three of four look-ups in the coarse ones find none.
+_BITS_A_GRID = 62 // (SIDES.shape[0] - 1)
 
 
 class Masks:
@@ -45,7 +48,7 @@ class Masks:
         self._tasks = tasks
         self._values = values_for(tasks)
         self._keys = KeyRows(self._values)
-        # by term: a bit for each grid in which it has had a key; masks of the whole world; masks of new subscriptions
+        # by term: bits for the cells in which it has had keys; masks of the whole world; masks of new subscriptions
         self._terms = np.zeros((0, 1 + 2 * self._values), np.int64)
 
     @property
@@ -123,12 +126,19 @@ def _enter(rows, entered, by_term, earth, sides, xs, ys, vector, offsets, terms,
 
 
 @njit_no_refcount
+def _bit_of(grid, key):
+    """The bit for the cell of a key among the bits of a term: it is set if the term has had a key in such a cell."""
+    # consecutive cells have different bits, so that a place and its surroundings are told apart from elsewhere
+    return np.int64(1) << ((grid - 1) * _BITS_A_GRID + (key >> 31) % _BITS_A_GRID)
+
+
+@njit_no_refcount
 def _set_one(rows, entered, by_term, grid, key, value, bit):
     term = key & _TERM_BITS
     if grid == 0:
         by_term[term, 1 + value] |= bit
     else:
-        by_term[term, 0] |= 1 << grid
+        by_term[term, 0] |= _bit_of(grid, key)
         rows[enter_row(rows, entered, key), 1 + value] |= bit
 
 
@@ -155,18 +165,23 @@ def _clear(rows, by_term, keys, value, bit):
 @njit(cache=True, nogil=True)
 def _gather(rows, by_term, sides, x, y, offsets, terms, bits):
     """Set the bits (int64[rows, values]) under the keys of each message."""
-    count, values = x.shape[0], bits.shape[1]
+    count, values, grids = x.shape[0], bits.shape[1], sides.shape[0]
     most = 0
     for first in range(0, count, _ROWS):
         most = max(most, offsets[min(first + _ROWS, count)] - offsets[first])
-    probes = np.empty((max(2, most * sides.shape[0]), 3), np.int64)
+    probes = np.empty((max(2, most * grids), 3), np.int64)
     wide, width = rows.shape[1], by_term.shape[1]
+    # of a message: its cell in each grid, as in a key, and the bit of that cell
+    cells, noted = np.empty(grids, np.int64), np.empty(grids, np.int64)
     for first in range(0, count, _ROWS):
         last = min(first + _ROWS, count)
         for at in range(offsets[first], offsets[last]):
             prefetch(by_term, np.int64(terms[at]) * width)
         probing = 0
         for row in range(first, last):
+            for grid in range(1, grids):
+                cells[grid] = key_of(sides[grid], cell_of(x[row], y[row], sides[grid]), 0)
+                noted[grid] = _bit_of(grid, cells[grid])
             for at in range(offsets[row], offsets[row + 1]):
                 term = np.int64(terms[at])
                 # a term above all that ever had a key has none
@@ -174,10 +189,10 @@ def _gather(rows, by_term, sides, x, y, offsets, terms, bits):
                     continue
                 for value in range(values):
                     bits[row, value] |= by_term[term, 1 + value] | by_term[term, 1 + values + value]
-                grids = by_term[term, 0]
-                for grid in range(1, sides.shape[0]):
-                    if grids >> grid & 1:
-                        key = key_of(sides[grid], cell_of(x[row], y[row], sides[grid]), term)
+                there = by_term[term, 0]
+                for grid in range(1, grids):
+                    if there & noted[grid]:
+                        key = cells[grid] | term
                         home = home_of_key(key, rows.shape[0])
                         prefetch(rows, home * wide)
                         probes[probing, 0], probes[probing, 1], probes[probing, 2] = row, key, home

@@ -8,7 +8,7 @@ import pytest
 from baselines.kinds import WITH_BASELINES
 from benchmarks import cases, topology_cost
 from benchmarks.cases import make_case
-from benchmarks.routers import routed, routers_of, simulated
+from benchmarks.routers import rebalanced, routed, routers_of, simulated
 from benchmarks.topology_cost import checked, filled, router_of, stream_of
 from distribution.hashing import HashingRouter
 from distribution.location import LocationTable
@@ -53,6 +53,20 @@ def test_router_that_keeps_a_message_back_is_noticed(monkeypatch):
     monkeypatch.setattr(LocationTable, "route", lambda self, messages: [rows[::2] for rows in route(self, messages)])
     same = {row["router"]: row["same_updates"] for row in told("boolean", ["hashing", "location"], (2,), 9_000)["rows"]}
     assert same == {"hashing": True, "location": False}
+
+
+def test_router_that_begins_with_measured_parts_tells_the_same_updates():
+    stream = small("knn", 300)
+    plain = filled(stream)
+    resumed = rebalanced(stream, plain, "influence", 3)
+    assert len(resumed.work["query"]) == 3 and min(resumed.work["query"]) > 0
+    before: Any = router_of(stream, "influence", 3)
+    after = before.restored(resumed.tasks("distribution"), resumed.work["query"])
+    assert np.array_equal(before.runs.start, after.runs.start) and not np.array_equal(
+        before.runs.loads.weight, after.runs.loads.weight
+    )
+    report = routed(stream, ["hashing", "influence"], (3,), (), 1, lambda _: None, balanced=True)
+    assert report["exact"] and report["compared"] > 300 and all(row["same_updates"] for row in report["rows"])
 
 
 @pytest.mark.parametrize("engine", [None, pytest.param("inverted_file", marks=WIDE)])

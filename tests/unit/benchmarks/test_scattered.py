@@ -12,6 +12,7 @@ def test_scattered_moves_a_share_and_keeps_all_else():
     apart = moved.west != batch.west
     assert 0.45 < apart.mean() < 0.55 and np.array_equal(moved.terms, batch.terms)
     assert np.array_equal(moved.west, moved.east) and np.array_equal(moved.x != batch.x, apart)
+    assert moved.east is moved.west and moved.north is moved.south, "points stay points, as routers see them"
     assert np.array_equal(scattered(batch, 0.0, 1).north, batch.north)
 
 
