@@ -303,6 +303,8 @@ class ResultBuffers:
         if int(v.used[0]) - live > max(_FREE_FRACTION * live, 4096):
             pack(v, order[np.argsort(v.start[order], kind="stable")], _SIZES)
             return
+        if not order.size:
+            pack(v, order, _SIZES)  # no block is in use: all is free; and it is compiled before any batch needs it
         size = max(4096, v.score.shape[0] + v.score.shape[0] // 4)
         seq = resized(v.seq, size)
         self.view = v._replace(
