@@ -4,8 +4,9 @@ A piece that has not changed (`topology.core.api.component.Piece`) is not made a
 common with the one before it, but with the one before that: if the newest is damaged, the other is not. So a piece has
 two files, of which checkpoints name one and the other in turn; the second is a copy of the first.
 
-A process that was resumed knows no versions. It compares, once for each piece, with what the checkpoints that are kept
-have: of the same bytes it names their files. Read on in `topology.core.checkpoint.store`.
+A process that was resumed knows no versions. Before the stream continues it compares, once for each piece, with what
+the checkpoints that are kept have: of the same bytes it names their files. So its first checkpoint copies and writes no
+more than later ones, and memory for copies has been used once. Read on in `topology.core.checkpoint.store`.
 """
 
 import time
@@ -72,6 +73,7 @@ class Writer:
         self._threads = ThreadPoolExecutor(1, "checkpoint") if behind else None
         self._done: deque[Written] = deque()
         self._kept = tuple(kept)
+        self._kept_epoch = max((manifest.epoch for manifest in self._kept), default=-1)
         self._written: dict[int, list[_Epoch]] = {}  # by address, the last epochs
 
     def stored(self, address: int, committed: int) -> dict[str, int]:
@@ -81,10 +83,19 @@ class Writer:
         """
         if address not in self._written:
             return {}  # before its first checkpoint here no version is known
+        committed = max(committed, self._kept_epoch)
         done = [epoch for epoch in self._written[address] if epoch.number <= committed][-KEPT:]
         self._written[address] = done
         newest = done[-1].pieces if done else {}
         return {name: version for name, (version, _) in newest.items() if version is not None}
+
+    def recognise(self, copied: Copied) -> None:
+        """Compare the pieces of a task that was just restored with the files of the checkpoints that are kept; returns
+        at once if a thread does that. Until it has, the next snapshot copies everything."""
+        if self._threads is None:
+            self._recognise(copied)
+        else:
+            self._threads.submit(self._recognise, copied)
 
     def write(self, copied: Copied) -> None:
         """Finish one task's outputs and write its snapshot; returns at once if a thread does that."""
@@ -132,6 +143,14 @@ class Writer:
             )
         )
 
+    def _recognise(self, copied: Copied) -> None:
+        before = self._of_earlier(copied.state)
+        turn = _Turn(self._store, self._incarnation, copied, before[-KEPT:])
+        for name, (make, version) in copied.pieces.items():
+            if version is not None:
+                turn.recognise(name, version, make())
+        self._written[copied.address] = before  # whole, since `stored` may be called meanwhile
+
     def _write_pieces(self, copied: Copied) -> tuple[SavedFile, int]:
         """Write what no file has. Returns what a manifest needs, and the bytes that were written."""
         state, made = copied.state, dict(copied.state.arrays)
@@ -177,7 +196,7 @@ class _Turn:
             if sum(values.nbytes for values in made.values()) < SMALL_PIECE_BYTES:
                 return made
             of_piece = of_piece._replace(arrays=made)
-            self._recognise(name, version, of_piece)
+            self.recognise(name, version, made)
         piece = self._file_of(name, version)
         if piece is None:
             piece = self._store.write_piece(name, of_piece, self._epoch, self._incarnation)
@@ -204,8 +223,9 @@ class _Turn:
             raise
         return piece
 
-    def _recognise(self, name: str, version: int, state: TaskState) -> None:
+    def recognise(self, name: str, version: int, made: Mapping[str, np.ndarray]) -> None:
         """Note the version of files of an earlier process that have these arrays."""
+        state = self._state._replace(arrays=made)
         for epoch in self._before:
             known, piece = epoch.pieces.get(name, (version, None))
             if piece is not None and known is None:

@@ -232,6 +232,9 @@ class Worker:
             saved = request.store.load(request.manifest)._replace(work=request.work or {})
         for address, host in self._hosts.items():
             self._guarded(self._open_host, former.get(address), host, saved)
+        if self._writer is not None and request.kept and saved is not None:
+            for restored in self.snapshots(saved.number, -1):
+                self._writer.recognise(restored)
         return [host.failure for host in self._hosts.values()]
 
     def _channel(self, address: int) -> Channel:
