@@ -51,6 +51,17 @@ class Task:
             self.store.clear_above(self.epoch - 1)
         return written
 
+    def recognise(self, size):
+        """Compare with what is kept, as a process does that was restored."""
+
+        def names():
+            self.made += 1
+            return {"names": np.arange(size)}
+
+        state = TaskState("count", 0, 1, self.epoch, {})
+        piece = Piece(names, size - self.incarnation)
+        self.writer.recognise(Copied(0, -1, state, [], 0.0, {"names": piece}))
+
     def restored(self):
         manifest = self.store.newest()
         assert manifest is not None
@@ -215,3 +226,39 @@ def test_newest_finds_a_manifest_of_wrong_pieces(tmp_path, wrong):
     assert task.restored() == (0, 0, 1)
     with pytest.raises(CheckpointError, match="later than 10" if wrong == "later" else "another piece has too"):
         task.store._read_task(file._replace(pieces=pieces), 10)
+
+
+@pytest.mark.parametrize("checkpoints", [1, 2, 4])
+def test_process_that_compares_as_it_is_resumed_makes_no_piece_for_its_first_checkpoint(tmp_path, checkpoints):
+    task = Task(tmp_path)
+    for _ in range(checkpoints):
+        task.save(1_000)
+    resumed = Task(tmp_path, incarnation=64)
+    resumed.recognise(1_000)
+    assert resumed.made == 1 and resumed.writer.stored(0, -1) == {"names": 1_000 - 64}
+    later = [resumed.save(1_000) for _ in range(4)]
+    # `save` fails where a piece is made that is in a file; a process with one checkpoint before it copies that once
+    assert resumed.made == 1 and [one.written_bytes > 8_000 for one in later] == [checkpoints == 1] + 3 * [False]
+    assert resumed.restored() == (checkpoints + 3, checkpoints + 3, 1_000)
+
+
+def test_process_that_compares_as_it_is_resumed_writes_what_has_changed_since(tmp_path):
+    task = Task(tmp_path)
+    for _ in range(4):
+        task.save(1_000)
+    resumed = Task(tmp_path, incarnation=64)
+    resumed.recognise(1_000)
+    assert resumed.save(1_001).written_bytes > 8_000 and resumed.restored() == (4, 4, 1_001)
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_process_that_compares_as_it_is_resumed_names_no_damaged_file(tmp_path, older):
+    task = Task(tmp_path)
+    written = [task.save(1_000) for _ in range(4)]
+    bad = task.piece(written[-2 if older else -1])
+    damage(tmp_path, bad)
+    resumed = Task(tmp_path, incarnation=64)
+    resumed.recognise(1_000)
+    later = [resumed.save(1_000) for _ in range(4)]
+    assert bad not in {task.piece(one) for one in later} and not any(one.error for one in later)
+    assert resumed.restored() == (7, 7, 1_000) and not resumed.store.refused
