@@ -25,7 +25,7 @@ NO_LIMIT = 1 << 62
 
 
 class Hits(NamedTuple):
-    """Pairs of subscription and message, each once, in ascending row and no order within a row.
+    """Pairs of subscription and message, each once, in ascending row and no order within a row; of `topk` in any order.
 
     slot : int32[h]      subscription
     row : int32[h]       message, as row of the batch
