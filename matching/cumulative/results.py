@@ -90,6 +90,7 @@ class BestResults:
             touched=np.zeros(capacity, np.int32), log_slot=np.zeros(capacity, np.int32),
             log_seq=np.zeros(capacity, np.int64), log_key=np.zeros(capacity), used=np.zeros(6, np.int64),
         )  # fmt: skip
+        self._nth = np.zeros(0, np.int32)  # by slot, scratch: which of those that have changed
 
     def begin(self, slots: Int32, since: Int64, capacity: int) -> None:
         """Add slots without results, which see messages from `since` (int64[n]) on. O(n), amortised."""
@@ -135,13 +136,10 @@ class BestResults:
         return UpdateBatch(np.full(slot.shape[0], as_of, np.int64), c.number[slot], seq[order], change, key[order])
 
     def _lasting(self, slot: Int32, seq: Int64) -> Int64:
-        """Rows of the log without what both entered and was pushed out in this batch. O(log, sorted)."""
-        left = slot < 0
-        since = seq - self.view.used[_FIRST_SEQ]
-        # one number a pair; negative for what was there before the batch
-        pair = (np.where(left, ~slot, slot).astype(np.int64) << 32) | since
-        passing = np.isin(pair, pair[left & (since >= 0)])
-        return np.flatnonzero(~passing)
+        """Rows of the log without what both entered and was pushed out in this batch. O(log * log2(changes a slot))."""
+        if self._nth.shape[0] < self._rows.shape[0]:
+            self._nth = np.zeros(self._rows.shape[0], np.int32)
+        return np.flatnonzero(_lasts(slot, seq, self.view.used[_FIRST_SEQ], self.touched, self._nth))
 
     @property
     def touched(self) -> Int32:
@@ -215,6 +213,49 @@ def _columns(rows: Int64, pool: Int64) -> tuple[np.ndarray, ...]:
     halves = rows.view(np.int32)
     by_slot = rows[:, 0], rows[:, 1], rows[:, 2], halves[:, 6], halves[:, 7]
     return *by_slot, pool[:, 0], pool.view(np.float64)[:, 1]
+
+
+@njit(cache=True, nogil=True)
+def _lasts(slot, seq, first_seq, touched, nth):
+    """Whether a row of the log is of a message that was there before the batch or still is, bool[rows].
+
+    Rows are taken slot by slot. What entered a slot ascends in seq, as messages come, so that what is pushed out again
+    is found by bisection.
+    """
+    rows = slot.shape[0]
+    begin = np.zeros(touched.shape[0] + 1, np.int64)
+    for i in range(touched.shape[0]):
+        nth[touched[i]] = i
+    for row in range(rows):
+        begin[nth[slot[row] if slot[row] >= 0 else ~slot[row]] + 1] += 1
+    for i in range(touched.shape[0]):
+        begin[i + 1] += begin[i]
+    # those that enter from the begin of their slot on, those that leave from its end back
+    enters, leaves, order = begin[:-1].copy(), begin[1:].copy(), np.empty(rows, np.int64)
+    for row in range(rows):
+        if slot[row] >= 0:
+            i = nth[slot[row]]
+            order[enters[i]] = row
+            enters[i] += 1
+        else:
+            i = nth[~slot[row]]
+            leaves[i] -= 1
+            order[leaves[i]] = row
+    lasts = np.ones(rows, np.bool_)
+    for i in range(touched.shape[0]):
+        for at in range(leaves[i], begin[i + 1]):
+            gone = order[at]
+            if seq[gone] < first_seq:
+                continue
+            low, high = begin[i], enters[i]
+            while low < high:
+                middle = (low + high) >> 1
+                if seq[order[middle]] < seq[gone]:
+                    low = middle + 1
+                else:
+                    high = middle
+            lasts[gone] = lasts[order[low]] = False
+    return lasts
 
 
 @njit_no_refcount
