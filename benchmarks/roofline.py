@@ -105,7 +105,7 @@ def _bound_decay(v, size, passed, out, again):
     half = np.float32(0.5)
     for _ in range(again):
         for start in range(0, size, passed.shape[0]):
-            found += block_search._pass(
+            found += block_search.bound_postings(
                 v, start, start + passed.shape[0], half, half, np.float32(0.0), np.float32(1e9), half, half,
                 np.uint32(0), passed, out, 0,
             )  # fmt: skip

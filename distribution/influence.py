@@ -24,9 +24,7 @@ from distribution.location import warmup as warm_up_location
 from distribution.masks import Masks
 from distribution.parts import Loads
 from distribution.runs import Runs
-from distribution.signatures.signature import SignatureSpec
 from matching.influence import NO_INFLUENCE, InfluenceKeys, InfluencePatch, Radii
-from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, take_rows
 from matching.operator import NO_THRESHOLDS, Thresholds
@@ -47,17 +45,9 @@ class InfluenceRouter(LocationRouter):
     name = "influence"
     uses_influence = True
 
-    def __init__(
-        self,
-        tasks: int,
-        space: Space,
-        load_x: Float64,
-        load_y: Float64,
-        signatures: SignatureSpec | None = None,
-        traits: Traits = KINDS.traits,
-    ):
-        super().__init__(tasks, space, load_x, load_y, signatures, traits)
-        self.runs = Runs.of(tasks, load_x, load_y)
+    def _cut(self, load_x: Float64, load_y: Float64) -> None:
+        super()._cut(load_x, load_y)
+        self.runs = Runs.of(self.tasks, load_x, load_y)
 
     def restored(self, states: Sequence[Mapping[str, np.ndarray]], work: Sequence[int] = ()) -> "InfluenceRouter":
         other: Any = copy(super().restored(states, work))

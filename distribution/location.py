@@ -77,6 +77,10 @@ class LocationRouter(Router):
         super().__init__(tasks, traits)
         self.space = space
         self.signatures = signatures
+        self._cut(load_x, load_y)
+
+    def _cut(self, load_x: Float64, load_y: Float64) -> None:
+        """Cut the world by these points."""
         self._part(loads_of(cell_of(load_x, load_y)))
 
     def _part(self, loads: Loads) -> None:

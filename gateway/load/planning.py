@@ -8,7 +8,7 @@ through all of them. Constants come from `gateway.load.measuring`; those that ar
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +32,7 @@ FAR = 10.0
 #: Times that were measured at a higher load average are marked as rough.
 BUSY_MACHINE = 1.0
 
-#: What to do if a component bounds the rate.
-REMEDIES = {
+_REMEDIES = {
     "messages": "publish less: the spout that numbers batches is a single task",
     "distribution": "take fewer query tasks or a lower rate: distribution is a single task by default",
     "query": "take more cores or more nodes, so that each query task has fewer subscriptions",
@@ -143,7 +142,6 @@ def plan_for(load: Load, constants: dict[str, Any], query_bolts: int | None = No
     one: Constants = known[load.kind]
     tasks = query_bolts or _tasks_for(load, one)
     busy = {name: load.rate * 1e-6 * one.busy(name, load.subscriptions, tasks) for name in COMPONENTS}
-    busiest = max(busy, key=lambda name: busy[name])
     cores = sum(share * (tasks if name == "query" else 1) for name, share in busy.items())
     available = load.nodes * load.cores
     apart = (load.nodes - 1) / load.nodes
@@ -152,26 +150,43 @@ def plan_for(load: Load, constants: dict[str, Any], query_bolts: int | None = No
         + load.window * one.window_bytes_each
         + (tasks + load.nodes) * one.worker_bytes
     )
-    fits = busy[busiest] <= MOST_BUSY and cores <= MOST_BUSY * available
-    most = load.rate * min(MOST_BUSY / max(busy[busiest], 1e-12), MOST_BUSY * available / max(cores, 1e-12))
-    by_cores = cores / available > busy[busiest]
+    limits = limits_of(load.rate, busy, cores, available)
     return {
-        "fits": fits,
+        **limits,
         "query_bolts": tasks,
         "busy": busy,
-        "bound_by": {
-            "component": "cores" if by_cores else busiest,
-            "most_per_s": most,
-            "remedy": "take more nodes or cores" if by_cores else REMEDIES[busiest],
-        },
         "cores": cores,
         "cores_per_node": cores / load.nodes,
         "memory_bytes": memory,
         "memory_bytes_per_node": memory / load.nodes,
         "between_nodes_bytes_per_s": load.rate * apart * one.moved(load.subscriptions, tasks),
-        "latency": _latency(load, busy) if fits else {"p50_s": None, "p99_s": None},
+        "latency": _latency(load, busy) if limits["fits"] else {"p50_s": None, "p99_s": None},
         "far": load.subscriptions / tasks / one.measured_subscriptions,
         "load": load._asdict(),
+    }
+
+
+def limits_of(rate: float, busy: Mapping[str, float], cores: float, available: int) -> dict[str, Any]:
+    """Whether a plan `fits`, and what it is `bound_by`: the busiest component or all cores, how many messages a second
+    that takes at most, and the remedy.
+
+    Parameters
+    ----------
+    rate : float
+        Messages a second.
+    busy : mapping of str to float
+        Share of the time that a task of each component is busy at that rate.
+    cores : float
+        Busy ones, of all tasks together.
+    available : int
+    """
+    busiest = max(busy, key=lambda name: busy[name])
+    by_cores = cores / available > busy[busiest]
+    most = rate * min(MOST_BUSY / max(busy[busiest], 1e-12), MOST_BUSY * available / max(cores, 1e-12))
+    bound = ("cores", "take more nodes or cores") if by_cores else (busiest, _REMEDIES[busiest])
+    return {
+        "fits": busy[busiest] <= MOST_BUSY and cores <= MOST_BUSY * available,
+        "bound_by": {"component": bound[0], "most_per_s": most, "remedy": bound[1]},
     }
 
 

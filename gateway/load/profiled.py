@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway.load.planning import MOST_BUSY, REMEDIES
+from gateway.load.planning import MOST_BUSY, limits_of
 from matching.errors import ConfigError
 
 #: Parts of a profile that are a component's; those that name a kind are below.
@@ -109,20 +109,12 @@ def plan_of_profile(load: ProfiledLoad, profile: Mapping[str, Any], query_bolts:
     tasks = next((n for n in candidates if a_second * (unpacking + query / n) <= MOST_BUSY), candidates[-1])
     each = {**us, "query": unpacking + query / tasks}
     busy = {name: a_second * spent for name, spent in each.items() if name not in _NO_TASK}
-    busiest = max(busy, key=lambda name: busy[name])
     cores = a_second * (sum(us.values()) + query + unpacking * tasks)
-    by_cores = cores / available > busy[busiest]
-    most = load.rate * min(MOST_BUSY / max(busy[busiest], 1e-12), MOST_BUSY * available / max(cores, 1e-12))
     return {
-        "fits": busy[busiest] <= MOST_BUSY and cores <= MOST_BUSY * available,
+        **limits_of(load.rate, busy, cores, available),
         "query_bolts": tasks,
         "us_per_message": each,
         "busy": busy,
-        "bound_by": {
-            "component": "cores" if by_cores else busiest,
-            "most_per_s": most,
-            "remedy": "take more nodes or cores" if by_cores else REMEDIES[busiest],
-        },
         "cores": cores,
         "cores_needed": cores / MOST_BUSY,
         "cores_per_node": cores / load.nodes,

@@ -59,9 +59,9 @@ def candidates_of(v, term, x, y, z, far, factor, text, others, signature, passed
         if count:
             a, b = start, start + count
             if on_sphere:
-                found = _pass_on_sphere(v, a, b, x, y, z, factor, text, others, signature, passed, out, 0)
+                found = _bound_on_sphere(v, a, b, x, y, z, factor, text, others, signature, passed, out, 0)
             else:
-                found = _pass(v, a, b, x, y, far, factor, text, others, signature, passed, out, 0)
+                found = bound_postings(v, a, b, x, y, far, factor, text, others, signature, passed, out, 0)
         return found, count
     blocks = (count + BLOCK - 1) // BLOCK
     groups = first + (v.capacity[term] + BLOCK - 1) // BLOCK
@@ -75,9 +75,9 @@ def candidates_of(v, term, x, y, z, far, factor, text, others, signature, passed
                 b = min(a + BLOCK, start + count)
                 scanned += b - a
                 if on_sphere:
-                    found = _pass_on_sphere(v, a, b, x, y, z, factor, text, others, signature, passed, out, found)
+                    found = _bound_on_sphere(v, a, b, x, y, z, factor, text, others, signature, passed, out, found)
                 else:
-                    found = _pass(v, a, b, x, y, far, factor, text, others, signature, passed, out, found)
+                    found = bound_postings(v, a, b, x, y, far, factor, text, others, signature, passed, out, found)
                 # levels have risen since the summary was made; changes by this message count from the next one on
                 v.summaries[first + block, LEVEL] = _least(v.level, a, b)
             least = min(least, v.summaries[first + block, LEVEL])
@@ -128,7 +128,7 @@ def _may_reach(summaries, row, x, y, z, far, factor, text, others):
 
 
 @njit(cache=True, nogil=True)
-def _pass(v, a, b, x, y, far, factor, text, others, signature, passed, out, found):
+def bound_postings(v, a, b, x, y, far, factor, text, others, signature, passed, out, found):
     """Append those of the postings a to b (a block at most) that may be reached; returns how many there are now."""
     n = b - a
     px, py, level = v.x[a:b], v.y[a:b], v.level[a:b]
@@ -146,8 +146,8 @@ def _pass(v, a, b, x, y, far, factor, text, others, signature, passed, out, foun
 
 
 @njit(cache=True, nogil=True)
-def _pass_on_sphere(v, a, b, x, y, z, factor, text, others, signature, passed, out, found):
-    """As `_pass`, on the sphere."""
+def _bound_on_sphere(v, a, b, x, y, z, factor, text, others, signature, passed, out, found):
+    """As `bound_postings`, on the sphere."""
     n = b - a
     px, py, pz, far, level = v.x[a:b], v.y[a:b], v.z[a:b], v.far[a:b], v.level[a:b]
     text_slope, rest, bits = v.text_slope[a:b], v.rest[a:b], v.signature[a:b]

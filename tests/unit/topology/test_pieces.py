@@ -130,13 +130,16 @@ def test_resumed_process_writes_a_piece_that_has_changed(tmp_path, size, first):
     assert resumed.store.load(resumed.store.newest()).single("count")["names"][0] == first
 
 
+@pytest.mark.parametrize("compares_first", [False, True])
 @pytest.mark.parametrize("older", [True, False])
-def test_resumed_process_names_no_damaged_file(tmp_path, older):
+def test_resumed_process_names_no_damaged_file(tmp_path, older, compares_first):
     task = Task(tmp_path)
     written = [task.save(1_000) for _ in range(4)]
     bad = task.piece(written[-2 if older else -1])
     damage(tmp_path, bad)
     resumed = Task(tmp_path, incarnation=64)
+    if compares_first:
+        resumed.recognise(1_000)
     later = [resumed.save(1_000) for _ in range(4)]
     assert bad not in {task.piece(one) for one in later} and not any(one.error for one in later)
     assert resumed.restored() == (7, 7, 1_000) and not resumed.store.refused
@@ -249,16 +252,3 @@ def test_process_that_compares_as_it_is_resumed_writes_what_has_changed_since(tm
     resumed = Task(tmp_path, incarnation=64)
     resumed.recognise(1_000)
     assert resumed.save(1_001).written_bytes > 8_000 and resumed.restored() == (4, 4, 1_001)
-
-
-@pytest.mark.parametrize("older", [True, False])
-def test_process_that_compares_as_it_is_resumed_names_no_damaged_file(tmp_path, older):
-    task = Task(tmp_path)
-    written = [task.save(1_000) for _ in range(4)]
-    bad = task.piece(written[-2 if older else -1])
-    damage(tmp_path, bad)
-    resumed = Task(tmp_path, incarnation=64)
-    resumed.recognise(1_000)
-    later = [resumed.save(1_000) for _ in range(4)]
-    assert bad not in {task.piece(one) for one in later} and not any(one.error for one in later)
-    assert resumed.restored() == (7, 7, 1_000) and not resumed.store.refused
