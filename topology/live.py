@@ -148,6 +148,7 @@ class LiveRun(RecoveringRun):
             self.store.clear_above(-1)
         for part in (self._folder.path / "updates").glob("part-*"):
             part.unlink()
+        self._folder.clear_hidden()
         return None
 
     def _checkpoint_facts(self) -> dict[str, Any]:

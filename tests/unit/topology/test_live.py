@@ -16,6 +16,7 @@ from tests.support.beside import BOX
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream, counted, digest_of_run, tables_in
 from tests.support.poisoned import poisoned
+from topology.core.checkpoint import coordinator
 from topology.core.checkpoint.store import CheckpointStore
 from topology.wiring import build_live_plan
 
@@ -137,6 +138,38 @@ def test_live_stream_that_was_cut_off_tells_all_the_same(given, tmp_path, checkp
     assert stream.finish(stream.match()) == wanted
     assert stream.from_checkpoint == bool(checkpoint_every)
     assert sorted(rows_of(tmp_path / "out")) == sorted(rows_of(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize(("delivery_bolts", "named"), [(1, 0), (1, 2), (2, 0), (2, 3)])
+def test_live_stream_killed_before_a_checkpoint_named_its_parts_loses_none_of_them(
+    given, tmp_path, monkeypatch, delivery_bolts, named
+):
+    etl, lines = given
+    settings = SETTINGS | {"checkpoint_every": 0.01, "delivery_bolts": delivery_bolts}
+    monkeypatch.setattr("bolts.sinks.SMALL_ROWS", 1)  # each checkpoint ends a part
+    _, wanted = whole(given, tmp_path / "whole")
+    stream = Stream(etl, tmp_path / "out", **settings)
+    feed(stream, lines)
+    publish, given_names = coordinator._publish, []
+
+    def publish_or_die(output):
+        if len(given_names) == named:
+            raise Crash
+        given_names.append(output.name)
+        publish(output)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(coordinator, "_publish", publish_or_die)
+        with pytest.raises(Crash):
+            stream.match()
+    stream.journal.close()
+    manifest = CheckpointStore(str(tmp_path / "out" / "checkpoints")).newest()
+    assert manifest is not None and manifest.outputs, "no part waits for its name"
+    stream = Stream(etl, tmp_path / "out", **settings)
+    assert stream.finish(stream.match()) == wanted and stream.from_checkpoint
+    assert all((tmp_path / "out" / name).exists() for _, name in manifest.outputs)
+    rows = rows_of(tmp_path / "out")
+    assert len(rows) > 1_000 and sorted(rows) == sorted(rows_of(tmp_path / "whole"))
 
 
 def test_live_run_that_ended_before_all_was_matched_goes_on_by_itself(given, tmp_path):
