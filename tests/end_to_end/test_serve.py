@@ -35,14 +35,17 @@ def from_the_beginning(served):
 
 
 def stop_in_a_post(served, rows, after, acknowledged):
-    """Send lines, and kill the server once it has answered so many; `acknowledged` gets ids and seqs."""
+    """Send lines, and kill the server once it has answered so many; `acknowledged` gets ids and seqs.
+
+    The last lines wait for the kill, so that it always meets a request that has not ended.
+    """
     answered = threading.Event()
 
     def lines():
         for place in range(0, len(rows), 20):
             yield lines_of(rows[place : place + 20])
             if place >= after:
-                answered.wait(0.05)
+                answered.wait(0.05 if place + 40 < len(rows) else 30)
 
     def send():
         try:
