@@ -2,7 +2,7 @@
 #
 #   make demo       34,000 places of the world, 48,000 subscriptions, matched on Ray and checked
 #   make feed-demo  files, streamed by Spark into a running topology, and checked
-#   make test       the tests a commit has to pass; WIDE=1: with the wide rows of those without Ray, as CI does
+#   make test       the quick tests of everything; WIDE=1: with the slow ones, and more rows of those without Ray, as CI does
 #   make lint       ruff, import layers, kinds named where none may be, pyright
 #   make test-long  what a commit cannot wait for
 #   make test-cluster   of that, what needs several Ray nodes or the image; as root on Debian, for some are namespaces
@@ -91,7 +91,7 @@ test: $(COMPLETE) $(WARMED)
 # Then the kernels' tests again with bounds checked, and without the compiler.
 ENGINE_TESTS := tests/baselines tests/unit/boolean tests/unit/topk tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py
 test-long: $(COMPLETE) $(WARMED) cluster-programs
-	@$(BIN)/python -m pytest -m "wide or long or cluster" --hypothesis-profile searching --timeout 3600 $(ARGS)
+	@$(BIN)/python -m pytest -m "slow or wide or long or cluster" --hypothesis-profile searching --timeout 3600 $(ARGS)
 	@$(BIN)/python -m pytest tests/property --hypothesis-profile searching --timeout 3600
 	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(EVERY_ROW) --timeout 3600 $(ENGINE_TESTS)
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(EVERY_ROW) --timeout 3600 $(ENGINE_TESTS)

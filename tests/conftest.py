@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support import left_out
+from tests.support.costs import slow_tests
 
 # What a commit is judged by is the same each time; `--hypothesis-profile searching` looks further at every start.
 settings.register_profile("repeatable", derandomize=True)
@@ -39,7 +40,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     by_name = [names for kind in WITH_BASELINES.run for names in (tuple(kind.engines), tuple(kind.windows)) if names]
     opponents = {name for names in by_name for name in names[1:]} - {names[0] for names in by_name}
+    slow = frozenset() if not items or _are_picked(items[0].config) else slow_tests()
     for item in items:
+        if item.nodeid in slow or item.nodeid.partition("[")[0] in slow:
+            item.add_marker("slow")
         row = getattr(item, "callspec", None)
         if row is not None and not opponents.isdisjoint(_words(row.params)):
             item.add_marker("wide")
@@ -48,6 +52,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if needing and not need.there():
             for item in needing:
                 item.add_marker(pytest.mark.skip(reason=f"needs {need.what}: {left_out.remedy(name)}"))
+
+
+def _are_picked(config: pytest.Config) -> bool:
+    """Whether files or tests are named, or words of their names: then slow ones are wanted, too."""
+    return bool(config.option.keyword) or not any(Path(word).is_dir() for word in config.args)
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:

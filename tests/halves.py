@@ -1,4 +1,4 @@
-"""All tests that a commit has to pass, on two cores: `python -m tests.halves`; `--wide` as CI has them.
+"""The tests of a commit on two cores: `python -m tests.halves`; with `--wide` also slow ones, as CI has them.
 
 Three sessions of pytest run beside each other. Two have the tests that need neither Ray nor the product as a process,
 one from the first file on and one from the last (`tests/support/sharing.py`); the latter begins with those of a
@@ -21,7 +21,7 @@ import pytest
 
 from tests.support import left_out
 
-#: What needs no Ray. `wide` rows of these alone are asked for by `--wide`.
+#: What needs no Ray. Of these `--wide` runs `wide` rows as well as `slow` tests, of all others `slow` tests.
 PLAIN = [
     "tests/unit",
     "tests/property",
@@ -32,7 +32,8 @@ PLAIN = [
 #: A page mostly waits, for a server or for Chromium: other tests use the cores meanwhile.
 BROWSER = ["tests/browser"]
 REST = ["tests", *(word for path in (*PLAIN, *BROWSER) for word in ("--ignore", path))]
-WIDE = ["-m", "not long and not cluster"]
+WIDE = ["-m", "not long and not cluster", "--hypothesis-profile", "thorough"]
+SLOW = ["-m", "not wide and not long and not cluster"]
 _FINE = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
@@ -44,9 +45,9 @@ class Halves:
     codes : list of int     of the sessions that have ended
     """
 
-    def __init__(self, plain: Sequence[str], rest: Sequence[str], scratch: Path):
+    def __init__(self, plain: Sequence[str], rest: Sequence[str], browser: Sequence[str], scratch: Path):
         self.codes: list[int] = []
-        self._parts = {"plain": plain, "rest": rest, "browser": BROWSER}
+        self._parts = {"plain": plain, "rest": rest, "browser": browser}
         self._scratch = scratch
         self._marks = scratch / "marks"
         self._marks.mkdir()
@@ -104,7 +105,7 @@ def session(words: Sequence[str], log: Path | None = None) -> int:
 def main() -> int:
     """Everything; 0 if all of it has passed."""
     parser = argparse.ArgumentParser(prog="python -m tests.halves", description=__doc__.splitlines()[0])
-    parser.add_argument("--wide", action="store_true", help="with the wide rows of the tests without Ray")
+    parser.add_argument("--wide", action="store_true", help="with slow tests, and the wide rows of those without Ray")
     options = parser.parse_args()
     sys.stdout.write(f"{' '.join((*BROWSER, *PLAIN))} run beside the rest; their report follows at the end\n")
     sys.stdout.flush()
@@ -112,7 +113,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, lambda *_: None)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        halves = Halves([*(WIDE if options.wide else []), *PLAIN], REST, scratch)
+        wide, slow = (WIDE, SLOW) if options.wide else ([], [])
+        halves = Halves([*wide, *PLAIN], [*slow, *REST], [*slow, *BROWSER], scratch)
         halves.run()
         left_out.main([str(scratch / name) for name in ("plain", "rest", "browser")])
     return int(any(code not in _FINE for code in halves.codes))

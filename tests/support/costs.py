@@ -1,62 +1,87 @@
-"""What each test costs: processor time, which other work on the machine does not change, and time on the clock.
+"""What each test costs: processor seconds of the machine, Ray's and all other processes included.
 
-A plugin of pytest, for those who make the tests faster: `pytest -p tests.support.costs --costs FILE`. Each line of FILE
-is tab separated: seconds of processors, seconds on the clock, the phase, the test. Processor time is that of the
-session and of all its descendants, also of those that run on, as Ray does; that of a process that Ray kills is lost.
+A plugin of pytest and the way to `tests/slow.txt`, the tests that `make test` leaves to CI:
+
+    python -m pytest -p tests.support.costs --costs costs.jsonl -m "not wide and not long and not cluster"
+    python -m tests.support.costs costs.jsonl > tests/slow.txt
+
+Only one session may run meanwhile, on a machine that does nothing else. What the tests of a module share is counted for
+the first of them: after some have become slow, measure the others again and give both files.
 """
 
-import os
+import json
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+ROOT = Path(__file__).resolve().parents[2]
+SLOW = ROOT / "tests" / "slow.txt"
+#: Processor seconds from which a test is left to CI.
+SLOW_S = 1.5
+#: What `make test` runs whatever it costs: of each guarantee and each large component one proof by the thing itself.
+ALWAYS = (
+    "tests/end_to_end/test_cli_way.py",
+    "tests/end_to_end/test_etl.py",
+    "tests/end_to_end/test_ray_corners.py",
+    "tests/end_to_end/test_sinks.py::test_run_delivers_at_its_end_and_again_what_is_missing",
+    "tests/end_to_end/test_topology_exact.py::test_topology_random_configurations_equal_oracle",
+    "tests/fault/test_faults_ray.py::test_killed_actors_are_started_anew_and_every_update_is_told_once",
+    "tests/fault/test_serve_kills.py",
+    "tests/fault/test_simulation.py::test_death_before_any_operation_leaves_the_old_state_or_the_new_one",
+    "tests/property/test_boolean_engines.py::TestLFilterMachine",
+    "tests/property/test_skyline_windows.py",
+    "tests/unit/topology/test_live.py",
+)
+_HEAD = (
+    "# Tests of over a second and a half of a core: CI and `make test WIDE=1` run them, `make test` does not.\n"
+    "# Made by `python -m tests.support.costs`; a line is a test, or one row of it.\n"
+)
+_IDLE = (3, 4, 7, 8, 9)  # idle, waits for disks, other machines, and guests, which the first columns have, too
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The file."""
-    parser.addoption("--costs", metavar="FILE", type=Path, help="append the processor time of each test there")
+    """Where the costs go."""
+    parser.addoption("--costs", metavar="FILE", type=Path, help="write what each test costs, as JSON lines")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """The setup of a test, measured."""
-    return (yield from _measured(item, "setup"))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """The test itself, measured."""
-    return (yield from _measured(item, "call"))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """What follows a test, measured."""
-    return (yield from _measured(item, "teardown"))
-
-
-def _measured(item: pytest.Item, phase: str) -> Iterator[None]:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Note the processor seconds from before the fixtures of a test until after them."""
     file: Path | None = item.config.getoption("--costs")
-    if file is None:
-        return (yield)
-    began_s, began_cpu_s = time.monotonic(), _processor_s(os.getpid())
-    try:
-        return (yield)
-    finally:
-        cpu_s = _processor_s(os.getpid()) - began_cpu_s
+    began, busy_s = time.monotonic(), _busy_s()
+    done = yield
+    if file is not None:
+        cost = {"test": item.nodeid, "cpu_s": round(_busy_s() - busy_s, 2), "s": round(time.monotonic() - began, 2)}
         with file.open("a") as out:
-            out.write(f"{cpu_s:.2f}\t{time.monotonic() - began_s:.2f}\t{phase}\t{item.nodeid}\n")
+            out.write(json.dumps(cost) + "\n")
+    return done
 
 
-def _processor_s(process: int) -> float:
-    """Processor time of a process, of its descendants, and of those that each of them has waited for."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        files = Path(f"/proc/{process}/task").glob("*/children")
-        children = [int(child) for file in files for child in file.read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-        return 0.0
-    return sum(map(int, fields[11:15])) / _TICKS_PER_S + sum(map(_processor_s, children))
+def _busy_s() -> float:
+    """Processor seconds of this machine since it was started."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    return sum(count for place, count in enumerate(ticks) if place not in _IDLE) / 100
+
+
+def slow_tests() -> frozenset[str]:
+    """Node ids of the tests that are left to CI; without parameters: all rows."""
+    lines = SLOW.read_text().splitlines()
+    return frozenset(line for line in lines if line and not line.startswith("#"))
+
+
+def main(files: Sequence[str]) -> None:
+    """Print the list, made of what sessions have measured."""
+    costs: dict[str, float] = {}
+    for file in files:
+        for line in Path(file).read_text().splitlines():
+            cost = json.loads(line)
+            costs[cost["test"]] = max(cost["cpu_s"], costs.get(cost["test"], 0.0))
+    slow = sorted(test for test, cpu_s in costs.items() if cpu_s >= SLOW_S and not test.startswith(ALWAYS))
+    sys.stdout.write(_HEAD + "".join(f"{test}\n" for test in slow))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

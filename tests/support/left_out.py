@@ -54,6 +54,7 @@ TIERS: Mapping[str, str] = {
     "cluster": "make test-cluster",
     "long": "make test-long",
     "wide": "make test-long, or make test WIDE=1 for those without Ray",
+    "slow": "make test WIDE=1",
 }
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import left_out
+from tests.support.costs import ALWAYS, slow_tests
 
 ROOT = Path(__file__).resolve().parents[3]
 POSTGIS = "left out: 3 tests that need PostgreSQL with PostGIS: apt-get install postgresql-postgis"
@@ -69,3 +71,22 @@ def test_every_need_is_a_marker_and_no_program_is_there_on_an_empty_machine(monk
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.delenv("PGHOST", raising=False)
     assert not any(left_out.NEEDS[name].there() for name in ("browser", "postgis", "spark"))
+
+
+def test_list_of_slow_tests_names_tests_that_there_are_and_none_that_always_run():
+    listed = slow_tests()
+    assert listed and not [test for test in listed if test.startswith(ALWAYS)]
+    names = {}
+    for test in listed:
+        path, _, name = test.partition("[")[0].partition("::")
+        names.setdefault(path, set()).add(name.partition("::")[0])
+    for path, wanted in names.items():
+        there = set(re.findall(r"^(?:def |class )?(\w+)(?: = |\(|:)", (ROOT / path).read_text(), re.MULTILINE))
+        assert wanted <= there, path
+
+
+def test_session_over_a_folder_leaves_out_slow_tests_and_one_over_their_file_does_not():
+    file = next(test for test in sorted(slow_tests()) if test.startswith("tests/unit/geo/")).partition("::")[0]
+    *_, left, _ = session("--collect-only", str(Path(file).parent))
+    assert "slow tests: make test WIDE=1" in left
+    assert not any("slow tests" in line for line in session("--collect-only", file))
