@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from matching.errors import ConfigError, InputError, InUseError
+from matching.part_names import whole_parts
 from topology.core.checkpoint.storage import LocalDisk, written
 from topology.core.places import checksum
 
@@ -164,6 +165,15 @@ class RunFolder:
     def has_parts(self) -> bool:
         """Whether a part of the updates has its name."""
         return any((self.path / "updates").glob("part-*"))
+
+    def drop_incomplete_parts(self) -> None:
+        """Remove the parts of a last number that lacks the first task's: the process died while it named them.
+
+        No reader has seen them, and the updates are written again, those of each boundary under one number.
+        """
+        names = {path.name for path in (self.path / "updates").glob("part-*")}
+        for name in names - {part.text for part in whole_parts(names)}:
+            (self.path / "updates" / name).unlink()
 
     def drop_results(self) -> None:
         """Remove the results of a run that goes on."""

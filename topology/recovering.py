@@ -221,6 +221,7 @@ def restore_folder(folder: RunFolder, store: CheckpointStore) -> Manifest | None
     store.clear_above(manifest.epoch)
     complete(str(folder.path), manifest)
     folder.clear_hidden()
+    folder.drop_incomplete_parts()
     return manifest
 
 

@@ -95,6 +95,9 @@ class StoreFolder(RunFolder):
         """Whether a part of the updates is committed."""
         return self._fence is not None and bool(self._fence.state.outputs)
 
+    def drop_incomplete_parts(self) -> None:
+        """Nothing: parts of all tasks are committed together."""
+
     def drop_results(self) -> None:
         """Nothing: `claim` has dropped them."""
 

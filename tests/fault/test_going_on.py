@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections import Counter
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,9 +13,11 @@ import bolts.sinks
 import topology.recovering
 import topology.running
 from matching.errors import CheckpointError
+from matching.part_names import PartName
 from tests.support.simulated_disk import Halted
 from tests.support.stories import product
 from topology.core.checkpoint import coordinator as committing
+from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.store import FORMAT, CheckpointStore
 from topology.core.checkpoint.task_states import TaskState
 from topology.running import run
@@ -100,6 +103,33 @@ def test_run_that_died_at_its_end_goes_on(whole, monkeypatch, tmp_path):
             run(product().config(out))
     assert rows(out) and not (out / "results.parquet").exists()
     assert_same(out, whole)
+
+
+def test_run_that_died_while_several_tasks_named_their_last_parts_has_each_boundary_in_one_number(
+    whole, monkeypatch, tmp_path
+):
+    """Else a reader that has read the first of two numbers with updates of a boundary is behind it in the second."""
+    out, named = tmp_path / "out", []
+    config = product().config(out).model_copy(update={"delivery_bolts": 3})
+
+    def name_one_and_die(coordinator, outputs):
+        named.extend([*coordinator._take_unnamed(), *outputs][:1])
+        committing.publish_all(named)
+        raise Halted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(topology.recovering, "Cadence", lambda seconds: Cadence(batches=7))
+        patch.setattr(committing.CheckpointCoordinator, "finish", name_one_and_die)
+        with pytest.raises(Halted):
+            run(config)
+    assert Path(named[0].name).exists() and PartName.of(Path(named[0].name).name).task > 0
+    run(config, resume=True)
+    assert rows(out) == whole[1]
+    numbers = {}
+    for path in (out / "updates").glob("part-*.parquet"):
+        for as_of in set(pq.read_table(path).column("as_of").to_pylist()):
+            numbers.setdefault(as_of, set()).add(PartName.of(path.name).number)
+    assert len(numbers) > 5 and {len(of_boundary) for of_boundary in numbers.values()} == {1}
 
 
 def _die(*_):
