@@ -12,7 +12,7 @@ from matching.naive_shapes import EARTH_RADIUS_M
 from matching.space import Space
 from matching.storage import squares
 from tests.property.test_knn_engines import recipe_of, seeded
-from tests.support.knn_engines import ManyGrids, OneGrid, WideBalls, around, messages, subscriptions, take
+from tests.support.knn_engines import ManyGrids, OneGrid, WideBalls, around, messages, replaced, subscriptions, take
 from tests.support.lasting import differences
 from tests.support.worlds import SPHERE, Recipe, make_world
 
@@ -83,11 +83,11 @@ def test_knn_on_the_sphere_equals_vectors_of_more_digits(world):
     vectors = space.vectors(lon, lat)
     engine = InfluenceGrid(space)
     table = subscriptions(points[:500], k)
-    engine.insert(type(table)(**(table._asdict() | {"vector": vectors[:500]})))
+    engine.insert(replaced(table, vector=vectors[:500]))
     for first in range(500, 3_000, 500):
         some = np.arange(first, first + 500)
         batch = messages(points[some], first)
-        take(engine, type(batch)(**(batch._asdict() | {"vector": vectors[some]})))
+        take(engine, replaced(batch, vector=vectors[some]))
     rows = engine.best.rows(engine.find(np.arange(500)))
     exact = vectors.astype(np.longdouble)
     compared = 0
@@ -109,8 +109,5 @@ def test_knn_of_the_plane_is_no_knn_of_the_sphere():
     """The same world with planar distances has other answers, so these tests would see them."""
     world = make_world(on_sphere(3), 3)
     flat = make_world(on_sphere(3), 3)
-    flat.batches[:] = [
-        (boundary, type(m)(**(m._asdict() | {"vector": m.vector[:0]})), changes)
-        for boundary, m, changes in flat.batches
-    ]
+    flat.batches[:] = [(boundary, replaced(m, vector=m.vector[:0]), changes) for boundary, m, changes in flat.batches]
     assert world.expected() != flat.expected()

@@ -53,6 +53,11 @@ def messages(points, first_seq: int = 0, terms=(0,)) -> MessageBatch:
     return MessageBatch(seq, x, y, x, y, x, y, seq, np.arange(n + 1) * len(terms), words, weights)
 
 
+def replaced(rows, **columns):
+    """A table or a batch with other columns: `_replace` looks at the length, which is that of the rows."""
+    return type(rows)(**(rows._asdict() | columns))
+
+
 def take(engine, batch: MessageBatch) -> set[tuple[int, int, int]]:
     """What a batch changes: (number, seq, change)."""
     engine.best.begin_batch(int(batch.seq[0]), int(batch.seq[0]))

@@ -5,7 +5,7 @@ import pytest
 
 from baselines.knn.inverted_file import InvertedFile
 from matching.knn.engines.influence_grid import InfluenceGrid
-from tests.support.knn_engines import assert_sound, messages, named, subscriptions, take
+from tests.support.knn_engines import assert_sound, messages, named, replaced, subscriptions, take
 from tests.support.worlds import SPACE, SPHERE
 
 #: The first of an engine compiles it.
@@ -87,8 +87,8 @@ def test_knn_on_the_sphere_finds_the_neighbour_across_the_antimeridian_and_the_p
     points, vectors = np.stack(SPHERE.project(lon, lat), axis=1), SPHERE.vectors(lon, lat)
     engine = InfluenceGrid(SPHERE)
     table = subscriptions(points[[0, 2]], 1)
-    engine.insert(type(table)(**(table._asdict() | {"vector": vectors[[0, 2]]})))
+    engine.insert(replaced(table, vector=vectors[[0, 2]]))
     batch = messages(points[[1, 3, 1]])
-    take(engine, type(batch)(**(batch._asdict() | {"vector": vectors[[1, 3, 1]]})))
+    take(engine, replaced(batch, vector=vectors[[1, 3, 1]]))
     rows = engine.best.rows(engine.find(np.arange(2)))
     assert rows.seq.tolist() == [0, 1] and np.all(-rows.key < 250)
