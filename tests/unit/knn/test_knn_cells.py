@@ -398,13 +398,18 @@ def test_terms_that_are_new_have_no_posting_and_those_there_keep_theirs():
 # ------------------------------------------------------------------------------------------------- boxes on the sphere
 
 
+def _plain(kernel):
+    """The function of a kernel, which has no other where the compiler is switched off."""
+    return getattr(kernel, "py_func", kernel)
+
+
 def _without_pole(earth, y, radius_m):
     height = np.degrees(radius_m / EARTH_RADIUS_M) * earth.scale
     return height, height
 
 
 def _without_other_side(earth, x, half_width, side):
-    first, last, _, _ = squares.columns_of.py_func(earth, x, half_width, side)
+    first, last, _, _ = _plain(squares.columns_of)(earth, x, half_width, side)
     return first, last, 0, -1
 
 
@@ -416,7 +421,7 @@ def test_knn_on_the_sphere_with_a_broken_box_is_found(name, broken):
     lon, lat = np.random.default_rng(8).uniform(-180, 180, 400), np.random.default_rng(9).uniform(-90, 90, 400)
     radius_m = 10 ** np.random.default_rng(10).uniform(3, 7, 400)
     earth, side, missed = squares.Earth.of(SPHERE), 64, {"right": 0, "broken": 0}
-    functions = {"half_sides": cells.half_sides.py_func, "columns_of": squares.columns_of.py_func}
+    functions = {"half_sides": _plain(cells.half_sides), "columns_of": _plain(squares.columns_of)}
     for which, used in (("right", functions), ("broken", functions | {name: broken})):
         for one in range(400):
             x, y = SPHERE.project(lon[one], lat[one])
