@@ -192,8 +192,9 @@ def test_balls_that_come_and_go_do_not_make_the_pool_grow(monkeypatch):
     for _ in range(30):
         for _ in range(200):
             at, one = int(rng.integers(40)), posting(rng)
-            while not pool.push(at, one):
+            if not pool.push(at, one):
                 pool.balls.reserve(1)
+                assert pool.push(at, one)
         for at in rng.permutation(40)[:30].tolist():
             while pool.plain[at]:
                 pool.drop(at, 0)

@@ -75,13 +75,15 @@ class Index:
         """Post a subscription, however often the pool or the table must grow; returns its cells."""
         c, v = self.store.columns, self.cells
         reach = reach_of(self.earth, c.threshold[slot] * -1.0)
-        given = self.earth, self.store.unit_square
+        given, rounds = (self.earth, self.store.unit_square), 0
         while not post_cells(
             c, *given, v.view, v.sides, v.counts, v.entered, np.int32(slot), np.int64(grid), reach
         ):  # fmt: skip
             unpost_cells(c, *given, v.view, v.sides, v.counts, np.int32(slot), np.int8(grid), reach)
             self.check()
             v.grow(TERMS * SIDES[grid] ** 2)
+            rounds += 1
+            assert rounds < 20, "what was reserved is not there"
             assert not is_crowded(v.view, v.entered)
             self.grown += 1
         mine = {cell for term in self.terms(slot) for cell in self.cells_of(slot, grid, term)}

@@ -305,6 +305,16 @@ def test_message_that_changes_a_result_is_at_a_key_that_was_reported():
     assert patch is not None and set(patch.gone.tolist()) == known and patch.came.shape[0] == 0
 
 
+def test_subscription_that_has_seen_nothing_is_at_a_key_of_every_message():
+    rng, operator = np.random.default_rng(11), make(ranges=True)
+    step(operator, NO_MESSAGES, subscriptions([(0.1, 0.2)], 1, terms=(2,)))
+    patch, batch = operator.influence_patch(True), said(rng, 1)
+    assert patch is not None
+    keys = set(patch.came.tolist())
+    both = {(2 in batch.take(np.array([row])).terms, bool(keys_at(batch, row) & keys)) for row in range(BATCH)}
+    assert both == {(True, True), (False, False)}
+
+
 def test_patch_waits_until_it_is_worth_it_unless_subscriptions_are_new():
     rng, operator = np.random.default_rng(9), make(ranges=True)
     step(operator, said(rng, 0), joining(rng, range(30), 0))
