@@ -63,6 +63,7 @@ class Pool:
                 owner[block : block + (1 << size_class)] += 1
                 block = v.slot[block]
         end, postings = v.used
+        assert end <= v.slot.shape[0]
         assert np.all(owner[:end] == 1), "a place is of two blocks or of none"
         assert not owner[end:].any()
         assert postings == sum(map(len, self.plain))
@@ -138,6 +139,28 @@ def test_balls_of_a_list_that_doubles_leave_their_blocks_to_others(together, on_
     assert pool.free_blocks()[:5] == [1, 1, 1, 0, 1]
     assert pool.push(2, posting(rng)) and pool.free_blocks()[:5] == [0, 1, 1, 0, 1]
     pool.check()
+
+
+@pytest.mark.parametrize(("places", "fit"), [(30, 8), (31, 16), (62, 16), (63, 32)])
+def test_block_that_ends_where_the_pool_ends_fits_and_one_longer_does_not(places, fit, monkeypatch):
+    monkeypatch.setattr(BallLists, "fewest", places)
+    rng, pool = np.random.default_rng(9), Pool(True, False, 1)
+    while pool.push(0, posting(rng)):
+        pool.check()
+    assert len(pool.plain[0]) == fit and pool.balls.view.slot.shape[0] == places
+
+
+def test_pool_that_grows_posting_by_posting_is_packed_a_few_times(monkeypatch):
+    monkeypatch.setattr(BallLists, "fewest", 1)
+    rng, pool, packed = np.random.default_rng(10), Pool(True, False, 500), 0
+    for at in range(500):
+        one = posting(rng)
+        if not pool.push(at, one):
+            pool.balls.reserve(1)
+            packed += 1
+            assert pool.push(at, one)
+    pool.check()
+    assert 3 < packed < 20
 
 
 @layouts
@@ -273,7 +296,7 @@ def test_limit_on_the_sphere_lets_through_what_is_nearer_by_the_last_bit():
 @spaces
 def test_limit_lets_little_through_that_is_farther(on_sphere):
     """And does not rise as radii shrink."""
-    radii = 10.0 ** np.linspace(-3 if on_sphere else -8, 7 if on_sphere else 0.3, 400)
+    radii = 10.0 ** np.linspace(-3 if on_sphere else -8, 7.6 if on_sphere else 0.3, 400)
     limits = np.array([limit_of(-radius, on_sphere) for radius in radii])
     assert np.all(np.diff(limits) >= 0.0)
     chords = 2.0 * np.sin(np.minimum(radii / (2 * EARTH_RADIUS_M), math.pi / 2)) if on_sphere else radii
