@@ -11,16 +11,8 @@ from matching.model import KNN
 from matching.naive_shapes import EARTH_RADIUS_M
 from matching.space import Space
 from matching.storage import squares
-from tests.property.test_knn_engines import (
-    ManyGrids,
-    OneGrid,
-    WideBalls,
-    messages,
-    recipe_of,
-    seeded,
-    subscriptions,
-    take,
-)
+from tests.property.test_knn_engines import recipe_of, seeded
+from tests.support.knn_engines import ManyGrids, OneGrid, WideBalls, around, messages, replaced, subscriptions, take
 from tests.support.lasting import differences
 from tests.support.worlds import SPHERE, Recipe, make_world
 
@@ -34,17 +26,6 @@ named = pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.nam
 def on_sphere(seed: int) -> Recipe:
     """The recipes of the plane, on the sphere."""
     return Recipe(**(recipe_of(seed).__dict__ | {"sphere": True}))
-
-
-def around(vector: np.ndarray, radius_m: np.ndarray, bearing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Longitude and latitude of places at these distances and bearings from a place."""
-    axis = np.eye(3)[np.argmin(np.abs(vector))]
-    east = np.cross(axis, vector)
-    east /= np.linalg.norm(east)
-    north, angle = np.cross(vector, east), radius_m / EARTH_RADIUS_M
-    ahead = np.cos(bearing)[:, None] * north + np.sin(bearing)[:, None] * east
-    x, y, z = (np.cos(angle)[:, None] * vector + np.sin(angle)[:, None] * ahead).T
-    return np.degrees(np.arctan2(y, x)), np.degrees(np.arctan2(z, np.hypot(x, y)))
 
 
 def assert_covered(engine: InfluenceGrid) -> None:
@@ -102,11 +83,11 @@ def test_knn_on_the_sphere_equals_vectors_of_more_digits(world):
     vectors = space.vectors(lon, lat)
     engine = InfluenceGrid(space)
     table = subscriptions(points[:500], k)
-    engine.insert(type(table)(**(table._asdict() | {"vector": vectors[:500]})))
+    engine.insert(replaced(table, vector=vectors[:500]))
     for first in range(500, 3_000, 500):
         some = np.arange(first, first + 500)
         batch = messages(points[some], first)
-        take(engine, type(batch)(**(batch._asdict() | {"vector": vectors[some]})))
+        take(engine, replaced(batch, vector=vectors[some]))
     rows = engine.best.rows(engine.find(np.arange(500)))
     exact = vectors.astype(np.longdouble)
     compared = 0
@@ -124,59 +105,9 @@ def test_knn_on_the_sphere_equals_vectors_of_more_digits(world):
     assert compared > 400
 
 
-def test_knn_on_the_sphere_finds_the_neighbour_across_the_antimeridian_and_the_pole():
-    lon, lat = np.array([179.999, -179.999, 0.0, 180.0]), np.array([10.0, 10.0, 89.999, 89.999])
-    points, vectors = np.stack(SPHERE.project(lon, lat), axis=1), SPHERE.vectors(lon, lat)
-    engine = InfluenceGrid(SPHERE)
-    table = subscriptions(points[[0, 2]], 1)
-    engine.insert(type(table)(**(table._asdict() | {"vector": vectors[[0, 2]]})))
-    batch = messages(points[[1, 3, 1]])
-    take(engine, type(batch)(**(batch._asdict() | {"vector": vectors[[1, 3, 1]]})))
-    rows = engine.best.rows(engine.find(np.arange(2)))
-    assert rows.seq.tolist() == [0, 1] and np.all(-rows.key < 250)
-
-
-# ------------------------------------------------------------------------------------------- broken ones
-
-
-def _without_pole(earth, y, radius_m):
-    height = np.degrees(radius_m / EARTH_RADIUS_M) * earth.scale
-    return height, height
-
-
-def _without_other_side(earth, x, half_width, side):
-    first, last, _, _ = squares.columns_of.py_func(earth, x, half_width, side)
-    return first, last, 0, -1
-
-
-@pytest.mark.parametrize(
-    ("name", "broken"), [("half_sides", _without_pole), ("columns_of", _without_other_side)], ids=["pole", "side"]
-)
-def test_knn_on_the_sphere_with_a_broken_box_is_found(name, broken):
-    """In plain Python, without kernels: boxes as in the plane, or nothing across the antimeridian."""
-    lon, lat = np.random.default_rng(8).uniform(-180, 180, 400), np.random.default_rng(9).uniform(-90, 90, 400)
-    radius_m = 10 ** np.random.default_rng(10).uniform(3, 7, 400)
-    earth, side, missed = squares.Earth.of(SPHERE), 64, {"right": 0, "broken": 0}
-    functions = {"half_sides": cells.half_sides.py_func, "columns_of": squares.columns_of.py_func}
-    for which, used in (("right", functions), ("broken", functions | {name: broken})):
-        for one in range(400):
-            x, y = SPHERE.project(lon[one], lat[one])
-            width, _ = used["half_sides"](earth, y, radius_m[one])
-            first, last, other_first, other_last = used["columns_of"](earth, x, width, side)
-            vector = unit_vectors(lon[one : one + 1], lat[one : one + 1])[0]
-            there_lon, there_lat = around(vector, np.full(8, radius_m[one] * 0.999), np.arange(8) * np.pi / 4)
-            columns = np.floor(SPHERE.project(there_lon, there_lat)[0] * side)
-            inside = ((first <= columns) & (columns <= last)) | ((other_first <= columns) & (columns <= other_last))
-            missed[which] += int((~inside & (columns < side)).sum())
-    assert missed["right"] == 0 and missed["broken"] > 20
-
-
 def test_knn_of_the_plane_is_no_knn_of_the_sphere():
     """The same world with planar distances has other answers, so these tests would see them."""
     world = make_world(on_sphere(3), 3)
     flat = make_world(on_sphere(3), 3)
-    flat.batches[:] = [
-        (boundary, type(m)(**(m._asdict() | {"vector": m.vector[:0]})), changes)
-        for boundary, m, changes in flat.batches
-    ]
+    flat.batches[:] = [(boundary, replaced(m, vector=m.vector[:0]), changes) for boundary, m, changes in flat.batches]
     assert world.expected() != flat.expected()
