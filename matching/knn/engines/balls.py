@@ -81,6 +81,7 @@ class BallLists:
 
     def __init__(self, together: bool, on_sphere: bool = False):
         self._together, self._on_sphere = together, on_sphere
+        self._postings = NOWHERE  # how many there were when more were reserved last
         headers, pool = make_headers(0), self._pool(self.fewest)
         self.view = Balls(*headers, *pool, np.full(_CLASSES, NOWHERE, np.int64), np.zeros(2, np.int64))
 
@@ -100,11 +101,17 @@ class BallLists:
         self.view = Balls(*headers, *self.view[4:])
 
     def reserve(self, more: int) -> None:
-        """Reserve `needed` more postings, and half as many again, each list in a block that fits. O(pool)."""
+        """Reserve `more` postings, and half as many again, each list in a block that fits. O(pool).
+
+        The second time in a row, `more` lists have a place for one posting more each, even if all are full.
+        """
         v = self.view
         needed = int(_fitting(v)) + more
+        # a full list moves to a block of twice the size: where all are, they need two more pools
+        size = 3 * needed if v.used[_POSTINGS] == self._postings else needed + needed // 2
+        self._postings = int(v.used[_POSTINGS])
         packed = v._replace(free=np.full(_CLASSES, NOWHERE, np.int64), used=np.array([0, v.used[_POSTINGS]], np.int64))
-        slot, x, y, z, limit = self._pool(max(self.fewest, needed + needed // 2))
+        slot, x, y, z, limit = self._pool(max(self.fewest, size))
         packed = packed._replace(slot=slot, x=x, y=y, z=z, limit=limit)
         _pack(v, packed)
         self.view = packed

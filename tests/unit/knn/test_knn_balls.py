@@ -186,9 +186,6 @@ def test_balls_that_fill_a_pool_are_packed_when_more_are_reserved(together, monk
     pool.check()
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a reservation that was too small is repeated as it was, for good"
-)
 @pytest.mark.parametrize("lists", [5, 8, 20])
 def test_balls_of_one_subscription_in_many_full_lists_find_places_after_some_reservations(lists):
     """All lists must double, though the pool has nothing else: subscriptions with the same keywords, at one place."""

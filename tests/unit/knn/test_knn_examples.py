@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from baselines.knn.inverted_file import InvertedFile
+from matching.knn.engines.balls import BallLists
 from matching.knn.engines.influence_grid import InfluenceGrid
 from tests.support.knn_engines import assert_sound, messages, named, replaced, subscriptions, take
 from tests.support.worlds import SPACE, SPHERE
@@ -92,3 +93,24 @@ def test_knn_on_the_sphere_finds_the_neighbour_across_the_antimeridian_and_the_p
     take(engine, replaced(batch, vector=vectors[[1, 3, 1]]))
     rows = engine.best.rows(engine.find(np.arange(2)))
     assert rows.seq.tolist() == [0, 1] and np.all(-rows.key < 250)
+
+
+@pytest.mark.parametrize("alike", [(8, 0.1), (1, 1e-9)], ids=["keywords", "place"])
+def test_knn_subscriptions_that_are_all_alike_find_places_in_the_index(alike, monkeypatch):
+    """All lists are full at once: those of the same keywords, or of nine cells around one place."""
+    terms, spread = alike
+    reserved = []
+    reserve = BallLists.reserve
+
+    def counted(lists, more):
+        reserved.append(more)
+        assert len(reserved) < 100, "the same is reserved again and again"
+        reserve(lists, more)
+
+    monkeypatch.setattr(BallLists, "reserve", counted)
+    made, words = InfluenceGrid(SPACE), tuple(range(terms))
+    places = 32.5 / 64 + spread * np.random.default_rng(9).random((300, 2))
+    made.insert(subscriptions(places, 1, terms=words))
+    # the radius of a ball is nearly the width of a cell
+    assert len(take(made, messages([(33.48 / 64, 32.5 / 64)], terms=words))) == 300
+    assert_sound(made)
