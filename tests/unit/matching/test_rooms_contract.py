@@ -14,13 +14,14 @@ from benchmarks.driving import ENGINES, NO_CHANGES, Tasks, kind_of
 from matching.errors import EngineError
 from matching.kind_table import Kind
 from matching.local_engine import LocalEngine
-from matching.model import NO_MESSAGES, MessageBatch, SubscriptionTable
+from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, NO_MESSAGES, MessageBatch, SubscriptionTable
 from matching.naive_rows import tally
 from matching.operator import KindOperator, OperatorContext, OperatorInput, Regional, Standing, Windowed, capable
 from matching.storage.state import State
 from matching.window import Boundary, Window
 from tests.support.any_kind import (
     FADING,
+    TERMS,
     Recipe,
     expected,
     make_turns,
@@ -132,6 +133,29 @@ def test_room_subscription_added_and_removed_in_one_batch_is_gone_behind_it(kind
             number + 1
         )
     assert len(alone.states()[kind.code].table) == 8
+
+
+def test_operator_of_subscriptions_that_are_all_alike_equals_the_oracle(kind):
+    """All posting lists grow at the same time, and none is short."""
+    alone, oracle = LocalEngine([kind], SPACE, WINDOW, fading=FADING), oracle_of(WINDOW)
+    rng, first, count = np.random.default_rng(5), 0, 0
+    one = subscriptions_of(rng, kind, [0])
+    for number, rows in enumerate((75, 150, 225, 300)):
+        boundary, messages = boundary_of(number), batch_of(rng, number)
+        alike = {
+            "number": np.arange(first, first + rows),
+            "at": np.full(rows, boundary.first_seq),
+            "match": np.full(rows, ANY_KEYWORD if "match" in kind.fields else KEYWORDS_BY_KIND, np.int8),
+            "term_offsets": np.arange(rows + 1) * TERMS,
+            "terms": np.tile(np.arange(TERMS, dtype=np.int32), rows),
+            "weights": np.full(rows * TERMS, 1 / np.sqrt(TERMS), np.float32),
+        }
+        added = SubscriptionTable(**one.take(np.zeros(rows, np.int64))._asdict() | alike)
+        first += rows
+        told = tally(alone.process(boundary, messages, added, NOTHING).updates)
+        assert told == tally(oracle.advance(boundary, messages, added, NOTHING, extras_of(messages)))
+        count += told.total()
+    assert count > 1_000
 
 
 def test_room_over_any_small_stream_tells_what_the_oracle_tells(kind):
