@@ -65,6 +65,7 @@ class MirroredDisk:
                 (os, "mkdir", self._mkdir),
                 (os, "rename", self._rename),
                 (os, "replace", self._rename),
+                (os, "link", self._link),
                 (os, "unlink", self._unlink),
                 (os, "remove", self._unlink),
                 (os, "rmdir", self._rmdir),
@@ -184,6 +185,16 @@ class MirroredDisk:
         with self._lock:
             self._operate(f"rename {after}")
             self.machine.rename(before, after)
+            return real(old, new, **named)
+
+    def _link(self, real: Any, old: Any, new: Any, **named: Any) -> None:
+        before, after = self._inside(old), self._inside(new)
+        if before is None or after is None or os.path.lexists(new):
+            assert (before is None) == (after is None), f"{old} is linked to {new}"
+            return real(old, new, **named)
+        with self._lock:
+            self._operate(f"link {after}")
+            self.machine.link(before, after)
             return real(old, new, **named)
 
     def _unlink(self, real: Any, path: Any, **named: Any) -> None:

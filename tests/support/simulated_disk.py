@@ -22,7 +22,7 @@ from typing import Any
 from topology.core.checkpoint.storage import SCHEMES
 
 CREATE, WRITE, SYNC, SYNC_FOLDER, RENAME, REMOVE = "create", "write", "sync", "sync folder", "rename", "remove"
-TRUNCATE = "truncate"
+TRUNCATE, LINK = "truncate", "link"
 
 
 class Halted(BaseException):
@@ -210,6 +210,12 @@ class Machine:
         self._seen[new] = file
         del self._seen[old]
         self._changes.append((old, new, file))
+
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name."""
+        self._operate(LINK)
+        self._seen[new] = file = self._found(old)
+        self._changes.append(("", new, file))
 
     def drop(self, path: str) -> None:
         self._operate(REMOVE)
