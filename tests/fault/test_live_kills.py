@@ -16,7 +16,7 @@ pytestmark = pytest.mark.fault
 #: Whether the stream starts with words, updates that end a part, sessions, and delivery bolts of its lives, in turn.
 STORIES = {
     "one bolt, then two": (True, 1, 1, (1, 2)),
-    "parts now and then": (True, 100, 1, (1,)),
+    "parts now and then": (True, 130, 1, (1,)),
     "no words, two sessions": (False, 1, 2, (2, 1)),
     "two bolts, part by part": (True, 1, 1, (2,)),
     "two bolts, one part": (False, 10**6, 2, (2, 2, 1)),
@@ -49,6 +49,7 @@ def live_through(history, tmp_path, histories, **more):
     """Live through histories of operations and deaths; counts what they died before."""
     rows, deaths = 0, Counter()
     for place, (numbers, stops) in enumerate(histories):
+        tmp_path.mkdir(exist_ok=True)
         try:
             lived = history(tmp_path / str(place), *numbers, stops=stops, **more)
         except BaseException as error:
@@ -75,52 +76,50 @@ def test_live_stream_that_dies_before_some_operations_ends_as_if_undisturbed(sto
 def test_live_stream_killed_before_its_log_had_a_name_on_disk_keeps_it_when_the_machine_stops(story, tmp_path):
     whole, history = story("parts now and then")
     number = number_of(whole, "create .*/log$", "sync .*/log$", "sync out/journal$")
-    lived = history(tmp_path / "it", number, 100, stops=(KILL, STOP), verified=True)
-    assert lived.deaths[0] == "sync out/journal" and len(lived.deaths) == 2
-    assert lived.rows > 300
+    deaths = live_through(
+        history, tmp_path, [((number, second), (KILL, STOP)) for second in (60, 90, 120)], verified=True
+    )
+    assert deaths["sync out/journal"] == 3 and deaths.total() == 6
 
 
 def test_live_stream_killed_before_a_part_had_its_name_on_disk_keeps_it_when_the_machine_stops(story, tmp_path):
     """No other part is named before the machine stops, but a checkpoint that relies on this one is made."""
     whole, history = story("parts now and then")
     number = number_of(whole, r"rename .*/part-00000\.", "sync out/updates$")
-    for second in (70, 76):
-        lived = history(tmp_path / str(second), number, second, stops=(KILL, STOP), verified=True)
-        assert lived.deaths[0] == "sync out/updates" and len(lived.deaths) == 2
+    histories = [((number, second), (KILL, STOP)) for second in (75, 90, 105)]
+    deaths = live_through(history, tmp_path, histories, verified=True)
+    assert deaths["sync out/updates"] == 3 and deaths.total() == 6
 
 
 def test_live_stream_killed_before_a_manifest_had_its_name_on_disk_keeps_boundaries_whole(story, tmp_path):
     """The parts of two delivery bolts get their names together, or none of them does."""
     whole, history = story("two bolts, part by part")
     number = number_of(whole, r"rename .*/epoch-\d+\.json", "sync out/checkpoints$", nth=2)
-    for second in (2, 3):
-        lived = history(tmp_path / str(second), number, second, stops=(KILL, STOP), verified=second == 3)
-        assert lived.deaths[0] == "sync out/checkpoints" and len(lived.deaths) == 2
+    deaths = live_through(history, tmp_path, [((number, second), (KILL, STOP)) for second in (2, 3, 4)], verified=True)
+    assert deaths["sync out/checkpoints"] >= 3 and deaths.total() == 6
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("luck", ["killed", "all is lost", "some is lost"])
+@pytest.mark.parametrize("stops", [(KILL,), (STOP,)], ids=["killed", "stopped"])
 @pytest.mark.parametrize("name", STORIES)
-def test_live_stream_that_dies_before_any_operation_ends_as_if_undisturbed(story, tmp_path, name, luck):
+def test_live_stream_that_dies_before_any_operation_ends_as_if_undisturbed(story, tmp_path, name, stops):
     whole, history = story(name)
-    stops = () if luck == "killed" else (STOP,)
-    histories = [((number,), stops) for number in range(len(whole.operations))]
-    deaths = live_through(history, tmp_path, histories, luck=1 if luck == "some is lost" else None)
-    assert deaths.total() == len(whole.operations) > 300
+    for luck in (None, 1):  # of a stop: all is lost, or some
+        numbers = range(0 if luck is None else 1, len(whole.operations), 2)
+        deaths = live_through(history, tmp_path / str(luck), [((number,), stops) for number in numbers], luck=luck)
+        assert deaths.total() == len(numbers) > 100
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("stops", [(KILL, KILL), (KILL, STOP), (STOP, KILL), (STOP, STOP)], ids=str)
 @pytest.mark.parametrize("name", STORIES)
-def test_live_stream_that_dies_again_while_it_resumes_ends_as_if_undisturbed(story, tmp_path, name, stops):
+def test_live_stream_that_dies_again_while_it_resumes_ends_as_if_undisturbed(story, tmp_path, name):
     whole, history = story(name)
-    histories = [
-        ((number, second), stops) for place, number in enumerate(spread(whole)) for second in range(place % 7, 90, 7)
-    ]
-    deaths = live_through(history, tmp_path, histories)
-    assert deaths.total() > 1.5 * len(histories)
+    ways = [(KILL, STOP), (STOP, KILL), (KILL, KILL), (STOP, STOP)]
+    seconds = [(number, second) for place, number in enumerate(spread(whole)) for second in range(place % 11, 60, 11)]
+    histories = [(numbers, ways[place % 4]) for place, numbers in enumerate(seconds)]
+    assert live_through(history, tmp_path, histories).total() > 1.5 * len(histories)
 
 
 @pytest.mark.long
@@ -128,5 +127,5 @@ def test_live_stream_that_dies_again_while_it_resumes_ends_as_if_undisturbed(sto
 @pytest.mark.parametrize("name", STORIES)
 def test_live_stream_that_dies_while_a_thread_writes_its_checkpoint_ends_as_if_undisturbed(story, tmp_path, name):
     _, history = story(name)
-    histories = [((number, number % 60), (KILL, number % 2 == 0)) for number in range(0, 220, 3)]
-    assert live_through(history, tmp_path, histories, seed=None).total() > 100
+    histories = [((number, number % 60), (KILL, number % 2 == 0)) for number in range(0, 120, 3)]
+    assert live_through(history, tmp_path, histories, seed=None).total() > 60

@@ -31,10 +31,10 @@ from tests.support.mirrored_disk import MirroredDisk
 from tests.support.simulated_disk import Halted, Machine
 from topology.core.checkpoint.store import CheckpointStore
 
-MESSAGES, BATCH = 60, 10
-SUBSCRIPTIONS = 8
+MESSAGES, BATCH = 40, 10
+SUBSCRIPTIONS = 16
 #: A checkpoint is taken whenever one may be, and with a seed no other thread writes it.
-SETTINGS = {"window": "count:25", "world": "earth", "checkpoint_every": 1e-6, "most_terms": 60, "seed": 1}
+SETTINGS = {"window": "count:15", "world": "earth", "checkpoint_every": 1e-6, "most_terms": 60, "seed": 1}
 _NUMBER, _TASK = re.compile(r"\d+"), re.compile(r"(?<=#\.)[a-z_]+(?=-#)")
 _FIELDS = ("as_of", "subscription_id", "message_id", "seq", "change", "score")
 
