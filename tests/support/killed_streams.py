@@ -10,7 +10,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from gateway.live.update_listener import MessageText
 from gateway.live.vocabulary_files import empty_start
 from gateway.runs.verify import verify_run
-from gateway.serve.history import BEGINNING, END, Parts, Position
+from gateway.serve.history import BEGINNING, END, History, Parts, Position
+from gateway.serve.releasing import Released, Releaser, Update
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
 from spouts.log import read_records
@@ -53,7 +54,7 @@ class Whole(NamedTuple):
     results : list of dict
     digest : str
     logged : list of bytes    lines of the log, in order
-    followed : list of bytes    what a client of the server reads from the parts, from the beginning on
+    followed : list of Update    what a client of the server reads from the parts, from the beginning on
     operations : list of str    what was done to the disk
     """
 
@@ -61,7 +62,7 @@ class Whole(NamedTuple):
     results: list[dict]
     digest: str
     logged: list[bytes]
-    followed: list[bytes]
+    followed: list[Update]
     operations: list[str]
 
 
@@ -125,6 +126,7 @@ class Streams:
         self.disk = MirroredDisk(self.machine, folder / "disk")
         self.out = self.disk.root / "out"
         self.acknowledged = 0
+        self._served: list[_Served] = []
         self._epoch = -1  # the newest checkpoint that is on disk
         self.digest = ""
         all_lines = batches(given.lines)
@@ -166,12 +168,16 @@ class Streams:
             while passed < line:
                 passed += len(next(waiting))
             assert passed == line, "batches are logged whole"
-            report = stream.match(self._feeding(stream, waiting))
+            report = stream.match(self._feeding(stream, waiting), self._serving)
             self.digest = stream.finish(report)
         finally:
             self.acknowledged = max([self.acknowledged, *stream.durable])
             if self.machine.halted:
                 stream.journal.close()
+
+    def _serving(self, stream: Stream, durable: Callable[[], int]) -> "_Served":
+        self._served.append(_Served(stream, durable, self.out / "updates"))
+        return self._served[-1]
 
     def _feeding(self, stream: Stream, waiting: Iterator[Sequence[dict]]) -> Any:
         """Logs the next batch before one is published; says at which message the stream has ended."""
@@ -219,6 +225,7 @@ class Streams:
         assert self.results() == whole.results, "the results differ"
         assert self.logged() == whole.logged, "the log differs"
         assert self.followed() == whole.followed, "a client that reads the parts gets other updates"
+        self.assert_served(whole)
         hidden = [path for path in self.out.rglob(".*.tmp")]
         assert not hidden, f"temporary files are left: {hidden}"
 
@@ -228,15 +235,64 @@ class Streams:
     def logged(self) -> list[bytes]:
         return [line for record, *_ in read_records(self.out / "journal" / "log") for line in record.lines]
 
-    def followed(self) -> list[bytes]:
-        """What a client of `skyray serve` reads from the parts: each update with its place in its boundary."""
-        ends = [record.last_seq for record, *_ in read_records(self.out / "journal" / "log") if record.last_seq >= 0]
-        parts = Parts(self.out / "updates", ends, lambda seqs: dict.fromkeys(seqs, MessageText("", "", 0.0, 0.0)))
-        found, behind = list[bytes](), BEGINNING
-        while behind < Position(ends[-1], END):
-            some, behind = parts.read_after(behind, ends[-1])
-            found += [one.data for one in some]
-        return found
+    def followed(self) -> list[Update]:
+        """What a client of `skyray serve` reads from the parts when the stream has ended."""
+        parts = self._parts()
+        return _read_all(parts, Position(parts.ends[-1], END))
+
+    def _parts(self) -> Parts:
+        """Those of the stream that has ended."""
+        records = [record for record, *_ in read_records(self.out / "journal" / "log")]
+        rows = [json.loads(line) for record in records for line in record.message_lines()]
+        texts = [MessageText(row["id"], row["text"], row["lon"], row["lat"]) for row in rows]
+        ends = [record.last_seq for record in records if record.last_seq >= 0]
+        return Parts(self.out / "updates", ends, lambda seqs: {seq: texts[seq] for seq in seqs})
+
+    def assert_served(self, whole: Whole) -> None:
+        """Fails if a server has released something else, or would not have released all."""
+        known = {one.position: one for one in whole.followed}
+        for served in self._served:
+            other = [one.position for one in served.taken if known.get(one.position) != one]
+            assert not other, f"the server has released another update as {other[0]}"
+        history = self._served[-1].history
+        found = _read_all(self._parts(), Position(history.floor, END)) if history.floor >= 0 else []
+        found += history.read_after(Position(history.floor, END), 10**6)[0]
+        assert found == whole.followed, "a client that connects before the end gets other updates"
+        assert history.updates == len(whole.followed), "the server counts otherwise"
+
+
+class _Served(Releaser):
+    """The updates of one life as a server has them.
+
+    Attributes
+    ----------
+    taken : list of Update    that were released
+    history : History
+    """
+
+    def __init__(self, stream: Stream, durable: Callable[[], int], updates: Path):
+        journal = stream.journal
+        super().__init__(journal.look_up, stream.in_flight, journal.ends, durable, self._take)
+        self.taken: list[Update] = []
+        self.history = History(Parts(updates, journal.ends, journal.look_up))
+        self._stream = stream
+
+    def resume(self, through: int) -> None:
+        """As the server does."""
+        super().resume(self.history.resume(self._stream.run.saved_delivery(), self._stream.journal.look_up))
+
+    def _take(self, released: list[Released], through: int) -> None:
+        self.history.append(released, through)
+        self.taken += [one for each in released for one in each.updates]
+
+
+def _read_all(parts: Parts, until: Position) -> list[Update]:
+    """All updates of the parts up to a position."""
+    found, behind = list[Update](), BEGINNING
+    while behind < until:
+        some, behind = parts.read_after(behind, until.boundary)
+        found += some
+    return found
 
 
 def undisturbed(
