@@ -121,6 +121,8 @@ class FeedSink:
             If another one has written here: its batches have the same numbers and other messages.
         """
         (self.path / "rows").mkdir(parents=True, exist_ok=True)
+        for place in (self.path.parent, self.path.absolute().parent.parent):
+            _force(place)
         _create(self.path / _SINK, {"format_version": FORMAT_VERSION, "query": query})
         if (owner := self.query()) != query:
             raise ConfigError(
@@ -271,12 +273,13 @@ def _create(path: Path, content: Mapping[str, Any]) -> bool:
             file.flush()
             os.fsync(file.fileno())
         os.link(whole, path)
+        made = True
     except FileExistsError:
-        return False
+        made = False
     finally:
         whole.unlink(missing_ok=True)
-    _force(path.parent)
-    return True
+    _force(path.parent)  # also where another process has made it, which may have died before it did
+    return made
 
 
 def _force(folder: Path) -> None:

@@ -27,7 +27,7 @@ PLAIN = [
     "tests/property",
     "tests/baselines",
     *(f"tests/end_to_end/test_{name}.py" for name in ("routers", "etl", "etl_alone")),
-    *(f"tests/fault/test_{name}.py" for name in ("damaged_checkpoints", "going_on", "simulation")),
+    *(f"tests/fault/test_{name}.py" for name in ("damaged_checkpoints", "going_on", "live_kills", "simulation")),
 ]
 #: A page mostly waits, for a server or for Chromium: other tests use the cores meanwhile.
 BROWSER = ["tests/browser"]

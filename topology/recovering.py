@@ -218,6 +218,7 @@ def restore_folder(folder: RunFolder, store: CheckpointStore) -> Manifest | None
     if manifest is None:
         folder.empty()
         return None
+    store.force(manifest)
     store.clear_above(manifest.epoch)
     complete(str(folder.path), manifest)
     folder.clear_hidden()

@@ -159,13 +159,13 @@ class WriteAheadLog:
         newest_us, time_us, changes_wait = self.replay(admission)
         self._clock.resume(newest_us, time_us, time.monotonic(), changes_wait)
         with writing_to(self.log):
-            new = not self.log.exists()
             self._file = open(self.log, "ab")  # noqa: SIM115 - closed by `close`
             self._file.truncate(self.size_bytes)  # a record that was not finished
             if self._durable is not None:
                 os.fsync(self._file.fileno())
-                for place in (self.log.parent, self.folder, self.folder.absolute().parent) if new else ():
-                    _force(place)
+                if not self.size_bytes:  # an earlier process may have made it, and died before it forced its name
+                    for place in (self.log.parent, self.folder, self.folder.absolute().parent):
+                        _force(place)
         self.durable_through = self.next_seq - 1
         self._reader = LogReader(self.log)
         if self.line and self._durable is not None:

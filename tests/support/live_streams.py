@@ -42,6 +42,7 @@ class Stream:
     refused : list of dict
     told : list of dict    updates that were written out
     durable : list of int
+    run : LiveRun    once it is matched
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Stream:
 
         made = listening or (lambda _, on_disk: Listener(self._lines, self.journal.look_up, self.in_flight, on_disk))
         with made(self, durable) as listener:
-            run = LiveRun(
+            self.run = run = LiveRun(
                 self.config,
                 self.journal.run,
                 str(self.journal.log),

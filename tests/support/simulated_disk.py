@@ -22,6 +22,7 @@ from typing import Any
 from topology.core.checkpoint.storage import SCHEMES
 
 CREATE, WRITE, SYNC, SYNC_FOLDER, RENAME, REMOVE = "create", "write", "sync", "sync folder", "rename", "remove"
+TRUNCATE, LINK = "truncate", "link"
 
 
 class Halted(BaseException):
@@ -128,6 +129,10 @@ class Machine:
         """All files in a folder and below, ascending."""
         return sorted(path for path in self._seen if path.startswith(folder))
 
+    def forced(self, folder: str) -> list[str]:
+        """Those whose names are forced to disk."""
+        return [path for path in self.paths(folder) if path in self._forced]
+
     def get(self, path: str) -> bytes:
         return bytes(self._seen[path].data)
 
@@ -169,6 +174,17 @@ class Machine:
         file.data += data
         self.bytes_written += len(data)
 
+    def truncate(self, file: _File, size_bytes: int) -> None:
+        """Cut a file off; that is on disk at once."""
+        self._operate(TRUNCATE)
+        del file.data[size_bytes:]
+        file.forced = min(file.forced, size_bytes)
+
+    def named(self, path: str) -> _File:
+        """The file of that name, to be written to. Raises FileNotFoundError."""
+        self.alive()
+        return self._found(path)
+
     def sync(self, path: str) -> int:
         self._operate(SYNC)
         file = self._found(path)
@@ -194,6 +210,12 @@ class Machine:
         self._seen[new] = file
         del self._seen[old]
         self._changes.append((old, new, file))
+
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name."""
+        self._operate(LINK)
+        self._seen[new] = file = self._found(old)
+        self._changes.append(("", new, file))
 
     def drop(self, path: str) -> None:
         self._operate(REMOVE)

@@ -260,6 +260,7 @@ class _History:
             assert not machine.paths("updates/part-") or self.fault in ("full", "mixed"), "parts, and no checkpoint"
             machine.remove(machine.paths())
             return None
+        store.force(manifest)
         store.clear_above(manifest.epoch)
         complete(machine.root, manifest)
         for folder in (machine.root, f"{machine.root}/updates", f"{machine.root}/checkpoints"):

@@ -1,5 +1,6 @@
 """A feed folder: the first commit of a batch wins, another job is refused, and each row is read once."""
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,6 +11,8 @@ from gateway.sources.uris import source_of
 from matching.errors import ConfigError, EngineError
 from matching.feed_folder import FeedSink
 from tests.support.brokers import position, read_all
+from tests.support.mirrored_disk import MirroredDisk
+from tests.support.simulated_disk import Halted, Machine
 
 ROWS = [b'{"text": "ramen %d", "lon": 139.7, "lat": 35.7}' % number for number in range(250)]
 
@@ -106,3 +109,35 @@ def test_position_of_what_was_read_continues_behind_it(tmp_path):
     first = read_all(source, 120)
     source.open(position(first))
     assert [one.data for one in read_all(source, len(ROWS) - len(first))] == ROWS[len(first) :]
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["killed", "killed, then the machine stops"])
+def test_feed_that_dies_before_any_operation_twice_has_each_row_once(tmp_path, stops):
+    """What a job knows to be committed is there, also where the process that committed it died before it was known."""
+    rows, deaths = ROWS[:6], 0
+    for number in range(40):
+        for second in range(number % 5, 40, 5):
+            machine = Machine(f"{tmp_path}")
+            disk = MirroredDisk(machine, tmp_path / f"{number}-{second}")
+            known = 0  # batches, as the job's own checkpoint has them
+            for life, dies in enumerate((number, second, None)):
+                if dies is not None:
+                    machine.halt_before(None, dies)
+                try:
+                    with disk.watched():
+                        sink = FeedSink(disk.root / "feed", "posts")
+                        sink.claim("one")
+                        while known < 3:
+                            sink.commit(known, [sink.write_rows(rows[2 * known : 2 * known + 2])], {})
+                            known += 1
+                except Halted:
+                    deaths += 1
+                disk.restart()
+                if life == 1 and stops:
+                    disk.lose(random.Random(f"{number} {second}"))
+                assert FeedSink(disk.root / "feed", "posts").batches() >= known, f"{number}, {second}: a batch is gone"
+            source = FolderSource(disk.root / "feed")
+            source.open({})
+            assert [one.data for one in source.read(100, 0.0)] == rows, f"{number}, {second}"
+            machine.forget()
+    assert deaths > 500

@@ -157,7 +157,8 @@ class CheckpointCoordinator:
 
 
 def complete(root: str, manifest: Manifest) -> None:
-    """Publish the outputs of a checkpoint that still have temporary names. Raises DeliveryError.
+    """Publish the outputs of a checkpoint that still have temporary names, and force the names of the others to disk:
+    a process may have died between the two. Raises DeliveryError.
 
     An output under neither name was read and removed by its reader.
     """
@@ -166,7 +167,8 @@ def complete(root: str, manifest: Manifest) -> None:
     for temporary, name in manifest.outputs:
         output = Output(os.path.join(root, temporary), os.path.join(root, name))
         folder, short = split(output.temporary)
-        if short in open_disk(folder).names():
+        names = open_disk(folder).names()
+        if short in names or split(output.name)[1] in names:
             _publish(output)
 
 

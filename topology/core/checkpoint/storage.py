@@ -224,11 +224,14 @@ def is_stored(path: str) -> bool:
 
 
 def publish(output: Output) -> None:
-    """Give a file its name; nothing happens to one that has it already. Raises OSError."""
+    """Give a file its name, and force that to disk, which is all that is left for one that has it. Raises OSError."""
     folder, name = split(output.name)
     disk, temporary = open_disk(folder), split(output.temporary)[1]
-    if temporary in disk.names() or name not in disk.names():
+    names = disk.names()
+    if temporary in names or name not in names:
         disk.rename(temporary, name)
+    else:
+        disk.sync(name)
 
 
 def split(path: str) -> tuple[str, str]:

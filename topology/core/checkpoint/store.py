@@ -201,6 +201,18 @@ class CheckpointStore:
         except OSError as error:
             raise _unwritable(f"{self.folder}/{name}", error) from error
 
+    def force(self, manifest: Manifest) -> None:
+        """Force a manifest to disk before this process relies on it: the one that wrote it may have died before.
+
+        Raises CheckpointError.
+        """
+        name = manifest_name(manifest.epoch)
+        try:
+            if self.disk.renames:
+                self.disk.sync(name)
+        except OSError as error:
+            raise _unwritable(f"{self.folder}/{name}", error) from error
+
     def newest(self) -> Manifest | None:
         """The newest checkpoint all of whose files are there and undamaged; None if there is none. O(its bytes).
 
