@@ -174,8 +174,9 @@ def limit_of(threshold, on_sphere):
 def push(v, at, slot, x, y, z, limit):
     """Append a posting to list `at`; False if the pool is full (nothing has changed)."""
     count = v.count[at]
-    if v.start[at] < 0 or count == 1 << v.size_class[at]:
-        size_class = 0 if v.start[at] < 0 else v.size_class[at] + 1
+    size_class = np.int64(v.size_class[at])  # 1 << int8 would overflow where kernels run uncompiled
+    if v.start[at] < 0 or count == 1 << size_class:
+        size_class = 0 if v.start[at] < 0 else size_class + 1
         block = v.free[size_class]
         if block >= 0:
             v.free[size_class] = v.slot[block]
