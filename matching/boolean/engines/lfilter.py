@@ -17,13 +17,13 @@ import numpy as np
 from matching.boolean.engines.lfilter_cost import (
     CHILD_NS,
     DIRECT,
-    LOOKED_FROM_NS,
+    ESTIMATE_ABOVE,
+    ESTIMATE_ABOVE_NS,
+    ESTIMATE_ABOVE_WIDE,
     PRUNE,
     QUADTREE,
     SAMPLE,
     TRIE,
-    WIDE_WORTH_A_LOOK,
-    WORTH_A_LOOK,
     direct_cost,
     entries_of,
     lists_within,
@@ -353,9 +353,9 @@ def _match_rows(
                 # trie is cheap.
                 by_trie = again + step * trie_cost(trie, hits, many, size)
                 # Far cheaper than typical lists: the cost of this message's lists is not estimated.
-                usual = WORTH_A_LOOK if is_point else WIDE_WORTH_A_LOOK
+                usual = ESTIMATE_ABOVE if is_point else ESTIMATE_ABOVE_WIDE
                 worth = max(usual, _LONG_WALK) if lean == _SURE else usual
-                if by_trie > max(worth * direct_cost(0.0, tree.typical[0], size), LOOKED_FROM_NS):
+                if by_trie > max(worth * direct_cost(0.0, tree.typical[0], size), ESTIMATE_ABOVE_NS):
                     # A point has a few lists on one path: they are found now, and scanned if the quadtree is chosen. A
                     # rectangle may have many, so their number is estimated by area.
                     if is_point and not is_listed:
