@@ -1,8 +1,9 @@
 """How scores fade with time, and what a text is worth by itself: what the score of a fading kind needs of a run.
 
-A score falls to half in `half_life_s`. Instead of letting all scores fall, a message is worth the more the later it
-is: the log of its relevance plus its time times ln D is a key that never changes, and ranks as the fading scores do at
-any time (spec 6). Read on in `matching.decay.scores`, which computes it.
+A score falls to half in `half_life_s`. Instead of letting all scores fall, a message is worth the more the later it is:
+the log of its relevance plus its time times ln D is a key that never changes, and ranks as the fading scores do at any
+time (spec 6). Used by the engines of `decay`; `topology.wiring` makes the parameters. Read on in
+`matching.decay.scores`, which computes it.
 """
 
 import math

@@ -21,6 +21,8 @@ Rules:
 - A message without a time (`NO_FLOOR`) is in no window that goes by time, and `decay` does not see it.
 - Beside `boolean`, a message can only matter to a subscription with which it shares a keyword.
 - A message that does not satisfy the filter of a subscription does not exist for it (`matching.naive_filters`).
+
+Used by `gateway.runs.match_rules` and `gateway.runs.oracles`, and by most tests.
 """
 
 import heapq

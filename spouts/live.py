@@ -5,8 +5,8 @@ the log is idle it polls every few milliseconds and publishes an empty batch now
 follows.
 
 Lines were admitted before they were logged (`gateway.live.admission`) and are checked here by the same functions; a
-line that fails now is damage. Both spouts know the terms that are admitted up to the record that they read. Next:
-`spouts.cutting`, then `bolts.distribution`.
+line that fails now is damage. Both spouts know the terms that are admitted up to the record that they read. Added to
+the topology by `topology.wiring`. Next: `spouts.cutting`, then `bolts.distribution`.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Which components of a run share a process on Ray (see `topology.core.tasks.worker`), and what they reserve there."""
+"""Which components of a run share a process on Ray (see `topology.core.tasks.worker`), and what they reserve there.
+
+Used by `topology.recovering`.
+"""
 
 import os
 

@@ -1,4 +1,7 @@
-"""The report of a run: counts and digest first, then the papers' measures of routing. Written as `run.json`."""
+"""The report of a run: counts and digest first, then the papers' measures of routing. Written as `run.json`.
+
+Used by `topology.running`, `topology.live` and `gateway.live.checkpointed`.
+"""
 
 import math
 from collections.abc import Mapping, Sequence

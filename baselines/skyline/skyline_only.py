@@ -6,7 +6,7 @@ others be members again, which are not here, so candidates are fetched then, and
 same boundary dominates that member, nor if a coincident one stays, for either dominates all that the member kept out.
 
 So it asks the window far less often than `baselines.skyline.bnl`, which recomputes at every arrival, and more often
-than engines that keep the candidates that come next.
+than engines that keep the candidates that come next. Named in `baselines.kinds`.
 """
 
 import numpy as np

@@ -3,7 +3,7 @@
 Bounds are of pairs whose first common term is that of the list (spec 1.3 and 1.4): then all common terms lie behind it
 in both texts, and the norms of what lies there bound their products. If a signature says that none of them is shared,
 the product of that one term remains. A pair that is kept out at its first common term is no hit, so one that is met
-first in the list of another term is none either: that is what `exact_score` finds.
+first in the list of another term is none either: that is what `exact_score` finds. Used by `baselines.topk.ciq`.
 """
 
 import math

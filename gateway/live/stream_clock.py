@@ -7,7 +7,7 @@ not move stream time. A mark also closes the batch with which changes of subscri
 last message, so that their results do not wait for the next one.
 
 Only the length of the idle time is measured, by a monotonic clock: a stream of 2018 stays in 2018. Used by
-`gateway.live.write_ahead_log`, which logs marks, and by `gateway.live.pipe`, which requests them.
+`gateway.live.write_ahead_log`, which logs marks; `gateway.live.pipe` calls it while no line arrives.
 """
 
 from matching.fields import LAST_US

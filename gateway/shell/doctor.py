@@ -1,6 +1,7 @@
 """What this machine needs for Skyray, checked, with the remedy beside each fault.
 
-`skyray doctor` prints it; the demo checks the same first. Thresholds are what the demo was seen to need.
+`skyray doctor` prints it; the demo checks the same first. Thresholds are what the demo was seen to need. Used by
+`gateway.commands.doctor` and `gateway.shell.demo`.
 """
 
 import importlib.metadata

@@ -4,7 +4,7 @@ A candidate lies in the closed rectangle and shares at least one keyword. Each k
 own in a cell-term index (`matching.storage.cell_term`), so a pair is found once for each common keyword: the number of
 times gives the text relevance without reading the texts.
 
-Read on in `matching.skyline.operator`.
+Used by `matching.skyline.engine` and `matching.skyline.windows.inverted`. Read on in `matching.skyline.operator`.
 """
 
 import math

@@ -8,7 +8,8 @@ left open is decided by the filter (`matching.filters`), and a mark is never mor
 
 Where stretches end is learned from the conditions themselves, anew whenever there are twice as many: bounds of ranges
 and single values, all of them where they are few (a type, a number of rooms), and else as many at each stretch. Marks
-are no part of any state. Words, `not_keywords` and shapes leave no mark. Read on in `matching.storage.cell_match`.
+are no part of any state. Words, `not_keywords` and shapes leave no mark. Used by `matching.storage.cell_term`. Read on
+in `matching.storage.cell_match`.
 """
 
 import numpy as np

@@ -3,7 +3,8 @@
 Numba makes `np.sort` and `np.argsort` of functions that are closures with one name, told apart by a number that counts
 within a process. Kernels that were compiled by different processes and are loaded from the cache into one can so have
 the same symbol for different code, and the second gets what the first has: numbers sorted as places, or not at all. A
-function of a module has its module in the symbol. A test looks for kernels that call Numba's.
+function of a module has its module in the symbol. A test looks for kernels that call Numba's. Used by kernels of all
+kinds.
 """
 
 import numpy as np

@@ -7,7 +7,8 @@ made from estimates in nanoseconds (`matching.boolean.engines.lfilter_cost`), in
 - Verification, for each such list: every entry is tested, or the list is pruned by the trie.
 
 Weighing costs as much as some messages do, so a part has habits (`Habit`); and one with few of the subscriptions has no
-quadtree, which would be built often and save little. Read on in `_match`, the choice, and in `_prune`.
+quadtree, which would be built often and save little. Named in `matching.kinds`; the base of
+`matching.boolean.engines.lfilter_paper`. Read on in `_match`, the choice, and in `_prune`.
 """
 
 from typing import NamedTuple

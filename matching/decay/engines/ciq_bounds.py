@@ -7,8 +7,8 @@ time, kept as `scaled`, times one factor for a whole message; the part that belo
 (`matching.ciq.cell_bounds`). The reference moves on with the stream, so that neither leaves the range of numbers.
 
 The probability of a keyword that is shared bounds the product over all of them (`matching.decay.scores`). Another one
-that is shared leaves at most the largest probability of those behind it in the message, and if none is, what is left
-is known beforehand, and next to nothing.
+that is shared leaves at most the largest probability of those behind it in the message, and if none is, what is left is
+known beforehand, and next to nothing. Used by the engines `ciq` and `ciq_paper` of `decay`.
 """
 
 import math
