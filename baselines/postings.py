@@ -26,7 +26,7 @@ from matching.storage.term_lists import capacity_for, count_added, largest_term
 from matching.topk.scores import SLACK
 
 _DEAD_FRACTION = 0.25
-#: A list that moves gets one place in so many more.
+#: A list that moves gets spare capacity of 1 / `_SPARE` of its postings.
 _SPARE = 2
 
 

@@ -96,7 +96,7 @@ class DeliveryBolt(Bolt):
     steady_from : int
         Seq of a message: the latency of batches that begin before it is recorded apart, as that of the warm-up.
     timeline_s : float, optional
-        Record the latency after the warm-up for each interval of so many seconds, too (`LatencyTimeline`).
+        Length in seconds of intervals for which the latency after the warm-up is recorded, too (`LatencyTimeline`).
 
     Notes
     -----

@@ -105,8 +105,10 @@ class RetainedMessages:
         return self._dead
 
     def snapshot(self) -> "RetainedMessages":
-        """The log as it is now, for reading, whatever is done to this one. O(batches logged, and a copy of a byte for
-        each subscription): the rows of a batch are never written to."""
+        """A read-only view of the log's present state; later calls do not change it.
+
+        O(batches logged), and a copy of a byte for each subscription: the rows of a batch are never written to.
+        """
         self._adopt()
         now = copy(self)
         now._log, now.expiries, now._cumulative = list(self._log), self.expiries.copy(), self._cumulative.copy()

@@ -35,7 +35,7 @@ from matching.warmup import subscriptions
 
 #: Prefix of its keys in a snapshot.
 _PREFIX = "influence:"
-#: One of so many messages of a batch is counted by run, which says as much and takes a tenth of routing less.
+#: The router counts every eighth message of a batch by run: a large enough sample, for a tenth less time of routing.
 _COUNTED = 8
 
 
@@ -200,12 +200,12 @@ def warmup() -> None:
 
 def _count_keys(rows: SubscriptionTable, space: Space) -> None:
     """What a query task does with keys."""
-    held, keys = PointSubscriptions(space.max_distance), InfluenceKeys(space)
-    slots = held.insert(rows)
-    keys.follow(held, slots)
-    held.columns.threshold[slots] = -1e-3
-    keys.follow(held, slots)
-    keys.withdraw(held, slots)
+    table, keys = PointSubscriptions(space.max_distance), InfluenceKeys(space)
+    slots = table.insert(rows)
+    keys.follow(table, slots)
+    table.columns.threshold[slots] = -1e-3
+    keys.follow(table, slots)
+    keys.withdraw(table, slots)
     keys.patch()
 
 

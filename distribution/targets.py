@@ -22,7 +22,7 @@ def place_of(task: Any) -> tuple[Any, Any]:
 
 
 def values_for(tasks: int) -> int:
-    """Values for the bits of so many tasks."""
+    """Number of int64 values that the bits of `tasks` tasks need."""
     return -(-tasks // TASKS_A_VALUE)
 
 

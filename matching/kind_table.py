@@ -64,7 +64,7 @@ class Kind:
     message_place : str       what of a message must meet a region: "box", its rectangle, or "centre"
     wraps : bool              a region may cross the antimeridian
     needs_extent : bool       a region must be more than a point
-    all_keywords : bool       every match has all keywords, unless the row asks for any (`match`)
+    all_keywords : bool       every match has all keywords, unless the row has `match` = any
     fields : tuple of str     fields of a row beside keywords and place: of "k", "alpha", "match"
     shapes : tuple of str     shapes of its subscriptions: of "circle" and "polygon", in place of a region, or a filter
                               beside a point, and "radius_m" around the point

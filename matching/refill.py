@@ -129,7 +129,7 @@ class RefillCoordinator:
     ----------
     closed : Boundary      the last one closed
     waits : bool[slots]    which slots wait for a refill
-    requests, asked : int  window queries so far, and rows in them
+    requests, queried : int    window queries so far, and rows (subscriptions) in them
     """
 
     def __init__(self, target: RefillTarget, resuming: Resuming | None = None):
@@ -137,7 +137,7 @@ class RefillCoordinator:
         self.resuming = resuming
         self.closed = Boundary(-1, 0, -1, NO_FLOOR)
         self.waits = np.zeros(0, np.bool_)
-        self.requests = self.asked = 0
+        self.requests = self.queried = 0
         self._refills: dict[int, _Refill] = {}
         self._deferred: deque[BatchDelta] = deque()
         self._early: list[tuple[int, Any]] = []
@@ -165,7 +165,7 @@ class RefillCoordinator:
         """Start a refill of slots as of a boundary; `before` is their last reported results."""
         request = self.requests
         self.requests += 1
-        self.asked += slots.shape[0]
+        self.queried += slots.shape[0]
         self._refills[request] = _Refill(as_of, as_of.number if up_to is None else up_to, slots, before)
         self.waits[slots] = True
         return self._query(request)

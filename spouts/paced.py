@@ -179,7 +179,7 @@ class GeneratedSubscriptions(Spout):
     kinds : Kinds
     changes : float
         Subscriptions that are added for each message, copies of the others in turn. Each ends once `changing` more have
-        been added. They depend on the seq alone, so that a resumed run goes on with the right ones.
+        been added. They depend on the seq alone, so that a resumed run continues with the right ones.
     changing : int
         More than are added in a batch.
     filters : float

@@ -166,7 +166,7 @@ class RunFolder:
         return any((self.path / "updates").glob("part-*"))
 
     def drop_results(self) -> None:
-        """Remove the results of a run that goes on."""
+        """Remove the results of a run that is resumed."""
         (self.path / "results.parquet").unlink(missing_ok=True)
 
     def append_rejects(self, lines: str) -> None:

@@ -51,6 +51,6 @@ def take_request(folder: Path) -> ScaleRequest | None:
 
 
 def drop_request(folder: Path) -> None:
-    """Remove a request that nobody will serve."""
+    """Remove a request that no run will serve."""
     if not is_remote(folder):
         (folder / REQUEST).unlink(missing_ok=True)

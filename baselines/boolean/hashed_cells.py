@@ -185,7 +185,7 @@ def _link(slot_of, key_of, chains):
         following = chains.head[chain]
         chains.slot[node] = slot
         chains.next[node] = following
-        # The first of a chain knows whose it is: taking it out needs no look at its key.
+        # The first entry of a chain has the row of its key, so that a removal need not search the key.
         chains.back[node] = ~chain
         if following >= 0:
             chains.back[following] = node

@@ -50,7 +50,7 @@ class IlQuadtree(TreeWindow):
     Notes
     -----
     An arrival or an end costs, for each of its terms, a bisection of the term's leaves; a query, for each of its
-    keywords, a look at the signature and a bisection for each cell that both have, and the leaves found.
+    keywords, a test of the signature and a bisection for each cell that both have, and the leaves found.
     """
 
     name = "il_quadtree"

@@ -252,7 +252,7 @@ def set_used(pages, page, used):
 
 @njit(cache=True, nogil=True)
 def page_with_capacity(pages, wanted):
-    """A page with so many free places, one of the fullest, so that pages are well filled."""
+    """A page with at least `wanted` free places, one of the fullest such pages, so that pages are well filled."""
     # pages of its own class may fit, those of higher classes do
     for size in range(_size_of(wanted), _SIZES):
         page, tried = pages.meta[_FREE_SPACE + size], 0

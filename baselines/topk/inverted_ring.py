@@ -66,7 +66,7 @@ class InvertedRing(TopkWindowIndex):
 
     Notes
     -----
-    `store` is O(terms) a message, amortised. A query looks at the chunks of its lists one by one.
+    `store` is O(terms) a message, amortised. A query reads the chunks of its lists one by one.
     """
 
     name = "inverted_ring"

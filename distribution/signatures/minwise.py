@@ -255,7 +255,7 @@ def _resembles(least, occupied, offsets, rows, places, unbiased, threshold, out)
             equal, only_mine = 0, 0
             for at in range(first, end):
                 bin_ = _bin_of(places[at], bins)
-                if mine[bin_] != _EMPTY:  # a bin that two keywords share is looked at once
+                if mine[bin_] != _EMPTY:  # two keywords may share a bin: compare it once
                     if row >= 0:
                         equal += mine[bin_] == least[row, bin_]
                         only_mine += least[row, bin_] == _EMPTY

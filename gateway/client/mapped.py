@@ -51,7 +51,7 @@ def mapped(
 
 
 def _of_ids(ids: Sequence[str], most: int, patience: Patience) -> Flow[tuple[list[dict[str, Any]], bool]]:
-    """Columns of at most so many subscriptions of these ids, and whether there are more."""
+    """Columns of at most `most` subscriptions with these ids, and whether there are more."""
     rows: list[dict[str, Any]] = []
     names = list(dict.fromkeys(ids))
     for name in names[:most]:
@@ -60,7 +60,7 @@ def _of_ids(ids: Sequence[str], most: int, patience: Patience) -> Flow[tuple[lis
 
 
 def _of_filters(filters: Mapping[str, Any], most: int, patience: Patience) -> Flow[tuple[list[dict[str, Any]], bool]]:
-    """Columns of at most so many subscriptions that pass the filters, and whether there are more."""
+    """Columns of at most `most` subscriptions that pass the filters, and whether there are more."""
     rows: list[dict[str, Any]] = []
     after: int | None = None
     while True:

@@ -35,7 +35,7 @@ from topology.summary import began_with
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
-#: How often the newest checkpoint is looked for: the stream may remove the one that is read.
+#: Attempts to read the newest checkpoint: the stream may remove it during an attempt.
 _TRIES = 5
 
 

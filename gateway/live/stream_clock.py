@@ -15,7 +15,7 @@ from matching.window import NO_FLOOR, Window
 
 #: A stream is idle when no message has come for this part of its window, bounded by these seconds.
 PART_OF_WINDOW, LEAST_S, MOST_S = 100, 0.25, 10.0
-#: And while changes of subscriptions wait, when neither a message nor a change has come for so many seconds.
+#: While changes of subscriptions wait, a stream is idle after this many seconds without a message or a change.
 CHANGED_S = 0.2
 
 

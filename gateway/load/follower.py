@@ -62,8 +62,11 @@ class Followed(NamedTuple):
 
 
 def follow(pipe: Connection, server: Server, load: ServedWorkload, since: str) -> None:
-    """Follow from a position on. `(through, until_s)` that comes through the pipe asks for all updates as of messages
-    up to this one, or until this time (monotonic); the answer is `Followed`. None ends it."""
+    """Follow the updates after a position; the process ends when it reads None from the pipe.
+
+    On `(through, until_s)` from the pipe it sends a `Followed`: once it has read all updates as of messages up to
+    `through`, or at the time `until_s` (monotonic).
+    """
     book = _Book(pipe, load)
     try:
         with Client(server.url, key=server.key, patience_s=_PATIENCE_S) as client:

@@ -68,7 +68,7 @@ class Lifetimes:
         self.end[changed.first : changed.first + ended.shape[0]] = ended
 
     def standing(self, offered: int) -> list[int]:
-        """The numbers that the server may still have, after so many changes, of which the last may not be known."""
+        """Numbers that may still be registered after `offered` changes, some of which may have no answer yet."""
         known = np.flatnonzero((self.at != NEVER) & (self.end == NEVER)).tolist()
         return known + list(range(self.at.shape[0], len(self._first) + offered))
 

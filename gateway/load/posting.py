@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-#: Seconds between two looks at what is due, and that a request may take to be answered to its end.
+#: Seconds between two checks for due lines; timeout of a request in seconds, to the end of its answer.
 _TICK_S, _ANSWER_S = 0.001, 60.0
-#: Lines that are sent in one piece at most, and pieces that are made ahead.
+#: Most lines of one piece of a body; pieces that are encoded ahead.
 _MOST_AT_ONCE, _AHEAD = 1_000, 3
 
 

@@ -26,7 +26,7 @@ ENOUGH = 1_000
 #: Pairs of a subscription and a message with a common word that are counted at most, of each kind; with filters, which
 #: the oracle tests one by one, and without. Subscriptions beyond are left out.
 _MOST_PAIRS, _MOST_FILTERED = 40_000_000, 2_000_000
-#: Scores may differ by so much: a server with a vocabulary weighs new words by a number that it does not say.
+#: Largest difference of equal scores: a server with a vocabulary weighs new words by a number that it does not publish.
 _CLOSE = 1e-6
 
 

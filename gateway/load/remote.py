@@ -84,7 +84,7 @@ class ServedLoad:
     say : callable
         Gets a line now and then.
     changes : float
-        While messages are published, so many subscriptions a second are ended, and as many added.
+        Subscriptions that are ended a second while messages are published; as many others are added.
 
     Raises
     ------

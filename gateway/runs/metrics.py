@@ -18,7 +18,7 @@ from topology.run_folders import run_folder
 
 #: Upper edges of latencies, from half a millisecond to a minute: 1 microsecond doubled so often.
 _DOUBLINGS = range(9, 27)
-#: Figures of other machines are no concern of a run's: whoever wants them elsewhere forwards the port.
+#: The port listens on this machine only; a user who scrapes it from another machine forwards it.
 _HOST = "127.0.0.1"
 
 

@@ -24,7 +24,7 @@ from matching.feed_folder import FeedSink
 
 #: File that identifies a demo's work folder.
 MARK = ".skyray-feed-demo"
-#: Seconds of messages in a file; one row of so many is made unusable; seconds from one shown update to the next.
+#: Seconds of messages in a file; every row of this number is made unusable; seconds from one shown update to the next.
 FILE_S, BAD_EVERY, SHOWN_S = 0.5, 100, 2.0
 #: Seconds for anything to happen.
 _PATIENCE_S = 600.0

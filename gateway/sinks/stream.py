@@ -86,7 +86,8 @@ class StreamSink(Protocol):
         Raises
         ------
         SinkAway
-            If it is unknown whether the piece arrived; the sink is closed, opened, and asked for its position.
+            If it is unknown whether the piece arrived; the pump closes the sink and opens it again, which returns the
+            position.
         EngineError
             If the receiver will never take it, or another process delivers there now; says why. The sink is not opened
             again.

@@ -348,7 +348,7 @@ def _add(v, c, slots, where, scaled, reach, alone, first, most, norms):
         for at in range(c.term_start[slot] + terms - 1, c.term_start[slot] - 1, -1):
             weight = np.float64(c.weights[at])
             square += weight * weight
-            # of those as well that are not posted: they may follow one that is
+            # the signature includes keywords without a posting: they may follow one with a posting
             signature |= bit_of(c.terms[at])
             if c.position[at] >= 0:
                 norm = np.float32(math.sqrt(square) * _UPWARDS) if norms else np.float32(1.0)

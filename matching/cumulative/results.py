@@ -24,7 +24,7 @@ from matching.storage.slots import cache_aligned, resized
 #: Least capacity: with a row or none, NumPy and so Numba would take a view for contiguous. A slot: start, after, stamp
 #: in 8 bytes each; count and size_class in 4.
 _FEWEST, RESULT_WORDS = 16, 4
-#: An entry: seq and key; so many fill a cache line, at which every block begins.
+#: Words of an entry, seq and key; entries of a cache line, at which every block begins.
 _ENTRY_WORDS, LINE_ENTRIES = 2, 4
 #: Block sizes by class: a result grows through them while it fills, so that one which never does costs little.
 _SIZES = np.array([4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128] + [192 << i for i in range(24)], np.int64)

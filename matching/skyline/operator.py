@@ -265,7 +265,7 @@ class SkylineOperator(Windowed, Regional):
         return {
             "homed": self._homed_slots().shape[0],
             "requests": self.refills.requests,
-            "refills": self.refills.asked,
+            "refills": self.refills.queried,
             "pairs": self.pairs,
         }
 

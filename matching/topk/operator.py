@@ -272,7 +272,7 @@ class TopkOperator(Replicated):
         figures = {"thresholds": self.rule.describe(), "buffers": self.buffers.describe()}
         if self.replicas is not None:
             figures["replicas_held"] = len(self.replicas)
-        return figures | {"homed": len(self), "requests": self.refills.requests, "refills": self.refills.asked}
+        return figures | {"homed": len(self), "requests": self.refills.requests, "refills": self.refills.queried}
 
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = {f"index_{name}": value for name, value in self.engine.arrays().items()}

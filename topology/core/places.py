@@ -136,7 +136,7 @@ class StorePath:
         return f"{tag.strip(chr(34))}-{size}"
 
     def arrow(self) -> "pa.NativeFile":
-        """The object as a file that Arrow reads: what it asks for and what follows, `READ_BYTES` in one request."""
+        """The object as a file for Arrow; each request reads ahead, `READ_BYTES` from the wanted offset on."""
         import pyarrow as pa  # the command line is quick without
 
         return pa.PythonFile(self.open(), mode="r")

@@ -41,7 +41,7 @@ _HOLE = -1
 #: One place in this many is sampled for how much of a list has changed.
 _SAMPLED = 16
 _DEAD_FRACTION = 0.25
-#: A list that moves gets one place in so many more.
+#: A list that moves gets spare capacity of 1 / `_SPARE` of its postings.
 _SPARE = 2
 #: The least and the largest share of places that a new list of several blocks gets beside those it needs. Without them
 #: the first thousand newcomers moved the lists of ten million subscriptions; with one share they would all move later.

@@ -145,7 +145,7 @@ def _walk(c, v, worth, text, factor, cursors, first, last, text_of, found, count
 
 @njit_no_refcount
 def _is_skipped(v, worth, text, factor, cursors, first, last, i):
-    """Lemma 3: whether nobody in the block of cursor `i`, at its first posting, can take the message."""
+    """Lemma 3: whether no subscription in the block of cursor `i`, at its first posting, can take the message."""
     block = cursors.block[i]
     largest_number, most = v.seq[cursors.stop[i] - 1], 0.0
     for other in range(first, last):

@@ -43,7 +43,7 @@ def scan(
     most_common : float      the largest probability of a keyword that a message lacks
     depth, buckets : int     of cells, and of each cell, with those without text and for unfilled results
     found : Candidates       scratch
-    counters : int64[3]      postings looked at, pairs scored, pairs among the k best; added to
+    counters : int64[3]      postings read, pairs scored, pairs among the k best; added to
     """
     widest = widest_of(batch, first_row)
     path = np.empty(depth + 1, np.int64)

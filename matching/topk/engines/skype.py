@@ -78,9 +78,9 @@ class Skype(TopkEngine):
 
     Attributes
     ----------
-    together : int          messages that are taken together, at most
-    most_candidates : int   fewer are taken together where they would have more candidates, at 16 bytes each
-    dense_slots : int       with a candidate in so many slots, those of a chunk of messages are verified slot by slot
+    together : int          messages of a chunk at most
+    most_candidates : int   candidates of a chunk at most, 16 bytes each; a chunk ends before it would have more
+    dense_slots : int       a chunk is verified slot by slot if it has a candidate for every `dense_slots` slots
     """
 
     name = "skype"
@@ -116,7 +116,7 @@ class Skype(TopkEngine):
         return super().match(batch, first_row, most_hits)
 
     def counters(self) -> dict[str, int]:
-        """What was looked at and what each rule has cut since the engine was made.
+        """Postings read, and those that each rule has cut, since the engine was made.
 
         `postings` is what a flat scan would have read; `cells`, `groups` and `early_stop` are postings never read;
         `prefix` to `signature` are postings read and cut, each by the first rule in this order that could;

@@ -34,7 +34,7 @@ _EMPTY, _NO_PLACE = -1, 2**31 - 1
 #: Columns of what is gathered of a candidate: slot, term_start, term_count, and where what is only read ahead goes; and
 #: text part, x, y, z, alpha, threshold, max_distance.
 _SEEN, _SEEN_SCORE = 4, 7
-#: A pass of `by_slot` sorts by so many bits of a slot.
+#: Bits of a slot by which one pass of `by_slot` sorts.
 _DIGIT_BITS = 11
 #: Terms of a message that are compared with one of a subscription at once: a cache line.
 _TOGETHER = 16
@@ -315,9 +315,9 @@ def message_rows(batch, first_row, last_row):
 
 @njit(cache=True, nogil=True, inline="always")
 def _place_among(terms, first, term):
-    """One more than where a term is among so many of a message (flat) as are compared at once, 0 where it is not."""
+    """1 + the index of a term among the `_TOGETHER` terms of a message from `first` on; 0 if it is not among them."""
     place = np.int32(0)
-    # a fixed number, so that it is one comparison of a cache line; unsigned, or places are looked at one by one
+    # a fixed number of terms, and unsigned indexes: else LLVM does not vectorise the comparison
     for i in range(_TOGETHER):
         place = max(place, np.int32(i + 1) if terms[np.uint64(first + i)] == term else np.int32(0))
     return place

@@ -103,7 +103,7 @@ class CheckpointStore:
     Attributes
     ----------
     refused : list of str
-        Why checkpoints that `newest` looked at cannot be used.
+        Why checkpoints that `newest` has read cannot be used.
     """
 
     def __init__(self, folder: str):
