@@ -168,14 +168,14 @@ def ramp_test(
             lambda rate: judge(run(rate=rate, seconds=step_seconds), limit_s), first_rate, on_step=on_step
         )
         report = run(rate=HOLD_SHARE * peak, seconds=hold_s, check=check)
-    hold = judge(report, limit_s)
+    judged = judge(report, limit_s)
     ramp = {
         "peak_per_s": peak,
         "limit_p99_s": limit_s,
         "hold_share": HOLD_SHARE,
         "steps": [asdict(step) for step in steps],
     }
-    return report | {"peak_per_s": peak, "kept_up": hold.kept, "ramp": ramp}
+    return report | {"peak_per_s": peak, "kept_up": judged.kept, "ramp": ramp}
 
 
 def _connected(options: dict[str, Any]) -> AbstractContextManager[Any]:
