@@ -382,7 +382,7 @@ class DeliveryBolt(Bolt):
         )
 
     def _own_retained(self, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Of the saved messages in cumulative results, those of subscriptions that this task owns."""
+        """The saved messages of cumulative results, cut to the subscriptions that this task owns."""
         if isinstance(self.subscriptions, IdColumn):
             return state
         rows = self.subscriptions.has(state["number"])

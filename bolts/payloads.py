@@ -1,4 +1,4 @@
-"""What travels on the streams of the topology, by stream name.
+"""Payloads of the streams of the topology, by stream name.
 
     stream      from -> to                      payload         grouping
     batches     messages -> distribution        StreamBatch     direct: task = batch number mod tasks

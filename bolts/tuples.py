@@ -165,8 +165,8 @@ class TupleBolt(Bolt):
 
 
 class _Recent:
-    """What an index that is built later needs: the window as of the oldest boundary that queries may name, and the
-    batches after it. Batches are kept without a copy, and joined when they are small."""
+    """Input of an index that is built later: the window as of the oldest boundary that queries may name, and later
+    batches. It refers to batches without a copy, and joins small ones."""
 
     def __init__(self, kept_boundaries: int):
         self._kept_boundaries = kept_boundaries

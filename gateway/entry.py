@@ -1,4 +1,4 @@
-"""Where `skyray` starts: `gateway.cli` takes half a second to import, and Ctrl-C must work while it does.
+"""Entry point of `skyray`: handles Ctrl-C during the import of `gateway.cli`, which takes half a second.
 
 Named in `pyproject.toml` as the script `skyray`. Read on in `gateway.cli`.
 """

@@ -1,4 +1,4 @@
-"""How many cores this process may use. Used by `bolts.kind_threads` and `gateway.shell.doctor`."""
+"""Number of cores that this process may use. Used by `bolts.kind_threads` and `gateway.shell.doctor`."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What the oracle reads and says: messages, subscriptions, updates and results as Python values.
+"""Input and output of the oracle: messages, subscriptions, updates and results as Python values.
 
 Columns of NumPy become rows of plain numbers here, and nothing is decided. Read on in `matching.naive`, the oracle.
 """

@@ -65,7 +65,7 @@ class FeedDataSource(DataSource):
 
 @dataclass
 class _Written(WriterCommitMessage):
-    """What a task has written: files, each with what orders it among those of all tasks, and rejected rows."""
+    """Files that a task has written, each with a sort key among the files of all tasks, and its rejected rows."""
 
     files: list[tuple[tuple[Any, ...], RowFile]]
     rejected: dict[str, int]
@@ -174,7 +174,7 @@ def query_of(checkpoint: Path) -> str:
 
 
 def check_checkpoint(sink: FeedSink, checkpoint: Path) -> None:
-    """What Spark would find out in half a minute: that another checkpoint has written to this sink.
+    """Check that no other checkpoint has written to this sink; Spark itself would fail after half a minute.
 
     Raises
     ------

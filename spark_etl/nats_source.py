@@ -40,7 +40,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class _Stream:
-    """What the options name."""
+    """The stream and consumer that the options name."""
 
     servers: tuple[str, ...]
     stream: str

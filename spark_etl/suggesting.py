@@ -16,7 +16,7 @@ MAX_SUGGESTED = 40
 
 
 class _Column:
-    """What the values of a column may be, as far as they were seen."""
+    """Types that all values of a column seen so far fit."""
 
     def __init__(self) -> None:
         self.types = {NUMBER, CATEGORY, TIME}

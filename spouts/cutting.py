@@ -1,4 +1,4 @@
-"""From rows of any size to numbered batches: the base of all message spouts.
+"""Cuts rows of any size into numbered batches: the base of all message spouts.
 
 A source (a file, a generator) yields `Rows` of any number in the order of seq. A `Cutter` turns them into batches with
 boundaries, and `MessageSpout` emits these. Most batches lie inside one piece of the source and are cut out without a

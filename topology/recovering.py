@@ -89,7 +89,7 @@ class RecoveringRun(ABC):
 
     @abstractmethod
     def _checkpoint_facts(self) -> dict[str, Any]:
-        """What each checkpoint says of the run."""
+        """Values for the manifest of each checkpoint of the run."""
 
     def execute(
         self,

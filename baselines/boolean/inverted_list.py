@@ -118,7 +118,7 @@ class InvertedList(BooleanEngine):
 
 @njit(cache=True, nogil=True)
 def _one_each(count, first, box, link):
-    """Of regions in two boxes, make one posting of the two, which lie beside each other; returns how many are left."""
+    """Merge the two adjacent postings of each region that has two boxes; returns the number of postings left."""
     kept = 0
     for i in range(count):
         if link[i] < 0:

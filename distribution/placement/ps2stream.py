@@ -41,7 +41,7 @@ class _Part(NamedTuple):
 
 
 class Ps2Stream(Placement):
-    """By place or text, whichever separates messages and subscriptions better.
+    """Cuts the world by place or by text, whichever separates messages and subscriptions better.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Ps2Stream(Placement):
         return self._lookup(demand).cost
 
     def later(self, demand: Demand, load: Float64) -> Placed:
-        """By piece; loads play no part."""
+        """Owner of each subscription by the piece that contains it; does not use loads."""
         return self._lookup(demand)
 
     def arrays(self) -> dict[str, np.ndarray]:

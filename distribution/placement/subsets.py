@@ -43,7 +43,7 @@ Make = Callable[[Int64, Float64], Subset]
 
 
 def first_subsets(demand: Demand, world: Float64, make: Make) -> list[Subset]:
-    """Those with a smaller rectangle, and those to the whole world; empty ones left out."""
+    """One subset of the subscriptions with a rectangle, one of those to the whole world; without empty ones."""
     rows = (np.flatnonzero(~demand.everywhere), np.flatnonzero(demand.everywhere))
     return [make(each, world) for each in rows if each.size]
 

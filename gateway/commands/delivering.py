@@ -55,7 +55,7 @@ class Deliveries:
 
     @property
     def names(self) -> str:
-        """Of all sinks, for people."""
+        """Names of all sinks, joined for people."""
         return ", ".join(sink.name for sink in self._sinks)
 
     def begin(self, folder: Path, stream: str, supply: Callable[[], Supply], logged: Callable[[], int]) -> None:
@@ -178,7 +178,7 @@ class Deliveries:
                 raise EngineError(f"{pump.name}: {pump.failure!r}") from pump.failure
 
     def figures(self) -> list[dict[str, Any]]:
-        """Of each sink."""
+        """Figures of each sink, as `Pump.figures`."""
         return [pump.figures() for pump in self._pumps]
 
     def has_ended(self, patience_s: float) -> bool:

@@ -27,7 +27,7 @@ REFUSED, UNANSWERED = -2, -1
 
 
 class Changed(NamedTuple):
-    """What came of changes `first` to `first + n`, column 0 of each the subscription that is ended, 1 the one added.
+    """Outcomes of changes `first` to `first + n`; column 0 is the subscription that a change ends, 1 the one it adds.
 
     from_seq : int64[n, 2]       the first message for which it counts; REFUSED, UNANSWERED
     answered_s : float64[n, 2]   when the answer was read (monotonic); NaN for none

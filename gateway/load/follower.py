@@ -44,8 +44,8 @@ class Received(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What a follower has: updates of the run since the last answer; how many were others'; what was lost, and why it
-    gave up (empty if it did not); up to which message all updates were read; share of a processor.
+    """Answer of a follower: updates of the run since the last answer; number of other updates; gaps; its error, empty
+    if it did not fail; seq up to which all updates were read; share of a processor.
 
     Row by row, ascending, `through_of` and `through_s` say up to which message all updates were read when (int64[m],
     float64[m], monotonic).

@@ -1,4 +1,4 @@
-"""Which subscriptions of a load test a server has had, and for which messages: what the recount goes by.
+"""Lifetimes of the subscriptions of a load test of a server, in seqs; input of the recount.
 
 The server's answer to a change names the first message for which it counts. So a subscription stands for the messages
 from the answer to its registration up to the one before the answer to its end, however requests were spread over

@@ -42,8 +42,8 @@ _REMEDIES = {
 
 
 class Work(NamedTuple):
-    """What was measured at a point: `busy_s` and `bytes_moved` a message, `bytes_each` of memory a subscription, and
-    `window_bytes_each` a message of the window; `digest` of all updates."""
+    """One measurement: `busy_s` and `bytes_moved` for a message, `bytes_each` of memory for a subscription,
+    `window_bytes_each` for a message of the window, and the `digest` of all updates."""
 
     subscriptions: int
     query_tasks: int
@@ -55,8 +55,11 @@ class Work(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """Of one kind: factors of `BASES`, in microseconds a message by component; factors of bytes between tasks a message
-    (of 1, query tasks, subscriptions); bytes of memory; the most subscriptions measured on one task."""
+    """Measured constants of one kind.
+
+    Factors of `BASES` in microseconds a message, by component; factors of the bytes between tasks a message (of 1,
+    query tasks, subscriptions); bytes of memory; the most subscriptions measured on one task.
+    """
 
     busy_us: dict[str, list[float]]
     bytes_moved: list[float]
@@ -76,7 +79,7 @@ class Constants(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What is to be planned for; `window` in messages, `linger_s` until a batch closes, `hop_s` between two tasks."""
+    """Input of a plan; `window` in messages, `linger_s` until a batch closes, `hop_s` between two tasks."""
 
     subscriptions: int
     rate: float

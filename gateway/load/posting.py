@@ -41,8 +41,10 @@ class Server(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a process sends: of the numbers `first` to `end` every `step`-th from the `offset`-th on, at `rate` for all
-    processes together; number `first` is due at `begin_s` (monotonic)."""
+    """The share of one process: of the numbers `first` to `end` every `step`-th from the `offset`-th on.
+
+    All processes together send `rate` a second; number `first` is due at `begin_s` (monotonic).
+    """
 
     first: int
     end: int
@@ -57,8 +59,8 @@ class Part(NamedTuple):
 
 
 class Posted(NamedTuple):
-    """How a request went: seconds behind the schedule at the end and at most, and blocked by the server; share of a
-    processor; when it ended (monotonic); why it failed, empty if it did not."""
+    """Figures of a request: seconds behind the schedule at its end, at most, and blocked by the server; share of a
+    processor; time of its end (monotonic); error, empty if it did not fail."""
 
     behind_at_end_s: float
     furthest_behind_s: float

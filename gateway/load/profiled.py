@@ -36,7 +36,7 @@ _NO_TASK = ("framework", "files")
 
 
 class ProfiledLoad(NamedTuple):
-    """What is to be planned for: messages a second, machines, cores of each."""
+    """Input of a plan: messages a second, machines, cores of each."""
 
     rate: float
     nodes: int = 1
@@ -66,7 +66,7 @@ def read_profile(path: Path) -> dict[str, Any]:
 
 
 def microseconds(parts: Mapping[str, float]) -> dict[str, float]:
-    """Of a message, by component; `unpacking` is each query task's own. Raises ConfigError for a part of none."""
+    """Microseconds a message by component; `unpacking` is each query task's own. Raises ConfigError for others."""
     found: dict[str, float] = {}
     for part, us in parts.items():
         component = _COMPONENT_OF.get(part) or _OF_A_KIND.get(part.rpartition(" ")[2])

@@ -102,7 +102,7 @@ def find_peak(
 
 
 def judge(report: dict[str, Any], limit_p99_s: float) -> Step:
-    """What a load test says of its rate."""
+    """Judge the rate of a load test by its report."""
     latency, rate, reached = report["latency"], report["rate"], report["reached_rate"]
     p99_s, why = latency.get("p99_s"), ""
     if not latency.get("count"):

@@ -31,7 +31,7 @@ _CLOSE = 1e-6
 
 
 class Sent(NamedTuple):
-    """What the server has of a run: seq of the first message, with all words; `number` and `seq` of the others."""
+    """Messages that the server accepted: seq of the first, which has all words; `number` and `seq` of the others."""
 
     primer_seq: int
     number: Int64

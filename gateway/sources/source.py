@@ -1,4 +1,4 @@
-"""What a source is: it is opened behind a position, read in order, and reports to the broker what is durable.
+"""Contract of sources: opened after a position, read in order; `acknowledge` reports to the broker what is durable.
 
 Made by `gateway.sources.uris`, driven by `gateway.sources.feed`.
 """

@@ -1,4 +1,4 @@
-"""How CIQ finds the candidates of a message: from the root cell to the smallest that contains it, bucket by bucket.
+"""Candidates of a message in CIQ: a walk from the root cell to the smallest cell of the message, bucket by bucket.
 
 In each bucket the lists of the message's terms are walked side by side in ascending number of association
 (document-at-a-time; Chen et al., CIQ, algorithm 1), so that a subscription with several of the terms is met once. A

@@ -1,4 +1,4 @@
-"""From when on faded thresholds are counted: a time that follows the stream.
+"""Reference time of decayed thresholds, which follows the stream.
 
 A threshold as of now is exp(key - now * ln D), and would have to be reckoned anew for every message. Counted from a
 reference it is a constant times exp(reference - now), one factor for all. Neither may leave the range of its numbers,

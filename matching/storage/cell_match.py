@@ -1,4 +1,4 @@
-"""How the cell-term index matches a message: in phases, each of which prefetches the memory of the next.
+"""Kernels by which the cell-term index matches a message: in phases, each of which prefetches the next one's memory.
 
 A message reads some seventy pieces of blocks, far apart in memory, with a cache miss each if read one by one. So each
 phase only computes where the next has to look, and prefetches those places (`matching.storage.prefetch`):

@@ -135,7 +135,7 @@ def decode(buffer: Buffer, origin: str = "frame") -> tuple[dict[str, Any], dict[
 
 
 def encode_parts(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> list[Buffer]:
-    """What `encode` returns in pieces, without a copy of the arrays: they must not change while these are in use."""
+    """As `encode`, but in pieces that share the memory of the arrays, which must not change while pieces are in use."""
     columns = {name: _storable(name, array) for name, array in arrays.items()}
     # Offsets depend on the size of the header, which has the offsets: sizes of msgpack integers vary, so the
     # header is written again until it keeps its size. Offsets only grow with it, so this ends.

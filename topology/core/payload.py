@@ -189,7 +189,7 @@ def unpack(pieces: Sequence[Any]) -> Any:
 
 
 class _Packed(NamedTuple):
-    """What the fields of a payload hold, in their order.
+    """The values of the fields of a payload, in their order.
 
     `places` has for each array field which of the distinct `arrays` it is, `number_of` that by the id of an array.
     """

@@ -252,7 +252,7 @@ class Dispatcher:
         return names
 
     def _wanted(self, lines: list[Line], updates: list[Update]) -> dict[str, list[Update]]:
-        """Of each webhook the updates that it gets, up to the end of its digest."""
+        """By webhook the updates that it gets, up to the end of its digest."""
         found: dict[str, list[Update]] = {line.hook.webhook_id: [] for line in lines}
         by_name: dict[str, list[Line]] = {}
         by_owner: dict[str, list[Line]] = {}

@@ -1,4 +1,4 @@
-"""When a delivery is tried again. Used by `gateway.sinks.webhooks.dispatch`."""
+"""Schedule of the attempts of a delivery. Used by `gateway.sinks.webhooks.dispatch`."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What the k-th key of a subscription says of the messages of a cell, and what a message can be relevant.
+"""Bounds of engine `ciq` of `decay`: the text relevance that a message of a cell needs, and the most it can have.
 
 A message in cell c with a text relevance of at most minT(q, c) = S / (1 - alpha) - alpha / (1 - alpha) * minD(q, c)
 cannot enter the result of q (Chen et al., CIQ, lemma 1), where S is what is left now of the score of its k-th message

@@ -1,4 +1,4 @@
-"""What a node, a posting and a pair of engine `skype` can reach at most, by the rules of the Skype paper.
+"""Upper bounds of the score of a node, of a posting and of a pair in engine `skype`, by the rules of the Skype paper.
 
 Read on in `matching.topk.engines.skype_scan`, which uses them.
 """

@@ -113,12 +113,12 @@ def _rounded_places(batch, first_row, last_row):
 
 @njit(cache=True, nogil=True)
 def _suffixes(batch, first_row, last_row, stats, squares):
-    """Of each message and each of its terms: norm, sum and maximum of the weights from it on, and signature bits.
+    """For each message and each of its terms: norm, sum and maximum of the weights from the term on; signature bits.
 
-    A message has one row more than terms, so that what follows the last one is there, too: its rows begin at its
-    first term's place within the chunk plus its number. `squares` (uint8[messages, 256], zeros) gets the squared
-    weights of each message's terms, by the bytes that signatures have for them, in 255ths and rounded up: they are
-    read at random, so they are kept small.
+    A message has one row more than terms, for the empty rest after its last term. Its rows begin at the index of its
+    first term within the chunk plus its own number within the chunk. `squares` (uint8[messages, 256], zeros) gets the
+    squared weights of each message's terms by their signature bytes, in 255ths and rounded up; it has one byte a value
+    since the scan reads it at random.
     """
     first = batch.term_offsets[first_row]
     for r in range(first_row, last_row):

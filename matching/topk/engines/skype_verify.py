@@ -296,8 +296,8 @@ def by_slot(candidates, ints, capacity):
 
 @njit(cache=True, nogil=True)
 def message_rows(batch, first_row, last_row):
-    """Of messages: terms (int32[rows, w], -1 behind the last), weights (float32[rows, w + 1], 0 at first), and places
-    (float64[rows, 3], `point_of`)."""
+    """Dense rows of messages: terms (int32[rows, w], -1 after the last), weights (float32[rows, w + 1], column 0 is 0),
+    and places (float64[rows, 3], `point_of`)."""
     longest = 1
     for r in range(first_row, last_row):
         longest = max(longest, batch.term_offsets[r + 1] - batch.term_offsets[r])

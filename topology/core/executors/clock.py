@@ -1,4 +1,4 @@
-"""Where `Context.now` gets its time from: the machine, or a test.
+"""Clocks of `Context.now`: that of the machine, or one that a test sets.
 
 Read on in `topology.core.executors.local`, which takes either.
 """
