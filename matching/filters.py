@@ -173,7 +173,7 @@ class FilterStore:
         return None if passed.all() else passed
 
     def snapshot(self) -> "FilterStore":
-        """A copy to read `columns` of, whatever is done to this one. O(slots + words)."""
+        """A frozen copy for `columns`, which later calls do not change. O(slots + words)."""
         now = copy(self)
         now._span, now._words = self._span.copy(), self._words[: self._used].copy()
         return now

@@ -8,7 +8,7 @@ wrong, and no other subscription waits.
 Where routers drop messages by thresholds, they are relaxed first. The answer then has the hits up to batch `up_to`,
 the buffer those after it.
 
-A waiting subscription has no threshold, so that nearly all that is buffered for it would be in vain. An operator that
+A waiting subscription has no threshold, so that nearly all hits buffered for it would be useless. An operator that
 is `Resuming` does not match waiting subscriptions; the answer has the hits of all stored batches. If batches were
 closed that it does not cover, the subscription is matched again from the answer on, and a second query fetches the hits
 in between.

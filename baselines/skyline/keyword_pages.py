@@ -187,7 +187,7 @@ def note_place(pages, node, quadrant, level, word):
 
 @njit(cache=True, nogil=True)
 def forget_places(pages, node, quadrant):
-    """Have a quadrant's signature know nothing."""
+    """Clear the signature of a quadrant."""
     for line in range(8):
         pages.signature[node, quadrant, line] = 0
 

@@ -63,7 +63,7 @@ def _scan(c, v, batch, first_row, most_hits, out_slot, out_row, out_score):
         first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
         terms, weights = batch.terms[first:last], batch.weights[first:last]
         x, y, place = batch.x[r], batch.y[r], point_of(batch, r)
-        # from the last term back, so that the norm of what follows is at hand
+        # from the last term back, to accumulate the norm of the later terms
         square = 0.0
         for i in range(terms.shape[0] - 1, -1, -1):
             weight = np.float64(weights[i])

@@ -93,7 +93,7 @@ def build(c, slots: Int32, world: float, leaf: int = LEAF, group: int = GROUP) -
     """
     x, y = c.x[slots], c.y[slots]
     order = np.arange(slots.shape[0], dtype=np.int32)
-    # the unit square, or a hair more where a place was rounded out of it
+    # the unit square, or slightly more if rounding moved a place out of it
     west, south = min(0.0, x.min(initial=0.0)), min(0.0, y.min(initial=0.0))
     root = np.array([west, south, max(1.0, x.max(initial=1.0) - west, y.max(initial=1.0) - south)])
     most, nodes = 64, -1

@@ -1,9 +1,9 @@
 """The papers' textual signature: one-permutation min-wise hashing of the keywords in each node of the quadtree.
 
-A row has a bin for each equal part of the permutation, with the least place of a keyword in it. Rows
-are merged by the minimum of each bin (formula 13 of the skyline paper), deepest nodes first and of these the parents
-with the fewest keywords, until there are no more than `most`, which bounds the signature's size. Keywords added later
-in a node below a merged one join its row.
+A row has a bin for each equal part of the permutation; the bin has the least place of a keyword in that part. Rows are
+merged by the minimum of each bin (formula 13 of the skyline paper), deepest nodes first and of these the parents with
+the fewest keywords, until there are no more than `most`, which bounds the signature's size. Keywords added later in a
+node below a merged one join its row.
 
 It has three readings (spec 4.7). `minwise` loses nothing: a keyword is certainly absent if its node has no row, or its
 bin is empty or has only larger places, and otherwise passes. `approximate` passes a message if in a node its

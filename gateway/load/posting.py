@@ -1,9 +1,9 @@
-"""One POST of lines of JSON, sent as they fall due, whose answers are read meanwhile.
+"""One streaming POST of lines of JSON: sends each line when it is due, and reads the answers meanwhile.
 
-Lines are made ahead by a thread, and answers read by another, so that no line waits for the answer to the one before.
-What is late is measured here: how far the line that was handed over last and the latest one were behind, and how much
-of that time the server did not take what was sent. Used by `gateway.load.generator`, for messages, and by
-`gateway.load.changer`, for subscriptions; either is the file to read next.
+One thread makes lines ahead, another reads answers, so that no line waits for the answer to an earlier one. `Posted`
+has the delays: how late the last line and the latest line were, and how long the server accepted no data. Used by
+`gateway.load.generator`, for messages, and by `gateway.load.changer`, for subscriptions; either is the file to read
+next.
 """
 
 import http.client
@@ -25,7 +25,7 @@ _MOST_AT_ONCE, _AHEAD = 1_000, 3
 
 
 class Server(NamedTuple):
-    """Where a server is, and the API key, if it wants one."""
+    """URL of a server, and the API key if it needs one."""
 
     url: str
     key: str | None
@@ -71,12 +71,12 @@ class Posted(NamedTuple):
 
 
 class Ahead:
-    """Lines that a thread makes ahead: the first piece before anything is due.
+    """Iterator over lines that a thread makes ahead; the constructor waits for the first piece.
 
     Parameters
     ----------
     pieces : iterable of list of bytes
-        Not empty ones. Read by the thread.
+        Non-empty lists; the thread iterates over them.
     """
 
     def __init__(self, pieces: Iterable[list[bytes]]):
@@ -93,7 +93,7 @@ class Ahead:
             lines = self._pieces.get()
 
     def close(self) -> None:
-        """Let the thread end."""
+        """Stop the thread, and wait until it has ended."""
         self._over = True
         while self._thread.is_alive():
             try:
@@ -143,12 +143,12 @@ def post(server: Server, path: str, lines: Ahead, part: Part, take: Callable[[by
 
 
 class Sending:
-    """Hands lines over as they fall due.
+    """Sends each line when it is due.
 
     Attributes
     ----------
-    behind_s, furthest_s : float    how late the line handed over last was, and the latest one
-    blocked_s : float               seconds that the server did not take what was sent
+    behind_s, furthest_s : float    seconds that the last line was late, and that the latest line was
+    blocked_s : float               seconds that the socket accepted no data
     """
 
     def __init__(self, part: Part):

@@ -32,7 +32,7 @@ WINDOW = "count:10000"
 BATCH = 2000
 #: Shares of the subscriptions that have a circle, or a radius around their point, and conditions on attributes.
 CIRCLE_SHARE, WHERE_SHARE = 0.25, 0.25
-#: How many updates of each kind are shown, out of how many.
+#: Updates shown of each kind; candidates that they are chosen from.
 SHOWN, CANDIDATES = 4, 800
 LONGEST_TEXT = 36
 

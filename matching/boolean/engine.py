@@ -131,7 +131,7 @@ class BooleanEngine(SubscriptionIndex):
         return self.slots.changes + (0 if self._any_of is None else self._any_of.rows.slots.changes)
 
     def snapshot(self) -> "BooleanEngine":
-        """A copy to read `table` of, whatever is done to this one. O(slots + terms + words of filters)."""
+        """A frozen copy for `table`, which later calls do not change. O(slots + terms + words of filters)."""
         now = copy(self)
         now.subscriptions, now.filters = self.subscriptions.snapshot(), self.filters.snapshot()
         now.slots = now.subscriptions.slots

@@ -19,7 +19,7 @@ from matching.njit import njit
 LEAST_TEXT = 1e-6
 #: A reach is rounded to float32 upwards.
 _UPWARDS = 1.0 + 1.2e-7
-#: The best that a text can be worth: stored unit vectors may be a hair longer.
+#: Upper bound of a text relevance: stored unit vectors may be slightly longer than 1.
 _BEST_TEXT = 1.0 + 1e-6
 
 

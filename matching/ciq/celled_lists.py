@@ -344,7 +344,7 @@ def _add(v, c, slots, where, scaled, reach, alone, first, most, norms):
         v.head[slot] = association
         cell, bucket = where[i] // MOST_BUCKETS, where[i] % MOST_BUCKETS
         v.alone[association], signature, square = alone[i], np.uint32(0), 0.0
-        # from the last keyword back, so that the norm of what follows is at hand
+        # from the last keyword back, to accumulate the norm of the later ones
         for at in range(c.term_start[slot] + terms - 1, c.term_start[slot] - 1, -1):
             weight = np.float64(c.weights[at])
             square += weight * weight

@@ -183,7 +183,7 @@ class BestResults:
         return ResultRows(offsets, v.seq[places], v.key[places])
 
     def snapshot(self) -> "BestResults":
-        """A copy to read `rows` and `after` of, whatever is done to this one. O(slots + entries)."""
+        """A frozen copy for `rows` and `after`, which later calls do not change. O(slots + entries)."""
         now = copy(self)
         now._rows, now._pool = self._rows.copy(), self._pool[: int(self.view.used[_POOL_END])].copy()
         now._renew()

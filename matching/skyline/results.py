@@ -136,7 +136,7 @@ class CandidatePool:
         _pack(self.view, order[np.argsort(self.view.start[order], kind="stable")])
 
     def snapshot(self) -> "CandidatePool":
-        """A copy to read `due` and `lists` of, whatever is done to this one. O(slots + entries)."""
+        """A frozen copy for `due` and `lists`, which later calls do not change. O(slots + entries)."""
         now, v, used = copy(self), self.view, int(self.view.used[0])
         pools = {name: getattr(v, name)[:used].copy() for name in _POOLS}
         now.view = v._replace(start=v.start.copy(), count=v.count.copy(), due=v.due.copy(), **pools)

@@ -197,7 +197,7 @@ class PointSubscriptions:
         )  # fmt: skip
 
     def snapshot(self) -> "PointSubscriptions":
-        """A copy to read `rows` of, whatever is done to this one. O(slots + terms)."""
+        """A frozen copy for `rows`, which later calls do not change. O(slots + terms)."""
         now, used = copy(self), self.slots.high_water
         now.slots, now.filters = self.slots.snapshot(), self.filters.snapshot()
         now._rows, now._pool = self._rows[:used].copy(), self._pool[: self._pool_used].copy()

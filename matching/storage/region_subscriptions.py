@@ -104,7 +104,7 @@ class RegionSubscriptions:
         return np.repeat(able, length), np.where(terms < 0, ~terms, terms).astype(np.int32)
 
     def snapshot(self) -> "RegionSubscriptions":
-        """A copy to read, whatever is done to this one. O(slots + terms)."""
+        """A frozen copy, which later calls do not change. O(slots + terms)."""
         now, used = copy(self), self.slots.high_water
         now.slots, now._pool = self.slots.snapshot(), self._pool.copy()
         now._region, now._start = self._region[:used].copy(), self._start[:used].copy()

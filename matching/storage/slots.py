@@ -103,7 +103,7 @@ class SlotMap:
         return slots
 
     def snapshot(self) -> "SlotMap":
-        """A copy to read `number` of, whatever is done to this one. O(slots)."""
+        """A frozen copy for `number`, which later calls do not change. O(slots)."""
         now = copy(self)
         now.number, now._state = self.number[: self.high_water].copy(), self._state.copy()
         return now
@@ -259,7 +259,7 @@ def _index_all(index, column, high_water):
 
 @njit(cache=True, nogil=True)
 def _remove(index, column, state, slots):
-    """Free live slots. A tombstone would make lookups longer for ever, so later entries of the run move back."""
+    """Free live slots, and move later entries of the run back: tombstones would lengthen lookups until a rehash."""
     last = index.shape[0] - 1
     for slot in slots:
         hole = home_of(column[slot], index.shape[0])

@@ -256,7 +256,7 @@ class ResultBuffers:
         return offsets, seq, seq if self.seq_is_life else v.life[picked], v.score[picked]
 
     def snapshot(self) -> "ResultBuffers":
-        """A copy to read `entries` of, whatever is done to this one. O(slots + entries)."""
+        """A frozen copy for `entries`, which later calls do not change. O(slots + entries)."""
         now, v, used = copy(self), self.view, int(self.view.used[0])
         seq = v.seq[:used].copy()
         life = seq if self.seq_is_life else v.life[:used].copy()

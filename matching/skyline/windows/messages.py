@@ -167,7 +167,7 @@ def spatial_relevance(lon, lat, region):
     # the rectangle is a point: a message in it lies at its centre
     if half_diagonal == 0.0:
         return 1.0
-    # rounding may take a corner a hair beyond the half diagonal
+    # rounding may take a corner slightly beyond the half diagonal
     return max(0.0, 1.0 - math.sqrt(dx * dx + dy * dy) / half_diagonal)
 
 

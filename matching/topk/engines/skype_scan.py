@@ -227,7 +227,7 @@ def _find_candidates(
             before_term = run_count
             if built:
                 at = j + r  # of the statistics from this term on
-                # a hair more than float32 may have rounded off
+                # slightly more than the rounding error of float32
                 norm = stats[batch.term_offsets[first_row + r] - first + r, 0] * np.float32(1.000001)
                 root, end = v.node_start[term], v.node_start[term] + v.node_count[term]
                 run_count += _find_runs(

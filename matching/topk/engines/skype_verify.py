@@ -132,7 +132,7 @@ def scan_row(c, v, batch, r, counters, found, slots, rows, scores):
     place = point_of(batch, r)
     x, y, z = np.float32(place[0]), np.float32(place[1]), np.float32(place[2])
     square = 0.0
-    # from the last term back, so that the norm of what follows is at hand
+    # from the last term back, to accumulate the norm of the later terms
     for i in range(terms.shape[0] - 1, -1, -1):
         rest = np.float32(math.sqrt(square))
         square += np.float64(weights[i]) ** 2

@@ -32,9 +32,9 @@ from matching.topk.windows.search import (
 #: Generations of about the same size that are merged into one.
 _FAN_IN = 4
 _LEAST_MERGED = 1 << 12
-#: Indexing a message, merges included, costs about as much as scanning this many.
+#: Indexing a message, merges included, costs about as much as scanning this many messages.
 _SCANS_AN_INDEXING = 100
-#: Queries of a call a thread at least: of new subscriptions in bulk, not of refills in between.
+#: Queries for each thread at least: only the bulk of new subscriptions has so many, ordinary refills use one thread.
 _ROWS_A_THREAD = 2_048
 
 
