@@ -1,4 +1,4 @@
-"""Settings of an ETL run. Next: `spark_etl.job`."""
+"""Settings of an ETL run. Read on in `spark_etl.job`."""
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields, replace

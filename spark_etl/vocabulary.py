@@ -1,6 +1,6 @@
 """Third step: count the terms of the kept messages.
 
-Used by `spark_etl.job`. Next: `spark_etl.vectorise`, which gives them ids.
+Used by `spark_etl.job`. Read on in `spark_etl.vectorise`, which gives them ids.
 """
 
 from collections.abc import Sequence

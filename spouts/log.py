@@ -8,7 +8,7 @@ it, in order, so that every reader gives them the same ids and weights. A clock 
 record of one line, and a message. With a time window each record has the stream time after it. If lines came from a
 message broker (`gateway.sources`), the head has how far it was read; a record without lines has nothing else.
 
-Written by `gateway.live.write_ahead_log`; next: `spouts.live`, which turns records into messages and changes.
+Written by `gateway.live.write_ahead_log`; read on in `spouts.live`, which turns records into messages and changes.
 """
 
 import os

@@ -1,10 +1,10 @@
 """Made-up messages at a set rate, and subscriptions that resemble them: the input of a load test.
 
 The schedule is fixed before the first message: message n is due n / rate seconds after the start. A batch is emitted
-once all its messages are due, or once its first has lingered for `linger_s`, with all messages due by then. Its
-publish time is the due time of its first message, however long it waited for a credit. So latencies count from the
-schedule, a stalled engine cannot hide the stall by slowing the source (coordinated omission), and every latency is
-that of the batch's oldest message. Next: `gateway.load.loadtest`.
+once all its messages are due, or once its first has lingered for `linger_s`, with all messages due by then. Its publish
+time is the due time of its first message, however long it waited for a credit. So latencies count from the schedule, a
+stalled engine cannot hide the stall by slowing the source (coordinated omission), and every latency is that of the
+batch's oldest message. Read on in `gateway.load.loadtest`.
 """
 
 from collections.abc import Collection, Mapping
