@@ -14,7 +14,7 @@ closed that it does not cover, the subscription is matched again from the answer
 in between.
 
 The result itself is the business of a `RefillTarget`, such as the operators of `matching.topk` and `matching.skyline`.
-Read on in `matching.topk.operator`.
+Used by `matching.skyline.operator` and `matching.topk.operator`. Read on in `matching.topk.operator`.
 """
 
 from collections import deque

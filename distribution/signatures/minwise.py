@@ -11,7 +11,8 @@ resemblance, estimated over the bins that are not empty in both, is above 1 / sq
 with a full node are lost. `printed` estimates over all bins, as the paper prints it, and loses messages of no more than
 sqrt(bins) keywords; it is for measurements only.
 
-Read on in `distribution.signatures.text`, which makes the pairs of node and keyword.
+Used by `distribution.signatures.signature` and `distribution.signatures.points`. Read on in
+`distribution.signatures.text`, which makes the pairs of node and keyword.
 """
 
 import math

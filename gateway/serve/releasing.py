@@ -5,7 +5,8 @@ Updates of a boundary come in any order, some late, and again after a failure. A
 enters, then seq. So the place of an update in its boundary, which is its id, depends on neither incarnations, executor
 nor numbers of tasks. Of one id that order is the order of succession too: what leaves was in the result at the boundary
 before, and what enters is of the subscription that is active at the end. The other end of the socket is
-`bolts.publishing`; read on in `gateway.serve.hub`.
+`bolts.publishing`; read on in `gateway.serve.hub`. Used by `gateway.serve.hub`, `gateway.serve.history` and
+`gateway.commands.serve`.
 """
 
 from bisect import bisect_left

@@ -1,8 +1,9 @@
 """Contract of the engines of `topk`: subscriptions in, messages in, hits out.
 
 A hit is a pair whose exact score reaches the subscription's threshold. Thresholds are constant while a batch is
-matched; they change only through `set_thresholds`. `matching.topk.operator` offers the hits to result buffers.
-Read on in `matching.topk.engines.skype`, the default.
+matched; they change only through `set_thresholds`. `matching.topk.operator` offers the hits to result buffers. Base of
+all engines of `topk`; used by `matching.topk.operator` and `matching.topk.replicas`. Read on in
+`matching.topk.engines.skype`, the default.
 """
 
 from abc import abstractmethod

@@ -1,6 +1,7 @@
 """Kernels of the result buffers; `v` is `matching.topk.results.Buffers`.
 
-What is done once a slot or a hit is inlined: a call would hand over ten arrays, which takes longer than the work.
+What is done once a slot or a hit is inlined: a call would hand over ten arrays, which takes longer than the work. Used
+by `matching.topk.results`.
 """
 
 import numpy as np

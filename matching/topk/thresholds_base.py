@@ -1,4 +1,7 @@
-"""Contract of threshold rules: they change work, never results. Read on in `matching.topk.thresholds`."""
+"""Contract of threshold rules: they change work, never results.
+
+Used by `matching.topk.thresholds` and `matching.topk.thresholds_cost`. Read on in `matching.topk.thresholds`.
+"""
 
 from abc import ABC, abstractmethod
 from typing import Any

@@ -9,8 +9,9 @@ A node keeps maxima that bound every posting in it (multiplied form: no division
 from the message to its box, score - threshold <= envelope(d) + text, where envelope(d) = max (base - slope * d) over
 its postings. That maximum is convex in d, so chords between a few stored values lie above it.
 
-Built in two ways: `adaptive` splits a node by what its postings differ in most (place, alpha, base, text); otherwise
-as the paper does, cells first, down to `cell_size`, then by alpha. Read on in `matching.topk.engines.skype`.
+Built in two ways: `adaptive` splits a node by what its postings differ in most (place, alpha, base, text); otherwise as
+the paper does, cells first, down to `cell_size`, then by alpha. Used by `matching.topk.engines.skype_build` and
+`matching.topk.engines.skype_lists`. Read on in `matching.topk.engines.skype`.
 """
 
 from typing import NamedTuple
