@@ -461,10 +461,7 @@ class SignatureBoard:
 
     Attributes
     ----------
-    lists : int         change lists so far
-    queried : int       pairs of message and task that were tested
-    kept_back : int     those of them that were not sent
-    patch_bytes : int   size of all patches applied
+    queried, kept_back : int    pairs of message and task that were tested; those of them that were not sent
     """
 
     def __init__(self, spec: SignatureSpec, domains: Sequence[Domain]):
@@ -518,8 +515,8 @@ class SignatureBoard:
     def wanted(self, messages: MessageBatch, rows: Int64, task: int, counted: bool = True) -> Int64:
         """The rows among `rows` (ascending) whose messages a subscription of the task may match.
 
-        Pass `counted=False` for ended messages, which the task must get if it may have matched them before: they do not
-        count as queried, and the filter is read without loss.
+        Pass `counted=False` for ended messages, which a task must get if it may have matched them: the filter is then
+        read without loss.
         """
         chosen = messages if rows.size == len(messages) else messages.take(rows)
         left = rows[self.replicas[task].may_match(chosen, lossless=not counted)]
@@ -566,11 +563,7 @@ def _cuckoo_of(made: "Filter | None") -> tuple[NDArray[np.uint64], Int64]:
 
 
 def make_filter(kind: str, spec: SignatureSpec, items: Int64, size: int) -> Filter:
-    """Make a filter with these items.
-
-    kind : str          of `SPATIAL_FILTERS` or `TEXT_FILTERS`
-    items : int64[m]    distinct; for a bitmap in 0..size-1
-    """
+    """A filter (`SPATIAL_FILTERS`, `TEXT_FILTERS`) with these distinct items (int64[m]), for a bitmap below `size`."""
     if kind == "cuckoo":
         headroom = max(_HEADROOM, _FEWEST / (1.0 + items.shape[0]))
         return CuckooFilter.of(items, spec.rate, headroom)
