@@ -1,7 +1,8 @@
-"""The table of kinds with baselines in its rows, each of which is imported when its name is first looked up.
+"""The table of kinds with baselines in its rows; a baseline is imported when its name is first looked up.
 
-A run that names an engine or window index which `matching.kinds` lacks uses this table instead (`topology.engines`).
-The table is pickled by names, so the tasks of a run on Ray import what they need. Read on in `matching.kind_table`.
+A run that names an engine or window index which `matching.kinds` lacks uses this table instead (`topology.engines`),
+and so do benchmarks and tests. A new baseline is a file in the folder of its kind and a row here. The table is pickled
+by names, so that tasks on Ray import the baselines that they use. Read on in `matching.kind_table`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 
-#: Kind -> name -> where the engine is: "module:class" in the folder of the kind.
+#: Kind -> name of an engine -> "module:class" in the folder of the kind.
 ENGINES = {
     "boolean": {
         "hashed_cells": "hashed_cells:HashedCells",
@@ -41,7 +42,7 @@ ENGINES = {
         "sweep": "sweep:Sweep",
     },
 }
-#: The same of window indexes.
+#: Kind -> name of a window index -> "module:class" in the folder of the kind.
 WINDOWS = {
     "topk": {
         "il_quadtree": "il_quadtree:ILQuadtree",
@@ -58,13 +59,13 @@ WINDOWS = {
 
 
 class Imported(Mapping[str, Any]):
-    """Things by name: those that are known, then such as are imported when they are looked up.
+    """Classes by name: known ones first, then others, which a lookup imports.
 
     Parameters
     ----------
-    known : mapping of name to thing
+    known : mapping of name to class
     folder : str                         package of the others
-    places : mapping of name to str      "module:attribute" in it
+    places : mapping of name to str      "module:attribute" in the package
     """
 
     def __init__(self, known: Mapping[str, Any], folder: str, places: Mapping[str, str]):

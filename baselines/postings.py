@@ -6,10 +6,11 @@ the slot to the subscription's terms. A bounded list carries what the L2 suffix 
 its own arrays, so that a scan reads them many at a time, and touches a subscription only where the bound lets it
 (`baselines.topk.l2_scan`).
 
-The bound of posting (s, j) for a message m whose i-th term it is, if that is their first common term:
-score <= alpha * (1 - distance / MaxDist) + (1 - alpha) * (s_j * m_i + |s after j| * |m after i|)
-(all further common terms lie after both; Cauchy-Schwarz over them; spec 1.3 and 1.4). It is tighter than the product of
-the norms from j and i on, and exact where either has no term left.
+The bound of posting (s, j) for a message m whose i-th term it is, if that is their first common term: score <= alpha *
+(1 - distance / MaxDist) + (1 - alpha) * (s_j * m_i + |s after j| * |m after i|) (all further common terms lie after
+both; Cauchy-Schwarz over them; spec 1.3 and 1.4). It is tighter than the product of the norms from j and i on, and
+exact where either has no term left. Used by `baselines.decay.inverted_file`, `baselines.topk.posted` and
+`baselines.topk.skype_paper`.
 """
 
 import math
@@ -25,7 +26,7 @@ from matching.storage.term_lists import capacity_for, count_added, largest_term
 from matching.topk.scores import SLACK
 
 _DEAD_FRACTION = 0.25
-#: A list that moves gets one place in so many more.
+#: A list that moves gets spare capacity of 1 / `_SPARE` of its postings.
 _SPARE = 2
 
 

@@ -1,6 +1,7 @@
 """The aggregation bolt: merges the tuple tasks' answers to a window query and sends the whole answer home.
 
-Read on in `matching.operator.WindowIndex.merge`, and in `bolts.query`, where the answer goes.
+Added to the topology by `topology.wiring`. Read on in `matching.operator.WindowIndex.merge`, and in `bolts.query`,
+where the answer goes.
 """
 
 from typing import Any

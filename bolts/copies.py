@@ -1,9 +1,10 @@
 """Copies of the window: which tuple tasks store a message, and which of them answer a window query.
 
-The window is in `parts` parts by seq, one by default, and each part is at several tuple tasks, all of which store every
-message of it. A window query goes to one task of each part, in turn: so tasks share the queries. More parts make a task
-smaller and not much faster: what a query costs hardly depends on how many messages there are, and each goes to every
-part. Used by `bolts.distribution`, `bolts.query`, `bolts.tuples` and `bolts.aggregation`.
+The window is divided by seq into `parts` parts, one by default. Each part has several tuple tasks, and each of these
+stores all messages of the part. A window query goes to one task of each part, round robin, so that tasks share the
+queries. With more parts a task needs less memory, but is hardly faster: the cost of a query depends little on the
+number of messages, and every query goes to every part. Used by `bolts.distribution`, `bolts.query`, `bolts.tuples` and
+`bolts.aggregation`.
 """
 
 from typing import NamedTuple
@@ -25,7 +26,7 @@ class WindowTasks(NamedTuple):
 
     @classmethod
     def of(cls, tasks: int, parts: int) -> "WindowTasks":
-        """With as many parts as wanted, and at most one a task."""
+        """With `parts` parts, but no more than tasks."""
         return cls(tasks, min(parts, tasks))
 
     def part_of(self, task: int) -> int:
@@ -33,15 +34,15 @@ class WindowTasks(NamedTuple):
         return task % self.parts
 
     def stores(self, task: int, seq: Int64) -> NDArray[np.bool_]:
-        """Whether a task stores each of some messages."""
+        """bool[n]: which messages a task stores, by their seqs (int64[n])."""
         return seq % self.parts == self.part_of(task)
 
     def saves(self, task: int) -> bool:
-        """Whether a task is the one of its part that saves it in checkpoints."""
+        """Whether a task writes its part into checkpoints: the first task of each part does."""
         return task < self.parts
 
-    def asked(self, home: int, request: int) -> list[int]:
-        """The tasks that answer a request of a query task, one for each part."""
+    def answering(self, home: int, request: int) -> list[int]:
+        """The tuple tasks that answer window request `request` of query task `home`, one for each part."""
         turn = home + request
         copies = [(self.tasks - part + self.parts - 1) // self.parts for part in range(self.parts)]
         return [part + self.parts * (turn % count) for part, count in enumerate(copies)]

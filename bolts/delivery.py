@@ -96,7 +96,7 @@ class DeliveryBolt(Bolt):
     steady_from : int
         Seq of a message: the latency of batches that begin before it is recorded apart, as that of the warm-up.
     timeline_s : float, optional
-        Record the latency after the warm-up for each interval of so many seconds, too (`LatencyTimeline`).
+        Length in seconds of intervals for which the latency after the warm-up is recorded, too (`LatencyTimeline`).
 
     Notes
     -----
@@ -382,7 +382,7 @@ class DeliveryBolt(Bolt):
         )
 
     def _own_retained(self, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Of the saved messages in cumulative results, those of subscriptions that this task owns."""
+        """The saved messages of cumulative results, cut to the subscriptions that this task owns."""
         if isinstance(self.subscriptions, IdColumn):
             return state
         rows = self.subscriptions.has(state["number"])

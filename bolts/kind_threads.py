@@ -19,18 +19,18 @@ Key = TypeVar("Key", bound=Hashable)
 _WORTH_S = 0.0005
 
 
-def threads_of(asked: int, local: bool) -> int:
-    """Threads of a query bolt: those asked for; for 0 all cores in one process, and one where bolts are processes."""
-    return asked or (cores() if local else 1)
+def threads_of(threads: int, local: bool) -> int:
+    """Threads of a query bolt: the setting; if it is 0, all cores in one process, and 1 where bolts are processes."""
+    return threads or (cores() if local else 1)
 
 
 class KindThreads(Generic[Key]):
-    """Does the jobs of a batch, one a kind.
+    """Runs the jobs of a batch, one for each kind.
 
     Parameters
     ----------
     threads : int
-        With the calling one; 1: jobs are done in order.
+        Including the calling thread; with 1 the jobs run in order.
 
     Notes
     -----
@@ -43,16 +43,16 @@ class KindThreads(Generic[Key]):
         self._took_s: dict[Key, float] = {}
 
     def expect(self, seconds: Mapping[Key, float]) -> None:
-        """Say how long the next jobs take, about; without that it is as long as those before did."""
+        """Set the expected seconds of jobs, by key; else `run` expects what the last job of the same key took."""
         self._took_s.update(seconds)
 
     def run(self, jobs: Mapping[Key, Callable[[], Any]]) -> dict[Key, Any]:
-        """Do the jobs; results are in the order of the jobs.
+        """Run the jobs; returns their results in the order of the jobs.
 
         Raises
         ------
         BaseException
-            What the first job, in that order, that failed has raised; by then all have ended.
+            The exception of the first job, in that order, that failed; raised once all jobs have ended.
         """
         took = [self._took_s.get(key, 0.0) for key in jobs]
         beside = min(self.threads, len(jobs)) - 1

@@ -1,7 +1,9 @@
 """Names of subscriptions and messages, and the digest of a run, which is computed from names.
 
-Updates come as numbers (subscription, seq). `IdColumn` maps one of the two to names, as flat arrays that Arrow takes
-without a copy, and to a 64-bit hash of each name for the digest. Read on in `bolts.retained`.
+Inside the topology an update names its subscription by number and its message by seq; files have ids. `IdColumn` maps
+the numbers of one of the two to ids, as flat arrays that Arrow takes without a copy, and to a 64-bit hash of each id
+for the digest. Used by `bolts.delivery`, `bolts.sinks`, `bolts.shares` and `topology.summary`. The hashes and `Digest`
+decide the digest in every `run.json`: a change breaks the comparison with older runs. Read on in `bolts.retained`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,18 +21,18 @@ from matching.model import Int64, Names, UpdateBatch
 UInt64 = NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1
-#: Of both lanes, uint64[2, 1] each.
+#: Constants of the digest's two lanes, uint64[2, 1] each: start, multiplier of a round, last multiplier.
 _LANE_SEEDS = np.array([[0x243F6A8885A308D3], [0x13198A2E03707344]], np.uint64)
 _ODD = np.array([[0x9E3779B97F4A7C15], [0xC2B2AE3D27D4EB4F]], np.uint64)
 _FINAL = np.array([[0xBF58476D1CE4E5B9], [0x94D049BB133111EB]], np.uint64)
-#: Names up to which the library hashes them one by one, which needs no kernel.
+#: Up to this number of names `xxhash` hashes them one by one, which needs no compiled kernel.
 _FEW_NAMES = 4_096
-#: Rows mixed at a time: the temporaries stay in the second-level cache.
+#: Rows hashed in one pass, so that the temporary arrays stay in the L2 cache.
 _DIGEST_ROWS = 8_192
 
 
 def hash_names(names: Names) -> UInt64:
-    """xxh64 of each name's UTF-8 bytes. O(total bytes), about 15 ns a name, 0.2 us where there are few."""
+    """xxh64 of each name's UTF-8 bytes, uint64[n]. O(total bytes); 15 ns a name, 0.2 us up to `_FEW_NAMES`."""
     if len(names.offsets) > _FEW_NAMES:
         return hashes_of(names.offsets, names.data)
     data, cuts = names.data.tobytes(), names.offsets.tolist()
@@ -42,8 +44,8 @@ def hash_names(names: Names) -> UInt64:
 class Digest:
     """Order-independent digest of updates: runs with equal updates have equal digests.
 
-    Every update is hashed into two 64-bit lanes, which are summed; so the digest of a whole is the sum of those of
-    its parts, and a duplicate changes it.
+    Every update is hashed into two 64-bit lanes, and the lanes are summed over all updates. So the digest of a stream
+    is the sum of the digests of its parts, and a duplicate update changes it.
     """
 
     def __init__(self) -> None:
@@ -88,7 +90,7 @@ class Digest:
 
 
 class IdColumn:
-    """Names under consecutive numbers: appended at the end, dropped at the front.
+    """Names by consecutive numbers; names are appended at the end and dropped at the front.
 
     Parameters
     ----------
@@ -99,8 +101,8 @@ class IdColumn:
 
     Notes
     -----
-    Numbers needed beyond the front are in a side table (`drop_before`). 8 bytes a name for the hash, 8 and its UTF-8
-    bytes for the name. Amortised O(1) a name.
+    A side table has the names before the front that are still needed (`drop_before`). Memory: 8 bytes a name for the
+    hash, 8 and its UTF-8 bytes for the name. Amortised O(1) a name.
     """
 
     def __init__(self, what: str, keep_names: bool = True):
@@ -116,7 +118,7 @@ class IdColumn:
         self._kept_names: pa.Array = pa.array([], pa.large_string())
 
     def append(self, names: Names, hashes: UInt64 | None = None) -> None:
-        """Add names under the next numbers; `hashes` are those of `hash_names`, where they are known."""
+        """Add names under the next numbers; pass the result of `hash_names` as `hashes` if it is known already."""
         count, used = len(names.offsets) - 1, self.end - self.first
         self._hashes = _grown(self._hashes, used, used + count)
         self._hashes[used : used + count] = hash_names(names) if hashes is None else hashes
@@ -129,7 +131,7 @@ class IdColumn:
         self.end += count
 
     def hashes(self, numbers: Int64) -> UInt64:
-        """Hash of each number's name. Raises TopologyError for a number that has none."""
+        """Hash of the name of each number, uint64[n]. Raises TopologyError for a number without a name."""
         if numbers.shape[0] == 0:
             return np.zeros(0, np.uint64)
         if numbers.max() >= self.end or numbers.min() < 0:
@@ -143,11 +145,11 @@ class IdColumn:
         return hashes
 
     def encode(self, numbers: Int64) -> pa.DictionaryArray:
-        """Names of numbers, as codes into a dictionary of those that occur. O(n + span of the numbers)."""
+        """Names of numbers (int64[n]), as int32 codes into a dictionary of the names that occur. O(n + span)."""
         lowest = int(numbers.min()) if numbers.shape[0] else 0
         span = (int(numbers.max()) - lowest + 1) if numbers.shape[0] else 0
         if span <= 8 * numbers.shape[0] + 65_536:
-            # Counting instead of sorting: numbers are dense or nearly so.
+            # The numbers are nearly dense: a bitmap of the span is faster than a sort.
             occurs = np.zeros(span, bool)
             occurs[numbers - lowest] = True
             distinct = np.flatnonzero(occurs) + lowest
@@ -158,7 +160,7 @@ class IdColumn:
         return pa.DictionaryArray.from_arrays(pa.array(codes), self.names(distinct).cast(pa.string()))
 
     def names(self, numbers: Int64) -> pa.Array:
-        """Names of ascending numbers, as a large string array. Raises TopologyError for a number that has none."""
+        """Names of ascending numbers, as a large string array. Raises TopologyError for a number without a name."""
         split = int(np.searchsorted(numbers, self.first))
         if numbers.shape[0] and (numbers[-1] >= self.end or numbers[0] < 0):
             raise self._unknown(numbers[(numbers >= self.end) | (numbers < 0)])
@@ -170,7 +172,7 @@ class IdColumn:
         return pa.concat_arrays([self._kept_names.take(pa.array(self._kept_rows(numbers[:split]))), recent])
 
     def drop_before(self, number: int, still_needed: Int64) -> None:
-        """Drop names under numbers below `number`, except `still_needed` (ascending). O(names that stay)."""
+        """Drop the names of numbers below `number`, except of `still_needed` (ascending). O(names that remain)."""
         kept = still_needed[still_needed < number]
         kept_hashes = self.hashes(kept)
         if self.keep_names:
@@ -187,15 +189,17 @@ class IdColumn:
         self.first = number
 
     def snapshot(self) -> "IdColumn":
-        """The column as it is now, for reading, whatever is done to this one: it has the same arrays, which are written
-        to behind the last name only. O(1)."""
+        """A read-only view of the column's present state; later calls do not change it. O(1).
+
+        It shares the arrays: `append` writes behind the last name only, and the other methods replace arrays.
+        """
         return copy(self)
 
     def state(self, first: int, needed: Int64) -> dict[str, np.ndarray]:
-        """Names under numbers from `first` on, and under `needed` (ascending) of those before.
+        """Arrays of a snapshot: names of the numbers from `first` on, and of `needed` (ascending) before `first`.
 
-        O(those before `first`): the data of the others are a view, which later calls leave as it is. Hashes are derived
-        from names, and saved only without them.
+        O(needed names): the names from `first` on are a view, which later calls do not change. The state has hashes
+        only if the column keeps no names; else `restore` computes them.
         """
         kept = needed[needed < first]
         apart = np.concatenate([kept, np.arange(first, self.first)])  # not in the arrays
@@ -218,7 +222,7 @@ class IdColumn:
         Raises
         ------
         CheckpointError
-            If names are needed and `state` has only hashes.
+            If the column keeps names and `state` has only hashes.
         """
         names = Names(state["offsets"], state["data"]) if "data" in state else None
         if self.keep_names and names is None:
@@ -238,11 +242,12 @@ class IdColumn:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the names and hashes."""
+        """Bytes of memory of the names and hashes."""
         kept = self._kept_numbers.nbytes + self._kept_hashes.nbytes + self._kept_names.nbytes
         return self._hashes.nbytes + self._offsets.nbytes + self._data.nbytes + kept
 
     def _kept_rows(self, numbers: Int64) -> Int64:
+        """Rows of the side table for these numbers. Raises TopologyError for a number that is not in it."""
         rows = np.searchsorted(self._kept_numbers, numbers)
         inside = rows < self._kept_numbers.shape[0]
         found = inside.copy()
@@ -259,7 +264,7 @@ class IdColumn:
 
 
 def flat_names(names: pa.Array) -> Names:
-    """Of a large string array without an offset, at least one name; a view."""
+    """The names of a large string array, as a view; the array must have offset 0 and at least one name."""
     _, cuts, text = names.buffers()
     offsets = np.frombuffer(cuts, np.int64, len(names) + 1)
     return Names(offsets, np.frombuffer(text or b"", np.uint8, int(offsets[-1])))

@@ -10,6 +10,8 @@ in order:
     while (ready := self.inputs.pop()) is not None:
         number, payloads = ready
         self.work(payloads["changes"][0], payloads["parts"][0])
+
+Used by all bolts.
 """
 
 from collections.abc import Mapping
@@ -128,7 +130,7 @@ class InOrder:
         self.next_number += 1
 
     def missing(self) -> str:
-        """What the next batch waits for, in words: for error messages and a stalled run."""
+        """Payloads that the next batch waits for, as text for errors and stalled runs."""
         waiting = self._waiting.get(self.next_number)
         gaps = []
         for stream, senders in self.streams.items():

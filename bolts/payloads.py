@@ -1,4 +1,4 @@
-"""What travels on the streams of the topology, by stream name.
+"""Payloads of the streams of the topology, by stream name.
 
     stream      from -> to                      payload         grouping
     batches     messages -> distribution        StreamBatch     direct: task = batch number mod tasks
@@ -29,10 +29,10 @@ The rest is feedback about one kind, `Addressed` with the body given here:
     register    distribution -> query           Register        direct; only where the router replicates
     thresholds  query -> query                  Thresholds      direct: every task with replicas
 
-Every payload is a NamedTuple of arrays, scalars and such NamedTuples. Every receiver takes batches strictly in
-the order of their numbers (`bolts.ordering`). A query task emits the updates of a subscription boundary by boundary,
-leaves before enters, over `Closed` and `Late` together; delivery writes those of a replaced subscription before its
-successor's (`bolts.replacements`).
+Every payload is a NamedTuple of arrays, scalars and such NamedTuples. Every receiver takes batches strictly in the
+order of their numbers (`bolts.ordering`). A query task emits the updates of a subscription boundary by boundary, leaves
+before enters, over `Closed` and `Late` together; delivery writes those of a replaced subscription before its
+successor's (`bolts.replacements`). Used by all bolts and by `spouts`, which emit and receive these.
 """
 
 from typing import Any, NamedTuple

@@ -5,7 +5,7 @@ A task processes batches in order, each with its subscription changes, and has a
 copy of a subscription, when all their hits have arrived (`bolts.exchange`). Window queries go to the tuple tasks, after
 the routing tables have been relaxed if the router uses thresholds; updates that follow from the answers are emitted as
 late updates. Of several delivery tasks each gets the updates of the subscriptions that it owns, and an empty payload
-where there are none. Nothing blocks. Read on in `matching.operator`.
+where there are none. Nothing blocks. Added to the topology by `topology.wiring`. Read on in `matching.operator`.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,16 +58,21 @@ from matching.storage.state import State
 from matching.window import NO_FLOOR, Boundary, Window
 from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved, joined_pieces
 
-#: Seconds for which a subscription is restored, about.
+#: Seconds that restoring one subscription takes, roughly; for the order of the restore jobs.
 _RESTORE_S = 1e-6
-#: Homes and marks of no subscriptions.
+#: `home` and `assigned` of an `OperatorInput` without additions.
 _NO_HOME, _NO_MARK = np.zeros(0, np.int64), np.zeros(0, np.bool_)
 _NO_SEQS = np.zeros(0, np.int64)
 
 
 class _KindOutput(NamedTuple):
-    """What a batch came to for one kind: its hits, a patch of influence, seqs met and missed, and what closing put
-    out; None if other tasks' hits are awaited."""
+    """Result of a batch for one kind.
+
+    matched : Matched
+    patch : InfluencePatch or None
+    met, missed : int64[]    as of `matching.operator.Regional`
+    closed : OperatorOutput or None    None while hits of other tasks are missing
+    """
 
     matched: Matched
     patch: Any
@@ -94,7 +99,7 @@ class QueryBolt(Bolt):
     window_parts : int
         See `bolts.copies`.
     threads : int
-        Kinds that are matched beside each other, in threads (`bolts.kind_threads`).
+        Kinds that the task matches at a time, each in a thread (`bolts.kind_threads`).
     """
 
     def __init__(
@@ -262,7 +267,7 @@ class QueryBolt(Bolt):
         self.watermark_emitted = watermark
 
     def _match(self, code: int, operator_input: OperatorInput) -> "_KindOutput":
-        """Match a batch for one kind, and close it unless other tasks send hits; touches nothing of other kinds."""
+        """Match a batch for one kind, and close it unless other tasks send hits; runs in a thread of its own."""
         operator = self.operators[code]
         matched = operator.match(operator_input)
         patch = None
@@ -324,6 +329,7 @@ class QueryBolt(Bolt):
         return [self._emit_requests(code, operator.close(mine, found)) for mine, found in self.exchanges[code].ready()]
 
     def _owned(self, region, messages, row):
+        """`OperatorInput.owned`: which pairs this task reports."""
         return self.router.owned_pairs(region, messages, row, self.context.task)
 
     def _send_signature(self, batch: int, added: SubscriptionTable, removed: Removals) -> None:
@@ -368,6 +374,7 @@ class QueryBolt(Bolt):
         return output.updates
 
     def _emit_to_replicas(self, code: int, output: OperatorOutput) -> None:
+        """Send raised thresholds to the query tasks with replicas."""
         wanted = capable(self.operators[code], Replicated).replica_tasks(output.raised.number)
         for task in range(self.context.tasks):
             mine = np.flatnonzero(wanted[:, task])
@@ -378,6 +385,7 @@ class QueryBolt(Bolt):
                 )
 
     def _note_relaxed(self, relaxed: Addressed) -> None:
+        """Count one distribution task's answer to `relax`; after the last answer, send the window query."""
         key = relaxed.kind, relaxed.request
         missing, last_batch = self.relaxing.pop(key)
         last_batch = max(last_batch, relaxed.body.last_batch)
@@ -388,13 +396,13 @@ class QueryBolt(Bolt):
         self._query_window(Addressed(relaxed.kind, self.context.task, number, query))
 
     def _query_window(self, request: Addressed) -> None:
-        for task in self.window_tasks.asked(request.home, request.request):
+        for task in self.window_tasks.answering(request.home, request.request):
             self.context.emit("window_query", request, to=task)
 
     # -- updates
 
     def _emit_late(self, updates: list[UpdateBatch]) -> None:
-        """Emit updates of batches that are closed already."""
+        """Emit updates of batches whose regular updates this task has emitted already, and a new watermark."""
         if updates:
             watermark = self.watermark
             for owner, own in enumerate(self.owners.split(concatenate(updates))):
@@ -423,12 +431,13 @@ class QueryBolt(Bolt):
         """Copies of results, and of subscriptions that have changed: those of a kind are a piece of their own."""
         counts = np.array([self.subscriptions, self.raises_sent])
         arrays = {"boundary": np.array(self.boundary, np.int64), "counts": counts}
-        if self.signature is not None:  # what routers count by signatures begins with them, and is compared with these
+        if self.signature is not None:  # the report compares these counts with those of the distribution tasks
             arrays["met"] = np.array([self.met, self.lost, *self.lost_pairs.values()])
         pieces, results = {}, []
         for code, operator in self.operators.items():
             kind = self.kinds[code]
-            if self.router.exchanges_hits and not kind.standing:  # several tasks may have it: the lowest saves it
+            # several tasks may have a subscription: the lowest of them saves it
+            if self.router.exchanges_hits and not kind.standing:
                 arrays |= named(kind.name, self._saved_here(operator.state()).arrays())
                 continue
             taken = operator.snapshot(stored.get(kind.name))
@@ -442,7 +451,7 @@ class QueryBolt(Bolt):
         return {"": Piece(others), **pieces}
 
     def _saved_here(self, state: State) -> State:
-        """The subscriptions that no lower task has."""
+        """The rows of a state that are assigned to no task with a lower number."""
         lower = [self.router.assigned_to(state.table, task) for task in range(self.context.task)]
         return state.take(np.flatnonzero(~np.logical_or.reduce(lower))) if lower else state
 
@@ -462,9 +471,9 @@ class QueryBolt(Bolt):
             self.owners.restore(saved.tasks("delivery"))
         states = self.kinds.saved_states(saved.parts["query"])
         # all kinds together, since placement by cost weighs each subscription against all others
-        everyone = concatenate([state.table for state in states.values()])
+        all_rows = concatenate([state.table for state in states.values()])
         spout_state = saved.parts.get("subscriptions", ({},))[0]
-        assigned_of_all = self.router.assigned_on_resume(everyone, self.context.task, spout_state)
+        assigned_of_all = self.router.assigned_on_resume(all_rows, self.context.task, spout_state)
         sizes = {code: len(state.table) for code, state in states.items()}
         cuts = np.cumsum([*sizes.values()])[:-1]
         jobs: dict[int, Callable[[], None]] = {}
@@ -483,7 +492,7 @@ class QueryBolt(Bolt):
         restoring.expect({code: _RESTORE_S * size for code, size in sizes.items()})
         restoring.run(jobs)
         if self.signature is not None:
-            mine = everyone.take(np.flatnonzero(assigned_of_all & self.router.traits.region[everyone.kind]))
+            mine = all_rows.take(np.flatnonzero(assigned_of_all & self.router.traits.region[all_rows.kind]))
             no_claims = Claims(np.zeros((0, 4)), np.zeros(1, np.int64), np.zeros(0, np.int32))
             self.signature.follow(mine, np.zeros(0, np.int64), no_claims)
 

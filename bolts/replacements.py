@@ -1,10 +1,10 @@
 """Replacement order: delays the updates of a subscription until those of the one it replaced are complete.
 
 A subscription and its successor are two numbers under one external id. They may be on different query tasks, and the
-first may wait for a refill when it is removed, so that its last updates arrive after the first ones of its successor. A
-reader of the id would see a leave without an enter. So updates of a successor are delayed until the watermark of all
-query tasks reaches the batch in which its predecessor was removed. `ChangeList.follows` names predecessors; used by
-`bolts.delivery`.
+predecessor may wait for a refill when it is removed, so that its last updates arrive after the first ones of the
+successor. A reader of the id would see a leave without an enter. So `ReplacementOrder` delays the updates of a
+successor until the watermark of all query tasks reaches the batch in which its predecessor was removed.
+`ChangeList.follows` names predecessors. Used by `bolts.delivery`.
 """
 
 from collections import deque
@@ -94,7 +94,7 @@ class ReplacementOrder:
         return take_rows(delayed, rows[np.argsort(delayed.number[rows], kind="stable")]) if rows.shape[0] else None
 
     def _removed_in(self, numbers: Int64) -> Int64:
-        """The batch in which each was removed, -1 if that is not after the watermark."""
+        """Batch in which each subscription was removed (int64[n]); -1 if not after the watermark."""
         batch = np.repeat(
             np.array([batch for batch, _ in self._removals]), [removed.shape[0] for _, removed in self._removals]
         )

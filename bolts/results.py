@@ -29,7 +29,7 @@ def in_order(results: ResultBatch, subscriptions: Ids) -> ResultBatch:
 
 
 def table_of(results: ResultBatch, subscriptions: Ids, messages: IdColumn) -> pa.Table:
-    """With names instead of numbers (`RESULT_SCHEMA`)."""
+    """Results as a table of `RESULT_SCHEMA`, with names instead of numbers."""
     text_score = results.text_score
     columns = [
         subscriptions.encode(results.number).dictionary_decode(),

@@ -1,7 +1,7 @@
 """Retained messages: those that updates and results may name after they have left the window.
 
 A cumulative result keeps a message until a better one replaces it, and then names it in a leave. `bolts.delivery` drops
-the names of all other messages that have left the window.
+the names of all other messages that have left the window. Used by `bolts.delivery`.
 """
 
 from collections import deque
@@ -105,8 +105,10 @@ class RetainedMessages:
         return self._dead
 
     def snapshot(self) -> "RetainedMessages":
-        """The log as it is now, for reading, whatever is done to this one. O(batches logged, and a copy of a byte for
-        each subscription): the rows of a batch are never written to."""
+        """A read-only view of the log's present state; later calls do not change it.
+
+        O(batches logged), and a copy of a byte for each subscription: the rows of a batch are never written to.
+        """
         self._adopt()
         now = copy(self)
         now._log, now.expiries, now._cumulative = list(self._log), self.expiries.copy(), self._cumulative.copy()

@@ -241,7 +241,7 @@ def together(parts: Sequence[Names]) -> Names:
 
 
 def joined(states: Sequence[State]) -> State:
-    """What one delivery task would have saved in the place of several; of one, that.
+    """Join the saved states of several delivery tasks into that of a single task; a single state is returned as it is.
 
     Raises
     ------
@@ -315,13 +315,13 @@ def _joined_sinks(states: Sequence[State]) -> dict[str, np.ndarray]:
 
 
 def covered_of(state: State) -> Covered:
-    """What a sink's state says of files that were named after an earlier checkpoint."""
+    """The `Covered` in a sink's state: files that got their names after an earlier checkpoint."""
     single = np.array([[0, 1, int(state["named_through"])]], np.int64)
     return Covered(np.concatenate([single, state["named_of_tasks"]]) if "named_of_tasks" in state else single)
 
 
 def covered_state(covered: Covered) -> dict[str, np.ndarray]:
-    """The other way round."""
+    """Inverse of `covered_of`."""
     rows = covered.rows
     several = rows[rows[:, 1] > 1]
     state = {"named_through": np.array(covered.through, np.int64)}

@@ -4,7 +4,8 @@ A query "as of batch b, up to batch B" waits until both are stored; it goes to o
 several tasks share the queries (`bolts.copies`). The messages are in one log, with a window index
 (`matching.operator.WindowIndex`) for every kind that sends queries. Where it is not known which kinds will
 (`used_kinds`), an index is built when its kind sends the first: a stream without subscriptions of a kind does not need
-its kernels. The answers of all parts to one query go to one aggregation task. Read on in `bolts.aggregation`.
+its kernels. The answers of all parts to one query go to one aggregation task. Added to the topology by
+`topology.wiring`. Read on in `bolts.aggregation`.
 """
 
 from collections import deque
@@ -164,8 +165,8 @@ class TupleBolt(Bolt):
 
 
 class _Recent:
-    """What an index that is built later needs: the window as of the oldest boundary that queries may name, and the
-    batches after it. Batches are kept without a copy, and joined when they are small."""
+    """Input of an index that is built later: the window as of the oldest boundary that queries may name, and later
+    batches. It refers to batches without a copy, and joins small ones."""
 
     def __init__(self, kept_boundaries: int):
         self._kept_boundaries = kept_boundaries

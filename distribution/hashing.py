@@ -3,8 +3,8 @@
 Every pair meets exactly once, so this is exact for all kinds. Replication ratio 1, communication cost the number of
 query tasks (DSkype's first scheme; spec 3.1). Routing uses no thresholds, so a refill does not relax.
 
-With signatures (`distribution.signatures.signature`) a message goes only to the tasks where a subscription to
-a region may match it, as long as there are no subscriptions of other kinds.
+With signatures (`distribution.signatures.signature`) a message goes only to the tasks where a subscription to a region
+may match it, as long as there are no subscriptions of other kinds. Made by `distribution.routers`.
 """
 
 from typing import Any

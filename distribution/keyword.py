@@ -1,14 +1,15 @@
-"""Routers `keyword` and `prefix`: every term belongs to a query task, and messages go where their terms are.
+"""Routers `keyword` and `prefix`: every term has a query task, by hash, and messages go to the tasks of their terms.
 
-A subscription that can be matched by replicas has one at the task of each of its terms (`keyword`), or of each term of
-its prefix, without which no message can reach its threshold (`prefix`); its home, by hash of its number, keeps the
-result. A message goes to the tasks of those of its terms under which a subscription is registered. A pair belongs to
-the task of its first common term, since only that replica indexes it (`matching.topk.replicas`), so it is found once
+A subscription of a kind with replicas has a replica at the task of each of its terms (`keyword`), or of each term of
+its prefix: a message without any of these cannot reach its threshold (`prefix`). Its home, by hash of its number, keeps
+the result. The router sends a message to the tasks of those of its terms under which a subscription is registered. Only
+the replica at the task of a pair's first common term indexes that pair (`matching.topk.replicas`), so it is found once
 (DSkype's third and fourth scheme; spec 3.1, 3.3 and 3.4). A subscription that requires all its keywords is assigned to
-the task of the rarest, which every match contains.
+the task of the rarest, which every match contains; it has no replicas and is called *placed* here, the others *scored*.
 
-Prefixes grow when thresholds fall: a refill therefore relaxes first, and the distribution tasks send the rows to the
-tasks of all terms ahead of their next batch.
+Prefixes grow when thresholds fall. So a refill relaxes first: the distribution tasks register all terms, and send the
+rows to the tasks of all terms ahead of their next batch. Made by `distribution.routers`; read on in
+`distribution.router`, the interface.
 """
 
 import numpy as np
@@ -50,7 +51,7 @@ class KeywordRouter(Router):
         super().__init__(tasks, traits)
 
     def assigned_to(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
-        """By the rarest keyword where all are required, by any keyword where the kind has replicas.
+        """bool[n]: rows that require all keywords by the task of the rarest, rows with replicas by those of all terms.
 
         Raises
         ------
@@ -78,11 +79,11 @@ class KeywordRouter(Router):
         firsts = np.append(mine, False)[offsets[:-1]]
         anywhere = np.add.reduceat(np.append(mine, False), offsets[:-1]) > 0 if len(table) else firsts
         some = np.diff(offsets) > 0
-        # no term, nothing to match: any task will do
+        # a subscription without terms matches nothing; task 0 gets it
         return np.where(some, np.where(strict, firsts, anywhere), task == 0)
 
     def homes_of(self, table: SubscriptionTable) -> tuple[Int64, NDArray[np.bool_]]:
-        """The home, by hash of the number, need not have a replica."""
+        """Home by hash of the number (int64[n]), which need not have a replica; and tasks with replicas."""
         return spread(table.number, self.tasks), super().homes_of(table)[1]
 
     def table(self) -> RoutingTable:
@@ -97,7 +98,11 @@ class PrefixRouter(KeywordRouter):
 
 
 class KeywordTable(RoutingTable):
-    """Number of subscriptions registered under each term, and the state to unregister them."""
+    """Number of subscriptions registered under each term, and what is needed to unregister them.
+
+    `_length` (int32[slots]): registered terms of each scored subscription, a prefix of its terms; `_registered`
+    (int32[terms]); `_task` (int64[terms]): the query task of each term; `_placed_term` (int32[slots of `_placed`]).
+    """
 
     sends_all = False
 
@@ -138,12 +143,12 @@ class KeywordTable(RoutingTable):
             slots = self.subscriptions.find(gone)
             self._register(slots, np.zeros(slots.size, np.int32))
             self.subscriptions.remove(slots)
-        # these match up to the seq of their removal: the messages of this batch must still reach them
+        # placed subscriptions match until the seq of their removal: messages of this batch must still reach their task
         self._placed_gone = removed.number[strict[removed.kind]]
 
     def relax(self, number: Int64, version: Int64) -> None:
         slots = self.subscriptions.find(number)
-        known = slots >= 0  # others have been removed meanwhile
+        known = slots >= 0  # the other subscriptions were removed meanwhile
         slots, version = slots[known], version[known]
         self.subscriptions.columns.threshold[slots] = -np.inf
         self._version[slots] = version
@@ -160,7 +165,7 @@ class KeywordTable(RoutingTable):
         self._register(slots, np.minimum(self._length[slots], prefix_lengths(self.subscriptions.columns, slots)))
 
     def registrations(self, number: Int64, version: Int64) -> tuple[Int64, Int64, SubscriptionTable]:
-        """Number and version of those that exist, and their rows where replicas may have been dropped."""
+        """Number and version of the subscriptions that still exist; their rows, too, if replicas may lack some."""
         slots = self.subscriptions.find(number)
         known = slots >= 0
         rows = self.subscriptions.rows(slots[known]) if self.router.prefix_only else empty(SubscriptionTable)
@@ -211,9 +216,10 @@ def warmup() -> None:
 
 @njit_no_refcount
 def _register(c, slots, now, then, registered):
+    """Change the number of registered terms of each slot from now[slot] to then[i], and the counts by term."""
     for i in range(slots.shape[0]):
         slot = slots[i]
-        # Only the difference is counted: a prefix grew or shrank, so one of the loops is empty.
+        # A prefix grew or shrank: one of the two loops is empty.
         start = c.term_start[slot]
         for at in range(start + now[slot], start + then[i]):
             registered[c.terms[at]] += 1
@@ -227,8 +233,8 @@ def _mark_wanted(term_offsets, terms, registered, task, wanted):
     """Set wanted[task, row] for every task with a subscription registered under a term of the message."""
     for row in range(wanted.shape[1]):
         for at in range(term_offsets[row], term_offsets[row + 1]):
-            # A term leads only to its owner, and only while a subscription is registered under it (spec 3.3); terms
-            # beyond the table have none.
+            # A term sends the message to its task only while a subscription is registered under it (spec 3.3); a term
+            # outside the table has no subscription.
             term = terms[at]
             if term < registered.shape[0] and registered[term] > 0:
                 wanted[task[term], row] = True

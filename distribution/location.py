@@ -6,7 +6,8 @@ them (`LocationRouter`). A subscription with a point is assigned to the owner of
 task where it may match, by a bound for each task and term (`LocationTable`).
 
 With signatures (`distribution.signatures.signature`) a message goes to the owner of its place only if a subscription to
-a region there may match it. Signatures of other tasks are not queried, since they do not cover the place.
+a region there may match it. Signatures of other tasks are not queried, since they do not cover the place. Made by
+`distribution.routers`; the base of `distribution.influence`.
 """
 
 from collections.abc import Mapping, Sequence

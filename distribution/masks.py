@@ -2,7 +2,7 @@
 
 Keys are those of `matching.influence`. Of the coarsest grid, which is one cell, masks lie by term, beside those of new
 subscriptions and a few bits that say in which cells a term has keys: a term costs one cache miss, and another for each
-grid in which it may have the message's cell.
+grid in which it may have the message's cell. Used by `distribution.influence`.
 """
 
 import numpy as np
@@ -128,7 +128,7 @@ def _enter(rows, entered, by_term, earth, sides, xs, ys, vector, offsets, terms,
 @njit_no_refcount
 def _bit_of(grid, key):
     """The bit for the cell of a key among the bits of a term: it is set if the term has had a key in such a cell."""
-    # consecutive cells have different bits, so that a place and its surroundings are told apart from elsewhere
+    # consecutive cells have different bits, so that a cell and its neighbours share no bit
     return np.int64(1) << ((grid - 1) * _BITS_A_GRID + (key >> 31) % _BITS_A_GRID)
 
 

@@ -70,13 +70,13 @@ class PlacedRouter(Router):
         return Placer(self)
 
     def assigned_to(self, table: SubscriptionTable, task: int) -> NDArray[np.bool_]:
-        """Those that `task` would get if these were all subscriptions, placed together."""
+        """bool[n]: rows that `task` would get if the table had all subscriptions, placed together."""
         placer = self.placer()
         placer.place_all(table)
         return placer.ledger.owners(table.number) == task
 
     def assigned_in(self, changes: ChangeList, task: int) -> NDArray[np.bool_]:
-        """Those whose owner is `task`.
+        """bool[n]: added rows whose owner is `task`.
 
         Raises
         ------
@@ -105,28 +105,28 @@ class PlacedRouter(Router):
 
 
 class KopRouter(PlacedRouter):
-    """By the shares of messages with their keywords."""
+    """Router `kop`: by keywords, weighed by the shares of messages that have them."""
 
     name = "kop"
     algorithm = KeywordOriented
 
 
 class SopRouter(PlacedRouter):
-    """By place, in subsets."""
+    """Router `sop`: by place, in subsets of subscriptions."""
 
     name = "sop"
     algorithm = SpaceOriented
 
 
 class DkmSksRouter(PlacedRouter):
-    """By place and keywords, those that lie together spread."""
+    """Router `dkm-sks`: by place and keywords; spreads subscriptions that lie together."""
 
     name = "dkm-sks"
     algorithm = DkmSks
 
 
 class Ps2StreamRouter(PlacedRouter):
-    """By parts of the world, of place or of text."""
+    """Router `ps2stream`: by pieces of the world, each cut by place or by text."""
 
     name = "ps2stream"
     algorithm = Ps2Stream

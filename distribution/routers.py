@@ -1,7 +1,8 @@
-"""Routers by name: the factory.
+"""Routers by name: the factory, and what each router can do.
 
-Read on in `distribution.router`, their interface, then in `distribution.hashing` and, for those that place by cost, in
-`distribution.placed`.
+Used by `topology.wiring` and `gateway.load.loadtest`. A new router is a class of its own file and a row of `_CLASSES`
+here. Read on in `distribution.router`, the interface of routers, then in `distribution.hashing` and, for those that
+place by cost, in `distribution.placed`.
 """
 
 from collections.abc import Callable
@@ -35,13 +36,13 @@ _CLASSES: dict[str, type[Router]] = {
         *_PLACED,
     )  # fmt: skip
 }
-#: As written after `--router`, the default first.
+#: Names of all routers, as written after `--router`, the default first.
 ROUTERS = tuple(_CLASSES)
-#: Those that support signatures.
+#: Names of routers that support signatures.
 SIGNING = (HashingRouter.name, LocationRouter.name, InfluenceRouter.name)
-#: Those that place subscriptions by cost.
+#: Names of routers that place subscriptions by cost.
 PLACING = tuple(router.name for router in _PLACED)
-#: Those that can rebalance when a run resumes.
+#: Names of routers that can rebalance when a run resumes.
 REBALANCING = tuple(name for name, router in _CLASSES.items() if router.rebalances)
 
 
@@ -61,10 +62,12 @@ def router_named(
     name : str           one of `ROUTERS`
     tasks : int          number of query tasks
     space : Space
-    load : callable      gives points of the unit square (float64[n] each) by which routers by place balance the world
+    load : callable      returns x and y (float64[n] each) of a sample of messages in the unit square, by which a router
+                         by place cuts the world into parts of equal load; other routers do not call it
     signatures : str     one of `distribution.signatures.signature.MODES`
     kinds : Kinds
-    costs : callable     gives message statistics for the routers of `PLACING`; none by default
+    costs : callable     returns message statistics for the routers of `PLACING`; by default all places and terms cost
+                         the same
 
     Raises
     ------
@@ -90,7 +93,7 @@ def router_named(
 
 
 def works_on_all_kinds(name: str) -> bool:
-    """Whether tasks of this router exchange hits, and so work on kinds without subscriptions, too."""
+    """Whether query tasks exchange hits under this router; then kernels of kinds without subscriptions run, too."""
     return name in _CLASSES and _CLASSES[name].exchanges_hits
 
 
@@ -99,7 +102,10 @@ def _sends(name: str) -> str:
 
 
 def placeable(name: str, kinds: Kinds, kind: str, row_wants_any: bool) -> str | None:
-    """Why a router cannot place a subscription of a kind, to be written after its name; None if it can."""
+    """Why a router cannot place a subscription of a kind, as the end of a sentence about it; None if the router can.
+
+    `row_wants_any`: whether the subscription matches by any of its keywords (`"match": "any"`).
+    """
     if name not in _CLASSES or not _CLASSES[name].replicates or kind not in kinds:
         return None
     of_kind = kinds.named(kind)

@@ -65,7 +65,7 @@ def warmup() -> None:
 
 
 def _gathered(column: np.ndarray, runs: int, picked: Int64, places: Int64, offsets: Int64) -> np.ndarray:
-    """The rows of a column for all parts, read-only, so that nobody has to make their views so."""
+    """The rows of a column for all parts; read-only, so that all views of it are read-only, too."""
     if runs == _EMPTY:
         return column
     gathered = offsets if runs == _OFFSETS else column[places if runs == _TERMS else picked]

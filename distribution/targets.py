@@ -1,6 +1,6 @@
-"""Which query tasks each message of a batch is sent to, as bits, and the rows of each task.
+"""Targets of a batch: a bit for each message and query task that gets it, and the rows of each task.
 
-A table of routing sets the bits of a message (`Targets`); one pass over them gives the rows of all tasks, in one array.
+A routing table sets the bits of a message (`Targets`); one pass over the bits gives the rows of all tasks in one array.
 Used by `distribution.location`.
 """
 
@@ -22,7 +22,7 @@ def place_of(task: Any) -> tuple[Any, Any]:
 
 
 def values_for(tasks: int) -> int:
-    """Values for the bits of so many tasks."""
+    """Number of int64 values that the bits of `tasks` tasks need."""
     return -(-tasks // TASKS_A_VALUE)
 
 

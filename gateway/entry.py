@@ -1,6 +1,6 @@
-"""Where `skyray` starts: `gateway.cli` takes half a second to import, and Ctrl-C must work while it does.
+"""Entry point of `skyray`: handles Ctrl-C during the import of `gateway.cli`, which takes half a second.
 
-Read on in `gateway.cli`.
+Named in `pyproject.toml` as the script `skyray`. Read on in `gateway.cli`.
 """
 
 import os

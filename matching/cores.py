@@ -1,8 +1,8 @@
-"""How many cores this process may use. Used by `bolts.kind_threads` and `gateway.shell.doctor`."""
+"""Number of cores that this process may use. Used by `bolts.kind_threads` and `gateway.shell.doctor`."""
 
 import os
 
 
 def cores() -> int:
-    """Those that the process is bound to, where the system says so, else all of the machine."""
+    """Number of cores that the process is bound to if the system reports it, else of the machine."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

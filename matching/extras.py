@@ -1,6 +1,8 @@
-"""Extras of the distribution: which of them are installed, and the error that says how to get one.
+"""Extras of the distribution: which of them are installed, and the error that says how to install one.
 
-Used where an extra is first needed, so that an installation without it fails before any work is done.
+Commands of `gateway`, sinks, sources and `spark_etl` call `require` before they import an optional package, so that an
+installation without it fails before any work is done. `skyray doctor` lists all extras. A row of `EXTRAS` must agree
+with `pyproject.toml`, which a test checks.
 """
 
 from collections.abc import Mapping
@@ -71,5 +73,5 @@ def require(extra: str, purpose: str, instead: str = "") -> None:
 
 
 def require_ray() -> None:
-    """Make sure that tasks can run on Ray; as `require`."""
+    """Make sure that tasks can run on Ray. Raises ConfigError as `require`."""
     require("ray", "executor ray", "take executor local")

@@ -1,16 +1,18 @@
-"""Programs of filters: what a message must satisfy beside the place and words that indexes know, as int64 words.
+"""Programs of filters: the conditions of a subscription beside keywords and place, compiled to int64 words.
 
-A program is its length and then instructions: a head (operation, argument, number of words that follow) and its words.
+The first word of a program is the number of words that follow. Then come instructions, each a head (operation,
+argument, number of its words) and its words. The argument is in parentheses; floats are stored as their bits:
 
 - `WITHIN` (attribute): first and last key. `ANY_OF`, `NONE_OF` (attribute): keys, ascending. `PRESENT`, `ABSENT`
-  (attribute): nothing.
-- `AT_LEAST` (how many a message needs), `WITHOUT`: terms, ascending.
-- `CIRCLE`: bits of lon, lat, radius in metres, x, y, z of the centre, largest squared chord.
-- `POLYGON` (number of rings): number of corners, of bands and of members; bits of south and of bands a degree; where
-  rings start and end, where bands start and end; members; bits of lon and then of lat of all corners
-  (`matching.geo.polygons`).
+  (attribute): no words.
+- `AT_LEAST` (number of terms that a message needs), `WITHOUT` (0): terms, ascending.
+- `CIRCLE`: lon, lat, radius in metres, x, y, z of the centre, largest squared chord.
+- `POLYGON` (number of rings): numbers of corners, of bands and of members; southern edge, bands per degree; offsets of
+  the rings, offsets of the bands; members; lon of all corners, then lat (`matching.geo.polygons`).
 
-Loads no kernels, since every process that checks subscriptions loads it. Read on in `matching.filters`, which tests.
+`matching.filter_fields` compiles the filter of a subscription; checkpoints and the write-ahead log have programs, so a
+change of the format breaks them. Imports no kernels, since every process that checks subscriptions imports this file.
+Read on in `matching.filters`, which runs programs; `matching.naive_filters` is the oracle.
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ from matching.model import NO_WORDS, Int64
 
 #: Operations beyond those of `matching.conditions`.
 AT_LEAST, WITHOUT, CIRCLE, POLYGON = range(5, 9)
-#: Bits of a head: operation, argument, length.
+#: Layout of a head: operation in the bits from 0, argument from `ARGUMENT_AT`, number of words from `LENGTH_AT`.
 ARGUMENT_AT, LENGTH_AT = 8, 32
 
 
@@ -47,15 +49,15 @@ def compile_filter(
     Parameters
     ----------
     conditions : sequence of Condition
-    without : sequence of int      terms that no message may have
+    without : sequence of int      term ids that no message may have
     at_least : (int, sequence of int), optional
-        How many of these terms a message must have.
+        Number n and term ids: a message must have at least n of these terms.
     shape : Instruction, optional
         `matching.filters.circle_instruction` or `polygon_instruction`.
 
     Notes
     -----
-    O(words log words). Instructions come in the order of their cost.
+    O(words log words). Cheaper instructions come first.
     """
     made: list[Instruction] = []
     for one in conditions:
@@ -75,7 +77,7 @@ def compile_filter(
 
 
 def program_of(instructions: Sequence[Instruction]) -> bytes:
-    """The program of these instructions; empty for none."""
+    """The program of these instructions, as bytes of int64; empty if there are none."""
     words: list[int] = []
     for operation, argument, own in instructions:
         words += [operation | argument << ARGUMENT_AT | len(own) << LENGTH_AT, *own]
@@ -83,7 +85,7 @@ def program_of(instructions: Sequence[Instruction]) -> bytes:
 
 
 def instructions_of(program: bytes) -> list[Instruction]:
-    """The instructions of a program; none of an empty one."""
+    """The instructions of a program; [] for an empty one."""
     words, at, made = np.frombuffer(program, np.int64).tolist(), 1, []
     while at < len(words):
         head, end = words[at], at + 1 + (words[at] >> LENGTH_AT)
@@ -93,7 +95,7 @@ def instructions_of(program: bytes) -> list[Instruction]:
 
 
 def joined_programs(programs: Sequence[bytes]) -> tuple[Int64, Int64]:
-    """`filter_offsets` and `filter_words` of a table; both empty if no row has a program."""
+    """`filter_offsets` (int64[n + 1]) and `filter_words` (int64[nnz]) of a table; both empty if all programs are."""
     joined = b"".join(programs)
     if not joined:
         return NO_WORDS, NO_WORDS

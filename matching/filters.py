@@ -4,7 +4,8 @@
 every window query. Engines find candidates as ever and drop the pairs that fail. A subscription without a filter has no
 program, and an engine without filters tests nothing.
 
-The oracle is `matching.naive_filters`. Read on in `matching.index`, for who tests.
+The oracle is `matching.naive_filters`. Used by engines and window indexes of all kinds. Read on in `matching.index`,
+for who tests.
 """
 
 from copy import copy
@@ -173,7 +174,7 @@ class FilterStore:
         return None if passed.all() else passed
 
     def snapshot(self) -> "FilterStore":
-        """A copy to read `columns` of, whatever is done to this one. O(slots + words)."""
+        """A frozen copy for `columns`, which later calls do not change. O(slots + words)."""
         now = copy(self)
         now._span, now._words = self._span.copy(), self._words[: self._used].copy()
         return now

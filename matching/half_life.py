@@ -1,8 +1,9 @@
-"""How scores fade with time, and what a text is worth by itself: what the score of a fading kind needs of a run.
+"""Parameters of the scores of `decay`: the half-life, and the share of each term in the collection.
 
-A score falls to half in `half_life_s`. Instead of letting all scores fall, a message is worth the more the later it
-is: the log of its relevance plus its time times ln D is a key that never changes, and ranks as the fading scores do at
-any time (spec 6). Read on in `matching.decay.scores`, which computes it.
+A score falls to half in `half_life_s`. Instead of lowering all scores as time passes, the key of a message grows with
+its time: the log of its relevance plus its time times ln D is constant, and ranks messages as the decaying scores do at
+any time (spec 6). Used by the engines of `decay`; `topology.wiring` makes the parameters. Read on in
+`matching.decay.scores`, which computes it.
 """
 
 import math
@@ -50,7 +51,7 @@ class DecayParameters(NamedTuple):
         total_tokens: int,
         epoch_us: int = EPOCH_US,
     ) -> "DecayParameters":
-        """Of a half-life and a vocabulary.
+        """Compute the parameters from a half-life and a vocabulary.
 
         Parameters
         ----------

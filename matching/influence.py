@@ -1,4 +1,4 @@
-"""Where a message may matter to subscriptions whose results have a farthest member: keys of (grid cell, term).
+"""Influence of subscriptions: keys (grid cell, term) of the messages that may still enter their results.
 
 A subscription with k results has an influence ball, outside of which no message enters its result; one with fewer has
 the whole world. It stands under the keys of its terms in the cells of one grid that the ball's box overlaps: the finest

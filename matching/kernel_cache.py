@@ -97,7 +97,7 @@ class KernelLocator(_CacheLocator):
         return None if module is None else cls(module, py_func.__code__.co_firstlineno)
 
 
-@cache  # a module has up to forty kernels, and all are asked about while it is imported
+@cache  # a module has up to forty kernels, and the import of each calls this
 def _module_of(py_file: str) -> Path | None:
     """The path of a module of the project below `ROOT`; None for any other."""
     path = Path(py_file).resolve()
@@ -158,7 +158,7 @@ def choose() -> tuple[Path | None, str]:
 
 @cache
 def _passing_folder(why: str) -> Path | None:
-    """A new folder under a name that nobody can foresee, for this process and those it starts, removed at its end."""
+    """A new folder with an unpredictable name, for this process and its children; removed when the process ends."""
     owner = os.getpid()
 
     def remove(made: Path) -> None:

@@ -1,7 +1,8 @@
 """A kind of subscription as data: one row of a table, and the table that routers, validation and tools read.
 
-The rows of this product are in `matching.kinds`; a topology may be wired with a longer table (`Kinds.plus`). Read on in
-`matching.operator`: the contracts of a row's operator and window index.
+The rows of this product are in `matching.kinds`; a topology may be wired with a longer table (`Kinds.plus`). Used by
+every package; its rows are in `matching.kinds`. Read on in `matching.operator`: the contracts of a row's operator and
+window index.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -64,7 +65,7 @@ class Kind:
     message_place : str       what of a message must meet a region: "box", its rectangle, or "centre"
     wraps : bool              a region may cross the antimeridian
     needs_extent : bool       a region must be more than a point
-    all_keywords : bool       every match has all keywords, unless the row asks for any (`match`)
+    all_keywords : bool       every match has all keywords, unless the row has `match` = any
     fields : tuple of str     fields of a row beside keywords and place: of "k", "alpha", "match"
     shapes : tuple of str     shapes of its subscriptions: of "circle" and "polygon", in place of a region, or a filter
                               beside a point, and "radius_m" around the point

@@ -1,8 +1,8 @@
 """The table of kinds: all that the rest of the project knows of a kind is its row here.
 
 Of engines and window indexes a row has the default, first, and those of the papers. A program that wires a topology may
-hand in a longer table: with more kinds (`Kinds.plus`), or with opponents in the rows (`baselines.kinds`). Read on in
-`matching.operator` for what a row says, or in the package of a kind.
+hand in a longer table: with more kinds (`Kinds.plus`), or with opponents in the rows (`baselines.kinds`). Used by every
+package. Read on in `matching.operator` for what a row says, or in the package of a kind.
 """
 
 from matching.boolean.engines.cell_term import CellTerm

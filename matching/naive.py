@@ -21,6 +21,8 @@ Rules:
 - A message without a time (`NO_FLOOR`) is in no window that goes by time, and `decay` does not see it.
 - Beside `boolean`, a message can only matter to a subscription with which it shares a keyword.
 - A message that does not satisfy the filter of a subscription does not exist for it (`matching.naive_filters`).
+
+Used by `gateway.runs.match_rules` and `gateway.runs.oracles`, and by most tests.
 """
 
 import heapq
@@ -161,7 +163,7 @@ def dominates(a: tuple[float, float], b: tuple[float, float]) -> bool:
 
 
 class Standing:
-    """Messages eligible for the result of one subscription, and its last reported result (`told`: seq to score)."""
+    """Messages eligible for the result of one subscription, and its last result (`reported`: score by seq)."""
 
     from_window = False  # whether it starts from the window and follows its expiry, or starts empty and never expires
 
@@ -169,7 +171,7 @@ class Standing:
         self.subscription = subscription
         self.max_distance = max_distance
         self.decay = decay
-        self.told: dict[int, float] = {}
+        self.reported: dict[int, float] = {}
         self.changed = True  # something came or went since the last boundary
         self.least_life: float = math.inf  # of the result: while the floor is below, expiry changes nothing
 
@@ -470,7 +472,7 @@ class Oracle:
     def _differences(self, boundary: Boundary) -> Iterator[Update]:
         """Enter and leave events between the last boundary and this one."""
         for standing in self._ended:
-            for seq, score in standing.told.items():
+            for seq, score in standing.reported.items():
                 yield Update(boundary.last_seq, standing.subscription.number, seq, LEAVE, score)
         self._ended = []
         for number, standing in sorted(self._standing.items()):
@@ -478,11 +480,11 @@ class Oracle:
             if not standing.changed and standing.least_life > boundary.floor:
                 continue
             now = {seq: score for seq, score, _ in standing.ranked(boundary.floor)}
-            for seq in sorted(standing.told.keys() - now.keys()):
-                yield Update(boundary.last_seq, number, seq, LEAVE, standing.told[seq])
-            for seq in sorted(now.keys() - standing.told.keys()):
+            for seq in sorted(standing.reported.keys() - now.keys()):
+                yield Update(boundary.last_seq, number, seq, LEAVE, standing.reported[seq])
+            for seq in sorted(now.keys() - standing.reported.keys()):
                 yield Update(boundary.last_seq, number, seq, ENTER, now[seq])
-            standing.told = now
+            standing.reported = now
             standing.changed = False
 
     def _sweep(self, floor: int) -> None:

@@ -1,8 +1,8 @@
 """The oracle of filters: reads the program of a subscription, in plain Python, and tests messages one by one.
 
-It shares no code with `matching.filters`, whose documentation describes programs. Shapes and metres are those of
-`matching.naive_shapes`. What people write is compared with programs by tests, through `matching.naive_conditions`.
-Read on in `matching.naive`.
+It must share no code with `matching.filters`; `matching.filter_programs` documents the format of programs. Shapes and
+metres are those of `matching.naive_shapes`. Whether a program means what a user wrote is another oracle's matter
+(`matching.naive_conditions`). Used by `matching.naive` and `matching.naive_rows`; read on in `matching.naive`.
 """
 
 import struct

@@ -1,8 +1,8 @@
 """The oracle of shapes: places, metres, circles and polygons in plain Python.
 
-It shares no code with `matching.geo`. Spheres are written out as in docs/spec.md; whether a point lies on the edge of a
-polygon is decided with `Fraction`, without any rounding. Slow on purpose. Read on in `matching.naive`, the oracle of
-whole answers.
+It must share no code with `matching.geo`, and be simple rather than fast. Formulas of the sphere are those of
+docs/spec.md; `Fraction` decides without rounding whether a point lies on the edge of a polygon. Used by
+`matching.naive_filters` and `matching.naive`; read on in `matching.naive`, the oracle of whole answers.
 """
 
 import math
@@ -21,18 +21,19 @@ def unit_vector(lon: float, lat: float) -> Vector:
 
 
 def sine(degrees: float) -> float:
-    """Sine of an angle in degrees: of what is left of the nearest multiple of 90, in radians."""
+    """Sine of an angle in degrees, by the remainder from the nearest multiple of 90: exact at these (spec)."""
     quarters, angle = _from_quarter(degrees)
     return (math.sin(angle), math.cos(angle), -math.sin(angle), -math.cos(angle))[quarters]
 
 
 def cosine(degrees: float) -> float:
-    """Cosine of an angle in degrees: of what is left of the nearest multiple of 90, in radians."""
+    """Cosine of an angle in degrees, by the remainder from the nearest multiple of 90: exact at these (spec)."""
     quarters, angle = _from_quarter(degrees)
     return (math.cos(angle), -math.sin(angle), -math.cos(angle), math.sin(angle))[quarters]
 
 
 def _from_quarter(degrees: float) -> tuple[int, float]:
+    """Nearest multiple of 90 degrees (0 to 3), and the remainder in radians."""
     quarters = round(degrees / 90)
     return quarters % 4, (degrees - 90 * quarters) * (math.pi / 180)
 
@@ -52,8 +53,8 @@ def in_circle(place: Vector, centre: Vector, radius_m: float) -> bool:
 def in_polygon(rings: Sequence[Ring], lon: float, lat: float) -> bool:
     """Whether a point lies in a polygon: on an edge of a ring, or within an odd number of rings.
 
-    Edges are straight in longitude and latitude. A ray goes east from the point; an edge that it meets counts if one
-    end lies above the ray and the other does not.
+    Edges are straight in longitude and latitude. Even-odd rule with a ray from the point to the east: an edge that
+    meets the ray counts if exactly one of its ends lies north of the ray.
     """
     x, y = Fraction(lon), Fraction(lat)
     odd = False

@@ -1,4 +1,4 @@
-"""How kernels are compiled: by `njit`, and those that allocate nothing by `njit_no_refcount`.
+"""Compiles kernels: `njit`, and `njit_no_refcount` for kernels that allocate nothing.
 
 No kernel is called from C, so none gets the function for that: a twentieth of the compiler's time.
 

@@ -261,9 +261,9 @@ class KindOperator(ABC):
         return taken.results() if taken.subscriptions is None else taken.subscriptions().beside(taken.results())
 
     def snapshot(self, stored: int | None = None) -> "Snapshot":
-        """The state as it is now, though made later, on another thread: copies what later batches write to.
+        """The present state, to be built later on another thread; copies only arrays that later batches write to.
 
-        `stored`: the version of the subscriptions that is in a file, for which they are not copied.
+        `stored`: version of the subscriptions that a file has already; with this version they are not copied.
         """
         state = self.state()
         return Snapshot(None, None, lambda: state)

@@ -1,6 +1,7 @@
-"""Names of files of updates: which number and which delivery task, and which of them can be read.
+"""Names of the files of updates: `part-00000.parquet`, or `part-00000-0001of0002.parquet` of several delivery tasks.
 
-Written by `bolts.sinks`; read by whatever reads a run folder, also while the run writes to it.
+`bolts.sinks` makes the names. `gateway.serve.history`, `gateway.live.checkpointed` and `spark_etl.run_tables` parse
+them, also while the run still writes. The format is public (`docs/formats.md`).
 """
 
 from collections.abc import Iterable
@@ -8,11 +9,11 @@ from typing import NamedTuple
 
 
 class PartName(NamedTuple):
-    """Name of a file of updates: by its number, then its task, names sort in the order in which updates are applied.
+    """Name of a file of updates; names sort by number, then task, the order in which readers apply the updates.
 
-    number : int     of one task: ascending. Of several tasks: of the checkpoint that ended the part
-    task, tasks      that wrote it, and how many there were
-    suffix : str
+    number : int     with one delivery task counted from 0; with several the epoch of the checkpoint that ended the part
+    task, tasks      delivery task that wrote the file, and number of delivery tasks
+    suffix : str     without the dot
     """
 
     number: int
@@ -22,16 +23,18 @@ class PartName(NamedTuple):
 
     @property
     def stem(self) -> str:
+        """The name without the suffix."""
         writer = "" if self.tasks == 1 else f"-{self.task:04d}of{self.tasks:04d}"
         return f"part-{self.number:05d}{writer}"
 
     @property
     def text(self) -> str:
+        """The whole name."""
         return f"{self.stem}.{self.suffix}"
 
     @classmethod
     def of(cls, name: str) -> "PartName":
-        """Raises ValueError for what is no name of a part."""
+        """Parse a name. Raises ValueError for any other name."""
         stem, _, suffix = name.partition(".")
         _, number, *writer = stem.split("-")
         task, tasks = map(int, writer[0].split("of")) if writer else (0, 1)
@@ -39,9 +42,10 @@ class PartName(NamedTuple):
 
 
 def whole_parts(names: Iterable[str]) -> list[PartName]:
-    """The parts by these names in the order in which updates are applied, without a last number that lacks some.
+    """Parse names, in the order in which readers apply updates; leaves the last number out if it is incomplete.
 
-    Of each number the part of the first task gets its name last: where it is missing, others may be, too.
+    The delivery tasks rename their parts of one number one after the other, task 0 last. So the last number is complete
+    if it has a part of task 0.
     """
     parts = sorted(map(PartName.of, names))
     if parts and not any(part.task == 0 for part in parts if part.number == parts[-1].number):

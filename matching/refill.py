@@ -8,13 +8,13 @@ wrong, and no other subscription waits.
 Where routers drop messages by thresholds, they are relaxed first. The answer then has the hits up to batch `up_to`,
 the buffer those after it.
 
-A waiting subscription has no threshold, so that nearly all that is buffered for it would be in vain. An operator that
+A waiting subscription has no threshold, so that nearly all hits buffered for it would be useless. An operator that
 is `Resuming` does not match waiting subscriptions; the answer has the hits of all stored batches. If batches were
 closed that it does not cover, the subscription is matched again from the answer on, and a second query fetches the hits
 in between.
 
 The result itself is the business of a `RefillTarget`, such as the operators of `matching.topk` and `matching.skyline`.
-Read on in `matching.topk.operator`.
+Used by `matching.skyline.operator` and `matching.topk.operator`. Read on in `matching.topk.operator`.
 """
 
 from collections import deque
@@ -129,7 +129,7 @@ class RefillCoordinator:
     ----------
     closed : Boundary      the last one closed
     waits : bool[slots]    which slots wait for a refill
-    requests, asked : int  window queries so far, and rows in them
+    requests, queried : int    window queries so far, and rows (subscriptions) in them
     """
 
     def __init__(self, target: RefillTarget, resuming: Resuming | None = None):
@@ -137,7 +137,7 @@ class RefillCoordinator:
         self.resuming = resuming
         self.closed = Boundary(-1, 0, -1, NO_FLOOR)
         self.waits = np.zeros(0, np.bool_)
-        self.requests = self.asked = 0
+        self.requests = self.queried = 0
         self._refills: dict[int, _Refill] = {}
         self._deferred: deque[BatchDelta] = deque()
         self._early: list[tuple[int, Any]] = []
@@ -165,7 +165,7 @@ class RefillCoordinator:
         """Start a refill of slots as of a boundary; `before` is their last reported results."""
         request = self.requests
         self.requests += 1
-        self.asked += slots.shape[0]
+        self.queried += slots.shape[0]
         self._refills[request] = _Refill(as_of, as_of.number if up_to is None else up_to, slots, before)
         self.waits[slots] = True
         return self._query(request)

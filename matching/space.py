@@ -4,6 +4,9 @@ The box is scaled by its longer side, so that a degree is a degree on both axes.
 distances are Euclidean in the unit square, MaxDist is the diagonal of the scaled box, and points do not wrap around
 the antimeridian. On the `sphere` they are great-circle metres between unit vectors, and MaxDist is the largest one
 within the box; the unit square then serves to find cells alone. Rectangles are compared in degrees, before projection.
+
+Every engine, window index, router and spout of a run has the same `Space`, made by `topology.wiring` from the settings.
+The formulas are part of the semantics (spec 1): a change here changes answers and must change `matching.naive`, too.
 """
 
 import math
@@ -15,7 +18,7 @@ from matching.errors import ConfigError
 from matching.model import NO_VECTORS, Float64
 
 PROJECTIONS = ("plate-carree", "equal-area")
-#: How distances are measured: by default the first; the second is the papers'.
+#: Values of `Space.distance`: the default, and that of the papers.
 DISTANCES = ("sphere", "plane")
 DISTANCE = DISTANCES[0]
 EARTH = (-180.0, -90.0, 180.0, 90.0)
@@ -77,7 +80,7 @@ class Space(NamedTuple):
 
     @property
     def max_distance(self) -> float:
-        """MaxDist: the largest distance of two points inside, in metres on the sphere, else of the unit square."""
+        """MaxDist: the largest distance of two points in the box, in metres on the sphere, else in the unit square."""
         if self.on_sphere:
             from matching.geo.sphere import max_distance_m  # late: it loads kernels, which the ETL can do without
 
@@ -87,7 +90,7 @@ class Space(NamedTuple):
         return math.sqrt((width / longer) ** 2 + (height / longer) ** 2)
 
     def project(self, lon: Float64, lat: Float64) -> tuple[Float64, Float64]:
-        """Degrees to the unit square: two float64[n]. O(n)."""
+        """x and y in the unit square (float64[n] each) of degrees; outside it for points outside the box. O(n)."""
         width, height = self._sides()
         scale = 1.0 / max(width, height)
         x = (np.asarray(lon, np.float64) - self.west) * scale
@@ -97,7 +100,7 @@ class Space(NamedTuple):
         return x, rise * (180.0 / math.pi) * scale
 
     def vectors(self, lon: Float64, lat: Float64) -> Float64:
-        """Unit vectors of points, float64[n, 3]; none, float64[0, 3], in the plane. O(n)."""
+        """Unit vectors of points in degrees, float64[n, 3]; in the plane an empty float64[0, 3]. O(n)."""
         if not self.on_sphere:
             return NO_VECTORS
         from matching.geo.sphere import unit_vectors

@@ -1,10 +1,11 @@
 """Compile every kernel before the stream starts, so that the first batch is no slower than the next.
 
-`topology.core.executors.ray` calls `warmup` once a node with what the run uses, `make setup` runs `python -m
-matching.warmup` for what runs by default; after that, kernels come from the cache on disk in a fraction of the time. It
-runs every kind in `matching.local_engine` on tiny inputs, with all that makes a kernel run: growth, removal, range
-messages, objects that end, refills, expiry, both kinds of window, a restore. With an empty cache it takes minutes, so
-it reports progress (`Warmed`).
+`topology.core.executors.ray` warms up each node with the engines of the run; `make setup` runs `python -m
+matching.warmup` for the default engines; `topology.preparing` warms up a kind of a live stream. Afterwards Numba loads
+the kernels from its cache on disk in a fraction of the time. The warm-up runs every kind in `matching.local_engine` on
+tiny inputs that reach every kernel: growth, removal, range messages, objects that end, refills, expiry, both kinds of
+window, a restore. A new kernel, or a new argument type of one, needs an input here that reaches it. With an empty cache
+the warm-up takes minutes, so it reports progress (`Warmed`).
 """
 
 import sys
@@ -44,21 +45,26 @@ from matching.storage.marks import Marker
 from matching.window import Boundary, Window
 
 _SPACE = Space(*EARTH)
-#: Scores halve from message to message, so that all that depends on time has to move.
+#: A half-life of one microsecond, the step of the messages' times: every score halves from message to message.
 _FADING = DecayParameters.of(1e-6, 0.2, np.array([2, 1, 1]), 4, 0)
 _BATCHES, _SIZE, _COMING = 8, 8, 10
-# Lists of the first are full, or have room for an eighth more; those of the second move. The third are more than went,
-# so that they exceed the pool and it is packed: two fifths of it are dead.
+# Subscriptions added in three batches, and messages of each batch. The first batch fills the posting lists; the second
+# exceeds their capacity, so that lists move. The third adds more than it removes and exceeds the pool, two fifths of
+# which are dead by then, so that the pool is compacted.
 _MANY, _MANY_MESSAGES = (1200, 200, 1500), 128
 
 
-#: A part of a warm-up: its name, and what compiles it.
+#: A part of a warm-up: its name for people, and the function that runs its kernels.
 Part = tuple[str, Callable[[], None]]
 
 
 class Warmed(NamedTuple):
-    """Progress of a warm-up: `done` parts `of` all, the kernels `compiled` for them, 0 where all were in the cache, and
-    the last part done."""
+    """Progress of a warm-up.
+
+    done, of : int    parts done, all parts
+    compiled : int    kernels compiled so far; the others were in the cache
+    part : str        name of the last part done
+    """
 
     done: int
     of: int
@@ -72,15 +78,15 @@ def warmup(
     windows: Mapping[str, str] | None = None,
     all_of_them: bool = False,
 ) -> None:
-    """Compile, or load from the cache, the kernels of kinds. Up to some 20 seconds an engine, the first time.
+    """Compile, or load from the cache, the kernels of kinds. Up to 20 seconds for an engine that is not in the cache.
 
     Parameters
     ----------
     kinds : Kinds
     engines, windows : mapping of kind to name
-        The default of each kind that is not named.
+        The engine, and the window index, of each kind; the default for kinds left out.
     all_of_them : bool
-        Every engine and every window index there is, instead.
+        Warm up every engine and every window index instead.
     """
     for _, warm in parts(kinds, engines or {}, windows or {}, all_of_them):
         warm()
@@ -118,7 +124,7 @@ def in_turn(parts: Sequence[Part]) -> Iterator[Warmed]:
 
 
 def _warm_in_parallel(all_of_them: bool) -> Iterator[Warmed]:
-    """A process a core, a kind at a time: the compiler takes one core, and kinds share few kernels."""
+    """Warm up kinds in one process for each core: the compiler takes one core, and kinds share few kernels."""
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         names = {pool.submit(_warm_named, kind.name, all_of_them): kind.name for kind in KINDS.run}
         compiled = 0
@@ -128,7 +134,7 @@ def _warm_in_parallel(all_of_them: bool) -> Iterator[Warmed]:
 
 
 def _warm_named(name: str, all_of_them: bool) -> int:
-    """Warm up a kind, and note that it is prepared; how many kernels had to be compiled for it."""
+    """Warm up a kind, and touch its stamp, which says so to others; returns the number of kernels compiled."""
     compiled = max(warmed.compiled for warmed in in_turn(list(_parts_of(KINDS.named(name), {}, {}, all_of_them))))
     if (stamp := stamp_of(name, None, None)) is not None:
         stamp.touch(mode=0o600)
@@ -136,15 +142,15 @@ def _warm_named(name: str, all_of_them: bool) -> int:
 
 
 def warm_engine(kind: Kind, name: str) -> None:
-    """One engine of a kind, through growth, refills, changes inside a batch, ends, expiry and a restore."""
-    unit_vectors(np.zeros(1), np.zeros(1))  # of messages, as spouts compute them
+    """Warm up one engine of a kind: growth, refills, changes inside a batch, ended objects, expiry and a restore."""
+    unit_vectors(np.zeros(1), np.zeros(1))  # spouts compute these for messages
     for window in (Window("count", 12), Window("time", 12)):
         engine = LocalEngine([kind], _SPACE, window, engines={kind.name: name}, fading=_FADING, window_tasks=2)
         boundary, messages = Boundary(-1, 0, -1, -1), NO_MESSAGES
         for batch in range(_BATCHES):
             first = batch * _SIZE
             coming = np.arange(batch * _COMING, (batch + 1) * _COMING)
-            # one is added and removed at once, most are removed a batch later, and one stays
+            # of each batch's subscriptions one is removed in the same batch, one never, the others a batch later
             gone = np.concatenate([coming[: _COMING - 2] - _COMING if batch else coming[:0], coming[-1:]])
             removed = Removals(gone, np.full(gone.shape[0], kind.code, np.int8), np.full(gone.shape[0], first + 4))
             boundary = Boundary(batch, first, first + _SIZE - 1, window.floor(first + _SIZE - 1, first + _SIZE - 1))
@@ -155,7 +161,7 @@ def warm_engine(kind: Kind, name: str) -> None:
         again = LocalEngine([kind], _SPACE, window, engines={kind.name: name}, fading=_FADING)
         again.restore(boundary, messages, states)
         again.results()
-    # lists long enough to be worth more than a scan, and more hits than an engine's buffer takes at once
+    # lists long enough for trees and blocks, and more hits than an engine's buffer holds
     window, none = Window("count", _MANY_MESSAGES), np.zeros(0, np.int64)
     operator = kind.make_operator(OperatorContext(_SPACE, window, fading=_FADING), name)
     following = 0
@@ -173,7 +179,7 @@ def warm_engine(kind: Kind, name: str) -> None:
 
 
 def _warm_window(kind: Kind, name: str | None) -> None:
-    """A window index, with messages indexed and not, some expired, queried as of a boundary before the last."""
+    """Warm up a window index: messages indexed and not yet indexed, some expired; a query as of an earlier boundary."""
     index, operator = kind.window(name)(_SPACE, 1), kind.make_operator(OperatorContext(_SPACE, Window("count", 300)))
     home, assigned = np.zeros(10, np.int64), np.ones(10, np.bool_)
     none = np.zeros(0, np.int64)
@@ -200,7 +206,7 @@ def _warm_window(kind: Kind, name: str | None) -> None:
 
 
 def _warm_filters(kind: Kind) -> None:
-    """What checks shapes, tests the filters of a batch, and marks postings by them."""
+    """Warm up the kernels that check shapes, test the filters of a batch, and compute marks."""
     ring = np.array([0.0, 1.0, 1.0, 0.0])
     shapes = circle_instruction(0.0, 0.0, 1e6), polygon_instruction(Rings(np.array([0, 4]), ring, ring[::-1].copy()))
     ball_box(0.0, 0.0, 1e6)
@@ -218,7 +224,7 @@ def _warm_filters(kind: Kind) -> None:
 
 
 def _warm_marks(kind: Kind) -> None:
-    """Matching by an index whose postings have marks, of messages that may be written to and of those that may not."""
+    """Warm up an index whose postings have marks, with writable and with read-only messages: two signatures."""
     operator, none = kind.make_operator(OperatorContext(_SPACE, Window("count", 4))), np.zeros(0, np.int64)
     offsets, words = joined_programs([program_of([Instruction(WITHIN, 0, [0, 1])])] * 4)
     removed = Removals(none, none.astype(np.int8), none)

@@ -222,7 +222,7 @@ def message_line(row: CleanRow, schema: AttributeSchema) -> bytes:
 
 
 def rows_of(names: Mapping[str, Any]) -> str:
-    """What the rows of a stream with these columns are, by name and Arrow or Spark type: `VALUES` or `COLUMNS`."""
+    """Form of the rows of a stream, by the names of its columns and their Arrow or Spark types: `VALUES`, `COLUMNS`."""
     return VALUES if str(names.get(VALUE, "")).lower().startswith(("binary", "string")) else COLUMNS
 
 

@@ -6,8 +6,9 @@ has written.
     spark.read.format("skyray").option("table", "updates").load("runs/first")
 
 Each batch of a stream is in the feed exactly once. Its rows are cleaned as `skyray etl` cleans them
-(`spark_etl.feed_rows`), and rejected ones are counted by reason code in the commit of their batch. Read on in
-`matching.feed_folder` for the feed, `spark_etl.run_tables` for the source, `spark_etl.stream` for the command.
+(`spark_etl.feed_rows`), and rejected ones are counted by reason code in the commit of their batch. Used by
+`spark_etl.stream`. Read on in `matching.feed_folder` for the feed, `spark_etl.run_tables` for the source,
+`spark_etl.stream` for the command.
 """
 
 import json
@@ -65,7 +66,7 @@ class FeedDataSource(DataSource):
 
 @dataclass
 class _Written(WriterCommitMessage):
-    """What a task has written: files, each with what orders it among those of all tasks, and rejected rows."""
+    """Files that a task has written, each with a sort key among the files of all tasks, and its rejected rows."""
 
     files: list[tuple[tuple[Any, ...], RowFile]]
     rejected: dict[str, int]
@@ -174,7 +175,7 @@ def query_of(checkpoint: Path) -> str:
 
 
 def check_checkpoint(sink: FeedSink, checkpoint: Path) -> None:
-    """What Spark would find out in half a minute: that another checkpoint has written to this sink.
+    """Check that no other checkpoint has written to this sink; Spark itself would fail after half a minute.
 
     Raises
     ------

@@ -1,6 +1,7 @@
-"""Places in one value: WKT, WKB (plain, hexadecimal, PostGIS's), or a pair of x and y.
+"""Reads the place of a message from one value: WKT, WKB (plain, hexadecimal, PostGIS's EWKB), or a pair of x and y.
 
-Used by `spark_etl.ingest` and `spark_etl.paths`.
+Used by `spark_etl.ingest` and `spark_etl.paths`. Only points and rectangles with sides along the axes are messages'
+places; any other geometry gets a reason code.
 """
 
 import math
@@ -11,8 +12,9 @@ from typing import Any
 
 from matching.validate import RawMessage
 
+#: Reason code of a value that is no point and no rectangle, as in `matching.reasons`.
 BAD = "bad_geometry"
-#: PostGIS's number of degrees, longitude first.
+#: EPSG number of longitude and latitude in degrees (WGS 84), which EWKT and EWKB may carry.
 _SRID = 4326
 _POINT, _POLYGON = 1, 3
 _WKT = re.compile(rf"\s*(?:SRID={_SRID};)?\s*(POINT|POLYGON)\s*(?:Z|M|ZM)?\s*(EMPTY|\(.*\))\s*", re.IGNORECASE)
@@ -22,18 +24,20 @@ _Points = list[tuple[float, float]]
 
 
 def placed(raw: RawMessage, value: Any) -> RawMessage | str:
-    """A message with the place of its geometry.
+    """Set the place of a message from a geometry.
 
     Parameters
     ----------
     raw : RawMessage
     value : bytes, str, mapping or None
-        WKB, WKT or hexadecimal WKB, or x and y, in degrees, longitude first. None leaves the message as it is.
+        WKB (bytes), WKT or hexadecimal WKB (str), or a mapping with `x` and `y`; degrees, longitude first. None and ""
+        leave the message unchanged.
 
     Returns
     -------
     RawMessage, or str
-        A reason code: geometries are points, or rectangles with sides along the axes.
+        The message, with a point or a rectangle; or a reason code: `bad_geometry`, or `missing_coordinate` for an empty
+        geometry.
     """
     if value is None or value == "":
         return raw
@@ -54,7 +58,10 @@ def placed(raw: RawMessage, value: Any) -> RawMessage | str:
 
 
 def _points_of(value: Any) -> _Points:
-    """One point, or those of the only ring of a polygon; ValueError for anything else."""
+    """The point (lon, lat) as a list of one, or the corners of a polygon's only ring; [] for an empty geometry.
+
+    Raises ValueError, TypeError, OverflowError or struct.error for anything else.
+    """
     if isinstance(value, bytes):
         return _read_wkb(value)
     if isinstance(value, Mapping):
@@ -77,10 +84,11 @@ def _points_of(value: Any) -> _Points:
 
 
 def _read_wkb(data: bytes) -> _Points:
+    """As `_points_of`, from well-known binary (OGC 06-103r4) with ISO's or PostGIS's flags for z, m and SRID."""
     order = "<" if data[:1] == b"\1" else ">"
     (code,) = struct.unpack_from(f"{order}I", data, 1)
     start = 5
-    if code & 0x20000000:  # PostGIS: the number of the reference system precedes
+    if code & 0x20000000:  # EWKB: an SRID precedes the coordinates
         if struct.unpack_from(f"{order}I", data, start)[0] != _SRID:
             return _not_read()
         start += 4
@@ -102,4 +110,5 @@ def _read_wkb(data: bytes) -> _Points:
 
 
 def _not_read() -> Any:
+    """Raise ValueError; typed `Any` so that callers can write `return _not_read()` in an expression."""
     raise ValueError("neither a point nor a rectangle")

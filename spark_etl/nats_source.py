@@ -30,7 +30,7 @@ _ARROW = pa.schema(
         ("timestamp", pa.timestamp("us", "UTC")),
     ]
 )
-#: Messages that are asked for at a time; seconds for one answer, and between two attempts at a broker that is away.
+#: Messages of one fetch; timeout of an answer in seconds; seconds between two attempts to reach the broker.
 _FETCH, _ANSWER_S, _AGAIN_S = 1_000, 5.0, 0.5
 #: Most messages of a batch, and seconds that the broker may be away, where the options do not say.
 _ROWS, _PATIENCE_S = 100_000, 60.0
@@ -40,7 +40,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class _Stream:
-    """What the options name."""
+    """The stream and consumer that the options name."""
 
     servers: tuple[str, ...]
     stream: str

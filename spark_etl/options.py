@@ -1,4 +1,7 @@
-"""Settings of an ETL run. Next: `spark_etl.job`."""
+"""Settings of an ETL run.
+
+Used by `gateway.commands.etl` and by all steps. Read on in `spark_etl.job`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields, replace

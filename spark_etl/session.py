@@ -1,4 +1,8 @@
-"""The Java process of Spark: found, started, and ended. Used by `spark_etl.job`."""
+"""Starts and ends the Java process of Spark, and checks for Java before.
+
+Used by `spark_etl.job` and `spark_etl.stream`. `gateway.shell.feed_demo` calls `check_java` alone. Whatever decides the
+output belongs to the steps, not to this file.
+"""
 
 import os
 import re
@@ -23,6 +27,7 @@ import matching
 from matching.errors import ConfigError, EngineError
 from spark_etl.options import EtlOptions
 
+#: Oldest major version of Java that Spark runs on.
 MIN_JAVA = 17
 JAVA_REMEDY = (
     f"install Java {MIN_JAVA} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
@@ -31,17 +36,17 @@ JAVA_REMEDY = (
 NO_SETTINGS: Mapping[str, str] = {}
 _STOP_SECONDS = 20
 _CONNECT_SECONDS = 10
-# Only the quick compiler: 26 s of processor time, not 47 s, for 137,000 tweets. Jobs of hours need the optimising one.
+# Java's C1 compiler alone: 26 s of processor time instead of 47 s for 137,000 tweets. Jobs of hours need C2 as well.
 _SHORT_JOB = " -XX:TieredStopAtLevel=1"
 
 
 def check_java() -> str:
-    """Path of the Java that Spark would start.
+    """Path of the `java` program that Spark would start, by `JAVA_HOME`, else by the PATH.
 
     Raises
     ------
     ConfigError
-        If there is none, or it is too old, or it does not run; the message names the remedy.
+        If there is no such program, if its version is below `MIN_JAVA`, or if it does not run; names the remedy.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -62,12 +67,14 @@ def check_java() -> str:
 
 
 def check_master(master: str) -> None:
-    """Check that a Spark master given by host and port answers; Spark itself would try for a minute.
+    """Check that a Spark master answers, where `master` is `spark://HOST:PORT[,HOST:PORT...]`; else do nothing.
+
+    Spark itself would try to connect for a minute.
 
     Raises
     ------
     ConfigError
-        If none of them takes a connection.
+        If no address of `master` accepts a TCP connection within `_CONNECT_SECONDS`.
     """
     if not master.startswith("spark://"):
         return
@@ -121,7 +128,7 @@ def spark_session(
     Raises
     ------
     ConfigError
-        If Java is missing or too old, or does not start with these settings, or no master answers.
+        If Java is missing, too old or does not start with these settings, or if no master answers.
     EngineError
         If this process runs Spark already; pass that session to `run_etl`.
     """
@@ -146,7 +153,7 @@ def spark_session(
                 if type(error).__module__.split(".")[0] != "py4j":
                     raise
                 raise ConfigError(_start_failure(options, log_path)) from error
-            # It would print an error whenever Java ends before it does.
+            # PySpark's accumulator server prints a traceback if Java ends before that server does.
             context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[union-attr]
             context.pythonExec = sys.executable  # else workers run the first python3 on the PATH
             spark = SparkSession(context)
@@ -169,16 +176,17 @@ def _start_failure(options: EtlOptions, log_path: Path) -> str:
 
 
 def _hush(gateway: Any) -> None:
-    """Let no command reach Java any more; those under way, and later ones, raise where they would log at the root.
+    """Make every command to Java raise `Py4JNetworkError`, those in flight included.
 
-    A finalizer of py4j in another thread may be sending when Java ends; it ignores what is raised.
+    A finalizer of py4j in another thread may send a command while Java ends. Without this py4j would log the broken
+    connection by the root logger; finalizers ignore the exception.
     """
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise Py4JNetworkError("Java has ended")
 
     client = gateway._gateway_client
-    client._should_retry = refuse  # py4j asks it about a broken connection before it logs
+    client._should_retry = refuse  # py4j calls this after a broken connection, before it logs
     client.send_command = refuse
 
 

@@ -1,6 +1,6 @@
 """The time span of most messages, robust against a few absurd dates.
 
-Used by `spark_etl.job` for the manifest, by `gateway.subscriptions.checking` for matches a day.
+Used by `spark_etl.job` for the manifest, and by `gateway.subscriptions.past` for matches a day.
 """
 
 import math

@@ -34,7 +34,7 @@ from spark_etl.nats_source import NatsDataSource
 from spark_etl.session import spark_session
 from spark_etl.sources import NAMES_OF_DATA
 
-#: Seconds between two looks at the feed.
+#: Seconds between two checks of the feed.
 _LOOK_S = 0.2
 #: Spark would pass over files a week older than the newest, and a file that is not read is a message lost.
 _ANY_AGE = "36500d"
@@ -90,7 +90,7 @@ def run_feed(
     ConfigError
         For a setting that cannot be used, a sink that another checkpoint or process writes, missing Java.
     EngineError
-        If the query fails; the same call goes on behind the last batch.
+        If the query fails; the same call continues after the last committed batch.
     """
     options.check()
     sink = FeedSink(options.folder(), options.sink)
@@ -208,9 +208,9 @@ def _failure(error: Any, log: Path) -> Exception:
         kind, colon, words = line.partition(": ")
         if colon and kind.rpartition(".")[2] in ("ConfigError", "InputError"):
             return ConfigError(words)
-    told = [line for line in lines if "Error" in line and not line.startswith(("at ", "File ", "Traceback"))]
+    errors = [line for line in lines if "Error" in line and not line.startswith(("at ", "File ", "Traceback"))]
     where = f"; Spark's log is {log}" if log.exists() else ""
+    reason = (errors or lines or ["no reason given"])[-1 if errors else 0]
     return EngineError(
-        f"the stream has failed: {(told or lines or ['no reason given'])[-1 if told else 0]}{where}. What is committed "
-        "stays, and the same command goes on behind it"
+        f"the stream has failed: {reason}{where}. What is committed stays, and the same command goes on behind it"
     )

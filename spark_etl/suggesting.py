@@ -1,6 +1,6 @@
 """Attributes that a dry run suggests: columns of numbers, of times, and of a few texts that repeat.
 
-Nothing is declared by it: the user takes the options over, or not. Used by `spark_etl.trial`.
+A suggestion changes nothing: the user adds the printed options to the command, or not. Used by `spark_etl.trial`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -10,13 +10,13 @@ from matching.attributes import CATEGORY, NUMBER, RESERVED, TIME, TYPES, Attribu
 from matching.errors import ConfigError
 from spark_etl.paths import leaves
 
-#: Most categories of a column, and how often each has to be there on average.
+#: Most categories of a column; least mean number of rows of a category.
 MAX_CATEGORIES, REPEATS = 30, 2
 MAX_SUGGESTED = 40
 
 
 class _Column:
-    """What the values of a column may be, as far as they were seen."""
+    """Types that all values of a column seen so far fit."""
 
     def __init__(self) -> None:
         self.types = {NUMBER, CATEGORY, TIME}

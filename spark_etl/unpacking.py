@@ -1,4 +1,7 @@
-"""The plain bytes of a file of any encoding, as UTF-8. Used by `spark_etl.ingest`; next: `matching.unpacking`."""
+"""Opens an input file as decompressed UTF-8 bytes, whatever its compression and text encoding.
+
+Used by `spark_etl.ingest`; read on in `matching.unpacking`, which decompresses.
+"""
 
 import codecs
 
@@ -6,7 +9,7 @@ from matching.unpacking import Unpacked, unpacked
 
 
 def open_unpacked(path: str, compression: str, encoding: str = "utf-8") -> Unpacked:
-    """The plain bytes of a file, as UTF-8.
+    """Open a file for reading as decompressed UTF-8 bytes; the caller closes it.
 
     Parameters
     ----------
@@ -14,14 +17,15 @@ def open_unpacked(path: str, compression: str, encoding: str = "utf-8") -> Unpac
     compression : str
         gzip, zstd or "".
     encoding : str
-        Of the text in it. Invalid bytes become invalid UTF-8.
+        Text encoding of the decompressed file, a name of Python's codecs. Bytes that are invalid in it become invalid
+        UTF-8, so that later checks reject the row.
     """
     stream = unpacked(open(path, "rb"), compression)  # noqa: SIM115 - closed by the caller
     return stream if codecs.lookup(encoding).name == "utf-8" else _Recoded(stream, encoding)
 
 
 def _half_a_pair(error: UnicodeError) -> tuple[str, int]:
-    """Replace bytes that cannot be decoded by a lone surrogate, which has no valid UTF-8."""
+    """Codec error handler: replaces undecodable bytes by a lone surrogate, which has no valid UTF-8."""
     assert isinstance(error, UnicodeDecodeError)
     return "\udc80", error.end
 
@@ -30,7 +34,7 @@ codecs.register_error("skyray.half_a_pair", _half_a_pair)
 
 
 class _Recoded:
-    """A stream of another encoding as UTF-8."""
+    """A stream in another encoding, read as UTF-8."""
 
     def __init__(self, stream: Unpacked, encoding: str):
         self._stream = stream

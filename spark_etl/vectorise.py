@@ -1,7 +1,9 @@
-"""Fourth step: turn terms into weighted vectors of term ids, and write the output files.
+"""Fourth step of the ETL: turn terms into weighted vectors of term ids, and write the output files.
 
-The Python workers write each file by pyarrow from one sorted partition, in row groups of fixed size, so the bytes
-depend on the rows alone and not on cores, batches or retries. `spark_etl.job` calls all steps.
+Spark's Python workers write each file by pyarrow from one sorted partition, in row groups of fixed size, so the bytes
+depend on the rows alone and not on cores, batches or retries. `spark_etl.job` calls the `write_` functions, and for
+small input the `_file` functions without Spark (`spark_etl.small`). What a file contains is fixed by
+`spark_etl.schemas`: a change there or here breaks `docs/formats.md`.
 """
 
 import hashlib
@@ -26,17 +28,18 @@ from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA, message_schema
 from spark_etl.sources import Source
 from spark_etl.written import replacing
 
+#: Rows of a row group of every Parquet file that the ETL writes.
 ROW_GROUP_ROWS = 16_384
-#: Lines of an input file whose rejects go into one output file.
+#: Rejects of this many consecutive lines of an input file go into one output file.
 REJECT_LINES_PER_FILE = 1_000_000
 
-#: The workers' description of each file they wrote, as JSON; small enough to collect.
+#: Schema in which a worker returns the description of each file it wrote (`_description`), as JSON.
 _WRITTEN_SCHEMA = "written string"
 _Batches = Iterator[pa.RecordBatch]
 
 
 def write_vocabulary(statistics: DataFrame, out: str) -> dict[str, Any]:
-    """Write `vocabulary.parquet` from one task that streams; returns as `vocabulary_file`."""
+    """Write `vocabulary.parquet` by one Spark task, which streams the rows; returns what `vocabulary_file` returns."""
 
     def write(batches: _Batches) -> _Batches:
         yield _described(vocabulary_file(batches, out))
@@ -48,18 +51,19 @@ def write_vocabulary(statistics: DataFrame, out: str) -> dict[str, Any]:
 
 
 def vocabulary_file(batches: _Batches, out: str) -> dict[str, Any]:
-    """Write `vocabulary.parquet`: ids are dense from 0.
+    """Write `vocabulary.parquet`, and number the terms from 0 in the order of the rows.
 
     Parameters
     ----------
     batches : iterator of pa.RecordBatch
-        The columns but the id, by ascending document frequency, then by the bytes of the term.
+        The columns of `VOCABULARY_SCHEMA` but the id; rows by ascending document frequency, then by the term's bytes.
     out : str
+        The output directory.
 
     Returns
     -------
     dict
-        The file, as `message_file`, and `tokens`: occurrences of all terms.
+        `name`, `rows`, `size_bytes` and `sha256` of the file, and `tokens`: occurrences of all terms.
     """
     tokens = 0
 
@@ -85,12 +89,25 @@ def write_messages(
 ) -> list[dict[str, Any]]:
     """Write `messages/part-NNNNN.parquet`, `rows_per_file` rows each, from rows of `clean.CLEAN_SCHEMA` with a `seq`.
 
-    The vocabulary must be in `out`: every worker reads it once (some 150 bytes of memory a term).
+    The vocabulary must be in `out` before: every worker reads it once (about 150 bytes of memory a term).
+
+    Parameters
+    ----------
+    numbered : DataFrame
+        Rows of `clean.CLEAN_SCHEMA` and `seq`, dense from 0.
+    out : str
+        The output directory.
+    kept : int
+        Number of rows.
+    rows_per_file : int
+    likely_us : (int, int), optional
+        First and last likely event time in microseconds, as of `count_facts`.
+    schema : AttributeSchema, optional
 
     Returns
     -------
     list of dict
-        Each file, as `message_file`.
+        One a file, as `message_file` returns it.
     """
     files = max(1, -(-kept // rows_per_file))
 
@@ -110,12 +127,21 @@ def message_file(
     likely_us: tuple[int, int] | None,
     schema: AttributeSchema = NO_ATTRIBUTES,
 ) -> dict[str, Any]:
-    """Write one file of messages, in the order of the stream.
+    """Write the file `messages/part-NNNNN.parquet` of this `number`, in the order of the stream.
+
+    Parameters
+    ----------
+    batches : iterator of pa.RecordBatch
+        Rows of the file, by ascending seq.
+    out, likely_us, schema
+        As of `write_messages`.
+    number : int
 
     Returns
     -------
     dict
-        The file, with `facts`: `count_facts` of its messages, and by column how many have a value of the attribute.
+        `name`, `rows`, `size_bytes` and `sha256` of the file, and `facts`: those of `count_facts`, and for each
+        attribute column the number of messages with a value.
     """
     facts: list[dict[str, Any]] = []
     attribute_names = message_schema(schema).names[len(MESSAGE_SCHEMA) :]
@@ -146,7 +172,16 @@ def write_rejected(rejected: DataFrame, out: str, sources: list[Source]) -> list
 
 
 def rejected_files(batches: _Batches, out: str, sources: list[Source]) -> Iterator[dict[str, Any]]:
-    """Write rejected rows, `row_id`, `reason`, `original` and `column`, in ascending `row_id`; gives each file."""
+    """Write rejected rows to files, one after the other; yields the description of each file.
+
+    Parameters
+    ----------
+    batches : iterator of pa.RecordBatch
+        Columns `row_id`, `reason`, `original` and `column`; rows by ascending `row_id`.
+    out : str
+    sources : list of Source
+        The input files, by the number in `row_id`.
+    """
     for chunk, part in _cut(batches, lambda batch: _chunks(batch.column("row_id").to_numpy())):
         file_number, number = divmod(chunk, 1 << LINE_BITS)
         lines = (
@@ -158,20 +193,20 @@ def rejected_files(batches: _Batches, out: str, sources: list[Source]) -> Iterat
 
 
 def _chunks(row_ids: np.ndarray) -> np.ndarray:
-    """File number << LINE_BITS | chunk of its lines."""
+    """int64[n]: the output file of each row, as input file number << LINE_BITS | number of the chunk of its lines."""
     line = row_ids & ((1 << LINE_BITS) - 1)
     return row_ids - line + line // REJECT_LINES_PER_FILE
 
 
 def count_facts(batch: pa.RecordBatch, vector: pa.RecordBatch, likely_us: tuple[int, int] | None) -> dict[str, Any]:
-    """Counts of messages for the manifest.
+    """Counts of the messages of a batch for the manifest, and their extent: west, south, east, north in degrees.
 
     Parameters
     ----------
     batch, vector : pa.RecordBatch
         Of `clean.CLEAN_SCHEMA`, and the result of `vectorise` for it.
     likely_us : (int, int), optional
-        First and last likely time (`spark_etl.span`).
+        First and last likely event time in microseconds (`spark_etl.span`); times outside are counted as odd.
     """
     times = batch.column("event_time_us").drop_null().to_numpy()
     odd = np.zeros(0, bool) if likely_us is None else (times < likely_us[0]) | (times > likely_us[1])
@@ -201,15 +236,15 @@ def add_facts(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def vectorise(
     batch: pa.RecordBatch, term_ids: dict[str, int], idf: np.ndarray, schema: AttributeSchema = NO_ATTRIBUTES
 ) -> pa.RecordBatch:
-    """Replace the terms of messages by ids, ascending, and weigh them; terms outside the vocabulary are dropped.
+    """Replace the terms of messages by ascending ids and compute their weights; drop terms outside the vocabulary.
 
     Parameters
     ----------
     batch : pa.RecordBatch
         `terms` list<string> and `counts` list<int32> among its columns, and the others of `MESSAGE_SCHEMA`, the time as
         `event_time_us`.
-    term_ids : dict
-    idf : float64[terms]
+    term_ids : dict of str to int
+    idf : float64[terms]     by term id
     schema : AttributeSchema, optional
         Its attributes are the columns `attribute_N` of the batch.
 
@@ -250,13 +285,16 @@ def vectorise(
 
 @lru_cache(maxsize=1)
 def _load_vocabulary(path: str) -> tuple[dict[str, int], np.ndarray]:
-    """Ids by term and idf by id; cached in the worker."""
+    """Ids by term, and idf (float64[terms]) by id; cached in the worker process."""
     table = pq.read_table(path, columns=["term", "idf"])
     return {term: number for number, term in enumerate(table["term"].to_pylist())}, table["idf"].to_numpy()
 
 
 def _cut(batches: _Batches, key_of: Callable[[pa.RecordBatch], np.ndarray]) -> Iterator[tuple[int, _Batches]]:
-    """Group a stream of batches, sorted by a key, into one stream for each value of the key."""
+    """Split batches whose rows are sorted by an integer key into one iterator for each value of the key.
+
+    The caller must exhaust each iterator before it takes the next, as with `itertools.groupby`.
+    """
     waiting: list[pa.RecordBatch] = []
 
     def refill() -> bool:
@@ -284,7 +322,7 @@ def _cut(batches: _Batches, key_of: Callable[[pa.RecordBatch], np.ndarray]) -> I
 
 
 def _write_parquet(batches: _Batches, schema: pa.Schema, out: str, name: str) -> dict[str, Any]:
-    """Write one Parquet file in row groups of exactly `ROW_GROUP_ROWS` rows, for any batches."""
+    """Write one Parquet file whose row groups have `ROW_GROUP_ROWS` rows each, whatever the sizes of the batches."""
     rows = buffered_rows = 0
     buffered: list[pa.RecordBatch] = []
     path = Path(out) / name
@@ -317,6 +355,7 @@ def _write_lines(lines: Iterator[str], out: str, name: str) -> dict[str, Any]:
 
 
 def _description(path: Path, name: str, rows: int) -> dict[str, Any]:
+    """Name, rows, size and digest of a written file, for the manifest."""
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return {
@@ -328,8 +367,10 @@ def _description(path: Path, name: str, rows: int) -> dict[str, Any]:
 
 
 def _described(description: dict[str, Any]) -> pa.RecordBatch:
+    """A description as the one row that a Spark worker returns."""
     return pa.RecordBatch.from_pydict({"written": [json.dumps(description)]})
 
 
 def _written_by(descriptions: DataFrame) -> list[dict[str, Any]]:
+    """Run the job that writes, and collect the descriptions of its files."""
     return [json.loads(row[0]) for row in descriptions.collect()]

@@ -158,7 +158,7 @@ class Changes:
         )
 
     def resume_after(self, added: int, removed: int) -> None:
-        """Take so many for emitted, at least those of `first`."""
+        """Set the numbers of changes that were emitted before; at least those of `first`."""
         self._added_sent, self._removed_sent = added, removed
 
     def report(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class Changes:
         }
 
     def behind(self, added: int, removed: int) -> "Changes":
-        """Those behind the first so many: what `to_arrays` writes. O(rows behind), if there are some before."""
+        """The changes after the first `added` additions and `removed` removals. O(rows that remain); O(1) if all do."""
         if (added, removed) == self.first:
             return self
         rows = slice(added - self._first_added, len(self.table))

@@ -1,6 +1,6 @@
-"""From the Arrow columns of a message file to `Rows`: checks what the ETL writes, repairs nothing.
+"""Converts the Arrow columns of a message file to `Rows`; checks the ETL's contract, repairs nothing.
 
-Numbers and names are NumPy views of the Arrow buffers. Next: `spouts.parquet`, which reads the files.
+Numbers and names are NumPy views of the Arrow buffers. Read on in `spouts.parquet`, which reads the files.
 """
 
 from collections.abc import Collection

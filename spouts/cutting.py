@@ -1,11 +1,11 @@
-"""From rows of any size to numbered batches: the base of all message spouts.
+"""Cuts rows of any size into numbered batches: the base of all message spouts.
 
 A source (a file, a generator) yields `Rows` of any number in the order of seq. A `Cutter` turns them into batches with
 boundaries, and `MessageSpout` emits these. Most batches lie inside one piece of the source and are cut out without a
 copy.
 
-Next: `spouts.parquet` and `spouts.generated` (sources), `spouts.versions` (messages that replace others),
-`bolts.distribution` (the receiver).
+Base of `spouts.parquet`, `spouts.live`, `spouts.generated` and `spouts.paced`. Read on in `spouts.parquet` and
+`spouts.generated` (sources), `spouts.versions` (messages that replace others), `bolts.distribution` (the receiver).
 """
 
 from abc import abstractmethod

@@ -2,7 +2,8 @@
 
 The first bytes decide the format, not the name: a CSV file has a header with `subscription_id` or `unsubscribe`.
 Decompression is streamed and lines are bounded, so a file that unpacks to far more than its size costs time but no
-memory. Rows are decoded here and checked in `matching.validate`; next: `spouts.subscriptions`.
+memory. Rows are decoded here and checked in `matching.validate`; read on in `spouts.subscriptions`. Used by
+`spouts.subscriptions`, `spouts.scan` and commands that read subscription files.
 """
 
 import contextlib

@@ -1,12 +1,11 @@
 """A live stream: messages and subscription changes from the write-ahead log (`spouts.log`).
 
-`LoggedMessages` publishes each log record as one batch, so a replay from a checkpoint cuts the same batches. While
-the log is idle it polls every few milliseconds and publishes an empty batch now and then. `LoggedSubscriptions`
-follows.
+`LoggedMessages` publishes each log record as one batch, so a replay from a checkpoint cuts the same batches. While the
+log is idle it polls every few milliseconds and publishes an empty batch now and then. `LoggedSubscriptions` follows.
 
 Lines were admitted before they were logged (`gateway.live.admission`) and are checked here by the same functions; a
-line that fails now is damage. Both spouts know the terms that are admitted up to the record that they read. Next:
-`spouts.cutting`, then `bolts.distribution`.
+line that fails now is damage. Both spouts know the terms that are admitted up to the record that they read. Added to
+the topology by `topology.wiring`. Read on in `spouts.cutting`, then `bolts.distribution`.
 """
 
 import os

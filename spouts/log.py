@@ -8,7 +8,7 @@ it, in order, so that every reader gives them the same ids and weights. A clock 
 record of one line, and a message. With a time window each record has the stream time after it. If lines came from a
 message broker (`gateway.sources`), the head has how far it was read; a record without lines has nothing else.
 
-Written by `gateway.live.write_ahead_log`; next: `spouts.live`, which turns records into messages and changes.
+Written by `gateway.live.write_ahead_log`; read on in `spouts.live`, which turns records into messages and changes.
 """
 
 import os
@@ -88,7 +88,7 @@ class Record(NamedTuple):
         return [line for place, line in enumerate(self.lines) if place not in changes]
 
     def messages_ahead(self) -> list[bool]:
-        """Of each message whether it was dated too far ahead when it arrived."""
+        """For each message whether it was dated too far ahead when it arrived."""
         changes, ahead = frozenset(self.changes), frozenset(self.ahead)
         return [place in ahead for place in range(len(self.lines)) if place not in changes]
 
@@ -138,7 +138,7 @@ def encode_record(
 
 
 def _checksum(data: bytes, admitted: Admitted, positions: Positions) -> str:
-    """Of the lines, and of the admitted terms and the positions if there are any."""
+    """xxh3 of the lines, and of the admitted terms and the positions if the record has any."""
     digest = xxhash.xxh3_64(data)
     if admitted.terms:
         digest.update(msgspec.json.encode(admitted))

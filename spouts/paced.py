@@ -1,10 +1,11 @@
 """Made-up messages at a set rate, and subscriptions that resemble them: the input of a load test.
 
 The schedule is fixed before the first message: message n is due n / rate seconds after the start. A batch is emitted
-once all its messages are due, or once its first has lingered for `linger_s`, with all messages due by then. Its
-publish time is the due time of its first message, however long it waited for a credit. So latencies count from the
-schedule, a stalled engine cannot hide the stall by slowing the source (coordinated omission), and every latency is
-that of the batch's oldest message. Next: `gateway.load.loadtest`.
+once all its messages are due, or once its first has lingered for `linger_s`, with all messages due by then. Its publish
+time is the due time of its first message, however long it waited for a credit. So latencies count from the schedule, a
+stalled engine cannot hide the stall by slowing the source (coordinated omission), and every latency is that of the
+batch's oldest message. Used by `gateway.load.loadtest`, `gateway.load.workload` and `gateway.load.served`. Read on in
+`gateway.load.loadtest`.
 """
 
 from collections.abc import Collection, Mapping
@@ -179,7 +180,7 @@ class GeneratedSubscriptions(Spout):
     kinds : Kinds
     changes : float
         Subscriptions that are added for each message, copies of the others in turn. Each ends once `changing` more have
-        been added. They depend on the seq alone, so that a resumed run goes on with the right ones.
+        been added. They depend on the seq alone, so that a resumed run continues with the right ones.
     changing : int
         More than are added in a batch.
     filters : float

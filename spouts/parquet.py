@@ -3,7 +3,8 @@
 `ParquetSource` reads `messages/*.parquet` row group by row group and prefetches one. A file that breaks the contract
 (`spouts.columns`) ends the run with an error that names it.
 
-Next: `spouts.cutting` (how rows become batches), then `bolts.distribution` (which tasks get them).
+Used by `topology.wiring`; the functions below read facts of such a directory for `topology`, `gateway` and benchmarks.
+Read on in `spouts.cutting` (how rows become batches), then in `bolts.distribution` (which tasks get them).
 """
 
 import itertools
@@ -54,18 +55,18 @@ class ParquetSource(Source):
     kind_columns : collection of str
         Columns that the kinds require (`Kind.columns`).
     latest_us : int, optional
-        Where times matter, messages with a later event time keep their seq and lose their terms, so that they match
-        nothing; they do not advance stream time, and are counted as `ahead`. Ignored for the directory of a live
-        stream, whose files have the decision.
+        Microseconds since 1970. If the window or a kind needs times, messages with a later event time keep their seq
+        and lose their terms, so that they match nothing; they do not advance stream time, and are counted as `ahead`.
+        Ignored for the directory of a live stream, whose column `ahead` has the decision.
     timed : bool
         Read event times even if neither window nor kinds need them: they cut the stream.
 
     Raises
     ------
     InputError
-        If a file is missing, damaged, not written by the ETL, or out of order: names the file, and before the first
-        read where the footers show it. If event times are null, the window or a kind needs them, and the directory is
-        not of a live stream: names the count.
+        If a file is missing, damaged, not written by the ETL, or out of order; the message names the file. At once if
+        the footers show it, else by `read`. Also if event times are null though the window or a kind needs them and the
+        directory is not of a live stream; the message has their number.
     """
 
     def __init__(
@@ -175,7 +176,7 @@ class ParquetSource(Source):
     def _open_next(self) -> bool:
         """Open the next file; False if there is none, or not yet."""
         if self._opened == len(self._files):
-            # The manifest is read before the files are listed: all that it names exist by then.
+            # Read the manifest before listing the files, so that the list has all files that the manifest names.
             manifest = read_manifest(self.directory)
             names = {path.name for path in self._files}
             fresh = [path for path in list_message_files(self.directory) if path.name not in names]
@@ -214,7 +215,7 @@ class ParquetSource(Source):
         assert self._file is not None
         try:
             table = self._file.read_row_group(group, self._wanted, use_threads=False)
-            table.validate(full=True)  # else ids that are not UTF-8 would reach the output
+            table.validate(full=True)  # raises for ids that are not UTF-8
             columns = {name: table.column(name).combine_chunks() for name in self._wanted}
             rows = self._columns.rows(columns, self.next_seq)
         except (OSError, pa.ArrowException) as error:
@@ -333,7 +334,7 @@ def read_columns(
                 # attributes have a type of their own in each folder
                 schema = pa.schema([(name, TYPES.get(name) or file.schema_arrow.field(name).type) for name in wanted])
                 for batch in file.iter_batches(rows, columns=wanted, use_threads=False):
-                    batch.validate(full=True)  # or text that is not UTF-8 raises where it is looked at
+                    batch.validate(full=True)  # raises here for text that is not UTF-8, not in the caller
                     yield batch.select(wanted).cast(schema)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise damaged(path, f"cannot be read as Parquet ({first_line(error)})") from error
@@ -407,7 +408,7 @@ def read_points(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """About `count` points of messages, evenly spread over the stream: x and y in the unit square, two float64[n].
 
-    For balancing a router by the expected load; without points outside the box. Reads the coordinates alone.
+    Routers by place balance the expected load by them. Leaves out points outside the box; reads the coordinates only.
     """
     files = list_message_files(directory)
     lons, lats = [np.zeros(0)], [np.zeros(0)]

@@ -1,4 +1,4 @@
-"""From single messages that `matching.validate` accepted to columns.
+"""Converts single messages that `matching.validate` accepted to columns.
 
 Used by `spouts.live` and `gateway.live.engine`, so that both make the same batch of the same messages.
 """

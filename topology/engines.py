@@ -1,7 +1,8 @@
-"""Which table of kinds a run uses: the product's own, or with baselines, if the run names an engine that is one.
+"""Which table of kinds a run uses: the product's own, or that with baselines if the run names a baseline.
 
-Baselines are engines and window indexes that exist to be compared with (`baselines.kinds`). A run that names none of
-them imports none. Read on in `topology.wiring`.
+Baselines are engines and window indexes that exist for comparison (`baselines.kinds`); a run that names none imports
+none. Here too: the checks that the chosen engines and window indexes serve the run's distance and filters. Used by
+`topology.wiring`, `topology.preparing` and `gateway.live.engine`; read on in `topology.wiring`.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,9 +18,9 @@ from matching.validate import ParsedSubscription
 def kinds_with(
     kinds: Kinds, engines: Mapping[str, str] | None = None, window_indexes: Mapping[str, str] | None = None
 ) -> Kinds:
-    """The table itself if it has all these engines and window indexes (name by kind), else with baselines.
+    """`kinds` itself if it has all these engines and window indexes (name by kind), else the table with baselines.
 
-    A name that neither table has is refused where it is looked up.
+    Does not raise for a name that neither table has: the later lookup by `Kind.engine` or `Kind.window` does.
     """
     wanted = [(kinds.named(kind).engines, name) for kind, name in (engines or {}).items() if kind in kinds]
     wanted += [(kinds.named(kind).windows, name) for kind, name in (window_indexes or {}).items() if kind in kinds]
@@ -36,12 +37,12 @@ def check_distance(
     engines: Mapping[str, str] | None = None,
     window_indexes: Mapping[str, str] | None = None,
 ) -> None:
-    """Check that the engines and window indexes that run (name by kind) measure distances as the space does.
+    """Check that the chosen engines and window indexes (name by kind) serve the distance of the run.
 
     Raises
     ------
     ConfigError
-        If distances are on the sphere and one measures them in the plane alone; for an unknown name.
+        If distances are on the sphere and an engine or window index serves the plane only; for an unknown name.
     """
     if not space.on_sphere:
         return
@@ -86,11 +87,21 @@ def kinds_without_filters(kinds: Kinds, window_indexes: Mapping[str, str] | None
 def filter_refusal(
     kinds: Kinds, window_indexes: Mapping[str, str] | None = None, most_terms: int = 0
 ) -> Callable[[ParsedSubscription], Refusal | None]:
-    """A function of a checked subscription: why its filter is not served, None if it is or there is none.
+    """Return a function from a parsed subscription to the refusal of its filter; None if it is served or absent.
 
-    With `most_terms` new words of `not_keywords` are admitted, which makes them a filter.
+    Parameters
+    ----------
+    kinds : Kinds
+    window_indexes : mapping of str to str, optional
+        Name by kind.
+    most_terms : int
+        Terms that the stream admits at most; 0 if its vocabulary is fixed. A stream that admits terms turns unknown
+        words of `not_keywords` into terms, and so into a filter.
 
-    Raises ConfigError as `kinds_without_filters`.
+    Raises
+    ------
+    ConfigError
+        For an unknown window index.
     """
     refused = kinds_without_filters(kinds, window_indexes)
 

@@ -1,8 +1,9 @@
 """The folder of a run on a disk: its lock, the state of the run, and checks of its inputs on resume.
 
-`run.json` exists from the start and has `state`: running, finished, interrupted or failed. One process at a time
-writes to a folder: it has a lock, which ends with the process. `topology.store_folder` is the same in an object store;
-`topology.run_folders` chooses. Read on in `topology.running`.
+`run.json` exists from the start and has `state`: running, finished, interrupted or failed. One process at a time writes
+to a folder: it has a lock, which ends with the process. `topology.store_folder` is the same in an object store;
+`topology.run_folders` chooses. Used by `topology.running`, `topology.live` and commands that read a run. Read on in
+`topology.running`.
 """
 
 import contextlib
@@ -176,7 +177,7 @@ class RunFolder:
             (self.path / "updates" / name).unlink()
 
     def drop_results(self) -> None:
-        """Remove the results of a run that goes on."""
+        """Remove the results of a run that is resumed."""
         (self.path / "results.parquet").unlink(missing_ok=True)
 
     def append_rejects(self, lines: str) -> None:

@@ -1,8 +1,9 @@
-"""Running the topology over a write-ahead log, which grows; over files, which have an end, see `topology.running`.
+"""Runs the topology over a write-ahead log, which grows; for files, which have an end, see `topology.running`.
 
 The caller appends to the log, reads updates from a socket, and stops the run once the updates of all logged messages
-are published. A stop takes a checkpoint, from which the stream can be resumed. Without a usable checkpoint the log is
-matched from its beginning.
+are published. A stop takes a checkpoint, from which the stream can be resumed. Without a usable checkpoint a resumed
+stream matches the log from its beginning. Used by `gateway.commands.live` and `gateway.commands.serve`; read on in
+`topology.recovering`, the base.
 """
 
 import uuid
@@ -25,7 +26,7 @@ from topology.wiring import build_live_plan
 
 
 def last_seq_of(saved: Mapping[str, np.ndarray]) -> int:
-    """The last seq that a checkpoint of the delivery bolt covers; -1 if it was made before the first message."""
+    """The last seq that the saved state of the delivery bolt covers; -1 if it has no boundary yet."""
     boundaries = saved["boundary"]
     return int(Boundary(*boundaries[-1].tolist()).last_seq) if boundaries.shape[0] else -1
 
@@ -43,14 +44,14 @@ class LiveRun(RecoveringRun):
     facts : mapping
         Further values for `run.json`.
     before : mapping
-        `run.json` of the stream to resume, else empty.
+        `run.json` of the stream to resume; empty for a new stream.
 
     Attributes
     ----------
     from_checkpoint : bool
-        Whether it resumes from one; else the log is matched from its beginning.
+        Whether the run resumes from a checkpoint; else it matches the log from its beginning.
     incarnation : int
-        Updates of earlier ones are void.
+        Number of this start; readers discard updates of lower ones.
 
     Raises
     ------
@@ -88,28 +89,28 @@ class LiveRun(RecoveringRun):
         Parameters
         ----------
         stop : callable
-            Called a few times a second; what it raises ends the run.
+            Called a few times a second; an exception that it raises ends the run.
         logged : callable
-            Returns how many messages the log has; called at the end of the stream.
+            Returns the number of messages in the log; called at the end of the stream.
         on_progress : callable, optional
             As in `topology.running.run`.
 
         Returns
         -------
         dict
-            As JSON; `run.json` is left to the caller.
+            The report, JSON-ready; the caller writes it to `run.json`.
 
         Raises
         ------
         EngineError
-            With what is wrong, where, and what to do; `run.json` says so too.
+            If the run fails; `run.json` then has the message.
         """
         summary: dict[str, Any] = {}
 
         def whole(report: RunReport) -> bool:
             nonlocal summary
             summary = summarise(self._config, report, report.elapsed_s)
-            # else a worker died after the last update: the run went back, and ended at the checkpoint
+            # fewer: a worker died after the last update, and the run resumed from a checkpoint and ended there
             return self.store is None or summary["spouts"]["messages"]["messages"] >= logged()
 
         self.execute(on_progress, stop, whole=whole)
@@ -118,11 +119,11 @@ class LiveRun(RecoveringRun):
 
     @property
     def identity(self) -> str:
-        """The same in all lives of the stream, and of no other stream."""
+        """Id of the stream: the same after every resume, and different from that of any other stream."""
         return str(self._facts["run"])
 
     def saved_delivery(self) -> Mapping[str, np.ndarray] | None:
-        """What delivery saved in the checkpoint to resume from, all tasks together; None without one."""
+        """State of the delivery tasks, joined, in the checkpoint to resume from; None without a checkpoint."""
         saved = self._load(self.manifest)
         return None if saved is None else joined(saved.tasks("delivery"))
 
@@ -140,7 +141,7 @@ class LiveRun(RecoveringRun):
         super()._resume(manifest)
 
     def _restore_folder(self) -> Manifest | None:
-        """Take the folder back to the checkpoint to resume from; without one to the beginning of the log."""
+        """Remove files newer than the checkpoint to resume from; without a checkpoint all updates."""
         if self.store is not None:
             manifest = self.store.newest()
             if manifest is not None and manifest.facts.get("run") == self._facts["run"]:

@@ -1,4 +1,7 @@
-"""Which components of a run share a process on Ray (see `topology.core.tasks.worker`), and what they reserve there."""
+"""Placement of a run's components on Ray processes (`topology.core.tasks.worker`), and the resources they reserve.
+
+Used by `topology.recovering`.
+"""
 
 import os
 

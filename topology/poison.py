@@ -1,10 +1,9 @@
-"""Which messages or subscriptions make a component raise: found by replay, outside the stream.
+"""Finds the messages or subscriptions that make a component raise, by replay outside the stream.
 
 From the checkpoint to which the run has gone back, the topology is replayed in this process, batch by batch and without
 output, until it raises again. That batch is then replayed with some of its messages, or of its subscriptions, in
 quarantine, until it passes without the fewest. Only a message that fails in its own batch, or a subscription that fails
-when it is added, is found; any other failure ends the run. Used by
-`topology.running`.
+when it is added, is found; any other failure ends the run. Used by `topology.recovering`.
 """
 
 import tempfile
@@ -28,7 +27,7 @@ _ALL = 1 << 40
 
 
 class Poison(NamedTuple):
-    """What to quarantine: `batch` fails with these, because of `cause`."""
+    """Messages and subscriptions to quarantine: `batch` fails with them, by the error `cause`."""
 
     batch: int
     messages: list[int]

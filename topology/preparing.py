@@ -1,8 +1,8 @@
-"""Kernels of a kind are prepared when its first subscription comes, beside a stream that runs.
+"""Compiles the kernels of a kind when its first subscription arrives, while the stream runs.
 
-A process of its own compiles them into the cache (`matching.kernel_cache`), since the compiler would hold the
-interpreter; then a thread loads them here, where tasks run in this process. Whoever registers subscriptions asks
-`is_ready`, or waits. Used by `gateway.live.pipe` and `gateway.serve.writer`; read on in `matching.warmup`.
+A child process compiles them into the cache (`matching.kernel_cache`), since the compiler would block the interpreter
+of this one; then a thread loads them here, if tasks run in this process. Code that registers subscriptions calls
+`is_ready`, or `wait`. Used by `gateway.live.pipe` and `gateway.serve.writer`; read on in `matching.warmup`.
 """
 
 import json
@@ -26,14 +26,14 @@ from topology.engines import kinds_with
 from topology.settings import RunConfig
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Seconds between two looks at `stop`.
+#: Seconds between two calls of `stop`.
 _LOOK_S = 0.1
 #: How much less than the stream a process that compiles gets of a busy processor.
 _NICENESS = 5
 
 
 class Preparing:
-    """Prepares kinds in the order in which they are asked for; a context manager that ends what runs for it.
+    """Prepares kinds in the order of the calls of `is_ready`; a context manager that ends its child processes.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class Preparing:
 
     @property
     def preparing(self) -> list[str]:
-        """Names of the kinds that are not ready yet and were asked for, in the order of asking."""
+        """Names of the kinds that `is_ready` was called for and that are not ready yet, in the order of the calls."""
         with self._changed:
             return [*self._preparing, *self._wanted]
 
@@ -150,12 +150,12 @@ class Preparing:
 
     def _compile(self, name: str) -> None:
         """Compile the kernels of a kind in another process; what it fails to compile is compiled when it is loaded."""
-        asked = json.dumps({"kind": name, "engines": self._engines, "windows": self._windows})
+        request = json.dumps({"kind": name, "engines": self._engines, "windows": self._windows})
         with self._changed:
             if self._closed:
                 return
             child = subprocess.Popen(
-                [sys.executable, "-m", "topology.preparing", asked], cwd=ROOT, stdin=subprocess.DEVNULL
+                [sys.executable, "-m", "topology.preparing", request], cwd=ROOT, stdin=subprocess.DEVNULL
             )
             self._children.add(child)
         child.wait()
@@ -163,11 +163,11 @@ class Preparing:
             self._children.discard(child)
 
 
-def main(asked: str) -> None:
-    """Compile the kernels of a kind; what a process does for `Preparing`."""
+def main(request: str) -> None:
+    """Compile the kernels of a kind, in a child process of `Preparing`; `request` is its JSON."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the stream, which ends this process itself
     os.nice(_NICENESS)
-    wanted = json.loads(asked)
+    wanted = json.loads(request)
     name, engines, windows = wanted["kind"], wanted["engines"], wanted["windows"]
     for _, warm in parts(kinds_with(KINDS, engines, windows), engines, windows, used=[name]):
         warm()

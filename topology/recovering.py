@@ -1,7 +1,8 @@
 """The loop of a run: execute the plan, and after a failure resume without the rows that a component fails on.
 
 `topology.running` (files, which have an end) and `topology.live` (a log, which grows) subclass `RecoveringRun`. What
-the executor recovers from by itself, such as the death of a process, is not seen here.
+the executor recovers from by itself, such as the death of a process, is not seen here. Base of `topology.running` and
+`topology.live`.
 """
 
 import json
@@ -89,7 +90,7 @@ class RecoveringRun(ABC):
 
     @abstractmethod
     def _checkpoint_facts(self) -> dict[str, Any]:
-        """What each checkpoint says of the run."""
+        """Values for the manifest of each checkpoint of the run."""
 
     def execute(
         self,

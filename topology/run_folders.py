@@ -1,6 +1,7 @@
 """Chooses the folder of a run by where it is: on a disk of this machine, or in an object store.
 
-Read on in `topology.folder` and `topology.store_folder`.
+Used by `topology.running`, `gateway.commands.run` and `gateway.runs.reader`. Read on in `topology.folder` and
+`topology.store_folder`.
 """
 
 from pathlib import Path

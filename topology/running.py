@@ -1,7 +1,8 @@
 """Running the topology over files: the output folder, the executor, and what is left when it has ended.
 
-Read on in `topology.wiring` for what is run, in `topology.recovering` for what happens when a component fails, in
-`topology.folder` for the output folder, in `topology.summary` for the report.
+Called by `gateway.commands.run` and by `skyray.run`. Read on in `topology.wiring` for what is run, in
+`topology.recovering` for what happens when a component fails, in `topology.folder` for the output folder, in
+`topology.summary` for the report.
 """
 
 import time

@@ -1,8 +1,9 @@
 """Requests to a running run to continue with other numbers of tasks: a file in its folder.
 
 `skyray scale` writes it, the run sees it, drains to a checkpoint and resumes from that in the same process
-(`topology.running`). Then `run.json` has the number of the request in `scaled`, with the reason if it was refused.
-In an object store there are no requests: each look for one would be a request to the store.
+(`topology.running`). Then `run.json` has the number of the request in `scaled`, with the reason if it was refused. In
+an object store there are no requests: each look for one would be a request to the store. Used by
+`gateway.commands.scale` and `topology.running`.
 """
 
 import json
@@ -51,6 +52,6 @@ def take_request(folder: Path) -> ScaleRequest | None:
 
 
 def drop_request(folder: Path) -> None:
-    """Remove a request that nobody will serve."""
+    """Remove a request that no run will serve."""
     if not is_remote(folder):
         (folder / REQUEST).unlink(missing_ok=True)

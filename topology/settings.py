@@ -1,9 +1,9 @@
 """Settings of a run: one frozen model, four places to set them, and a note of where each value came from.
 
-Precedence: command line, then environment (`SKYRAY_` and the setting's name), then a TOML file (`skyray.toml` in
-the current folder unless another is named), then the default. An unknown key is an error in each of them.
-Building `RunConfig(...)` directly reads neither environment nor file; only `load_config` does. Read on in
-`topology.wiring`, which makes a topology of these settings.
+Precedence: command line, then environment (`SKYRAY_` and the setting's name), then a TOML file (`skyray.toml` in the
+current folder unless another is named), then the default. An unknown key is an error in each of them. Building
+`RunConfig(...)` directly reads neither environment nor file; only `load_config` does. Used by `topology.wiring`, by
+commands and by benchmarks. Read on in `topology.wiring`, which makes a topology of these settings.
 """
 
 import difflib

@@ -1,8 +1,8 @@
 """The folder of a run in an object store: `run.json` and `committed.json`, both replaced only if they are unchanged.
 
 There is no lock. A process that begins or resumes a run claims it (`topology.core.checkpoint.fence`), also where the
-one before still lives: that one then commits nothing more, and ends with an error at its next commit.
-`topology.folder` is the same on a disk of this machine. Read on in `topology.running`.
+one before still lives: that one then commits nothing more, and ends with an error at its next commit. `topology.folder`
+is the same on a disk of this machine. Used by `topology.run_folders`. Read on in `topology.running`.
 """
 
 import contextlib

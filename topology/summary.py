@@ -1,4 +1,7 @@
-"""The report of a run: counts and digest first, then the papers' measures of routing. Written as `run.json`."""
+"""The report of a run: counts and digest first, then the papers' measures of routing. Written as `run.json`.
+
+Used by `topology.running`, `topology.live` and `gateway.live.checkpointed`.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -55,7 +58,7 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
 
 
 def delivered(tasks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """What delivery reports, over all of its tasks; complete is what is complete in each of them."""
+    """The reports of all delivery tasks as one; complete up to the least batch of any of them."""
     first, *others = tasks
     if not others:
         return first

@@ -2,7 +2,7 @@
 
 The plainest form of `matching.boolean.engines.cell_term`. A subscription is at the level where its boxes cover at most
 two cells a side; a message looks up its cell for each of its terms and each level in use. Every key and every link of a
-chain is a cache miss, which the default engine avoids.
+chain is a cache miss, which the default engine avoids. Named in `baselines.kinds`.
 """
 
 from typing import NamedTuple
@@ -185,7 +185,7 @@ def _link(slot_of, key_of, chains):
         following = chains.head[chain]
         chains.slot[node] = slot
         chains.next[node] = following
-        # The first of a chain knows whose it is: taking it out needs no look at its key.
+        # The first entry of a chain has the row of its key, so that a removal need not search the key.
         chains.back[node] = ~chain
         if following >= 0:
             chains.back[following] = node

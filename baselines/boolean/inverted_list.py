@@ -4,7 +4,7 @@ A message reads the lists of its terms. There is no spatial pruning, so long lis
 `matching.boolean.engines.cell_term` avoids. Otherwise it is a strong baseline: a posting has the box in one word, as
 there, tested many at a time without branches, and slot and second keyword, which are read only where the message meets
 the box; reads are prefetched. A region across the antimeridian has one posting around both its boxes and is compared in
-degrees.
+degrees. Named in `baselines.kinds`.
 """
 
 from typing import NamedTuple
@@ -118,7 +118,7 @@ class InvertedList(BooleanEngine):
 
 @njit(cache=True, nogil=True)
 def _one_each(count, first, box, link):
-    """Of regions in two boxes, make one posting of the two, which lie beside each other; returns how many are left."""
+    """Merge the two adjacent postings of each region that has two boxes; returns the number of postings left."""
     kept = 0
     for i in range(count):
         if link[i] < 0:

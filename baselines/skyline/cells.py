@@ -1,11 +1,12 @@
 """Cells of quadtrees over the whole earth, and the common part of queries that find messages keyword by keyword.
 
-The deepest cells are a hundredth of a degree wide; a cell at any level is a square of them. Its number along the
-Z-order (its Morton code) takes two bits a level, so that the cells within a cell are a run of numbers. A posting is one
-word: column and line of the deepest cell, and the slot of the message. It rules out most messages outside a rectangle,
-without a read of the log.
+The deepest cells are a hundredth of a degree wide; a cell at any level is a square of them. The number of a cell along
+the Z-order (its Morton code) takes two bits a level, so that the cells within a cell are a run of numbers. A posting is
+an int64, called a word here: column and line of the deepest cell, and the slot of the message (`tuple_of`). By the word
+a query rules out most messages outside its rectangle without a read of the log.
 
-Read on in `baselines.skyline.linear_quadtrees`, which keeps such words.
+Used by `baselines.skyline.il_quadtree` and `baselines.skyline.i3`; read on in `baselines.skyline.linear_quadtrees`,
+which stores such words.
 """
 
 import numpy as np
@@ -18,23 +19,23 @@ DEEPEST = 15
 _ACROSS = 1 << DEEPEST
 _LAST = _ACROSS - 1
 _WEST, _SOUTH, _WIDTH, _HEIGHT = -180.0, -90.0, 360.0, 180.0
-#: Messages that are verified in the log together.
+#: Messages that `write_picked` verifies in one pass over the log.
 _TOGETHER = 256
 _COLUMN, _LINE, _SLOT = 47, 32, 0xFFFFFFFF
 
 
 @njit(cache=True, nogil=True)
 def column_of(lon):
-    """Column of the deepest cells; what lies beyond an edge of the world belongs to the cell there.
+    """Column of the deepest cell of a longitude in degrees; beyond the edge of the world that of the edge.
 
-    A point is rounded once, here, and goes the same way down at every level; so is the side of a rectangle.
+    Points and sides of rectangles are rounded only here, so that all levels agree on the cells of both.
     """
     return min(max(int((lon - _WEST) / _WIDTH * _ACROSS), 0), _LAST)
 
 
 @njit(cache=True, nogil=True)
 def line_of(lat):
-    """Line of the deepest cells."""
+    """Line of the deepest cell of a latitude in degrees."""
     return min(max(int((lat - _SOUTH) / _HEIGHT * _ACROSS), 0), _LAST)
 
 
@@ -108,28 +109,30 @@ def line_by(code):
 
 @njit(cache=True, nogil=True)
 def cells_of(box, out):
-    """The deepest cells that a rectangle meets: first and last column, first and last line, into out : int64[4].
+    """The deepest cells that a rectangle touches; `box` in degrees.
 
-    By the very rounding that points go through; closed, as rectangles are: a cell that is only touched counts.
+    out : int64[4]    output: first column, first line, last column, last line
+
+    Rounded like points, and closed: a cell that the rectangle only touches counts.
     """
     out[0], out[1] = column_of(box[0]), line_of(box[1])
     out[2], out[3] = column_of(box[2]), line_of(box[3])
 
 
-# inlined: a call takes the columns one by one, which costs more than what it does
+# inlined: passing the columns of a call one by one costs more than its work
 @njit_no_refcount
 def pick(word, rectangle, seen, slots, picked):
     """Count the message of a word in `seen` if it may stand in the rectangle; returns the new end of `slots`.
 
-    seen : int16[slots of the log]    how many keywords have led to a message. A query has less than 2**12.
-    slots : int32[one more]
+    seen : int16[slots of the log]    by message the number of keywords that led to it, below 2**12
+    slots : int32[]                   output: the messages picked; capacity for one more
     """
     column, line, slot = column_in(word), line_in(word), slot_in(word)
-    # all four comparisons, and written in any case: which messages are near is unpredictable
+    # no branches: whether a message is near is unpredictable, so all four comparisons run and the slot is written
     near = (rectangle[0] <= column) & (column <= rectangle[2]) & (rectangle[1] <= line) & (line <= rectangle[3])
     slots[picked] = slot
     picked += near & (seen[slot] == 0)
-    # once by each keyword it has: so texts are never read
+    # each keyword of the message adds one, so that texts need not be read
     seen[slot] += near
     return picked
 
@@ -157,7 +160,7 @@ def write_picked(log, as_of, box, keyword_count, slots, seen, found, row):
                 place[kept, 0], place[kept, 1] = place[i, 0], place[i, 1]
                 gathered[kept, 0], gathered[kept, 1] = gathered[i, 0], gathered[i, 1]
                 kept += lived_at(log, gathered[i, 0], as_of)
-        # counted beyond the capacity too: the caller grows the columns and repeats the query
+        # count beyond the capacity, too: the caller then grows the columns and repeats the query
         fitting = min(kept, max(0, found.seq.shape[0] - row))
         for i in range(fitting):
             slot = gathered[i, 0]

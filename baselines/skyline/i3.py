@@ -4,7 +4,8 @@ After Zhang, Tan and Tung, "Scalable top-k spatial keyword search": a keyword is
 once its messages overflow a page. A query goes from each of its keywords to a page, or down summary nodes to
 the pages of the cells that the rectangle meets; in a page it reads the tuples that bear the cell's number.
 
-The structure is that of `baselines.skyline.keyword_pages`, which says what has become of the paper's signatures.
+The structure is that of `baselines.skyline.keyword_pages`, which says what has become of the paper's signatures. Named
+in `baselines.kinds`.
 """
 
 import numpy as np

@@ -9,7 +9,8 @@ Queries of the paper are for messages with all keywords, or for the top k: there
 keywords in a cell, which bounds the score of its messages. A window query is for all messages with any keyword,
 whatever their score, so the bound only rules out cells with none of the keywords.
 
-The structure is that of `baselines.skyline.linear_quadtrees`. Read on in `baselines.skyline.i3`.
+The structure is that of `baselines.skyline.linear_quadtrees`. Named in `baselines.kinds`. Read on in
+`baselines.skyline.i3`.
 """
 
 import numpy as np
@@ -49,7 +50,7 @@ class IlQuadtree(TreeWindow):
     Notes
     -----
     An arrival or an end costs, for each of its terms, a bisection of the term's leaves; a query, for each of its
-    keywords, a look at the signature and a bisection for each cell that both have, and the leaves found.
+    keywords, a test of the signature and a bisection for each cell that both have, and the leaves found.
     """
 
     name = "il_quadtree"

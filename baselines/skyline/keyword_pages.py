@@ -11,7 +11,8 @@ keywords can be there, and the largest weight of the keyword bounds their score.
 any of its keywords, whatever their score, and neither could rule out a page. So the places of messages in the quadrant
 are superimposed, as bits of eight lines and eight columns: a page is read only if the rectangle meets one of them.
 
-Read on in `baselines.skyline.page_changes`, how messages come and go.
+Used by `baselines.skyline.i3` and `baselines.skyline.page_changes`. Read on in `baselines.skyline.page_changes`, how
+messages come and go.
 """
 
 from typing import Any, NamedTuple
@@ -187,7 +188,7 @@ def note_place(pages, node, quadrant, level, word):
 
 @njit(cache=True, nogil=True)
 def forget_places(pages, node, quadrant):
-    """Have a quadrant's signature know nothing."""
+    """Clear the signature of a quadrant."""
     for line in range(8):
         pages.signature[node, quadrant, line] = 0
 
@@ -252,7 +253,7 @@ def set_used(pages, page, used):
 
 @njit(cache=True, nogil=True)
 def page_with_capacity(pages, wanted):
-    """A page with so many free places, one of the fullest, so that pages are well filled."""
+    """A page with at least `wanted` free places, one of the fullest such pages, so that pages are well filled."""
     # pages of its own class may fit, those of higher classes do
     for size in range(_size_of(wanted), _SIZES):
         page, tried = pages.meta[_FREE_SPACE + size], 0

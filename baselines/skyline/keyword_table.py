@@ -1,6 +1,6 @@
-"""A hash table from keyword to one word, whose meaning is up to the index.
+"""A hash table from keyword (term id) to an int64 whose meaning the index defines; open addressing, linear probing.
 
-Kernels cannot grow arrays, so callers provide capacity (`with_capacity`) before they start. Used by
+Kernels cannot grow arrays, so callers call `with_capacity` before a kernel adds a keyword. Used by
 `baselines.skyline.linear_quadtrees` and `baselines.skyline.keyword_pages`.
 """
 
@@ -14,13 +14,16 @@ from matching.storage.prefetch import prefetch
 from matching.storage.slots import home_of
 
 _EMPTY = -1
+#: Largest load factor.
 _FULLEST = 0.7
 
 
 class KeywordTable(NamedTuple):
-    """term : int32[c]     -1 for an empty entry; c is a power of two
+    """Arrays of the table; an *entry* is an index into them.
+
+    term : int32[c]     term id; -1 for an empty entry; c is a power of two
     value : int64[c]
-    count : int64[1]    keywords
+    count : int64[1]    number of keywords
     """
 
     term: Int32
@@ -50,7 +53,7 @@ def has_capacity(table):
 
 @njit(cache=True, nogil=True)
 def ask_for_keyword(table, term):
-    """Have what `find_keyword` will read come from memory."""
+    """Prefetch the cache lines that `find_keyword` reads first; the caller looks up other keywords meanwhile."""
     entry = home_of(np.int64(term), table.term.shape[0])
     prefetch(table.term, entry)
     prefetch(table.value, entry)
@@ -58,10 +61,10 @@ def ask_for_keyword(table, term):
 
 @njit(cache=True, nogil=True)
 def find_keyword(table, term):
-    """Entry of a keyword, -1 if there is none. O(1) expected."""
+    """Entry of a keyword; -1 if the table does not have it. O(1) expected."""
     last = table.term.shape[0] - 1
     entry = home_of(np.int64(term), last + 1)
-    # ends, since some of the table is kept empty
+    # terminates: `_FULLEST` leaves some entries empty
     while table.term[entry] != term:
         if table.term[entry] == _EMPTY:
             return -1
@@ -71,7 +74,7 @@ def find_keyword(table, term):
 
 @njit(cache=True, nogil=True)
 def enter_keyword(table, term, value):
-    """Add a keyword that is not there."""
+    """Add a keyword that the table does not have; the caller has made sure of capacity. O(1) expected."""
     last = table.term.shape[0] - 1
     entry = home_of(np.int64(term), last + 1)
     while table.term[entry] != _EMPTY:
@@ -82,7 +85,10 @@ def enter_keyword(table, term, value):
 
 @njit(cache=True, nogil=True)
 def forget_keyword(table, hole):
-    """Drop an entry; later ones of the run move back, since a tombstone would make searches longer for ever."""
+    """Remove the entry `hole`, and move later entries of its run back. O(1) expected.
+
+    A tombstone instead would lengthen searches until the next rehash, which may never come.
+    """
     last = table.term.shape[0] - 1
     entry = (hole + 1) & last
     while table.term[entry] != _EMPTY:

@@ -1,12 +1,14 @@
 """Engine `lazy`: delay every comparison that the present skyline does not need.
 
-After the lazy method of Tao and Papadias (see `matching.skyline.engines.eager`). An arrival is compared with the
-skyline only. If a member dominates it, it waits until a member of the skyline expires; then all waiting entries are
-compared with each other and with the skyline. Fewer comparisons an arrival than `eager`, more entries, and every expiry
-of a member costs a sort.
+After the lazy method of Tao and Papadias (see `matching.skyline.engines.eager`). The engine compares an arrival with
+the skyline only. An arrival that a member dominates becomes a *waiting entry*. When a member expires, the engine
+compares all waiting entries of that subscription with each other and with the skyline. `lazy` makes fewer comparisons
+an arrival than `eager`, stores more entries, and sorts them at every expiry of a member.
 
-If a member is ended early, its subscription is refilled. So it is for a waiting entry, which may have been a member and
-had others dropped.
+When a message ends early (deleted or replaced), every subscription that has it as an entry is refilled. That includes
+waiting entries: one may have been a member before, and may have caused others to be dropped.
+
+Named in `baselines.kinds`; read on in `matching.skyline.engines.eager`, its base.
 """
 
 import numpy as np
@@ -32,7 +34,7 @@ from matching.skyline.window import Candidates
 
 
 class Lazy(Eager):
-    """The skyline, and what waits; see the module."""
+    """Members of the skyline and waiting entries, in the blocks of `Eager`; see the module and `SkylineEngine`."""
 
     name = "lazy"
 
@@ -60,7 +62,7 @@ class Lazy(Eager):
 def _expire(v, slots, floor):
     """Drop expired entries, and find the new members of each skyline that lost one."""
     for slot in slots:
-        # a waiting entry kept nothing out: a member dominates all that it dominates
+        # an expired waiting entry needs no check: what it dominates, a member dominates too
         if drop_dead(v, slot, floor):
             start, count = v.start[slot], v.count[slot]
             best = np.zeros(count, np.bool_)
@@ -73,14 +75,14 @@ def _expire(v, slots, floor):
 
 @njit(cache=True, nogil=True)
 def _drop_useless(v, slot):
-    """Drop what waits for a member of the skyline that lives as long."""
+    """Drop waiting entries that a member dominates for all their life: they can never become members."""
     start, kept = v.start[slot], 0
     end = start + v.count[slot]
     for at in range(start, end):
         useless = False
         if v.until[at] == WAITS:
-            # in the order of seq, the skyline's later members are the likelier ones to live as long
-            # an earlier one may live as long (if it came late); not checked, since spare entries do no harm
+            # entries are in the order of seq, and a later member is likelier to outlive this entry
+            # an earlier one may outlive it too (if it came late): not checked, since a spare entry does no harm
             for other in range(end - 1, at, -1):
                 if (
                     v.until[other] == UNDOMINATED
@@ -91,7 +93,7 @@ def _drop_useless(v, slot):
                     break
         if useless:
             continue
-        # entries behind `at` are read at their old places, and copies only go to places before it
+        # copies go to places before `at` only, so later iterations still read entries at their old places
         copy_entry(v, at, start + kept)
         kept += 1
     v.count[slot] = kept
@@ -99,7 +101,7 @@ def _drop_useless(v, slot):
 
 @njit_no_refcount
 def _offer(v, offers, floor, first):
-    """Offer messages from `first` on; returns the one that exhausted the pool, or their number."""
+    """Offer messages from index `first` on; returns the index of the one that exhausted the pool, else their count."""
     for i in range(first, offers.slot.shape[0]):
         slot = offers.slot[i]
         if not _arrive(v, slot, offers.seq[i], offers.life[i], offers.spatial[i], offers.text[i], floor):
@@ -111,24 +113,24 @@ def _offer(v, offers, floor, first):
 def _arrive(v, slot, seq, life, spatial, text, floor):
     """Compare a message with the skyline of a slot; False if the pool is exhausted."""
     if v.start[slot] >= 0 and v.count[slot] == block_size(v.size_class[slot]):
-        drop_dead(v, slot, floor)  # only waiting entries can be dead, and were not checked yet
+        drop_dead(v, slot, floor)  # `_expire` has dropped dead members, so that only waiting entries can be dead
         _drop_useless(v, slot)
     if not has_capacity(v, slot):
         return False
     start, kept = v.start[slot], 0
     until = np.int64(UNDOMINATED)
-    # what waits is not compared: the newcomer may have made it useless, which is found out when a member expires
+    # waiting entries are not compared: if the arrival dominates one, the next expiry of a member drops it
     for at in range(start, start + v.count[slot]):
         if v.until[at] == UNDOMINATED:
             if dominates(v.spatial[at], v.text[at], spatial, text):
-                # covered for all its life: it can never be a member
+                # the member outlives the arrival, which can never become a member
                 if v.life[at] >= life:
                     return True
                 until = WAITS
             elif dominates(spatial, text, v.spatial[at], v.text[at]):
                 if life >= v.life[at]:
                     continue
-                # a late message: it dies before what it dominates, which comes back then
+                # a late message expires before the member that it dominates, which becomes a member again then
                 v.until[at] = WAITS
         if at > start + kept:
             copy_entry(v, at, start + kept)
@@ -140,17 +142,17 @@ def _arrive(v, slot, seq, life, spatial, text, floor):
 
 @njit(cache=True, nogil=True)
 def _load(v, slots, candidates, floor, first):
-    """Fill empty blocks with candidates, from row `first` on; returns the row that exhausted the pool, or all."""
+    """Fill empty blocks with candidates, from row `first` on; returns the row that exhausted the pool, else n."""
     for row in range(first, slots.shape[0]):
         slot, begin, end = slots[row], candidates.offsets[row], candidates.offsets[row + 1]
         best = np.zeros(end - begin, np.bool_)
         mark_undominated(candidates.spatial[begin:end], candidates.text[begin:end], best)
-        # the skyline first, so that nothing is taken for a member that is none
+        # members first, else a dominated candidate would enter as a member until its dominator comes
         for members in (True, False):
             for at in range(begin, end):
                 if best[at - begin] == members and not _arrive(
                     v, slot, candidates.seq[at], candidates.life[at], candidates.spatial[at], candidates.text[at], floor
                 ):
-                    v.count[slot] = 0  # or the next try would enter the first ones twice
+                    v.count[slot] = 0  # the caller repeats this row from its first candidate
                     return row
     return slots.shape[0]

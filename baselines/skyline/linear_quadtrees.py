@@ -1,17 +1,21 @@
 """A linear quadtree with a signature for each keyword: the data of window index `il_quadtree`.
 
-A linear quadtree has no inner nodes and no pointers: it is its black leaves, the cells with messages, in the order of
-their Morton codes. White leaves, the empty ones, are the gaps between. A leaf has at most `CAPACITY` messages, unless
-it is of the deepest level; one that overflows is split into the quadrants that its messages lie in. The leaves of a
-cell are merged once they fit into half the capacity. Each leaf is a block of one pool. So is the order of a quadtree:
-a key (code and level) for each leaf, ascending, so that a leaf is found by bisection; then where the leaves lie.
+A linear quadtree (Gargantini 1982) has no inner nodes and no pointers: it is the list of its black leaves, the cells
+with messages, in the order of their Morton codes. White leaves, the empty cells, are the gaps between. A leaf has at
+most `CAPACITY` messages, unless it is of the deepest level; a leaf that overflows is split into the quadrants that have
+messages. The leaves of a cell are merged once they fit into half the capacity.
 
-The signature has a bit for every cell of level `SIGNED`, in the order of their codes: whether the keyword has a message
-there. Bits of larger cells are runs of these. It is exact: the bit is cleared with the last message of a cell. A
-keyword whose messages fit into one leaf has that leaf and no signature, which would take as long to read. A keyword
-with a single message has one word in the table.
+All arrays are blocks of one pool of int64, called words here. A leaf is a block with one word for each message
+(`baselines.skyline.cells`). The *order* of a quadtree is a block with a key (Morton code and level) for each leaf,
+ascending, for bisection, followed by a word for each leaf (number of messages, start of its block).
 
-Read on in `baselines.skyline.linear_changes`, which adds and removes messages.
+The signature of a keyword has a bit for every cell of level `SIGNED`, in the order of the Morton codes: whether the
+keyword has a message in that cell. Larger cells are runs of bits. The signature is exact: the removal of the last
+message of a cell clears the bit. A keyword whose messages fit into one leaf has neither order nor signature, since the
+leaf is read as quickly. A keyword with a single message has no block: its word is in the table of keywords.
+
+Used by `baselines.skyline.il_quadtree`, the window index; read on in `baselines.skyline.linear_changes`, which adds and
+removes messages.
 """
 
 from typing import NamedTuple
@@ -35,37 +39,42 @@ from matching.model import Int64, UInt8
 from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import resized
 
-#: Messages of a leaf.
+#: Most messages of a leaf above the deepest level.
 CAPACITY = 16
 #: Level of the cells that a signature has bits for.
 SIGNED = 4
-#: By how many bits the code of a deepest cell is longer than that of its cell in a signature.
+#: Bits to shift the code of a deepest cell right by, for the code of its cell of level `SIGNED`.
 SIGNED_SHIFT = 2 * (DEEPEST - SIGNED)
 _SIGNATURE_BYTES = 4**SIGNED // 8
 _CODE_BITS = 2 * DEEPEST
-#: A key of the order: code << 4 | level. The word of a leaf: number of its messages << 40 | start of its block.
+#: In the order, key of a leaf: code << 4 | level; word of a leaf: number of messages << 40 | start of its block.
 _LEVEL_BITS, _START_BITS = 4, 40
 _LEVELS, _STARTS = (1 << _LEVEL_BITS) - 1, (1 << _START_BITS) - 1
-#: Bit of a value in the table of keywords: the keyword has one leaf, with its start and its count in the bits below.
+#: Flag of a value in the table of keywords: the keyword has one leaf, start << `_COUNT_BITS` | number of messages.
 _LEAF, _COUNT_BITS = 1 << 62, 8
 _NONE = -1
 #: Columns of `Quadtrees.tree`.
 START, LEAVES, CLASS = range(3)
-#: Positions in `meta`; then the first free block of each size.
+#: Indexes in `Quadtrees.meta`; from `_FREE` on the first free block of each size.
 POOL_END, LONGEST, HIGH, FREE_TREE, _FREE = range(5)
+#: Number of block sizes: 2**0 to 2**39 words.
 _CLASSES = 40
-#: Positions in `IlQuadtree.operations`, the work of arrivals and ends.
+#: Indexes in `IlQuadtree.operations`, which counts the work of additions and removals.
 READS, WRITES, LISTS = range(3)
 
 
 class Quadtrees(NamedTuple):
-    """table : KeywordTable    a word for the only message; `_LEAF`, start and count; or -1 - number of a quadtree
-    tree : int64[t, 3]      where its order starts in `pool`, how many leaves it has, log2 of its capacity:
-                            keys of the leaves, then words of the leaves. `START` of a free row: the next free row
+    """The quadtrees and signatures of all keywords; a *row* is the number of a quadtree, below t.
+
+    table : KeywordTable    value of a keyword: the word of its only message; or `_LEAF` | start | count of its only
+                            leaf; or -1 - row of its quadtree
+    tree : int64[t, 3]      start of its order in `pool`; number of its leaves; log2 of the leaves that the order has
+                            capacity for. `START` of a free row: the next free row
     signature : uint8[t, 4**SIGNED / 8]
-    pool : int64[p]         blocks of a power of two words; a free one starts with the start of the next free one
-    meta : int64[4 + 40]    end of the used pool, words of the longest block ever, quadtrees ever used, first free
-                            quadtree, first free block by size
+    pool : int64[p]         blocks of 2**size words; the first word of a free block: start of the next free one of its
+                            size
+    meta : int64[4 + 40]    end of the used pool, words of the longest block ever, rows ever used, first free row, first
+                            free block by size; -1 for none
     """
 
     table: KeywordTable
@@ -76,7 +85,7 @@ class Quadtrees(NamedTuple):
 
 
 def new_quadtrees() -> Quadtrees:
-    """No keywords."""
+    """Empty arrays, without a keyword."""
     meta = np.full(_FREE + _CLASSES, _NONE, np.int64)
     meta[POOL_END], meta[LONGEST], meta[HIGH] = 0, 0, 0
     tree, signature = np.zeros((16, 3), np.int64), np.zeros((16, _SIGNATURE_BYTES), np.uint8)
@@ -84,7 +93,7 @@ def new_quadtrees() -> Quadtrees:
 
 
 def grown(trees: Quadtrees) -> Quadtrees:
-    """Quadtrees with capacity for another posting; what has to grow grows by half. O(all), amortised O(1)."""
+    """The same quadtrees with capacity for one more posting; grows by half. O(size of the arrays), amortised O(1)."""
     trees = trees._replace(table=with_capacity(trees.table))
     wanted = int(trees.meta[POOL_END]) + int(_words(trees))
     if wanted > trees.pool.shape[0]:
@@ -97,7 +106,7 @@ def grown(trees: Quadtrees) -> Quadtrees:
 
 
 def used_bytes(trees: Quadtrees) -> int:
-    """Memory of the table, and of quadtrees, signatures and the pool as far as they have been used."""
+    """Bytes of memory of the table, and of the used parts of the other arrays."""
     high = int(trees.meta[HIGH])
     table = trees.table.term.nbytes + trees.table.value.nbytes
     return table + trees.tree[:high].nbytes + trees.signature[:high].nbytes + 8 * int(trees.meta[POOL_END])
@@ -108,13 +117,13 @@ def used_bytes(trees: Quadtrees) -> int:
 
 @njit(cache=True, nogil=True)
 def _words(trees):
-    """Words that one posting may need: four leaves after a split, and a block twice as long as the longest one."""
+    """Words of the pool that one addition may take: four leaves of a split, and a block twice the longest one."""
     return 2 * trees.meta[LONGEST] + 8 * CAPACITY
 
 
 @njit(cache=True, nogil=True)
 def may_change(trees):
-    """Whether any one posting can be added or removed without `grown`; checked before, since nothing is undone."""
+    """Whether one addition or removal fits without `grown`. Kernels check this first, since they cannot roll back."""
     if not has_capacity(trees.table) or trees.meta[HIGH] == trees.tree.shape[0]:
         return False
     return trees.meta[POOL_END] + _words(trees) <= trees.pool.shape[0]
@@ -122,7 +131,7 @@ def may_change(trees):
 
 @njit(cache=True, nogil=True)
 def class_of(length):
-    """Exponent of the smallest block of at least so many words."""
+    """log2 of the smallest block of at least `length` words."""
     size = 0
     while (1 << size) < length:
         size += 1
@@ -131,6 +140,7 @@ def class_of(length):
 
 @njit(cache=True, nogil=True)
 def allocate(trees, size):
+    """Start of a free block of 2**size words; the caller has checked `may_change`. O(1)."""
     start = trees.meta[_FREE + size]
     if start >= 0:
         trees.meta[_FREE + size] = trees.pool[start]
@@ -143,13 +153,14 @@ def allocate(trees, size):
 
 @njit(cache=True, nogil=True)
 def release(trees, start, size):
+    """Add a block of 2**size words to the free list of its size; overwrites its first word. O(1)."""
     trees.pool[start] = trees.meta[_FREE + size]
     trees.meta[_FREE + size] = start
 
 
 @njit(cache=True, nogil=True)
 def appended(trees, start, count, word):
-    """Add a word to a block of `count` words; returns the start of the smallest block that they fit."""
+    """Add a word to a block of `count` words, and move it if it was full; returns the block's start. Amortised O(1)."""
     size = class_of(count)
     if count == 1 << size:
         larger = allocate(trees, size + 1)
@@ -164,8 +175,8 @@ def appended(trees, start, count, word):
 
 @njit_no_refcount
 def shortened(trees, start, count, at):
-    """Remove the word at place `at` from a block of `count` > 1 words; returns the start of the block they fit now."""
-    # the last word takes the place: words of a leaf have no order, since candidates are sorted at the end
+    """Remove word `at` from a block of `count` > 1 words, and move it if a smaller one suffices; returns its start."""
+    # the last word fills the gap: words of a leaf have no order, since queries sort their candidates
     trees.pool[start + at] = trees.pool[start + count - 1]
     size = class_of(count)
     if count - 1 <= (1 << size) >> 1:
@@ -179,7 +190,7 @@ def shortened(trees, start, count, at):
 
 @njit(cache=True, nogil=True)
 def place_of(trees, start, count, slot):
-    """Place of the word in a block that has the slot; -1 if none has."""
+    """Index of the word with this slot in a block of `count` words; -1 if there is none. O(count)."""
     for i in range(count):
         if slot_in(trees.pool[start + i]) == slot:
             return i
@@ -191,65 +202,67 @@ def place_of(trees, start, count, slot):
 
 @njit(cache=True, nogil=True)
 def is_leaf(value):
-    """Whether a keyword's value, not negative, stands for its only leaf; else it stands for its only message."""
+    """Whether a value >= 0 of the table is that of an only leaf; else it is the word of an only message."""
     return value >= _LEAF
 
 
 @njit(cache=True, nogil=True)
 def leaf_start(value):
-    """Where in the pool the only leaf of a keyword starts."""
+    """Start in the pool of a keyword's only leaf, from its value in the table."""
     return (value & (_LEAF - 1)) >> _COUNT_BITS
 
 
 @njit(cache=True, nogil=True)
 def leaf_count(value):
-    """Messages of the only leaf of a keyword."""
+    """Number of messages of a keyword's only leaf, from its value in the table."""
     return value & ((1 << _COUNT_BITS) - 1)
 
 
 @njit(cache=True, nogil=True)
 def leaf_value(start, count):
+    """Value in the table of a keyword with an only leaf."""
     return _LEAF | (start << _COUNT_BITS) | count
 
 
 @njit(cache=True, nogil=True)
 def code_at(trees, row, i):
-    """Code of the first deepest cell in the i-th leaf of a quadtree."""
+    """Morton code of the first deepest cell in leaf i of the quadtree in this row."""
     return trees.pool[trees.tree[row, START] + i] >> _LEVEL_BITS
 
 
 @njit(cache=True, nogil=True)
 def level_at(trees, row, i):
-    """Level of the i-th leaf."""
+    """Level of leaf i; the root has level 0."""
     return trees.pool[trees.tree[row, START] + i] & _LEVELS
 
 
 @njit(cache=True, nogil=True)
 def _block_at(trees, row, i):
-    """Place in the pool of the word of the i-th leaf."""
+    """Index in the pool of the word of leaf i."""
     return trees.tree[row, START] + (1 << trees.tree[row, CLASS]) + i
 
 
 @njit(cache=True, nogil=True)
 def start_at(trees, row, i):
-    """Where in the pool the i-th leaf starts."""
+    """Start in the pool of the block of leaf i."""
     return trees.pool[_block_at(trees, row, i)] & _STARTS
 
 
 @njit(cache=True, nogil=True)
 def count_at(trees, row, i):
-    """Messages of the i-th leaf."""
+    """Number of messages of leaf i."""
     return trees.pool[_block_at(trees, row, i)] >> _START_BITS
 
 
 @njit(cache=True, nogil=True)
 def set_block(trees, row, i, start, count):
+    """Set start and number of messages of leaf i."""
     trees.pool[_block_at(trees, row, i)] = (np.int64(count) << _START_BITS) | start
 
 
 @njit(cache=True, nogil=True)
 def leaves_through(trees, row, code, low):
-    """How many leaves start at a code or before it; the caller knows that the first `low` do. O(log leaves)."""
+    """Number of leaves that start at `code` or before; the caller knows that the first `low` do. O(log leaves)."""
     keys, high = trees.tree[row, START], trees.tree[row, LEAVES]
     while low < high:
         middle = (low + high) >> 1
@@ -274,7 +287,7 @@ def _resize(trees, row, size):
 
 @njit(cache=True, nogil=True)
 def open_leaf(trees, row, at, key, start, count):
-    """Put a leaf into the order at place `at`. O(leaves): those behind it move up, a few cache lines."""
+    """Insert a leaf into the order at index `at`. O(leaves) moves within a few cache lines."""
     leaves, size = trees.tree[row, LEAVES], trees.tree[row, CLASS]
     if leaves == 1 << size:
         _resize(trees, row, size + 1)
@@ -291,7 +304,7 @@ def open_leaf(trees, row, at, key, start, count):
 
 @njit(cache=True, nogil=True)
 def close_leaves(trees, row, first, end):
-    """Remove leaves from the order; their messages are not read."""
+    """Remove the leaves first..end-1 from the order; the caller has released or reused their blocks. O(leaves)."""
     keys, blocks, leaves = trees.tree[row, START], _block_at(trees, row, 0), trees.tree[row, LEAVES]
     for i in range(end, leaves):
         trees.pool[keys + i - (end - first)] = trees.pool[keys + i]
@@ -299,19 +312,20 @@ def close_leaves(trees, row, first, end):
     leaves -= end - first
     trees.tree[row, LEAVES] = leaves
     size = trees.tree[row, CLASS]
-    # only at a quarter, so that one leaf more or less does not move the quadtree each time
+    # shrink at a quarter, not at a half, so that alternating additions and removals do not move the order each time
     if size > 1 and leaves <= (1 << size) >> 2:
         _resize(trees, row, size - 1)
 
 
 @njit(cache=True, nogil=True)
 def key_of(code, level):
+    """Key of a leaf in the order."""
     return (code << _LEVEL_BITS) | level
 
 
 @njit(cache=True, nogil=True)
 def levels_in_common(one, other):
-    """Level of the smallest cell that has both codes."""
+    """Level of the smallest cell that contains both deepest cells, by their codes. O(levels)."""
     level, differing = DEEPEST, one ^ other
     while differing:
         differing >>= 2
@@ -321,14 +335,14 @@ def levels_in_common(one, other):
 
 @njit(cache=True, nogil=True)
 def first_code(code, level):
-    """First code of the cell of this level that `code` lies in."""
+    """Code of the first deepest cell in the cell of this level that contains `code`."""
     below = 2 * (DEEPEST - level)
     return code >> below << below
 
 
 @njit(cache=True, nogil=True)
 def box_of(code, level):
-    """First column, first line and width of a cell; the unit is a cell of level `DEEPEST`."""
+    """First column, first line and width of a cell, in cells of level `DEEPEST`."""
     return column_by(code), line_by(code), 1 << (DEEPEST - level)
 
 
@@ -337,32 +351,34 @@ def box_of(code, level):
 
 @njit(cache=True, nogil=True)
 def is_signed(trees, row, cell):
-    """Whether a keyword has a message in this cell of level `SIGNED`."""
+    """1 if the keyword has a message in this cell of level `SIGNED`, else 0; by its signature."""
     return (trees.signature[row, cell >> 3] >> (cell & 7)) & 1
 
 
 @njit(cache=True, nogil=True)
 def sign(trees, row, cell):
+    """Set the bit of a cell."""
     trees.signature[row, cell >> 3] |= np.uint8(1 << (cell & 7))
 
 
 @njit(cache=True, nogil=True)
 def clear(trees, row, cell):
+    """Clear the bit of a cell."""
     trees.signature[row, cell >> 3] &= np.uint8(255 - (1 << (cell & 7)))
 
 
 @njit_no_refcount
 def has_message(trees, row, cell):
-    """Whether any leaf of a quadtree has a message in a cell of level `SIGNED`."""
+    """Whether any leaf of a quadtree has a message in a cell of level `SIGNED`; without its signature."""
     first = cell << SIGNED_SHIFT
     i = leaves_through(trees, row, first, 0) - 1
     if i >= 0 and level_at(trees, row, i) < SIGNED:
-        # a leaf larger than the cell may contain the cell: its messages decide
+        # a leaf larger than the cell may contain it: read the leaf's messages
         start = start_at(trees, row, i)
         for at in range(start, start + count_at(trees, row, i)):
             if code_in(trees.pool[at]) >> SIGNED_SHIFT == cell:
                 return True
-    # a leaf that starts with the cell and is no larger lies in it; the cell's other leaves start later: see below
+    # a leaf with the first code of the cell, and no larger, is part of the cell; else the next leaf decides
     elif i >= 0 and code_at(trees, row, i) == first:
         return True
     return i + 1 < trees.tree[row, LEAVES] and code_at(trees, row, i + 1) >> SIGNED_SHIFT == cell

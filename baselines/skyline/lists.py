@@ -142,7 +142,7 @@ def _enter(lists, key):
 
 @njit(cache=True, nogil=True)
 def _forget(lists, hole):
-    """Drop an entry; later ones of the run move back, since a tombstone would make searches longer for ever."""
+    """Remove an entry, and move later entries of its run back: a tombstone would lengthen searches until a rehash."""
     last = lists.key.shape[0] - 1
     entry = (hole + 1) & last
     while lists.key[entry] != _EMPTY:
@@ -249,7 +249,7 @@ def pick_from(lists, places, keywords, entries, seen, slots, picked, visits):
             there += entry >= 0
     visits[0] += places.shape[0] * (1 + keywords.shape[0])
     for entry in entries[:there]:
-        # for a list of one that is a slot: prefetched in vain
+        # in vain for a list of one posting, whose value is the slot itself
         prefetch(lists.pool, np.int64(lists.value[entry]))
     for entry in entries[:there]:
         length = np.int64(lists.length[entry])

@@ -1,6 +1,6 @@
-"""Base of `baselines.skyline.bnl` and `baselines.skyline.sweep`: keeps only the skyline, and recomputes it.
+"""Base of `baselines.skyline.bnl` and `baselines.skyline.sweep`: stores only the skyline, and recomputes it by refills.
 
-Read on in `matching.skyline.engine`, whose other engines keep more and need fewer refills.
+Read on in `matching.skyline.engine`, the contract; its other engines store more entries and need fewer refills.
 """
 
 from abc import abstractmethod
@@ -15,9 +15,9 @@ from matching.skyline.window import Candidates
 
 
 class Recomputing(SkylineEngine):
-    """Keeps only the skyline: any arrival, end or expiry recomputes it from all candidates, by a refill.
+    """Stores only the skyline; any arrival, end or expiry makes a refill recompute it from all candidates.
 
-    Subscriptions without any are skipped; otherwise each boundary would cost every subscription.
+    A boundary refills only subscriptions that had one of these, since the others' skylines cannot have changed.
     """
 
     def apply(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
@@ -39,12 +39,12 @@ class Recomputing(SkylineEngine):
 
 @njit_no_refcount
 def _keep_best(v, slots, candidates, best, first):
-    """Fill empty blocks from row `first` on; returns the row that exhausted the pool (its block is empty), or all."""
+    """Fill empty blocks from row `first` on; returns the row that exhausted the pool (its block is empty), else n."""
     for row in range(first, slots.shape[0]):
         for i in range(candidates.offsets[row], candidates.offsets[row + 1]):
             if best[i]:
                 if not has_capacity(v, slots[row]):
-                    v.count[slots[row]] = 0  # or the next try would enter the first ones twice
+                    v.count[slots[row]] = 0  # the caller repeats this row from its first candidate
                     return row
                 put(
                     v, slots[row], candidates.seq[i], candidates.life[i], candidates.spatial[i], candidates.text[i],

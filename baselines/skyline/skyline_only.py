@@ -1,12 +1,13 @@
-"""Engine `skyline_only`: keep the skyline alone, test newcomers against it, refill where a member leaves.
+"""Engine `skyline_only`: store the skyline alone, test arrivals against it, refill when a member leaves.
 
-The fair opponent of engines that keep more (`matching.skyline.engines.eager_star`): a newcomer needs no candidates,
-since what the skyline dominates cannot be in it while its dominator lives. Only when a member expires or is ended may
-others be members again, which are not here, so candidates are fetched then, and only then: not if a newcomer of the
-same boundary dominates that member, nor if a coincident one stays, for either dominates all that the member kept out.
+The fair opponent of engines that store more (`matching.skyline.engines.eager_star`). An arrival needs no candidates: a
+message that a member dominates cannot enter the skyline while that member lives. When a member expires or ends,
+messages that it dominated may become members, and the engine has not stored them; so it refills the subscription. It
+does not refill if an arrival of the same boundary dominates that member, or if another member has the same relevances:
+either dominates all that the member dominated.
 
-So it asks the window far less often than `baselines.skyline.bnl`, which recomputes at every arrival, and more often
-than engines that keep the candidates that come next.
+So it queries the window far less often than `baselines.skyline.bnl`, which recomputes at every arrival, and more often
+than engines that store the next candidates. Named in `baselines.kinds`.
 """
 
 import numpy as np
@@ -110,7 +111,7 @@ def _leave(v, slots, ends, seqs, floor, lost):
         most = v.count[slot]
         spatial, text = np.empty(most), np.empty(most)
         while done < ends[row]:
-            # one that is no member was dominated by one, which keeps out all that it did
+            # an ended message that is no member has no effect: its dominator dominates all that it did
             at = place_of(v, slot, seqs[done])
             if at >= 0:
                 spatial[count], text[count] = v.spatial[at], v.text[at]

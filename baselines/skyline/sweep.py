@@ -2,7 +2,8 @@
 
 With two relevances a skyline needs no comparison of pairs: in descending spatial relevance, a message belongs to it
 exactly if its text relevance is above all that came before, and the greatest among its equals in space. The simplest
-baseline: no state but the result, no assumption about lives. See `baselines.skyline.bnl`.
+baseline: no state but the result, no assumption about lives. See `baselines.skyline.bnl`. Named in `baselines.kinds`;
+`baselines.skyline.lazy` and `baselines.skyline.skyline_only` use its kernel.
 """
 
 import numpy as np

@@ -2,7 +2,8 @@
 
 Past messages are counted by cell and by term; the last texts are kept, and compared with subscriptions (Chen et al.,
 CIQ, definition 7). Before any message has come, synthetic ones are made from the subscriptions: the place of one, the
-keywords of several, since a message has more keywords than a subscription. Read on in `matching.ciq.cell_costs`.
+keywords of several, since a message has more keywords than a subscription. Used by `baselines.topk.ciq` and
+`baselines.topk.ciq_scan`. Read on in `matching.ciq.cell_costs`.
 """
 
 import math

@@ -1,9 +1,10 @@
-"""What engine `ciq` does with a message: bounds of its text by keyword, candidates, and what becomes of them.
+"""Matching of a message by engine `ciq` of `topk`: bounds of its text by keyword, candidates, exact scores.
 
-Bounds are of pairs whose first common term is that of the list (spec 1.3 and 1.4): then all common terms lie behind it
-in both texts, and the norms of what lies there bound their products. If a signature says that none of them is shared,
-the product of that one term remains. A pair that is kept out at its first common term is no hit, so one that is met
-first in the list of another term is none either: that is what `exact_score` finds.
+A bound in the list of a term holds for pairs whose first common term is that term (spec 1.3 and 1.4): all further
+common terms come after it in both texts, so the product of the norms after it bounds the rest of the score. If the
+signatures share no later term, the product of this one term is the whole text score. A pair that a bound rules out at
+its first common term is no hit; `exact_score` rejects the same pair in the list of a later term. Used by
+`baselines.topk.ciq`.
 """
 
 import math
@@ -67,7 +68,7 @@ def _bound_terms(terms, weights, worth):
 def scan(
     c, v, h, batch, depth, buckets, found, first_row, most_hits, slots, rows, scores
 ):  # fmt: skip
-    """Match rows from `first_row` on; (hits, next row, postings looked at, pairs scored).
+    """Match rows from `first_row` on; (hits, next row, postings read, pairs scored).
 
     Parameters
     ----------

@@ -1,12 +1,14 @@
 """Window index `il_quadtree`: for each term a quadtree over the messages that have it, best node first.
 
-The lists of `matching.topk.windows.postings` lie along a Z-order curve, so a tile of a quadtree is a piece of its list.
-Tiles are split while they have more messages than a leaf may; a tile with all its messages in one quarter is skipped.
-A node has the bounding box of its messages, the largest weight of its term and the largest norm of the weights after.
+The lists of `matching.topk.windows.postings` are sorted along a Z-order curve, so a tile of a quadtree is a run of its
+list. Tiles are split while they have more than `_LEAF` messages; a tile with all its messages in one quarter gets no
+node of its own. A node has the bounding box of its messages, the largest weight of its term and the largest norm of the
+weights after the term.
 
-After IL-Quadtree (Zhang, Zhang, Zhang, Lin: Inverted Linear Quadtree, TKDE 2016), which answers boolean queries and
-keeps bit signatures for tiles; here the bounds take their place, and the terms of a query are joined by the rule of the
-first common one. See `matching.topk.windows.generations` for how messages come and go.
+After IL-Quadtree (Zhang, Zhang, Zhang, Lin: Inverted Linear Quadtree, TKDE 2016), which answers boolean queries and has
+bit signatures for tiles; here upper bounds of the score replace them, and a message with several terms of a query is
+found under the first common one. Named in `baselines.kinds`; read on in `matching.topk.windows.generations`, the base,
+for how messages are added and expire.
 """
 
 from typing import NamedTuple
@@ -34,9 +36,10 @@ from matching.topk.windows.search import (
     term_bounds,
 )
 
+#: Most messages of a leaf above the finest level; messages scored between two checks of the output's capacity.
 _LEAF = 48
 _VISIT = 64
-#: Two bits of the curve a level; see `matching.topk.windows.search.place_on_curve`.
+#: Levels of the quadtree, two bits of the curve each; see `matching.topk.windows.search.place_on_curve`.
 _DEEPEST = 16
 
 
@@ -87,7 +90,7 @@ def build_quadtrees(rows: WindowRows) -> Quadtrees:
 
 @njit(cache=True, nogil=True)
 def _split(start, link, curve):
-    """Cut the lists into nodes (`Quadtrees.parts`); children stand behind their parent, side by side."""
+    """Cut the lists into nodes, `Quadtrees.parts`: children of a node are adjacent and come after it. O(p * depth)."""
     lists = start.shape[0] - 1
     parts = np.zeros((2 * lists + 4, 4), np.int64)
     for t in range(lists):
@@ -98,15 +101,15 @@ def _split(start, link, curve):
         parts[at, 2] = parts[at, 3] = count
         if last - first > _LEAF:
             parts = longer(parts, count + 4)
-            # a list is sorted along the curve: the common prefix of first and last is that of all
+            # the list is sorted along the curve: the common prefix of its first and last key is that of all keys
             low, high = curve[link[first, 0]], curve[link[last - 1, 0]]
             shift = 2 * (_DEEPEST - 1)
             while shift >= 0 and low >> shift == high >> shift:
                 shift -= 2
-            # else all are in one cell of the finest grid, and it stays a leaf, however large
+            # below 0 all messages are in one cell of the finest grid, which is a leaf of any size
             if shift >= 0:
                 begin = first
-                # one level finer, hence at most four
+                # the next two bits of the key: at most four children
                 for p in range(first + 1, last + 1):
                     if p == last or curve[link[p, 0]] >> shift != curve[link[begin, 0]] >> shift:
                         parts[count, 0], parts[count, 1] = begin, p
@@ -119,8 +122,8 @@ def _split(start, link, curve):
 
 @njit(cache=True, nogil=True)
 def _summarise(near, nodes, parts):
-    """Fill the bounds, leaves before what stands above them. O(p + n)."""
-    # children stand behind their parent, so they are filled before it is
+    """Fill the bounds of all nodes, children before their parents. O(p + n)."""
+    # children come after their parent, so go backwards
     for n in range(parts.shape[0] - 1, -1, -1):
         if parts[n, 2] == parts[n, 3]:
             summarise(near, parts[n, 0], parts[n, 1], nodes, n)
@@ -154,7 +157,7 @@ def _search(trees, rows, queries, span):
                     (bounds, nodes), count, tiles, t, t + 1, 1, j, here, alpha, own[j], rest[j], max_distance,
                     best[bars[r]],
                 )  # fmt: skip
-        # best bound first: once it is below the bar, so are all the others, and ties at it are still taken
+        # best bound first: once the best is below the bar, so are all others; bounds equal to the bar still count
         while count > 0 and bounds[0] >= best[bars[r]]:
             node, j = nodes[0, 0], nodes[0, 1]
             pop(bounds, nodes, count)

@@ -1,9 +1,9 @@
 """Engine `l2_scan`: a flat scan of the message's posting lists that skips by the L2 suffix bound.
 
-For each term of a message its whole list is bounded in float32, many postings at a time, and only where the
-bound reaches the threshold is the pair verified: exactly, over all common terms, and only if the scanned term is
-their first common one (where it is not, the pair was decided at an earlier term). The bound is that of
-`baselines.postings`; the rule is Skype's Theorem 5.1 with norms instead of weight sums (as in L2AP).
+For each term of a message its whole list is bounded in float32, many postings at a time, and only where the bound
+reaches the threshold is the pair verified: exactly, over all common terms, and only if the scanned term is their first
+common one (where it is not, the pair was decided at an earlier term). The bound is that of `baselines.postings`; the
+rule is Skype's Theorem 5.1 with norms instead of weight sums (as in L2AP). Named in `baselines.kinds`.
 """
 
 import math
@@ -63,7 +63,7 @@ def _scan(c, v, batch, first_row, most_hits, out_slot, out_row, out_score):
         first, last = batch.term_offsets[r], batch.term_offsets[r + 1]
         terms, weights = batch.terms[first:last], batch.weights[first:last]
         x, y, place = batch.x[r], batch.y[r], point_of(batch, r)
-        # from the last term back, so that the norm of what follows is at hand
+        # from the last term back, to accumulate the norm of the later terms
         square = 0.0
         for i in range(terms.shape[0] - 1, -1, -1):
             weight = np.float64(weights[i])

@@ -5,7 +5,7 @@ inverted file in each leaf, groups by alpha in each list, and the paper's rules.
 over a tree of its own for each keyword, as `skype` has. Neither needs the paper's assumption that a subscription never
 changes its threshold downwards.
 
-New subscriptions are in plain lists by keyword until the tree is built again. Read on in
+New subscriptions are in plain lists by keyword until the tree is built again. Named in `baselines.kinds`. Read on in
 `baselines.topk.skype_paper_tree`, then in `baselines.topk.skype_paper_scan`.
 """
 
@@ -31,7 +31,7 @@ from matching.storage.slots import resized
 from matching.topk.engine import TopkEngine
 from matching.topk.engines.skype import PAPER, Skype
 
-#: The tree is built again when this fraction of it is new or gone, and not before so many are.
+#: The tree is built again when this fraction of it, and at least this number of subscriptions, is new or gone.
 _CHANGED, _FEWEST = 0.125, 256
 _IN_TAIL, _WITHDRAWN = -1, -2
 
@@ -128,7 +128,7 @@ class SkypePaper(TopkEngine):
         return found, next_row, int(done[SCANNED]), int(done[VERIFIED])
 
     def counters(self) -> dict[str, int]:
-        """What was looked at and what each rule has cut since the engine was made.
+        """Postings read, and those that each rule has cut, since the engine was made.
 
         `nodes` are pairs of message and node tested, `cells` those cut; `lists` are lists found; `groups` and
         `early_stop` are postings never read, `scanned` those read, `prefix` those cut; `first_common` and `unseen` are

@@ -8,7 +8,8 @@ Built at once by sorting (`build`); later thresholds are written into it. A thre
 leaves a group out of order, hence `stop_kappa`, the least kappa from a posting on, which is in order always.
 
 Postings whose 1 - alpha is below `LEAST_TEXT`, or which have a radius of their own, have kappa minus infinity: the
-division would lose its digits, and they go to the exact score. Read on in `baselines.topk.skype_paper_scan`.
+division would lose its digits, and they go to the exact score. Used by `baselines.topk.skype_paper` and
+`baselines.topk.skype_paper_scan`. Read on in `baselines.topk.skype_paper_scan`.
 """
 
 from typing import NamedTuple
@@ -93,7 +94,7 @@ def build(c, slots: Int32, world: float, leaf: int = LEAF, group: int = GROUP) -
     """
     x, y = c.x[slots], c.y[slots]
     order = np.arange(slots.shape[0], dtype=np.int32)
-    # the unit square, or a hair more where a place was rounded out of it
+    # the unit square, or slightly more if rounding moved a place out of it
     west, south = min(0.0, x.min(initial=0.0)), min(0.0, y.min(initial=0.0))
     root = np.array([west, south, max(1.0, x.max(initial=1.0) - west, y.max(initial=1.0) - south)])
     most, nodes = 64, -1

@@ -1,8 +1,9 @@
 """Placement of subscriptions on query tasks by expected cost: the interface of the algorithms.
 
 A `Placement` places all subscriptions of the beginning of the stream together (`together`), and later ones in order
-(`later`), for which it keeps state. The assignment and the loads are in a `Ledger`. Read on in
-`distribution.placement.kop`, the simplest one, and `distribution.placed`, the user.
+(`later`), for which it keeps state. The assignment and the loads are in a `Ledger`. Base of the algorithms of
+`distribution.placement`; used by `distribution.placed`. Read on in `distribution.placement.kop`, the simplest one, and
+`distribution.placed`, the user.
 """
 
 from abc import ABC, abstractmethod

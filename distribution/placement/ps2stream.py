@@ -7,7 +7,7 @@ spec 5. A subscription belongs to the part that its rectangle overlaps most, and
 piece of its rarest keyword. Messages go to all, as with the other placements, so results do not depend on it.
 
 The load of a piece with the fraction O of the messages and Q subscriptions is c1 * O * Q + c2 * O + c3 * Q. The cost of
-a subscription is what it adds, c1 * O + c3. Read on in `distribution.placed`.
+a subscription is what it adds, c1 * O + c3. Used by `distribution.placed`; read on there.
 """
 
 import heapq
@@ -41,7 +41,7 @@ class _Part(NamedTuple):
 
 
 class Ps2Stream(Placement):
-    """By place or text, whichever separates messages and subscriptions better.
+    """Cuts the world by place or by text, whichever separates messages and subscriptions better.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Ps2Stream(Placement):
         return self._lookup(demand).cost
 
     def later(self, demand: Demand, load: Float64) -> Placed:
-        """By piece; loads play no part."""
+        """Owner of each subscription by the piece that contains it; does not use loads."""
         return self._lookup(demand)
 
     def arrays(self) -> dict[str, np.ndarray]:

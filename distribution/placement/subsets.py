@@ -3,7 +3,8 @@
 A subset has a cell of a quadtree, in which its places lie, and a rectangle, which encloses those of its subscriptions;
 rectangles of neighbours overlap. The costliest is cut next (DkM-SKS, sections 3.2 and 4.2), until there are enough.
 Subscriptions to the whole world begin as a subset of their own, since they would extend any rectangle to the world,
-which the paper does not consider. Read on in `distribution.placement.sop` and `distribution.placement.dkm_sks`.
+which the paper does not consider. Used by `distribution.placement.sop`, `distribution.placement.dkm_sks` and
+`distribution.placement.ps2stream`. Read on in `distribution.placement.sop` and `distribution.placement.dkm_sks`.
 """
 
 import heapq
@@ -43,7 +44,7 @@ Make = Callable[[Int64, Float64], Subset]
 
 
 def first_subsets(demand: Demand, world: Float64, make: Make) -> list[Subset]:
-    """Those with a smaller rectangle, and those to the whole world; empty ones left out."""
+    """One subset of the subscriptions with a rectangle, one of those to the whole world; without empty ones."""
     rows = (np.flatnonzero(~demand.everywhere), np.flatnonzero(demand.everywhere))
     return [make(each, world) for each in rows if each.size]
 

@@ -11,7 +11,8 @@ eight places for copies of a fingerprint; and only inserted items may be deleted
 into a full filter fails without a change; the filter cannot grow, since it has no items: build a larger one from all of
 them (`CuckooFilter.of`).
 
-Read on in `distribution.signatures.spatial`.
+Used by `distribution.signatures.signature` for both halves, and by kernels of `distribution.signatures.points`. Read on
+in `distribution.signatures.spatial`.
 """
 
 import math

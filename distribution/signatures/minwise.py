@@ -1,9 +1,9 @@
 """The papers' textual signature: one-permutation min-wise hashing of the keywords in each node of the quadtree.
 
-A row has a bin for each equal part of the permutation, with the least place of a keyword in it. Rows
-are merged by the minimum of each bin (formula 13 of the skyline paper), deepest nodes first and of these the parents
-with the fewest keywords, until there are no more than `most`, which bounds the signature's size. Keywords added later
-in a node below a merged one join its row.
+A row has a bin for each equal part of the permutation; the bin has the least place of a keyword in that part. Rows are
+merged by the minimum of each bin (formula 13 of the skyline paper), deepest nodes first and of these the parents with
+the fewest keywords, until there are no more than `most`, which bounds the signature's size. Keywords added later in a
+node below a merged one join its row.
 
 It has three readings (spec 4.7). `minwise` loses nothing: a keyword is certainly absent if its node has no row, or its
 bin is empty or has only larger places, and otherwise passes. `approximate` passes a message if in a node its
@@ -11,7 +11,8 @@ resemblance, estimated over the bins that are not empty in both, is above 1 / sq
 with a full node are lost. `printed` estimates over all bins, as the paper prints it, and loses messages of no more than
 sqrt(bins) keywords; it is for measurements only.
 
-Read on in `distribution.signatures.text`, which makes the pairs of node and keyword.
+Used by `distribution.signatures.signature` and `distribution.signatures.points`. Read on in
+`distribution.signatures.text`, which makes the pairs of node and keyword.
 """
 
 import math
@@ -255,7 +256,7 @@ def _resembles(least, occupied, offsets, rows, places, unbiased, threshold, out)
             equal, only_mine = 0, 0
             for at in range(first, end):
                 bin_ = _bin_of(places[at], bins)
-                if mine[bin_] != _EMPTY:  # a bin that two keywords share is looked at once
+                if mine[bin_] != _EMPTY:  # two keywords may share a bin: compare it once
                     if row >= 0:
                         equal += mine[bin_] == least[row, bin_]
                         only_mine += least[row, bin_] == _EMPTY

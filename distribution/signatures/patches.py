@@ -1,4 +1,7 @@
-"""Signature patches, as sent by query tasks; `distribution.signatures.signature` makes and applies them."""
+"""Signature patches, which query tasks send to distribution tasks.
+
+Used by `distribution.signatures.signature`, which makes and applies them; `bolts.payloads` names the stream.
+"""
 
 from typing import Any, NamedTuple
 

@@ -1,9 +1,9 @@
-"""Signatures of point messages, tested in one pass: what `SignatureReplica.may_match` finds step by step.
+"""Kernels that test point messages against a signature; the answers are those of `SignatureReplica.may_match`.
 
-A batch is cut by the owner of each message, so that a query task's signature is tested with a few dozen messages, for
-which a dozen NumPy calls take longer than the look-ups. Here the cells of a message, its nodes and terms are looked up
-as they are computed, and the first that is found ends it. Range messages go the way of `may_match`. Used by
-`distribution.signatures.signature`.
+A distribution task splits a batch by the owner of each message, so that it tests a query task's signature with a few
+dozen messages. For so few the NumPy calls of `may_match` take longer than the lookups. These kernels compute the cells,
+nodes and terms of one message at a time, and stop at the first that the filter contains. Range messages are left to
+`may_match`. Used by `distribution.signatures.signature`; any change must keep both paths equal, which tests compare.
 """
 
 import numpy as np
@@ -17,19 +17,21 @@ from matching.njit import njit, njit_no_refcount
 
 @njit_no_refcount
 def _cell(value, side):
+    """Column or row of a coordinate (float64 in the unit square) in a grid of `side` cells a side."""
     return min(max(np.int64(np.floor(value * side)), 0), side - 1)
 
 
 @njit(cache=True, nogil=True)
 def pass_cells(x, y, rows, side, ranks, bitmap, words, state, noted, passed):
-    """Set passed[row] for the messages of `rows` that lie in a cell of a signature.
+    """Set passed[row] for each message of `rows`: whether a cell that it touches is in the signature. O(m).
 
-    x, y : float64[n]        of all messages, in the unit square; none where not a number
-    rows : int64[m]          those to test
+    x, y : float64[n]        of all messages of the batch, in the unit square; NaN: the message has no point
+    rows : int64[m]          messages to test
     side, ranks              of the `Numbering`
-    bitmap : uint8[]         the filter that is exact, or none
-    words, state             the cuckoo filter, or none
-    noted : int32[cells]     counts of claims that no patch covers, or none
+    bitmap : uint8[]         bits of a `CellBitmap`; empty if the filter is another
+    words, state             uint64[] and int64[] of a `CuckooFilter`; empty if the filter is another
+    noted : int32[cells]     by cell, claims that no patch covers yet; empty if there are none
+    passed : bool[n]         output
     """
     for row in rows:
         if np.isnan(x[row]) or np.isnan(y[row]):
@@ -53,12 +55,16 @@ def pass_cells(x, y, rows, side, ranks, bitmap, words, state, noted, passed):
 def pass_terms(
     x, y, rows, side, levels, used, term_offsets, terms, words, state, least, row_of, passed
 ):  # fmt: skip
-    """Clear passed[row] where no term of a message is in the signature together with a node that contains it.
+    """Clear passed[row] for each message of `rows` that has no pair in the filter: a node that contains it, and a term.
 
-    x, y, rows, side         as of `pass_cells`; rows that have not passed are left out
-    levels, used             of the quadtree: the finest, and a bit for each that is used
-    words, state             the cuckoo filter of pairs, or none
-    least, row_of            the min-wise signatures, or none
+    O(pairs) a message, at most `MOST_PAIRS` of them decide.
+
+    x, y, rows, side         as of `pass_cells`
+    levels, used             number of the quadtree's finest level; bit l is set if level l is used
+    term_offsets, terms      terms of all messages of the batch (int64[n + 1], int32[nnz])
+    words, state             of the `CuckooFilter` of pairs; empty if the filter is another
+    least, row_of            of a `MinwiseFilter`; empty if the filter is another
+    passed : bool[n]         input and output; the kernel skips rows that are False already
     """
     finest = 0
     while side >> (finest + levels) > 1:
@@ -92,5 +98,5 @@ def pass_terms(
                     break
             if found:
                 break
-        # with more pairs than are looked up it passes, as in `message_pairs`
+        # a message with more pairs than this passes without a lookup, as in `message_pairs`
         passed[row] = found or pairs > MOST_PAIRS

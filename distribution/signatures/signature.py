@@ -1,13 +1,15 @@
 """Signatures on both sides: maintained by a query task, replicated on the distribution tasks.
 
-The query task counts exactly the cells and the pairs (node, keyword) of its subscriptions (`Summary`), and keeps a
-filter of each set as of its last patch. After a batch with changes it sends a patch: items added and removed, or the
-whole filter where that is shorter or the filter was rebuilt. A distribution task applies the patch to its copy by the
-same operations, so both filters stay equal to the bit, and no item is inserted twice or deleted without an insert.
+A query task counts the cells and the pairs (node, keyword) of its subscriptions exactly (`Summary`), and keeps a filter
+of each of these two sets as of its last patch (`QuerySignature`). After a batch with changes it sends a patch: the
+items added and removed, or the whole filter where that is shorter or the filter was rebuilt. A distribution task
+applies the patch to its copy by the same operations (`SignatureReplica`), so both filters stay equal to the bit, and no
+item is inserted twice or deleted without an insert.
 
-No subscription is missed while a patch is in flight (`SignatureReplica`). Exact for every kind with a region, whose
-matches lie in a rectangle and share a keyword. Read on in `distribution.location`, which queries only the signature of
-the owner of a place.
+A signature may let too much through, never too little, also while a patch is in flight: the replica notes new claims
+exactly until a patch covers them. It serves every kind with a region, whose matches lie in a rectangle and share a
+keyword. Used by `bolts.query` (the query task's side) and `distribution.router` (the distribution task's). Read on in
+`distribution.location`, which queries only the signature of the owner of a place.
 """
 
 from collections import deque
@@ -55,11 +57,12 @@ from matching.storage.slots import as_input
 MODES = ("off", "spatial", "spatial+text", "cuckoo", "cuckoo+text", "minwise", "approximate")
 SPATIAL_FILTERS = ("bitmap", "cuckoo")
 TEXT_FILTERS = ("cuckoo", *READINGS)
-#: What `MODES` mean for `SignatureSpec.text_filter`, of those that have a textual half; and for `spatial_filter`, of
-#: those whose spatial half is not a bitmap.
+#: From a mode to `SignatureSpec.text_filter`, for the modes with a textual half; and to `spatial_filter`, for those
+#: whose spatial half is not a bitmap.
 _TEXT = {"spatial+text": "cuckoo", "cuckoo+text": "cuckoo", "minwise": "minwise", "approximate": "approximate"}
 _SPATIAL = {"cuckoo": "cuckoo", "cuckoo+text": "cuckoo"}
-#: A new filter has capacity for a quarter more items, and is rebuilt when three quarters of it are empty.
+#: A new filter has capacity for a quarter more items; it is rebuilt when its load factor falls below a quarter. Both
+#: with an allowance of `_FEWEST` items, so that small filters are not rebuilt all the time.
 _HEADROOM, _SPARSEST, _FEWEST = 0.25, 0.25, 256
 
 Filter = CuckooFilter | CellBitmap | MinwiseFilter
@@ -72,10 +75,10 @@ class SignatureSpec(NamedTuple):
     text : bool             whether there is a textual half
     side : int              cells a side of the world, a power of two
     levels : int            of the quadtree of keywords below its root; 2**levels <= side
-    rate : float            false positives of a full cuckoo filter, for one item; a message has some 40 pairs
-    spatial_filter, text_filter : str    see `SPATIAL_FILTERS`, `TEXT_FILTERS`; only those that `loses` names lose any
+    rate : float            false positive rate of a full cuckoo filter for one item; a message has about 40 pairs
+    spatial_filter, text_filter : str    one of `SPATIAL_FILTERS`, of `TEXT_FILTERS`; see `loses`
     bins, most : int        of a min-wise signature: bins of a row, and rows of a task
-    traits : Traits         of the kinds there are
+    traits : Traits         of all kinds
     """
 
     space: Space
@@ -90,7 +93,7 @@ class SignatureSpec(NamedTuple):
     traits: Traits = KINDS.traits
 
     def check(self) -> "SignatureSpec":
-        """Itself.
+        """Check the values; returns the spec itself.
 
         Raises
         ------
@@ -113,7 +116,7 @@ class SignatureSpec(NamedTuple):
 
     @property
     def loses(self) -> bool:
-        """Whether messages that match may be filtered out, by an estimate of resemblance."""
+        """Whether the filter may drop messages that match, since it estimates resemblance (min-wise hashing)."""
         return self.text and self.text_filter in READINGS[1:]
 
 
@@ -130,7 +133,7 @@ def spec_of(mode: str, space: Space, traits: Traits = KINDS.traits, tasks: int =
 
 
 class Summary:
-    """Exactly what subscriptions claim: counts of cells and of pairs."""
+    """Exact counts of the cells and of the pairs (node, keyword) that subscriptions claim."""
 
     def __init__(self, spec: SignatureSpec, domain: Domain):
         self.spec = spec
@@ -139,19 +142,19 @@ class Summary:
         self._used = np.zeros(spec.levels + 1, np.int64)
 
     def add(self, claims: Claims) -> None:
-        """Add claims. O(cells and pairs of them)."""
+        """Add claims. O(their cells and pairs)."""
         boxes = region_boxes(self.spec.space, claims.region, self.spec.side)
         self.cells.add(boxes)
         if self.spec.text:
             self.pairs.add(self._pairs(boxes, claims, 1))
 
     def subtract(self, claims: Claims) -> None:
-        """Remove claims that were added.
+        """Remove claims that were added before. O(their cells and pairs).
 
         Raises
         ------
         EngineError
-            If they were not; the summary is invalid then.
+            If a claim was never added; the summary is invalid then.
         """
         boxes = region_boxes(self.spec.space, claims.region, self.spec.side)
         self.cells.subtract(boxes)
@@ -160,7 +163,7 @@ class Summary:
 
     @property
     def levels(self) -> int:
-        """Bit l is set if level l is used."""
+        """Levels of the quadtree with subscriptions, as an int: bit l is set if level l has any."""
         return sum(1 << level for level in np.flatnonzero(self._used).tolist())
 
     @property
@@ -191,10 +194,14 @@ class QuerySignature:
         self._loose = RegionSubscriptions()
 
     def follow(self, added: SubscriptionTable, removed: Int64, strict: Claims) -> None:
-        """Add subscriptions to regions that outlive this batch, remove those that end in it.
+        """Bring the summary in line with the changes of a batch.
 
-        `removed` are the numbers of all removed; `strict` are the claims of those that require all keywords, from the
-        operators. Keywords of the others are kept here.
+        Parameters
+        ----------
+        added : SubscriptionTable    added subscriptions that are still there at the end of the batch
+        removed : int64[n]           numbers of all removed subscriptions
+        strict : Claims              of the removed ones that require all keywords; operators return them. Claims of the
+                                     others are stored here
 
         Raises
         ------
@@ -229,9 +236,10 @@ class QuerySignature:
         self.summary.subtract(removed)
 
     def patch(self, through: int, noted: bool) -> SignaturePatch | None:
-        """Changes since the last patch, after change list `through`; None without changes or notes.
+        """The changes since the last patch, up to change list `through`; None if there is nothing to send.
 
-        `noted`: whether distribution tasks have noted claims since, which the patch covers.
+        `noted`: whether distribution tasks have noted claims since the last patch. Then a patch is due even without
+        changes, so that they can drop these notes.
         """
         changed = self.summary.cells.changed() or self.summary.pairs.changed()
         if not (changed or noted):
@@ -244,7 +252,7 @@ class QuerySignature:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the filters and of the counts behind them."""
+        """Bytes of memory of the filters and of their counts."""
         return self._cells.nbytes + self._pairs.nbytes + self.summary.nbytes
 
     def describe(self) -> dict[str, Any]:
@@ -261,7 +269,7 @@ class QuerySignature:
 
 
 class _Half:
-    """One filter of a query task and the counts that it is built from."""
+    """The spatial or the textual half of a query task's signature: a filter, and the counts that it is built from."""
 
     def __init__(self, counts: CellCounts | CountedSet, kind: str, spec: SignatureSpec):
         self.counts, self.kind, self.spec = counts, kind, spec
@@ -270,7 +278,7 @@ class _Half:
         self._lost = 0
 
     def patch(self) -> FilterPatch:
-        """Update the filter; returns the patch."""
+        """Bring the filter in line with the counts; returns the patch that does the same to a replica's filter."""
         came, gone = self.counts.pop_changes()
         if self.filter is None and not came.size:
             return _NO_PATCH
@@ -280,7 +288,7 @@ class _Half:
         return FilterPatch(True, arrays["words"].copy(), arrays["state"].copy(), _NOTHING, _NOTHING)
 
     def _update(self, came: Int64, gone: Int64) -> bool:
-        """Change the filter; false if it was rebuilt."""
+        """Insert `came` and delete `gone`; False if that was impossible and the filter was rebuilt."""
         self._lost += gone.size
         if self.filter is None or self._is_sparse(len(self.filter) + came.size - gone.size):
             return self._renew()
@@ -293,6 +301,7 @@ class _Half:
         return isinstance(self.filter, MinwiseFilter) and self._lost > items + _FEWEST
 
     def _renew(self) -> bool:
+        """Rebuild the filter from the counts; returns False for `_update`."""
         self.filter, self._lost = make_filter(self.kind, self.spec, self.counts.items(), self._size), 0
         return False
 
@@ -304,8 +313,8 @@ class _Half:
 class SignatureReplica:
     """A query task's signature on a distribution task.
 
-    Change lists reach every distribution task before their batch, so the replica notes their claims exactly until a
-    patch covers them. A message passes if the filter or the notes contain it.
+    A change list reaches every distribution task before its batch. The replica notes the claims of the list exactly,
+    until a patch of the query task covers them. A message passes if the filter or the notes contain it.
 
     Parameters
     ----------
@@ -346,8 +355,8 @@ class SignatureReplica:
                 f"signature of query task {patch.task}: patch {patch.serial} came after {self._serial}; every patch "
                 "has to arrive, in order, on one link"
             )
-        # Sent after batch `through` was matched, so all batches up to there have been routed, and claims
-        # that ended in them are dropped at once. Claims added again since are among the notes.
+        # The query task sent this after it had matched batch `through`: all batches up to it have been routed, so the
+        # patch may drop claims that ended in them at once. Claims that were added again since are among the notes.
         self._serial, self.through, self._levels = patch.serial, patch.through, patch.levels
         self.cells = _applied(self.cells, patch.cells, self.spec.spatial_filter)
         self.pairs = _applied(self.pairs, patch.pairs, self.spec.text_filter)
@@ -359,10 +368,11 @@ class SignatureReplica:
             self._notes = None
 
     def may_match(self, messages: MessageBatch, lossless: bool = False) -> NDArray[np.bool_]:
-        """bool[n]: false for messages that no subscription of the task can match. O(cells and pairs of them).
+        """bool[n]: False for messages that no subscription of the task can match. O(their cells and pairs).
 
-        A signature that `loses` may be false for others too, unless it is read `lossless`. Points are looked up in one
-        cell and, with text, once a term and used level; messages that fail the first half skip the second.
+        With a filter that `loses` the result may be False for messages that match, too, unless `lossless`. A point
+        needs a lookup of one cell and, with text, one for each term and used level. Messages that fail the spatial half
+        skip the textual half.
         """
         spec = self.spec
         boxes = message_boxes(spec.space, messages, spec.side)
@@ -381,9 +391,14 @@ class SignatureReplica:
     def pass_points(
         self, messages: MessageBatch, x: Float64, y: Float64, rows: Int64, passed: NDArray[np.bool_]
     ) -> None:
-        """Set passed[row] as of `may_match` for some rows of messages that are points, at x, y of the unit square.
+        """As `may_match`, for point messages in one pass. O(m * pairs).
 
-        O(m * pairs), in one pass.
+        Parameters
+        ----------
+        messages : MessageBatch
+        x, y : float64[n]    their places in the unit square
+        rows : int64[m]      rows to test
+        passed : bool[n]     output: passed[row] for each row of `rows`
         """
         spec, notes = self.spec, self._notes
         if spec.loses:
@@ -412,15 +427,16 @@ class SignatureReplica:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the two filters."""
+        """Bytes of memory of the two filters."""
         return sum(each.nbytes for each in (self.cells, self.pairs) if each is not None)
 
     @property
     def noted_claims(self) -> int:
-        """Number of claims that no patch covers yet."""
+        """Number of noted claims: those that no patch covers yet."""
         return sum(claims.rows for _, claims in self._noted)
 
     def _knows_a_term(self, messages: MessageBatch, rows: Int64, boxes: Boxes, lossless: bool) -> NDArray[np.bool_]:
+        """bool[rows]: the textual half of `may_match`, for messages that passed the spatial half."""
         spec = self.spec
         levels = self._levels | (self._notes.levels if self._notes is not None else 0)
         term_offsets, picked = take_ragged(messages.term_offsets, rows)
@@ -441,7 +457,11 @@ class SignatureBoard:
     Parameters
     ----------
     spec : SignatureSpec
-    domains : sequence of bool[d, d]    one a query task
+    domains : sequence of bool[d, d]    one for each query task
+
+    Attributes
+    ----------
+    queried, kept_back : int    pairs of message and task that were tested; those of them that were not sent
     """
 
     def __init__(self, spec: SignatureSpec, domains: Sequence[Domain]):
@@ -451,7 +471,10 @@ class SignatureBoard:
         self.queried = self.kept_back = self.patch_bytes = 0
 
     def change(self, added: SubscriptionTable, held_by: Callable[[SubscriptionTable, int], NDArray[np.bool_]]) -> None:
-        """Note what the next change list adds; `held_by` assigns it to tasks."""
+        """Note the subscriptions that the next change list adds.
+
+        `held_by`: from a table and a task to bool[n], which of its rows are assigned to the task.
+        """
         for task, replica in enumerate(self.replicas if len(added) else ()):
             replica.note(self.lists, claims_of(added.take(np.flatnonzero(held_by(added, task))), self.traits))
         self.lists += 1
@@ -462,9 +485,10 @@ class SignatureBoard:
         self.replicas[patch.task].apply(patch)
 
     def passed_by_owner(self, messages: MessageBatch, x: Float64, y: Float64, owner: Int64) -> NDArray[np.bool_]:
-        """bool[n]: which point messages, at x, y of the unit square, a subscription of their `owner` may match.
+        """bool[n]: whether a subscription of the message's owner may match it; for point messages.
 
-        owner : int64[n]    the task in whose domain each lies
+        x, y : float64[n]    places in the unit square
+        owner : int64[n]     the task whose domain contains each
         """
         passed = np.zeros(len(messages), np.bool_)
         bits = no_targets(len(messages), len(self.replicas))
@@ -477,7 +501,7 @@ class SignatureBoard:
         return passed
 
     def wanted_points(self, messages: MessageBatch) -> list[Int64]:
-        """For each task the rows of messages that are points which a subscription of it may match."""
+        """For each task the rows (int64[m]) of the point messages that a subscription of the task may match."""
         x, y = self.space.project(messages.west, messages.south)
         everything, found = np.arange(len(messages)), []
         for replica in self.replicas:
@@ -489,9 +513,10 @@ class SignatureBoard:
         return found
 
     def wanted(self, messages: MessageBatch, rows: Int64, task: int, counted: bool = True) -> Int64:
-        """Those of `rows` (ascending) that a subscription of the task may match.
+        """The rows among `rows` (ascending) whose messages a subscription of the task may match.
 
-        Of ended messages: may have matched. These are not `counted`, and read lossless; present subscriptions decide.
+        Pass `counted=False` for ended messages, which a task must get if it may have matched them: the filter is then
+        read without loss.
         """
         chosen = messages if rows.size == len(messages) else messages.take(rows)
         left = rows[self.replicas[task].may_match(chosen, lossless=not counted)]
@@ -506,15 +531,15 @@ class SignatureBoard:
         return self.replicas[0].spec.loses
 
     def counts(self) -> Int64:
-        """Messages queried, messages filtered out, bytes of patches: int64[3]."""
+        """`queried`, `kept_back` and `patch_bytes`, int64[3]; part of the snapshot of a distribution task."""
         return np.array([self.queried, self.kept_back, self.patch_bytes])
 
     def count_from(self, counts: Int64) -> None:
-        """Resume from saved counts."""
+        """Continue from the counts of a snapshot."""
         self.queried, self.kept_back, self.patch_bytes = counts.tolist()
 
     def withheld(self, messages: MessageBatch, sent: Sequence[Int64]) -> list[Int64]:
-        """For each task, rows not `sent` to it that may match: a superset of the false negatives."""
+        """For each task the rows that were not in `sent[task]` though they may match: a superset of false negatives."""
         found = []
         for replica, rows in zip(self.replicas, sent, strict=True):
             passed = replica.may_match(messages, lossless=True)
@@ -533,12 +558,12 @@ class SignatureBoard:
 
 
 def _cuckoo_of(made: "Filter | None") -> tuple[NDArray[np.uint64], Int64]:
-    """Words and state of a filter for kernels, none of one that is no cuckoo filter."""
+    """Words and state of a cuckoo filter for kernels; two empty arrays for any other filter or None."""
     return (made.words, made.state) if isinstance(made, CuckooFilter) else (_NO_WORDS, _NOTHING)
 
 
 def make_filter(kind: str, spec: SignatureSpec, items: Int64, size: int) -> Filter:
-    """A filter of the named kind with these items in it, for a bitmap all below `size`."""
+    """A filter (`SPATIAL_FILTERS`, `TEXT_FILTERS`) with these distinct items (int64[m]), for a bitmap below `size`."""
     if kind == "cuckoo":
         headroom = max(_HEADROOM, _FEWEST / (1.0 + items.shape[0]))
         return CuckooFilter.of(items, spec.rate, headroom)
@@ -559,7 +584,7 @@ _NO_PATCH = FilterPatch(False, _NO_WORDS, _NOTHING, _NOTHING, _NOTHING)
 
 
 def _applied(old: Filter | None, patch: FilterPatch, kind: str) -> Filter | None:
-    """The filter after a patch."""
+    """Apply a patch to the filter `old` of a replica; returns the filter, a new one if the patch has a whole one."""
     if patch.whole:
         old = _CLASSES[kind].from_arrays({"words": patch.words, "state": patch.state})
     if old is None:

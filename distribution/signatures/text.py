@@ -1,13 +1,13 @@
 """The textual half of a signature: keywords by place.
 
-The world is a quadtree of `levels` levels below the root (level l has 2^l x 2^l nodes). A rectangle is stored in the
-nodes of the finest level on which it touches at most two a side, with its keywords: pairs (node, keyword), one number
-each. A message passes if any of its terms is in the set together with any node that contains the message (spec 4.7,
-L1), one node a level. A subscription that requires all keywords is stored under its rarest only, one that any keyword
-matches under each. All nodes share one filter, a `CuckooFilter` of pairs, so that no node is full while another is
-empty. The papers' signature is `distribution.signatures.minwise`, which as printed loses matches.
+The world is a quadtree of `levels` levels below the root (level l has 2^l x 2^l nodes). A rectangle is stored with its
+keywords in the nodes of the finest level on which it touches at most two nodes a side: pairs (node, keyword), an int64
+each. A message passes if the set has a pair of one of its terms and a node that contains the message (spec 4.7, L1);
+there is one such node on each level. A subscription that requires all keywords is stored under the rarest only, one
+that any keyword matches under each. All nodes share one filter, a `CuckooFilter` of pairs, so that no node is full
+while another is empty. The papers' signature is `distribution.signatures.minwise`, which as printed loses matches.
 
-Read on in `distribution.signatures.signature`.
+Used by `distribution.signatures.signature`, which adds and looks up these pairs; read on there.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ MOST_PAIRS = 4096
 def claimed_pairs(
     boxes: Boxes, side: int, levels: int, term_offsets: Int64, terms: Int32, used: Int64, step: int
 ) -> Int64:
-    """Pairs (node, keyword) of subscriptions, int64[nnz], repeats and all. O(pairs).
+    """Pairs (node, keyword) of subscriptions, int64[nnz], with duplicates. O(pairs).
 
     Parameters
     ----------
@@ -47,13 +47,19 @@ def claimed_pairs(
 def message_pairs(
     boxes: Boxes, side: int, levels: int, term_offsets: Int64, terms: Int32, used: int
 ) -> tuple[Int64, Int64, NDArray[np.bool_]]:
-    """Pairs (node, term) of messages with the nodes they touch, on the levels whose bit is set in `used`.
+    """Pairs (node, term) of messages with the nodes that they touch. O(pairs).
+
+    Parameters
+    ----------
+    boxes, side, levels      as of `claimed_pairs`, but rectangles of messages
+    term_offsets, terms      terms of the messages (int64[n + 1], int32[nnz])
+    used : int               bit l is set if level l has subscriptions; the other levels are left out
 
     Returns
     -------
     offsets : int64[n + 1]
     pairs : int64[nnz]      message after message, node after node
-    beyond : bool[n]        more than `MOST_PAIRS`; none of them are listed
+    beyond : bool[n]        whether a message has more than `MOST_PAIRS`; none of its pairs is in `pairs`
     """
     rows = term_offsets.shape[0] - 1
     row, cells = as_input(boxes.row, np.int64), as_input(boxes.cells, np.int32)
@@ -69,7 +75,8 @@ def message_pairs(
 @njit(cache=True, nogil=True)
 def pair_of(level, x, y, term):
     """The number of (node, term): nodes are numbered level by level, row by row."""
-    # Levels above have (4**level - 1) / 3 nodes. With 31 bits of term it stays below 2**62, as `hashes` wants.
+    # Coarser levels have (4**level - 1) / 3 nodes. With 31 bits for the term the number stays below 2**62, the limit of
+    # the filters' hash functions.
     node = ((1 << (2 * level)) - 1) // 3 + (y << level) + x
     return (node << TERM_BITS) | np.int64(term)
 
@@ -92,7 +99,7 @@ def _count_claims(row, boxes, finest, levels, term_offsets):
         shift = finest + levels - _level_of(boxes[i], finest, levels)
         wide = (boxes[i, 2] >> shift) - (boxes[i, 0] >> shift) + 1
         high = (boxes[i, 3] >> shift) - (boxes[i, 1] >> shift) + 1
-        # Counted first, so that the pairs of a large batch lie in one array of the right length.
+        # A first pass counts, so that `_list_claims` writes into one array of the right length.
         total += wide * high * (term_offsets[row[i] + 1] - term_offsets[row[i]])
     return total
 
@@ -103,7 +110,7 @@ def _list_claims(row, boxes, finest, levels, term_offsets, terms, used, step, pa
     for i in range(row.shape[0]):
         level = _level_of(boxes[i], finest, levels)
         shift = finest + levels - level
-        # Messages are looked up on used levels only.
+        # `message_pairs` skips levels without boxes.
         used[level] += step
         for y in range(boxes[i, 1] >> shift, (boxes[i, 3] >> shift) + 1):
             for x in range(boxes[i, 0] >> shift, (boxes[i, 2] >> shift) + 1):
@@ -126,7 +133,7 @@ def _count_message_pairs(row, boxes, finest, levels, used, term_offsets, offsets
             # Passes without a lookup: too much may be sent, never too little.
             beyond[row[i]] = True
         else:
-            # A message has one box, so nothing is added up here.
+            # A message has one box, so this assigns and does not add.
             offsets[row[i] + 1] = pairs
     for i in range(1, offsets.shape[0]):
         offsets[i] += offsets[i - 1]

@@ -1,6 +1,6 @@
 """A client of NATS, whose event loop runs in a thread; a lost connection is not mended below its caller.
 
-Used by `gateway.sources.nats` and `gateway.sinks.nats`, which open it again and look at where they are.
+Used by `gateway.sources.nats` and `gateway.sinks.nats`, which open a new client and read their position again.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """`skyray.AsyncClient`: the client that is awaited.
 
-Its methods are those of `gateway.client.blocking`, which says what they do; requests and flows are the same.
+Its methods are those of `gateway.client.blocking`, which says what they do; requests and flows are the same. Public as
+`skyray.AsyncClient`.
 """
 
 import asyncio

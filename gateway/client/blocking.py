@@ -1,7 +1,7 @@
 """`skyray.Client`: the client that waits.
 
 Each method is a request of `gateway.client.requests`, carried out as `gateway.client.flows` says.
-`gateway.client.awaiting` has the same methods, to be awaited.
+`gateway.client.awaiting` has the same methods, to be awaited. Public as `skyray.Client`.
 """
 
 import time

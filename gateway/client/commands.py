@@ -1,13 +1,13 @@
-"""What flows ask of the client that runs them: send, wait, take rows, read a stream, hand an item on.
+"""Commands that a flow yields to the client that runs it: send, sleep, take rows, read a stream, hand an item on.
 
-Yielded by `gateway.client.flows`; carried out by `gateway.client.blocking` and `gateway.client.awaiting`.
+Made by `gateway.client.flows`; executed by `gateway.client.blocking` and `gateway.client.awaiting`.
 """
 
 from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
-#: A procedure that yields commands, is sent what became of each, and returns a T.
+#: A generator that yields commands, is sent the result of each, and returns a T.
 Flow = Generator["Command", Any, T]
 
 
@@ -66,7 +66,7 @@ class Read(NamedTuple):
 
 
 class Take(NamedTuple):
-    """Take so many of the caller's rows; gets a list, empty at the end."""
+    """Take at most this many of the caller's rows; gets a list, empty at the end."""
 
     most: int
 

@@ -1,6 +1,7 @@
-"""What takes several requests: trying again, rows in groups, pages, and a stream that outlives its connection.
+"""Procedures of several requests: retries, rows in groups, pages, and a stream of updates that reconnects.
 
-Generators of `gateway.client.commands`: no socket, no clock, so a test drives them by hand. Used by both clients.
+Each is a generator that yields `gateway.client.commands` and is sent their results. It has no socket and no clock, so
+one implementation serves `gateway.client.blocking` and `gateway.client.awaiting`, and tests drive it by hand.
 """
 
 import random
@@ -19,21 +20,21 @@ from gateway.client.sse import EventParser, ServerEvent
 from matching.errors import InputError
 
 T = TypeVar("T")
-#: Rows and bytes of a request at most; a server takes 16 MiB.
+#: Most rows, and most bytes, of one request; a server accepts 16 MiB.
 GROUP_ROWS, GROUP_BYTES = 1_000, 4 << 20
-#: A server sends something every 5 s: three times that without a byte is a lost connection.
+#: Seconds without a byte after which a connection counts as lost; a server sends something every 5 s.
 SILENCE_S = 15.0
 
 
 class Patience(NamedTuple):
-    """How long a client tries again.
+    """Policy of retries: exponential backoff with jitter.
 
     Attributes
     ----------
-    seconds : float       of waiting in all, from one success to the next; infinite for ever
-    first_s : float       before the second attempt; doubles with each
-    most_s : float        before any attempt, unless the server wants more
-    spread : callable     -> 0 to 1, by which waits of many clients differ
+    seconds : float       limit of all waits between two successes together; `inf` for no limit
+    first_s : float       wait before the second attempt; doubles with each further one
+    most_s : float        limit of one wait, beside what the server requests
+    spread : callable     returns the jitter, 0 to 1
     """
 
     seconds: float = 30.0
@@ -42,24 +43,24 @@ class Patience(NamedTuple):
     spread: Callable[[], float] = random.random
 
     def delay_s(self, attempt: int, at_least_s: float = 0.0) -> float:
-        """Seconds before the next attempt: half to all of the doubled wait, behind what the server asks for."""
+        """Seconds before the next attempt: `at_least_s`, and 0.5 to 1 of the backoff of this attempt (from 0)."""
         backoff_s = min(self.most_s, self.first_s * 2 ** min(attempt, 30)) * (0.5 + 0.5 * self.spread())
         return at_least_s + backoff_s
 
 
 class _Tries:
-    """Waits between attempts, until the patience is over."""
+    """Counts attempts and waits between them, up to the limit of a `Patience`."""
 
     def __init__(self, patience: Patience):
         self.forget(patience)
 
     def forget(self, patience: Patience) -> None:
-        """After a success: begin anew, with this patience."""
+        """Reset after a success, with this patience for the next attempts."""
         self._patience = patience
         self.count, self._waited_s = 0, 0.0
 
     def wait(self, request: Request, outcome: Answer | Failure, at_least_s: float = 0.0) -> Flow[None]:
-        """Wait before the next attempt. Raises Throttled or Unreachable once the patience is over."""
+        """Wait before the next attempt. Raises the error of the outcome once `Patience.seconds` would be exceeded."""
         hint_s = max(at_least_s, (outcome.retry_after_s or 0.0) if isinstance(outcome, Answer) else 0.0)
         delay_s = self._patience.delay_s(self.count, hint_s)
         if self._waited_s + delay_s > self._patience.seconds:
@@ -70,13 +71,15 @@ class _Tries:
 
 
 def exchange(request: Request, patience: Patience) -> Flow[Answer]:
-    """Send until there is an answer below 400.
+    """Send a request, with retries, until an answer has a status below 400.
 
-    What was refused for a time (429, 503) is sent again after `Retry-After`; what got no answer only if that is safe.
+    After 429, or 503 with `Retry-After`, it is sent again after that time. A request without an answer is sent again
+    only if a repetition is safe (`Request.again`) or the server cannot have got it.
 
     Raises
     ------
     ClientError
+        For any other status, and when the retries are used up.
     """
     return (yield from _exchange(request, _Tries(patience)))
 
@@ -95,6 +98,7 @@ def _exchange(request: Request, tries: _Tries) -> Flow[Answer]:
 
 
 def _is_for_a_time(answer: Answer) -> bool:
+    """Whether the refusal is temporary."""
     return answer.status == 429 or (answer.status == 503 and answer.retry_after_s is not None)
 
 
@@ -131,7 +135,13 @@ def answered(call: Call[T], patience: Patience) -> Flow[T]:
 
 
 class Rows(NamedTuple):
-    """How rows of one sort are sent: where, and which column makes sending again safe."""
+    """How rows of one sort are sent.
+
+    path, params    of the request
+    column          the id, by which the server recognises a row that is sent again
+    read            from an answer to the outcomes of its rows
+    refused         makes the outcome of a row that the client refuses itself
+    """
 
     path: str
     params: tuple[tuple[str, str], ...]
@@ -174,10 +184,10 @@ def _subscriptions_of(answer: Answer) -> list[SubscriptionOutcome]:
 
 
 def in_groups(rows: Rows, patience: Patience, most: int = GROUP_ROWS) -> Flow[None]:
-    """Send the caller's rows, some at a time, and hand on an outcome for each, in order.
+    """Send the caller's rows in groups of at most `most`, and hand on one outcome for each row, in order.
 
-    No more rows are taken before those are answered. Every row has an id, so that a group whose answer was lost is
-    sent again and nothing is taken twice.
+    Takes the rows of a group only after the answer to the group before. Gives every row without an id a new one, so
+    that a group whose answer was lost can be sent again: the server accepts each row once.
     """
     first = 1
     while taken := (yield Take(most)):
@@ -214,7 +224,7 @@ def _named(row: Mapping[str, Any], column: str) -> Mapping[str, Any]:
 
 
 def _within_bytes(lines: Sequence[bytes | None]) -> Iterator[list[bytes | None]]:
-    """Groups of at most `GROUP_BYTES`, but of one row at least."""
+    """Groups of at most `GROUP_BYTES` bytes; a longer row is a group of its own."""
     group: list[bytes | None] = []
     size = 0
     for line in lines:
@@ -228,7 +238,7 @@ def _within_bytes(lines: Sequence[bytes | None]) -> Iterator[list[bytes | None]]
 
 
 def _send(lines: list[bytes], rows: Rows, patience: Patience) -> Flow[list[Any]]:
-    """The outcomes of a group; one that is too large for the server, or for the caller's share, is halved."""
+    """Send a group; returns its outcomes. A group that the server refuses as too large (413) is halved."""
     if not lines:
         return []
     headers = {"Content-Type": "application/json"}
@@ -271,13 +281,13 @@ def all_features(filters: Mapping[str, Any], patience: Patience) -> Flow[dict[st
 
 
 class Followed:
-    """How far a stream of updates has come.
+    """State of a stream of updates across connections.
 
     Attributes
     ----------
-    position : str or None     behind the last update that was handed on; for `since=`
-    through : int              all updates as of messages up to this one were handed on; -1 before
-    connections : int          that were opened
+    position : str or None     position of the last update handed on; for `since=`
+    through : int              seq up to which all updates were handed on; -1 before the first
+    connections : int          connections opened so far
     """
 
     def __init__(self, since: str | None):
@@ -286,7 +296,7 @@ class Followed:
         self.connections = 0
 
     def stand(self, position: str | None) -> None:
-        """Go to a position; None: wherever the stream begins."""
+        """Set the position; None: the beginning that the server chooses."""
         self.position = position
         self._place = None if position is None else _place_of(position)
 
@@ -306,7 +316,7 @@ class Followed:
         return _MISSED.decode(event.data) if event.name == "gap" else None
 
     def _moves(self, position: str | None, again: bool) -> bool:
-        """Take a later position; whether it is one (or, with `again`, the same)."""
+        """Advance to a position if it is later; returns whether it was (with `again`: or the same)."""
         if position is None:
             return False
         place = _place_of(position)
@@ -317,13 +327,13 @@ class Followed:
 
 
 class FollowedStream:
-    """What both clients say of a stream of updates.
+    """Public attributes of a stream of updates, the same in both clients.
 
     Attributes
     ----------
-    position : str or None    behind the last update that was handed on; give it as `since=` to go on from there
-    through : int             all updates as of messages up to this one were handed on; -1 before
-    connections : int         that were opened
+    position : str or None    position of the last update handed on; pass it as `since=` to continue after it
+    through : int             seq up to which all updates were handed on; -1 before the first
+    connections : int         connections opened so far
     """
 
     def __init__(self, state: Followed):
@@ -351,7 +361,7 @@ _POSITION = re.compile(r"(-1|[0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 def _place_of(position: str) -> tuple[float, float]:
-    """A position as numbers; one without an index is behind its whole boundary. Raises InputError."""
+    """A position as (boundary, index); without an index it is the end of its boundary. Raises InputError."""
     if position == "begin":
         return -1, 0
     found = _POSITION.fullmatch(position)
@@ -362,17 +372,17 @@ def _place_of(position: str) -> tuple[float, float]:
 
 
 class Following(NamedTuple):
-    """What a stream of updates is asked for.
+    """Parameters of a stream of updates.
 
     Attributes
     ----------
-    request : callable         position -> its request
-    first : Patience           before the first event
-    patience : Patience        between two events
-    silence_s : float          without a byte, after which it connects again
-    snapshot : bool            whether results come first
-    everything : bool          whether events besides updates are handed on
-    on_gap : callable or None  gets what is missing; None: `Gap` is raised
+    request : callable         from a position to the request that continues after it
+    first : Patience           retries before the first event
+    patience : Patience        retries after an event
+    silence_s : float          seconds without a byte, after which the client reconnects
+    snapshot : bool            whether the server sends the present results first
+    everything : bool          whether the flow hands on events other than updates, too
+    on_gap : callable or None  called with each gap event; None: the flow raises `Gap`
     """
 
     request: Callable[[str | None], Request]
@@ -385,21 +395,21 @@ class Following(NamedTuple):
 
 
 def start(state: Followed, following: Following) -> Flow[None]:
-    """Take a definite position, if there is none, so that what comes from now on is lost by no later failure."""
+    """Without a position, take that of the stream's head: a failure of the first connection then loses no update."""
     if state.position is None and not following.snapshot:
         facts = yield from answered(requests.facts("/v1/stream"), following.first)
         state.stand(str(facts["complete_through"]))
 
 
 def follow(state: Followed, following: Following) -> Flow[None]:
-    """Hand on every event after the position once, in order; connects again until the caller ends it.
+    """Hand on every event after the position once, in order; reconnect until the caller closes the flow.
 
     Raises
     ------
     Gap
-        If updates are lost, and nobody takes the gap.
+        If updates are lost and `Following.on_gap` is None.
     ClientError
-        For a request that the server does not take, and once the patience is over.
+        If the server refuses the request, and when the retries are used up.
     """
     tries = _Tries(following.first)
     yield from start(state, following)
@@ -417,7 +427,7 @@ def follow(state: Followed, following: Following) -> Flow[None]:
 
 
 def _read(state: Followed, following: Following, request: Request, tries: _Tries) -> Flow[tuple[Failure, float]]:
-    """Hand on the events of one connection; why it ended, and after how long to connect again."""
+    """Hand on the events of one connection; returns why it ended, and the seconds before a reconnect."""
     parser = EventParser()
     while isinstance(chunk := (yield Read()), bytes):
         for event in parser.feed(chunk):
@@ -427,7 +437,7 @@ def _read(state: Followed, following: Following, request: Request, tries: _Tries
             tries.forget(following.patience)
             if isinstance(found, Missed):
                 if found.reason == "slow":
-                    continue  # the stream ends, and nothing is lost
+                    continue  # the server ends the connection; no update is lost
                 state.stand(found.resume)
                 if following.on_gap is None:
                     raise Gap(request.what, found)
@@ -448,7 +458,7 @@ def following_of(
     snapshot: bool = False,
     everything: bool = False,
 ) -> Following:
-    """What is followed, with parameters of `/v1/updates` as the client's methods have them."""
+    """The `Following` of a client's method; `filters` are parameters of `/v1/updates`."""
     params = requests.params_of(**filters)
 
     def request(since: str | None) -> Request:

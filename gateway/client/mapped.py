@@ -1,6 +1,7 @@
 """What a map of a server takes: subscriptions, page by page, and the result of each.
 
-A flow as those of `gateway.client.flows`, for `map` of both clients. Read on in `gateway.notebook`, which draws.
+A flow as those of `gateway.client.flows`, for `map` of both clients. Used by `gateway.client.awaiting` and
+`gateway.client.blocking`. Read on in `gateway.notebook`, which draws.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +51,7 @@ def mapped(
 
 
 def _of_ids(ids: Sequence[str], most: int, patience: Patience) -> Flow[tuple[list[dict[str, Any]], bool]]:
-    """Columns of at most so many subscriptions of these ids, and whether there are more."""
+    """Columns of at most `most` subscriptions with these ids, and whether there are more."""
     rows: list[dict[str, Any]] = []
     names = list(dict.fromkeys(ids))
     for name in names[:most]:
@@ -59,7 +60,7 @@ def _of_ids(ids: Sequence[str], most: int, patience: Patience) -> Flow[tuple[lis
 
 
 def _of_filters(filters: Mapping[str, Any], most: int, patience: Patience) -> Flow[tuple[list[dict[str, Any]], bool]]:
-    """Columns of at most so many subscriptions that pass the filters, and whether there are more."""
+    """Columns of at most `most` subscriptions that pass the filters, and whether there are more."""
     rows: list[dict[str, Any]] = []
     after: int | None = None
     while True:

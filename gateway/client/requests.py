@@ -1,4 +1,4 @@
-"""What each call sends, and how its answer is read.
+"""Requests of the client's calls, and the decoders of their answers.
 
 Used by both clients; read on in `gateway.client.flows`, which sends. The paths are those of docs/serve.md.
 """

@@ -1,4 +1,4 @@
-"""What the client answers with: outcomes, subscriptions, results, and the events of a stream of updates.
+"""Return values of the client: outcomes, subscriptions, results, and the events of a stream of updates.
 
 Decoded from JSON by `gateway.client.requests` and `gateway.client.flows`; the server describes the same in
 `gateway.serve.models`. Columns that a later server adds are ignored.

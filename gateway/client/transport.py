@@ -1,4 +1,4 @@
-"""What both clients share of the HTTP library: its arguments, and the meaning of its errors.
+"""The HTTP library of both clients: its arguments, and the meaning of its errors.
 
 Used by `gateway.client.blocking` and `gateway.client.awaiting`; no other file imports it.
 """

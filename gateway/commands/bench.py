@@ -24,7 +24,7 @@ def _runner() -> ModuleType:
 
 
 def _options() -> Iterator[Parameter]:
-    """None where there is no checkout: the command says so itself, and its help stays readable."""
+    """None if there is no checkout: the command then raises an error, and its help still works."""
     try:
         runner = _runner()
     except ConfigError:

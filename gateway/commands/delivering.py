@@ -1,7 +1,8 @@
 """Sinks of all updates for a command: what `--to` names, joined to the stream of a folder.
 
-Neither the server nor a stream knows a sink; a command makes them here, looks at them while it runs, and waits for them
-at its end. Used by `gateway.commands.serve`, `live` and `run`; read on in `gateway.sinks.pump`.
+Neither the server nor a stream knows its sinks. A command makes them here, calls `Deliveries.check` while it runs, and
+waits for them at its end. Used by `gateway.commands.serve`, `gateway.commands.live` and `gateway.commands.run`; read on
+in `gateway.sinks.pump`.
 """
 
 import threading
@@ -23,7 +24,7 @@ from gateway.sinks.uris import sink_of
 from matching.errors import ConfigError, EngineError
 from topology.core.metrics import report_stage, report_warmed
 
-#: Seconds that a sink which delivers gets at the end, at least; and between two looks at it.
+#: Seconds that a command waits at its end for a sink that delivers, at least; seconds between two checks of it.
 _LEAST_S, _LOOK_S = 10.0, 0.05
 
 
@@ -54,7 +55,7 @@ class Deliveries:
 
     @property
     def names(self) -> str:
-        """Of all sinks, for people."""
+        """Names of all sinks, joined for people."""
         return ", ".join(sink.name for sink in self._sinks)
 
     def begin(self, folder: Path, stream: str, supply: Callable[[], Supply], logged: Callable[[], int]) -> None:
@@ -177,13 +178,14 @@ class Deliveries:
                 raise EngineError(f"{pump.name}: {pump.failure!r}") from pump.failure
 
     def figures(self) -> list[dict[str, Any]]:
-        """Of each sink."""
+        """Figures of each sink, as `Pump.figures`."""
         return [pump.figures() for pump in self._pumps]
 
     def has_ended(self, patience_s: float) -> bool:
-        """Whether all is delivered; no more updates come. True also after a time in which it could not be.
+        """Whether all sinks have delivered everything, or their time is over; the caller has released its last update.
 
-        A receiver that is away at the first call is not waited for if `patience_s` is 0.
+        The first call starts the time: `patience_s` for a receiver that is away, at least `_LEAST_S` for one that
+        takes updates.
         """
         now_s = time.monotonic()
         if self._finishing_s is None:

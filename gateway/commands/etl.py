@@ -24,7 +24,7 @@ from matching.reasons import REASONS
 #: Options that are not called as their field is; that a field is a column's name goes without saying.
 CALLED = {"input_format": "format", "csv_delimiter": "delimiter", "stem_language": "stem"}
 
-#: A stage has to take so many seconds for its rows a second to mean anything.
+#: Seconds below which a stage is too short for a rate in rows a second.
 RATED_S = 1.0
 
 #: The options in groups, as the help shows them.

@@ -1,6 +1,7 @@
-"""`skyray scale`: other numbers of tasks for a run, while it runs or when it is resumed.
+"""`skyray scale`: change the numbers of tasks of a run, while it runs or when it is resumed.
 
-`gateway/commands/scale.py` -> `topology/scaling.py` (the request) -> `topology/running.py` (which serves it).
+Called by `gateway.cli`. `gateway/commands/scale.py` -> `topology/scaling.py` (writes the request) ->
+`topology/running.py` (the run reads it).
 """
 
 import time
@@ -16,7 +17,7 @@ from gateway.shell.options import Command, Json, Late, example, of_model
 from gateway.shell.terminal import Terminal, cell
 from matching.errors import ConfigError, TopologyError
 
-#: Seconds between two looks at the run.
+#: Seconds between two reads of the run's report.
 _LOOK_S = 0.1
 _ENDING = "_bolts"
 
@@ -81,7 +82,15 @@ def scale(
 
 
 def _scale_running(folder: Any, numbers: dict[str, Any], wait_s: float) -> float:
-    """Have a running run continue with these numbers; returns the seconds it took."""
+    """Request these numbers of tasks from a running run, and wait until it continues; returns the seconds.
+
+    Raises
+    ------
+    ConfigError
+        If the run refuses the numbers.
+    TopologyError
+        If the run ends meanwhile, or does not continue within `wait_s`.
+    """
     from topology.scaling import drop_request, write_request
 
     began_s = time.monotonic()

@@ -1,6 +1,7 @@
-"""A server while it runs: its parts are looked at a few times a second, until its stream ends and all is out.
+"""Watches the parts of a running server, and decides when the server has ended.
 
-Used by `gateway.commands.serve`, which makes the parts.
+`gateway.commands.serve` makes the parts and passes `Watch.over` to `LiveRun.run`, which calls it a few times a second.
+Which part does what is documented in `gateway.serve`; nothing here handles a request.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Watch:
-    """Looks at the parts of a server.
+    """Checks the parts of a server at each call of `over`.
 
     Parameters
     ----------
@@ -32,13 +33,13 @@ class Watch:
     deliveries : Deliveries
     garbage : Garbage
     on_ready : callable
-        Called once, when all is matched that was logged before the watch was made.
+        Called once, when the updates of all messages that were in the log before the watch was made are released.
     on_look : callable
-        Called at each look with the number of updates so far.
+        Called by each `over` with the number of updates released so far.
     on_stop : callable
-        Called once, when the server is to end: nothing is taken any more.
+        Called once, when the server is to stop: from then on it refuses messages and changes.
     stopping : callable
-        Whether it is to end.
+        Returns whether the server is to stop (an interrupt).
     """
 
     def __init__(
@@ -61,12 +62,12 @@ class Watch:
         self._on_ready, self._on_look, self._on_stop, self._stopping = on_ready, on_look, on_stop, stopping
 
     def over(self) -> bool:
-        """Whether the stream has ended, and all its updates are out and delivered, as far as receivers are there.
+        """Whether the stream has ended, all its updates are released, and every sink has got them or is unreachable.
 
         Raises
         ------
         EngineError
-            Of a part that has failed.
+            The error of a part that has failed.
         """
         door = self._door
         if not door.ready and self._matched() >= self._logged_before:
@@ -91,16 +92,22 @@ class Watch:
         return self._deliveries.has_ended(0.0)
 
     def note(self, snapshot: Any) -> None:
-        """Take figures of the topology."""
+        """Store a snapshot of the topology's metrics for the routes; `LiveRun.run` calls it as `on_progress`."""
         self._door.snapshot = snapshot
 
     def _matched(self) -> int:
-        """The last seq whose updates are released."""
+        """The last seq whose updates are all released, -1 or less if none."""
         return min(self._releaser.reached(self._run.incarnation), self._releaser.released)
 
 
 def refuse_for_run(host: str, from_: str, to: object) -> None:
-    """Raises ConfigError for options that mean nothing for a run that is over."""
+    """Check the options of `skyray serve --run`, which serves a finished run.
+
+    Raises
+    ------
+    ConfigError
+        If `--from` or `--to` is given, or a host that other machines can call.
+    """
     if from_ or to:
         raise ConfigError(f"--{'from' if from_ else 'to'}: a run is over; leave it out, or name --out")
     if host not in LOOPBACK:

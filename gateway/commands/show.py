@@ -16,7 +16,7 @@ from gateway.shell.options import Command, Json, example
 from gateway.shell.terminal import Terminal, as_json, cell, console, flushed, say_checkpoint
 from matching.errors import ConfigError, TopologyError
 
-#: Seconds between two looks at a running run.
+#: Seconds between two reads of a running run's folder.
 POLL_S = 0.5
 
 app = typer.Typer()

@@ -1,4 +1,7 @@
-"""What `skyray live` and `skyray serve` have in common: options of a stream, and subscriptions that it starts with."""
+"""What `skyray live` and `skyray serve` have in common: options of a stream, and subscriptions that it starts with.
+
+Used by `gateway.commands.live` and `gateway.commands.serve`.
+"""
 
 import sys
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""What of a live stream's folder is complete while it runs: everything as of the last checkpoint.
+"""Copies the complete part of a running live stream's folder: everything as of the last checkpoint.
 
-At a checkpoint all updates as of the messages up to there are out: in the parts of `updates/`, and those that no part
-has are in the checkpoint. The log has the messages, changes and boundaries. From these a copy is made elsewhere, with
-the tables of `gateway.live.recording`, but without results. The stream's folder is read only, without its lock. Used
+At a checkpoint all updates as of its messages are complete: in the parts of `updates/`, and updates that no part has
+yet are in the checkpoint. The log has the messages, changes and boundaries. The copy has the tables of
+`gateway.live.recording`, but no results. The stream's folder is only read, without its lock. Used
 by `gateway.runs.reader` and `skyray run --batch log:FOLDER`.
 """
 
@@ -35,7 +35,7 @@ from topology.summary import began_with
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
-#: How often the newest checkpoint is looked for: the stream may remove the one that is read.
+#: Attempts to read the newest checkpoint: the stream may remove it during an attempt.
 _TRIES = 5
 
 

@@ -1,8 +1,9 @@
-"""Lines whose columns have other names than those of a message: `tweet`, `geo.coordinates.0`, `created_at`.
+"""Renames the columns of input lines to those of a message: `tweet` to `text`, `created_at` to `time`.
 
-Columns may be named; the others are found by their names in the line, as `skyray etl` finds them in a file
-(`spark_etl.finding`). The line is rewritten with the names of a message, so that the log has only these. Used by
-`gateway.live.pipe`; read on in `gateway.live.admission`, which checks the line.
+The user may name columns (`--text-column` and so on). `ColumnMapping` finds the others by their names in the line, as
+`skyray etl` finds them in a file (`spark_etl.finding`), and rewrites the line, so that the write-ahead log has only the
+names of a message. Used by `gateway.live.pipe`, `gateway.serve.writer` and `gateway.serve.asking`; read on in
+`gateway.live.admission`, which checks the rewritten line.
 """
 
 import json
@@ -17,21 +18,22 @@ from matching.validate import MESSAGE_ROLES, decode_object
 from spark_etl.finding import Columns, columns_of_roles, columns_of_row
 from spark_etl.times import moment_of, time_reader
 
-#: Roles whose columns may be named, or are found.
+#: Columns of a message; the user may name the input's column for each.
 ROLES = ("text", "lat", "lon", "time", "id")
-#: Shapes of lines that are remembered, and columns of each, at most.
+#: Bounds of the cache of found columns: sets of column names, and columns of one set.
 _SHAPES, _COLUMNS = 1_000, 200
 
 
 class ColumnMapping:
-    """Gives a message's columns their usual names.
+    """Rewrites lines with the column names of a message.
 
     Parameters
     ----------
     named : mapping of str to str, optional
-        Role (of `ROLES`) -> column, or path into objects; "" for none. Those left out are found line by line.
+        Role (of `ROLES`) -> input column, or path into objects such as `geo.coordinates.0`; "" if the input has no such
+        column. The mapping finds the columns of the other roles line by line.
     attributes : AttributeSchema
-        Lines keep the values of these.
+        A rewritten line has the values of these attributes, too.
 
     Attributes
     ----------
@@ -40,7 +42,7 @@ class ColumnMapping:
     Raises
     ------
     ConfigError
-        If a role is no role, or the text is to have no column.
+        If a key of `named` is not in `ROLES`, or the column of the text is "".
 
     Notes
     -----
@@ -59,9 +61,10 @@ class ColumnMapping:
         self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, str] | Refused] = {}
 
     def rename(self, data: bytes) -> bytes | Refused:
-        """A line with the names of a message, or a refusal if a column is ambiguous or missing.
+        """A line with the column names of a message, or a refusal if a column is ambiguous or missing.
 
-        Changes of subscriptions, and lines that have these names, are returned unchanged. Never raises.
+        Returns `data` itself for changes of subscriptions, for lines that have these names already, and for bytes that
+        are no JSON object, which admission refuses. Never raises.
         """
         row = decode_object(data)
         if isinstance(row, str) or "subscribe" in row or "unsubscribe" in row:
@@ -81,7 +84,7 @@ class ColumnMapping:
         return json.dumps({role: value for role, value in values.items() if value is not None}).encode()
 
     def _columns(self, there: Columns) -> dict[str, str] | Refused:
-        """Role -> column, of the roles without a named column."""
+        """Role -> input column, for the roles that the user has not named; cached by the line's column names."""
         shape = (tuple(there.seen), tuple(there.points))
         found = self._known.get(shape)
         if found is None:
@@ -102,11 +105,11 @@ class ColumnMapping:
                 try:
                     found |= columns_of_roles(there, [role], "this line")
                 except InputError:
-                    found[role] = ""  # optional: do not lose the line for it
+                    found[role] = ""  # time and id are optional: no reason to refuse the line
         return found
 
     def _time(self, value: Any, guessed: bool) -> Any:
-        """A time in ISO 8601; None if it is unreadable and its column was guessed."""
+        """A time in ISO 8601; None for an unreadable one of a `guessed` column, which then was no time."""
         try:
             time_us = self._read_time(value)
         except (ValueError, ArithmeticError):
@@ -119,7 +122,7 @@ _NEEDED = ("text", "lat", "lon")
 
 
 def _is_read(time: Any) -> bool:
-    """Whether admission can read this time unchanged."""
+    """Whether admission reads this value as a time without a conversion."""
     try:
         event_time_us(time)
     except (ValueError, ArithmeticError):

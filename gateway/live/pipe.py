@@ -4,10 +4,11 @@
     {"subscribe": {"subscription_id": "s1", "kind": "knn", "keywords": "ramen", "lon": 139.7, "lat": 35.7, "k": 3}}
     {"unsubscribe": "s1"}
 
-A thread reads ahead, up to a bound that makes the producer wait. A batch is closed when it is full, or when its first
-line has waited for the linger time, but not while too many are in flight. A change takes effect at its place in the
-stream. Used by `gateway.commands.live`; read on in `gateway.live.mapping`, which finds the columns of a line, in
-`gateway.live.admission`, which checks it, and in `gateway.live.write_ahead_log`, which logs it.
+A thread reads ahead into a bounded queue, so that a fast producer waits. The pipe closes a batch when it is full, or
+when its first line has waited for the linger time, but not while too many batches are in flight. A change takes effect
+at its place in the stream. Used by `gateway.commands.live`, and as a base by `gateway.serve.writer`. Read on in
+`gateway.live.mapping`, which renames the columns of a line, in `gateway.live.admission`, which checks the line, and in
+`gateway.live.write_ahead_log`, which logs it.
 """
 
 import queue
@@ -29,18 +30,24 @@ from matching.validate import ParsedMessage
 from spouts.log import Origin
 from topology.preparing import Preparing
 
-#: Lines that are read ahead of the open batch, at most.
+#: Capacity of the queue of lines that are read and not in a batch yet.
 READ_AHEAD = 20_000
-#: Seconds between two checks of `stop` while no line comes.
+#: Seconds between two checks of `stop` while no line arrives.
 _LOOK_S = 0.2
-#: Seconds after which a batch that waits for capacity takes lines that have come.
+#: Seconds for which an overdue batch waits for capacity, before it takes further lines.
 _AGAIN_S = 0.02
 #: Characters of a refused line that are reported.
 _QUOTED = 200
 
 
 class Line(NamedTuple):
-    """One line of the input: its number from 1, its bytes, when it came, by `time.monotonic`, and from which source."""
+    """One line of the input.
+
+    number : int      from 1
+    data : bytes
+    came_s : float    `time.monotonic` at its arrival
+    origin : Origin or None    its source, partition and offset; None for a line of a pipe or a request
+    """
 
     number: int
     data: bytes
@@ -49,14 +56,17 @@ class Line(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """An accepted line with the names of a message; `message` is None for a change of subscriptions."""
+    """An accepted line, its columns renamed (`ColumnMapping`); `message` is None for a change of subscriptions."""
 
     line: Line
     message: ParsedMessage | None
 
 
 class Keeper(Protocol):
-    """Stores accepted lines batch by batch, and clock marks between them."""
+    """Stores accepted lines batch by batch, and clock marks between them (`gateway.live.stream_clock`).
+
+    `gateway.live.write_ahead_log.WriteAheadLog` is one.
+    """
 
     @property
     def next_seq(self) -> int:
@@ -64,23 +74,26 @@ class Keeper(Protocol):
         ...
 
     def keep(self, taken: list[Taken]) -> None:
-        """Store these lines as a batch; without any message they belong to the next one. Returns when durable."""
+        """Store these lines, and return when they are durable.
+
+        With a message among them they are a batch; changes alone belong to the next batch.
+        """
         ...
 
     def reached(self, origin: Origin) -> None:
-        """A source is read up to here, in the batch that is stored next."""
+        """Note that a source is read up to `origin`; the batch that is stored next carries this position."""
         ...
 
     def keep_positions(self) -> None:
-        """Store how far sources are read, if nothing that was stored says so."""
+        """Store the positions of the sources, unless the last stored batch has them."""
         ...
 
     def due(self, now_s: float) -> int | None:
-        """Stream time of the mark that is due at this `time.monotonic`; None if none is."""
+        """Stream time in microseconds of the clock mark that is due at this `time.monotonic`; None if none is due."""
         ...
 
     def mark(self, time_us: int, now_s: float) -> None:
-        """Store a mark of this stream time as a batch of its own; as `keep`."""
+        """Store a clock mark of this stream time as a batch of its own; returns when it is durable."""
         ...
 
 
@@ -92,16 +105,16 @@ class Pipe:
     admission : Admission
     keeper : Keeper
     refuse : callable
-        Takes a refusal: a dict of `line`, or `source`, `partition` and `offset`, and of `reason`, `what` and `row`.
+        Called with each refusal: a dict of `line` (or of `source`, `partition` and `offset`), `reason`, `what`, `row`.
     in_flight : InFlight
     batch : int
         Messages and changes of a batch at most.
     linger_s : float
-        Seconds that the first line of a batch waits for others.
+        Seconds after which a batch closes, counted from the arrival of its first line.
     mapping : ColumnMapping, optional
-        Which columns of a line are those of a message.
+        Renames the columns of each line.
     preparing : Preparing, optional
-        Prepares the kernels of kinds: a batch waits for those of the kinds that it is the first to have.
+        Compiles the kernels of kinds; the pipe stores no batch before the kernels of its kinds are ready.
 
     Attributes
     ----------
@@ -140,7 +153,7 @@ class Pipe:
         self._open: list[Taken] = []
 
     def start(self, source: IO[bytes] | None, stop: Callable[[], bool], lines_before: int = 0) -> None:
-        """`run` in a thread; its error is stored in `failure`."""
+        """Call `run` in a thread, and store its error in `failure`."""
 
         def run() -> None:
             try:
@@ -158,15 +171,15 @@ class Pipe:
         Parameters
         ----------
         source : binary file, optional
-            Without it lines come by `offer`.
+            None: other threads call `offer`.
         stop : callable
         lines_before : int
-            Number of the last line before the source begins.
+            Lines that were read before this call; the first line of the source has the next number.
 
         Raises
         ------
         DeliveryError
-            And what else the keeper raises.
+            If the keeper cannot store a batch; other errors of the keeper pass through, too.
         """
         if source is not None:
             threading.Thread(target=self._read, args=(source, lines_before), name="lines", daemon=True).start()
@@ -179,7 +192,7 @@ class Pipe:
                 if self._in_flight.await_capacity(_LOOK_S if full else _AGAIN_S):
                     self.close_batch()
                 continue
-            try:  # lines that are waiting join an overdue batch until it is full
+            try:  # queued lines join an overdue batch until it is full
                 line = self._lines.get(timeout=min(max(0.0, left_s), _LOOK_S))
             except queue.Empty:
                 continue
@@ -190,7 +203,7 @@ class Pipe:
         self._keeper.keep_positions()
 
     def offer(self, line: Line, timeout_s: float) -> bool:
-        """Hand over a line, from another thread; False if too many wait after so long."""
+        """Put a line into the queue, from another thread; False if the queue is still full after `timeout_s`."""
         try:
             self._lines.put(line, timeout=timeout_s)
         except queue.Full:
@@ -198,7 +211,7 @@ class Pipe:
         return True
 
     def take(self, line: Line) -> None:
-        """Put one line into the open batch, or refuse it. Empty lines are skipped."""
+        """Put one line of the queue into the open batch, or report its refusal. Skips empty lines."""
         self.lines += 1
         if line.origin is not None:
             self._keeper.reached(line.origin)
@@ -215,7 +228,7 @@ class Pipe:
         self._refuse({**place, "reason": refused.reason, "what": refused.what, "row": quoted})
 
     def put(self, line: Line) -> Refused | None:
-        """Put a line into the open batch; returns its refusal, if any."""
+        """Check a line and append it to the open batch; returns the refusal of a line that fails the checks."""
         data = self._mapping.rename(line.data)
         if isinstance(data, Refused):
             return data
@@ -239,7 +252,7 @@ class Pipe:
         self._keeper.keep(taken)
 
     def pass_time(self, now_s: float) -> None:
-        """While no line comes: store a mark if one is due, unless too many batches are in flight."""
+        """Store a clock mark if one is due, unless too many batches are in flight; called while no line arrives."""
         time_us = self._keeper.due(now_s)
         if time_us is not None and self._in_flight.await_capacity(0.0):
             self._in_flight.add(self._keeper.next_seq, [])
@@ -250,6 +263,7 @@ class Pipe:
         return self._open[0].line.came_s + self._linger_s - time.monotonic() if self._open else _LOOK_S
 
     def _read(self, source: IO[bytes], number: int) -> None:
+        """Queue all lines of a source, cut at `MAX_LINE_BYTES` + 1, then None; `number`: that of the line before."""
         try:
             while data := source.readline(MAX_LINE_BYTES + 1):
                 number += 1
@@ -264,12 +278,15 @@ class Pipe:
 
 
 def one_line(data: bytes) -> bytes:
-    """JSON without line ends: between its tokens they mean nothing, and within strings there are none."""
+    """JSON without line ends, which it may have between tokens, where blanks mean the same, but not in strings."""
     return data.replace(b"\r", b" ").replace(b"\n", b" ") if b"\n" in data or b"\r" in data else data
 
 
 def to_standard_output() -> Callable[[bytes], None]:
-    """Writes lines to standard output at once, from any thread; control characters are escaped on a terminal."""
+    """Return a thread-safe function that writes lines to standard output and flushes.
+
+    On a terminal it escapes control characters.
+    """
     lock = threading.Lock()
 
     def show(data: bytes) -> None:

@@ -122,7 +122,7 @@ def _manifest_of(start: Path, admission: Admission, valued: Mapping[str, int]) -
 
 
 class _Messages:
-    """Writes messages in columns: the ETL's, and `ahead`, which admission has decided; a file every so many of them.
+    """Writes messages in the columns of the ETL, and `ahead`, which admission has decided; files of equal size.
 
     Attributes
     ----------

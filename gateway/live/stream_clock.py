@@ -7,7 +7,7 @@ not move stream time. A mark also closes the batch with which changes of subscri
 last message, so that their results do not wait for the next one.
 
 Only the length of the idle time is measured, by a monotonic clock: a stream of 2018 stays in 2018. Used by
-`gateway.live.write_ahead_log`, which logs marks, and by `gateway.live.pipe`, which requests them.
+`gateway.live.write_ahead_log`, which logs marks; `gateway.live.pipe` calls it while no line arrives.
 """
 
 from matching.fields import LAST_US
@@ -15,7 +15,7 @@ from matching.window import NO_FLOOR, Window
 
 #: A stream is idle when no message has come for this part of its window, bounded by these seconds.
 PART_OF_WINDOW, LEAST_S, MOST_S = 100, 0.25, 10.0
-#: And while changes of subscriptions wait, when neither a message nor a change has come for so many seconds.
+#: While changes of subscriptions wait, a stream is idle after this many seconds without a message or a change.
 CHANGED_S = 0.2
 
 

@@ -11,7 +11,7 @@ A folder has
     tables/                the log in columns, made by the first command that reads the folder of an ended stream
 
 Answers depend on lines, batches and admitted terms only. To resume, the log is scanned for these terms and for active
-subscriptions, and matching continues from the last checkpoint. Used by `gateway.commands.live`; read on in
+subscriptions, and matching continues from the last checkpoint. Used by `gateway.live.opening`; read on in
 `gateway.live.recording` for the end of a stream, and in `gateway.live.tables` for what reads it.
 """
 

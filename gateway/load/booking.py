@@ -1,6 +1,8 @@
-"""Books what packing and moving payloads costs each task of a topology that runs in one process.
+"""Measures what packing and unpacking payloads would cost each task, for a topology that runs in one process.
 
-Used by `gateway.load.measuring` and by `benchmarks.routers`; packing itself is in `topology.core.payload`.
+In one process parcels are not packed. `Weighed` packs and unpacks each parcel that would go to another task, discards
+the copy, and adds the time to the task that would do the work. Used by `gateway.load.measuring` and by
+`benchmarks.routers`; packing itself is in `topology.core.payload`.
 """
 
 from collections import Counter
@@ -13,10 +15,13 @@ from topology.core.tasks.links import Channel, Destination
 
 
 class Weighed(NamedTuple):
-    """A task's channel that packs and unpacks what it carries, and books the nanoseconds to tasks that would do it.
+    """A `Channel` around that of one task, which measures and then forwards.
 
-    `book` has, by what and address: `packing` (of the sender), `unpacking` and `bytes` (of the receiver), and `lent`,
-    the unpacking that ran within the sender's time.
+    book : Counter    (what, task address) -> sum. `packing`: nanoseconds of the sender; `unpacking`: nanoseconds of the
+                      receiver; `bytes`: of the receiver; `lent`: nanoseconds of unpacking that ran in the sender's
+                      thread, and which a caller subtracts from the sender's busy time
+    sender : int      address of the task
+    channel : Channel
     """
 
     book: Counter[tuple[str, int]]
@@ -32,7 +37,7 @@ class Weighed(NamedTuple):
             unpack(pieces)
             unpacking = thread_time_ns() - packed
             self.book["packing", self.sender] += packed - begun
-            # it ran inside the sender's time, and belongs to the receivers
+            # unpacking ran in the sender's thread here, though it is the receivers' work
             self.book["lent", self.sender] += unpacking
             for address in carried:
                 self.book["unpacking", address] += unpacking

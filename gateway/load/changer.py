@@ -3,7 +3,7 @@
 Change n ends subscription n, the one that has stood longest, and adds a copy of it under the next free number: as many
 stand at any time as at the start, and by the same recipe. Both go in one request (`gateway.load.posting`); the server
 answers each with the seq of the first message for which it counts. Used by `gateway.load.remote`; next
-`gateway.load.lifetimes`, which has what came of it.
+`gateway.load.lifetimes`, which has the outcomes.
 """
 
 import time
@@ -27,7 +27,7 @@ REFUSED, UNANSWERED = -2, -1
 
 
 class Changed(NamedTuple):
-    """What came of changes `first` to `first + n`, column 0 of each the subscription that is ended, 1 the one added.
+    """Outcomes of changes `first` to `first + n`; column 0 is the subscription that a change ends, 1 the one it adds.
 
     from_seq : int64[n, 2]       the first message for which it counts; REFUSED, UNANSWERED
     answered_s : float64[n, 2]   when the answer was read (monotonic); NaN for none

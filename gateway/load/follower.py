@@ -1,7 +1,7 @@
 """A process that follows a server's updates during a load test, and notes when each came.
 
 It reads by `gateway.client`, which connects again by itself; what the server says it did not send (`gap`) is noted.
-Used by `gateway.load.remote`; next `gateway.load.recount`.
+Used by `gateway.load.remote`; read on in `gateway.load.recount`.
 """
 
 import time
@@ -44,8 +44,8 @@ class Received(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What a follower has: updates of the run since the last answer; how many were others'; what was lost, and why it
-    gave up (empty if it did not); up to which message all updates were read; share of a processor.
+    """Answer of a follower: updates of the run since the last answer; number of other updates; gaps; its error, empty
+    if it did not fail; seq up to which all updates were read; share of a processor.
 
     Row by row, ascending, `through_of` and `through_s` say up to which message all updates were read when (int64[m],
     float64[m], monotonic).
@@ -62,8 +62,11 @@ class Followed(NamedTuple):
 
 
 def follow(pipe: Connection, server: Server, load: ServedWorkload, since: str) -> None:
-    """Follow from a position on. `(through, until_s)` that comes through the pipe asks for all updates as of messages
-    up to this one, or until this time (monotonic); the answer is `Followed`. None ends it."""
+    """Follow the updates after a position; the process ends when it reads None from the pipe.
+
+    On `(through, until_s)` from the pipe it sends a `Followed`: once it has read all updates as of messages up to
+    `through`, or at the time `until_s` (monotonic).
+    """
     book = _Book(pipe, load)
     try:
         with Client(server.url, key=server.key, patience_s=_PATIENCE_S) as client:

@@ -22,8 +22,8 @@ SHORT_OF_PROCESSOR = 0.9
 
 
 class Published(NamedTuple):
-    """What came of it: `number` and `seq` of accepted messages, int64[n]; counts of other statuses by reason; how the
-    request went."""
+    """Result of a part: `number` and `seq` of accepted messages (int64[n] each); refused ones by reason; figures of the
+    request."""
 
     number: Int64
     seq: Int64

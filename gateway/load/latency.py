@@ -22,8 +22,11 @@ class Due(NamedTuple):
 
 
 def latencies(received: Received, number: Int64, seq: Int64, first: int, begin_s: float, rate: float) -> Due:
-    """Of each update of these messages: a match counts from its own message, a change of a result from the last message
-    of its boundary."""
+    """Latency of each update that these messages caused.
+
+    It counts from the due time of the message for a match, and from that of the last message of its boundary for a
+    change of a result.
+    """
     order = np.argsort(seq)
     if not order.shape[0]:
         return Due(np.zeros(0), np.zeros(0))

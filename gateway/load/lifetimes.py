@@ -1,8 +1,8 @@
-"""Which subscriptions of a load test a server has had, and for which messages: what the recount goes by.
+"""Lifetimes of the subscriptions of a load test of a server, in seqs; input of the recount.
 
 The server's answer to a change names the first message for which it counts. So a subscription stands for the messages
 from the answer to its registration up to the one before the answer to its end, however requests were spread over
-batches. Used by `gateway.load.remote`; next `gateway.load.recount`.
+batches. Used by `gateway.load.remote`; read on in `gateway.load.recount`.
 """
 
 from typing import Any
@@ -17,26 +17,27 @@ from gateway.load.served import copies
 from matching.bulk_oracle import NEVER
 from matching.model import Int64, SubscriptionTable, concatenate
 
-#: A process that is so far behind its schedule at the end has not kept it.
+#: Seconds behind the schedule at the end from which a process has not kept it.
 LATE_S = 1.0
 
 
 class Lifetimes:
-    """All subscriptions of a load test, those that it started with first; numbers are rows.
+    """All subscriptions of a load test; the number of one is its row. The initial ones come first.
 
     Parameters
     ----------
     table : SubscriptionTable
-        Those that it started with.
+        The initial subscriptions.
     at : int64[n]
-        The first message for which each counts.
+        Seq of the first message for which each counts.
 
     Attributes
     ----------
     at, end : int64[m]
-        Of all: the first message for which it counts, and the first for which it does not; `NEVER` where there is none.
+        For each subscription the first message for which it counts, and the first for which it no longer does;
+        `NEVER` if there is none.
     unanswered : int
-        Changes whose effect is not known.
+        Changes without an answer of the server, whose effect is unknown.
     """
 
     def __init__(self, table: SubscriptionTable, at: Int64):
@@ -46,12 +47,12 @@ class Lifetimes:
 
     @property
     def table(self) -> SubscriptionTable:
-        """All that there ever were, with those that the server has refused. O(their words)."""
+        """All subscriptions ever sent, those that the server has refused included. O(their words)."""
         return concatenate([self._first, copies(self._first, np.arange(self._changes))])
 
     @property
     def changed(self) -> np.ndarray:
-        """bool[m]: which were added or ended meanwhile."""
+        """bool[m]: which were added or ended during the load test."""
         return (np.arange(self.at.shape[0]) >= len(self._first)) | (self.end != NEVER)
 
     @property
@@ -59,7 +60,7 @@ class Lifetimes:
         return self.at.shape[0] - len(self._first)
 
     def add(self, changed: Changed) -> None:
-        """Take what came of the next changes."""
+        """Add the outcomes of the next changes."""
         assert changed.first == self._changes, "changes come in order"
         ended, added = np.where(changed.from_seq >= 0, changed.from_seq, NEVER).T
         self.unanswered += int(np.count_nonzero(changed.from_seq == UNANSWERED))
@@ -68,7 +69,7 @@ class Lifetimes:
         self.end[changed.first : changed.first + ended.shape[0]] = ended
 
     def standing(self, offered: int) -> list[int]:
-        """The numbers that the server may still have, after so many changes, of which the last may not be known."""
+        """Numbers that may still be registered after `offered` changes, some of which may have no answer yet."""
         known = np.flatnonzero((self.at != NEVER) & (self.end == NEVER)).tolist()
         return known + list(range(self.at.shape[0], len(self._first) + offered))
 

@@ -2,7 +2,8 @@
 
 Topologies run in one process, and what counts is processor time; packing is booked to the tasks that would do it
 (`gateway.load.booking`). Each load runs with M and with 5M messages, and the difference is taken, so that subscribing
-and filling the window do not count. The model they go into is `gateway.load.planning`, the file to read next.
+and filling the window do not count. The model they go into is `gateway.load.planning`, the file to read next. Used by
+`gateway.commands.plan`.
 """
 
 import os
@@ -82,7 +83,7 @@ def measure(
 
 
 def steady_work(kind: str, subscriptions: int, tasks: int, messages: int, rounds: int = 1) -> Work:
-    """What a message costs with so many subscriptions and query tasks, once the window of M messages is full."""
+    """Work for a message with `subscriptions` subscriptions and `tasks` query tasks, once the window is full."""
     _run(kind, subscriptions, tasks, messages, messages)  # what is first of its size is slower
     short = [_run(kind, subscriptions, tasks, messages, messages) for _ in range(rounds)]
     long = [_run(kind, subscriptions, tasks, messages, (1 + _TIMED) * messages) for _ in range(rounds)]

@@ -1,8 +1,12 @@
-"""The schedule of a load test, and which of its messages are checked. Used by `gateway.load.loadtest`."""
+"""The schedule of a load test, and which of its messages the check covers.
+
+`gateway.load.loadtest`, `gateway.load.workload` and benchmarks make a `Pace` and pass its fields to the clock spout of
+the load (`spouts.paced`). Defaults may change; names of fields are the benchmarks' keywords, too.
+"""
 
 from typing import NamedTuple
 
-#: Least messages, and least batches, that are checked.
+#: The check covers at least this number of messages, and of whole batches.
 _MESSAGES, _BATCHES = 4_000, 4
 
 
@@ -11,12 +15,12 @@ class Pace(NamedTuple):
 
     rate : float           messages a second
     limit : int            messages in all
-    batch : int            most messages of a batch
-    linger_s : float       a batch closes after so many seconds; None: when it is full
-    warming : int          messages, the first, that do not count
-    timeline_s : float     latencies are also recorded for each interval of so many seconds; None: for none
-    changes_per_s : float  subscriptions that are added a second, and as many others removed
-    checked : int          messages after the warm-up that are checked at least, if any are
+    batch : int            messages of a batch at most
+    linger_s : float       seconds after which a batch closes even if it is not full; None: a batch closes when full
+    warming : int          length of the warm-up: the first messages, which latencies and the check leave out
+    timeline_s : float     length in seconds of the intervals whose latencies are also reported one by one; None: none
+    changes_per_s : float  subscriptions added a second; the load removes as many others
+    checked : int          lower bound of the number of messages that the check covers; raises `_MESSAGES`, never lowers
     """
 
     rate: float
@@ -29,5 +33,5 @@ class Pace(NamedTuple):
     checked: int = 0
 
     def watched(self) -> range:
-        """The messages that are checked."""
+        """Seqs of the messages whose updates the check compares with the oracle: the first after the warm-up."""
         return range(self.warming, self.warming + max(_MESSAGES, _BATCHES * self.batch, self.checked))

@@ -2,7 +2,8 @@
 
 A message costs a task of each component a fixed time, and more for each query task (copies, packing) or each
 subscription; `BASES` says which. The task of a component that is busiest bounds the rate, since one message stream goes
-through all of them. Constants come from `gateway.load.measuring`; those that are shipped name their machine.
+through all of them. Constants come from `gateway.load.measuring`; those that are shipped name their machine. Used by
+`gateway.commands.plan`, `gateway.load.measuring` and `gateway.load.profiled`.
 """
 
 import json
@@ -42,8 +43,8 @@ _REMEDIES = {
 
 
 class Work(NamedTuple):
-    """What was measured at a point: `busy_s` and `bytes_moved` a message, `bytes_each` of memory a subscription, and
-    `window_bytes_each` a message of the window; `digest` of all updates."""
+    """One measurement: `busy_s` and `bytes_moved` for a message, `bytes_each` of memory for a subscription,
+    `window_bytes_each` for a message of the window, and the `digest` of all updates."""
 
     subscriptions: int
     query_tasks: int
@@ -55,8 +56,11 @@ class Work(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """Of one kind: factors of `BASES`, in microseconds a message by component; factors of bytes between tasks a message
-    (of 1, query tasks, subscriptions); bytes of memory; the most subscriptions measured on one task."""
+    """Measured constants of one kind.
+
+    Factors of `BASES` in microseconds a message, by component; factors of the bytes between tasks a message (of 1,
+    query tasks, subscriptions); bytes of memory; the most subscriptions measured on one task.
+    """
 
     busy_us: dict[str, list[float]]
     bytes_moved: list[float]
@@ -76,7 +80,7 @@ class Constants(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What is to be planned for; `window` in messages, `linger_s` until a batch closes, `hop_s` between two tasks."""
+    """Input of a plan; `window` in messages, `linger_s` until a batch closes, `hop_s` between two tasks."""
 
     subscriptions: int
     rate: float

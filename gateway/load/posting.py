@@ -1,9 +1,9 @@
-"""One POST of lines of JSON, sent as they fall due, whose answers are read meanwhile.
+"""One streaming POST of lines of JSON: sends each line when it is due, and reads the answers meanwhile.
 
-Lines are made ahead by a thread, and answers read by another, so that no line waits for the answer to the one before.
-What is late is measured here: how far the line that was handed over last and the latest one were behind, and how much
-of that time the server did not take what was sent. Used by `gateway.load.generator`, for messages, and by
-`gateway.load.changer`, for subscriptions; either is the file to read next.
+One thread makes lines ahead, another reads answers, so that no line waits for the answer to an earlier one. `Posted`
+has the delays: how late the last line and the latest line were, and how long the server accepted no data. Used by
+`gateway.load.generator`, for messages, and by `gateway.load.changer`, for subscriptions; either is the file to read
+next.
 """
 
 import http.client
@@ -18,14 +18,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-#: Seconds between two looks at what is due, and that a request may take to be answered to its end.
+#: Seconds between two checks for due lines; timeout of a request in seconds, to the end of its answer.
 _TICK_S, _ANSWER_S = 0.001, 60.0
-#: Lines that are sent in one piece at most, and pieces that are made ahead.
+#: Most lines of one piece of a body; pieces that are encoded ahead.
 _MOST_AT_ONCE, _AHEAD = 1_000, 3
 
 
 class Server(NamedTuple):
-    """Where a server is, and the API key, if it wants one."""
+    """URL of a server, and the API key if it needs one."""
 
     url: str
     key: str | None
@@ -41,8 +41,10 @@ class Server(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a process sends: of the numbers `first` to `end` every `step`-th from the `offset`-th on, at `rate` for all
-    processes together; number `first` is due at `begin_s` (monotonic)."""
+    """The share of one process: of the numbers `first` to `end` every `step`-th from the `offset`-th on.
+
+    All processes together send `rate` a second; number `first` is due at `begin_s` (monotonic).
+    """
 
     first: int
     end: int
@@ -57,8 +59,8 @@ class Part(NamedTuple):
 
 
 class Posted(NamedTuple):
-    """How a request went: seconds behind the schedule at the end and at most, and blocked by the server; share of a
-    processor; when it ended (monotonic); why it failed, empty if it did not."""
+    """Figures of a request: seconds behind the schedule at its end, at most, and blocked by the server; share of a
+    processor; time of its end (monotonic); error, empty if it did not fail."""
 
     behind_at_end_s: float
     furthest_behind_s: float
@@ -69,12 +71,12 @@ class Posted(NamedTuple):
 
 
 class Ahead:
-    """Lines that a thread makes ahead: the first piece before anything is due.
+    """Iterator over lines that a thread makes ahead; the constructor waits for the first piece.
 
     Parameters
     ----------
     pieces : iterable of list of bytes
-        Not empty ones. Read by the thread.
+        Non-empty lists; the thread iterates over them.
     """
 
     def __init__(self, pieces: Iterable[list[bytes]]):
@@ -91,7 +93,7 @@ class Ahead:
             lines = self._pieces.get()
 
     def close(self) -> None:
-        """Let the thread end."""
+        """Stop the thread, and wait until it has ended."""
         self._over = True
         while self._thread.is_alive():
             try:
@@ -141,12 +143,12 @@ def post(server: Server, path: str, lines: Ahead, part: Part, take: Callable[[by
 
 
 class Sending:
-    """Hands lines over as they fall due.
+    """Sends each line when it is due.
 
     Attributes
     ----------
-    behind_s, furthest_s : float    how late the line handed over last was, and the latest one
-    blocked_s : float               seconds that the server did not take what was sent
+    behind_s, furthest_s : float    seconds that the last line was late, and that the latest line was
+    blocked_s : float               seconds that the socket accepted no data
     """
 
     def __init__(self, part: Part):

@@ -3,8 +3,8 @@
 A profile (`python -m benchmarks.workloads.profile`) has microseconds of a message by part, of all subscriptions on one
 query task. A plan gives each part to the component that does it. What kinds match divides among query tasks by their
 subscriptions; each message is unpacked by all of them. What a kind does for a message whatever its subscriptions are is
-not apart in a profile, so that plans of many query tasks err to the side of fewer cores.
-Read on in `gateway.load.planning`, whose plans are of one kind at any size.
+not apart in a profile, so that plans of many query tasks err to the side of fewer cores. Used by
+`gateway.commands.plan`. Read on in `gateway.load.planning`, whose plans are of one kind at any size.
 """
 
 import json
@@ -36,7 +36,7 @@ _NO_TASK = ("framework", "files")
 
 
 class ProfiledLoad(NamedTuple):
-    """What is to be planned for: messages a second, machines, cores of each."""
+    """Input of a plan: messages a second, machines, cores of each."""
 
     rate: float
     nodes: int = 1
@@ -66,7 +66,7 @@ def read_profile(path: Path) -> dict[str, Any]:
 
 
 def microseconds(parts: Mapping[str, float]) -> dict[str, float]:
-    """Of a message, by component; `unpacking` is each query task's own. Raises ConfigError for a part of none."""
+    """Microseconds a message by component; `unpacking` is each query task's own. Raises ConfigError for others."""
     found: dict[str, float] = {}
     for part, us in parts.items():
         component = _COMPONENT_OF.get(part) or _OF_A_KIND.get(part.rpartition(" ")[2])

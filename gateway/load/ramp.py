@@ -2,7 +2,7 @@
 
 Each step is a load test of its own: open loop, latency from due time. The rate doubles until a step breaks, then a
 bisection on a logarithmic scale narrows the gap; `gateway.load.loadtest` runs a step, `gateway.load.report` draws the
-outcome. Next: `gateway.load.loadtest`.
+outcome. Used by `gateway.commands.loadtest` and `gateway.load.remote`. Read on in `gateway.load.loadtest`.
 """
 
 import re
@@ -20,7 +20,7 @@ from matching.extras import require_ray
 REACHED = 0.95
 #: The hold runs at this share of the peak.
 HOLD_SHARE = 0.8
-#: The search ends when the lowest rate that broke is at most so many times the highest that was kept.
+#: The search ends when the lowest rate that failed is at most this multiple of the highest rate that was kept.
 PRECISION = 1.1
 #: Steps at most: doublings, halvings and bisections together.
 MOST_STEPS = 24
@@ -102,7 +102,7 @@ def find_peak(
 
 
 def judge(report: dict[str, Any], limit_p99_s: float) -> Step:
-    """What a load test says of its rate."""
+    """Judge the rate of a load test by its report."""
     latency, rate, reached = report["latency"], report["rate"], report["reached_rate"]
     p99_s, why = latency.get("p99_s"), ""
     if not latency.get("count"):
@@ -168,14 +168,14 @@ def ramp_test(
             lambda rate: judge(run(rate=rate, seconds=step_seconds), limit_s), first_rate, on_step=on_step
         )
         report = run(rate=HOLD_SHARE * peak, seconds=hold_s, check=check)
-    held = judge(report, limit_s)
+    judged = judge(report, limit_s)
     ramp = {
         "peak_per_s": peak,
         "limit_p99_s": limit_s,
         "hold_share": HOLD_SHARE,
         "steps": [asdict(step) for step in steps],
     }
-    return report | {"peak_per_s": peak, "kept_up": held.kept, "ramp": ramp}
+    return report | {"peak_per_s": peak, "kept_up": judged.kept, "ramp": ramp}
 
 
 def _connected(options: dict[str, Any]) -> AbstractContextManager[Any]:

@@ -3,7 +3,7 @@
 The messages that the server has accepted, at the places in its stream that it answered with, and the subscriptions,
 each from the message on and up to the one that it answered with (`gateway.load.lifetimes`), go to the bulk oracle
 (`matching.bulk_oracle`, the file to read next). Boundaries are those of the updates' ids: at one without an update no
-result has changed, so that it makes no difference.
+result has changed, so that it makes no difference. Used by `gateway.load.remote`.
 """
 
 from collections import Counter
@@ -26,12 +26,12 @@ ENOUGH = 1_000
 #: Pairs of a subscription and a message with a common word that are counted at most, of each kind; with filters, which
 #: the oracle tests one by one, and without. Subscriptions beyond are left out.
 _MOST_PAIRS, _MOST_FILTERED = 40_000_000, 2_000_000
-#: Scores may differ by so much: a server with a vocabulary weighs new words by a number that it does not say.
+#: Largest difference of equal scores: a server with a vocabulary weighs new words by a number that it does not publish.
 _CLOSE = 1e-6
 
 
 class Sent(NamedTuple):
-    """What the server has of a run: seq of the first message, with all words; `number` and `seq` of the others."""
+    """Messages that the server accepted: seq of the first, which has all words; `number` and `seq` of the others."""
 
     primer_seq: int
     number: Int64

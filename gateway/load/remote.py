@@ -60,7 +60,7 @@ class _Process:
 
 
 def _answer(pipe: Connection, seconds: float, what: str) -> Any:
-    """What a process says next. Raises TopologyError."""
+    """The next answer of a process. Raises TopologyError if none arrives in time."""
     try:
         if pipe.poll(seconds):
             return pipe.recv()
@@ -84,7 +84,7 @@ class ServedLoad:
     say : callable
         Gets a line now and then.
     changes : float
-        While messages are published, so many subscriptions a second are ended, and as many added.
+        Subscriptions that are ended a second while messages are published; as many others are added.
 
     Raises
     ------
@@ -281,7 +281,7 @@ class ServedLoad:
 def _pace(
     published: Sequence[Published], begin_s: float, rate: float, count: int, followed: Followed, failures: list[str]
 ) -> dict[str, Any]:
-    """How the schedule was kept, and by whose fault it was not."""
+    """Figures of how the schedule was kept, and which side delayed it, JSON-ready."""
     rows = [
         {
             "behind_at_end_s": one.posted.behind_at_end_s,

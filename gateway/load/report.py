@@ -1,6 +1,7 @@
 """The report of a load test as one HTML file: plots as inline SVG, no script, nothing loaded from elsewhere.
 
-`gateway.load.ramp` and `gateway.load.loadtest` make the figures, `gateway.load.svg` draws.
+`gateway.load.ramp` and `gateway.load.loadtest` make the figures, `gateway.load.svg` draws. Used by
+`gateway.commands.loadtest`.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""Distances in km, for people."""
+"""Distances in km, for people.
+
+Used by `gateway.runs.explaining`, `gateway.runs.showing` and `gateway.runs.picture`.
+"""
 
 import math
 

@@ -1,6 +1,7 @@
 """Figures of a running topology for Prometheus, and the port at which `skyray run` and `skyray live` have them.
 
-`gateway.serve.metrics` has the same ones, under the same names. Read on in `topology.core.metrics`.
+`gateway.serve.metrics` has the same ones, under the same names. Used by `gateway.commands.run`, `gateway.commands.live`
+and `gateway.serve.metrics`. Read on in `topology.core.metrics`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from topology.run_folders import run_folder
 
 #: Upper edges of latencies, from half a millisecond to a minute: 1 microsecond doubled so often.
 _DOUBLINGS = range(9, 27)
-#: Figures of other machines are no concern of a run's: whoever wants them elsewhere forwards the port.
+#: The port listens on this machine only; a user who scrapes it from another machine forwards it.
 _HOST = "127.0.0.1"
 
 

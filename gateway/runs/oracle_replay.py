@@ -67,7 +67,7 @@ class Truth(NamedTuple):
 
 
 def boundary_ends(run: Run, messages: int) -> Int64:
-    """Last seq of each boundary of a stream of so many messages: by size, by stream time, or as the run logged them.
+    """Last seq of each boundary of a stream of `messages` messages: by size, by stream time, or as the run logged them.
 
     Raises InputError if `run.json` does not say.
     """

@@ -5,10 +5,10 @@ The updates and final results of a run are compared with those of the bulk oracl
 each kind. Then the updates are applied in the order of the files, as a subscriber would do: right updates in a wrong
 order end in a wrong result.
 
-A run folder has `run.json` (where messages and subscriptions are, window, world, projection, batch, limit,
-boundaries), `updates/*.parquet` or `updates/*.jsonl`, and `results.parquet`. Subscriptions that replaced each other
-share an external id, so ids are sampled and compared, not numbers. Read on in `gateway.runs.oracle_replay`, which runs
-the oracle, and in `gateway.runs.update_order`, which checks the order.
+A run folder has `run.json` (where messages and subscriptions are, window, world, projection, batch, limit, boundaries),
+`updates/*.parquet` or `updates/*.jsonl`, and `results.parquet`. Subscriptions that replaced each other share an
+external id, so ids are sampled and compared, not numbers. Used by `gateway.commands.verify` and by benchmarks. Read on
+in `gateway.runs.oracle_replay`, which runs the oracle, and in `gateway.runs.update_order`, which checks the order.
 """
 
 import os

@@ -1,7 +1,8 @@
-"""Who may do what: every request passes here before its route.
+"""Authentication, authorisation and rate limits: every request passes `AccessGate` before its route.
 
-A path that is not listed needs the scope `admin`, so that a new route is closed until it is listed. Without any key
-every caller of this machine may do everything. Used by `gateway.serve.app`; routes get the caller by `caller_of`.
+A path outside `/v1/` that is not listed here needs the scope `admin`. As long as no key was ever made, every caller may
+do everything; `skyray serve` then refuses a host that other machines can call. Used by `gateway.serve.app`; routes get
+the caller by `caller_of`. Read on in `gateway.serve.keys`, which stores and checks keys.
 """
 
 import asyncio
@@ -24,25 +25,25 @@ from gateway.serve.limits import Limits
 from gateway.serve.problems import Problem, answer, later
 from matching.errors import EngineError
 
-#: Readable without a key: whether the server lives, and the page, which prompts for a key itself.
+#: Paths that need no key: health checks, and the web page, which prompts for a key itself.
 _OPEN = frozenset({"/health", "/ready", "/openapi.json", "/", "/topology"})
 _OPEN_BELOW = "/page/"
-#: Scopes of paths; those below `/v1/` that are not here need `subscribe`.
+#: Scopes that paths need; other paths below `/v1/` need `subscribe`, all others `admin`.
 _SCOPES: dict[str, KeyScope] = {"/v1/messages": "publish", "/metrics": "admin"}
-#: Wrong keys of an address a minute, beyond which it has to wait.
+#: Wrong keys that an address may send in a minute.
 MOST_WRONG = 20
-#: Seconds that a ticket is valid, how many of them a caller gets in that time, and how many there are in all.
+#: Seconds that a ticket is valid; most tickets of one caller in that time; most tickets in all.
 TICKET_S, TICKETS_OF_ONE, MOST_TICKETS = 30, 1_000, 100_000
 _WRONG_KEYS = RateLimitItemPerMinute(MOST_WRONG)
 _BEARER = {"WWW-Authenticate": "Bearer"}
 
 
 class Caller(NamedTuple):
-    """Who sends a request.
+    """The sender of a request.
 
-    name : str                   id of its key, or its address where no key is needed
+    name : str                   id of the key, or the address of the sender if no key is needed
     scopes : frozenset of str
-    owner : str or None          whose subscriptions it sees and changes; None: those of all
+    owner : str or None          owner of the subscriptions that the caller sees and changes; None: of all owners
     key : Key or None
     """
 
@@ -52,22 +53,23 @@ class Caller(NamedTuple):
     key: Key | None = None
 
     def sees(self, owner: str) -> bool:
-        """Whether subscriptions of this owner are there for the caller."""
+        """Whether the caller sees subscriptions of this owner."""
         return self.owner in (None, owner)
 
     def may(self, scope: KeyScope) -> bool:
+        """Whether the caller has a scope; `admin` includes all."""
         return scope in self.scopes or "admin" in self.scopes
 
 
 class Access:
-    """Checks keys and tickets, and counts requests, messages and streams of callers; for the event loop's thread.
+    """Checks keys and tickets, and counts requests, messages and streams of callers; for the event loop's thread only.
 
     Parameters
     ----------
     ring : KeyRing
     limits : Limits
     required : bool
-        Whether a key is needed even if there never was one.
+        Whether requests need a key even if no key was ever made.
     """
 
     def __init__(self, ring: KeyRing, limits: Limits, required: bool = False):
@@ -86,7 +88,7 @@ class Access:
         return self._required or self._ring.has_existed
 
     async def caller(self, scope: Scope) -> Caller:
-        """Who sends a request. Raises Problem."""
+        """The sender of a request. Raises Problem for a missing or wrong key or ticket, or too many wrong keys."""
         address = scope["client"][0] if scope.get("client") else ""
         if not self.needs_key:
             return Caller(address, frozenset(SCOPES))
@@ -98,7 +100,8 @@ class Access:
         if self._ring.is_checked(text):
             found = self._ring.check(text)
         else:
-            async with self._checking:  # a wrong key counts before the next one is checked
+            # one check at a time, so that a wrong key counts before the next check begins
+            async with self._checking:
                 if not self._counts.test(_WRONG_KEYS, address):
                     raise later(429, "too_many_tries", "too many wrong keys came from this address", 60)
                 found = await asyncio.to_thread(self._ring.check, text)
@@ -109,11 +112,11 @@ class Access:
         return Caller(found.key_id, found.scopes, found.owner, found)
 
     def validity(self, caller: Caller) -> Callable[[], bool]:
-        """What says whether a caller's key still counts, for as long as its stream is open."""
+        """A function that returns whether the caller's key is still valid; open streams call it again and again."""
         return lambda: not self.needs_key if caller.key is None else self._ring.is_valid(caller.key)
 
     def refuse_if_ended(self, caller: Caller) -> None:
-        """Raises Problem if a caller's key does not count any more."""
+        """Raises Problem if the caller's key is no longer valid."""
         if not self.validity(caller)():
             if caller.key is None:
                 raise _unauthorized("no_key", "this server needs a key now")
@@ -135,7 +138,7 @@ class Access:
             self._count("messages", RateLimitItemPerSecond(most), caller, count)
 
     async def pace_messages(self, caller: Caller, count: int) -> None:
-        """As `count_messages`, but waits until the caller may: what a stream of lines needs."""
+        """As `count_messages`, but waits instead of raising; for bodies that are streams of lines."""
         most = self.limits.most_messages_per_s
         if not most:
             return
@@ -150,7 +153,7 @@ class Access:
 
     @contextmanager
     def stream(self, caller: Caller) -> Iterator[None]:
-        """Count an open stream while the block lasts. Raises Problem if the caller, or all, have too many."""
+        """Count an open stream during the block. Raises Problem if the caller, or all callers, have too many open."""
         most, in_all = self.limits.most_streams, self.limits.most_streams_in_all
         if most and self._streams[caller.name] >= most:
             raise later(429, "too_many_streams", f"{most:,} streams of this caller are open, and no more may be", 5)
@@ -165,7 +168,7 @@ class Access:
                 del self._streams[caller.name]
 
     def ticket(self, caller: Caller) -> str:
-        """What opens one stream in the place of a key, where headers cannot be sent. Raises Problem after too many."""
+        """A new ticket, which opens one stream for a client that cannot send headers. Raises Problem after too many."""
         self._count("tickets", RateLimitItemPerSecond(TICKETS_OF_ONE, TICKET_S), caller, 1)
         now_s = time.monotonic()
         while self._tickets and (len(self._tickets) >= MOST_TICKETS or next(iter(self._tickets.values()))[0] < now_s):
@@ -175,6 +178,7 @@ class Access:
         return text
 
     def _redeem(self, ticket: str) -> Caller:
+        """The caller that a ticket was made for; each ticket works once. Raises Problem."""
         until_s, caller = self._tickets.pop(ticket, (0.0, None))
         if caller is None or time.monotonic() > until_s or not self.validity(caller)():
             detail = f"a ticket opens one stream, within {TICKET_S} s"
@@ -182,7 +186,7 @@ class Access:
         return caller
 
     def _count(self, what: str, most: RateLimitItem, caller: Caller, count: int) -> None:
-        """Count what is taken; what is refused takes no room from the rest of the caller's time."""
+        """Add `count` to a caller's rate limit, or raise Problem; a refused request does not count."""
         if not self._counts.test(most, what, caller.name, cost=count):
             seconds = most.get_expiry()
             span = "a second" if seconds == 1 else f"in {seconds} seconds"
@@ -191,7 +195,7 @@ class Access:
 
 
 class AccessGate:
-    """Lets a request pass to its route, with its `Caller`, or answers it."""
+    """ASGI middleware: passes a request on with its `Caller`, or answers it with an error."""
 
     def __init__(self, app: ASGIApp, access: Access):
         self._app = app
@@ -221,7 +225,7 @@ class AccessGate:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who sends a request, which has passed the gate."""
+    """The sender of a request, as `AccessGate` has stored it."""
     return request.scope["caller"]
 
 

@@ -1,6 +1,7 @@
-"""The API: routes, errors, and what is checked of every request.
+"""Assembles the HTTP app: routes, error handlers, and the checks of every request (host, key, scope).
 
-Used by `gateway.commands.serve`; read on in the routes, or in `gateway.serve.door`, which they share.
+`gateway.commands.serve` calls `make_app`; `gateway.serve.replay_server` calls `assembled` for a finished run. Read on
+in the files `*_routes.py`, or in `gateway.serve.door`, the state that the routes share.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,23 +37,23 @@ def make_app(
     origins: Sequence[str] = (),
     more: Sequence[APIRouter] = (),
 ) -> FastAPI:
-    """The app of a stream.
+    """The app of a live stream.
 
     Parameters
     ----------
     door : Door
     asking : Asking
     hosts : frozenset of str
-        Names by which it may be called.
+        Host names that requests may name.
     origins : sequence of str
-        Of pages elsewhere whose scripts may call it.
+        Origins of other web pages whose scripts may call the API (CORS).
     more : sequence of APIRouter
-        Routes of what stands on the stream (`gateway.sinks`).
+        Further routes, such as those of webhooks (`gateway.sinks`).
     """
     alone = (part.routes(door) for part in (message_routes, subscription_routes, operation_routes))
     with_answers = (part.routes(door, asking) for part in (update_routes, asking_routes))
     app = assembled([*alone, *with_answers, *more])
-    app.add_middleware(AccessGate, access=door.access)  # the last one that is added comes first
+    app.add_middleware(AccessGate, access=door.access)  # Starlette runs the middleware added last first
     if origins:
         app.add_middleware(
             CORSMiddleware,
@@ -66,12 +67,12 @@ def make_app(
 
 
 def assembled(routers: Iterable[APIRouter]) -> FastAPI:
-    """An app of these routes, with the page."""
+    """An app of these routes and the web page, without checks of keys and hosts."""
     app = _Api(
         title="Skyray",
         version=version("skyray"),
         description=_DESCRIPTION,
-        docs_url=None,  # its page loads scripts from elsewhere
+        docs_url=None,  # FastAPI's page of documentation loads scripts from another server
         redoc_url=None,
         responses=_ERRORS,
     )
@@ -85,7 +86,7 @@ def assembled(routers: Iterable[APIRouter]) -> FastAPI:
 
 
 class _Api(FastAPI):
-    """Describes the models of bodies that routes read and write themselves, too."""
+    """Adds to the OpenAPI description the models of bodies that routes decode and encode without FastAPI."""
 
     def openapi(self) -> dict[str, Any]:
         made = self.openapi_schema is not None
@@ -101,7 +102,7 @@ class _Api(FastAPI):
 
 
 class Hosts:
-    """Refuses requests for another host: a web site could point its own name here (DNS rebinding)."""
+    """Refuses requests whose header Host has another name, against DNS rebinding."""
 
     def __init__(self, app: ASGIApp, names: frozenset[str]):
         self._app = app

@@ -1,6 +1,6 @@
 """Results of a subscription, why a message is in them or not, whom a message would reach, what would match.
 
-Read on in `gateway.serve.asking`.
+Added to the app by `gateway.serve.app`. Read on in `gateway.serve.asking`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the routes share: the stream, its writer and its hub.
+"""State that the routes share: the stream, its writer and its hub.
 
 Made by `gateway.commands.serve`; used by `gateway.serve.app` and all routes.
 """

@@ -27,7 +27,7 @@ HEARTBEAT_S = 5.0
 QUEUE_BYTES = 1 << 20
 #: Milliseconds after which a client should connect again.
 RETRY_MS = 1_000
-#: Seconds between two looks at the parts while more updates are in memory than should be.
+#: Seconds between two checks for new parts while more updates are in memory than the limit.
 _TRIM_S = 2.0
 
 
@@ -424,7 +424,7 @@ class Hub:
                     del queues[name]
 
     def _indexes(self, interest: Interest) -> list[tuple[dict[str, set[_Queue]], str]]:
-        """The indexes and names under which a client is found; none: it is looked at for every update."""
+        """The indexes and names under which a client is found; none: every update is tested against its filter."""
         if interest.subscriptions is not None:
             return [(self._by_subscription, name) for name in interest.subscriptions]
         return [] if interest.owner is None else [(self._by_owner, interest.owner)]

@@ -1,4 +1,4 @@
-"""What callers of the server may at most: options of `skyray serve`. Used by `gateway.serve.access`."""
+"""Limits of the callers of a server: options of `skyray serve`. Used by `gateway.serve.access`."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,7 +8,7 @@ from matching.errors import ConfigError
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one caller, which is a key, or an address where none is needed; 0 for any number.
+    """Limits of one caller: a key, or an address if the server needs no key. 0 stands for no limit.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """`POST /v1/messages`: one message, an array, or lines.
 
-Read on in `gateway.serve.bodies` and `gateway.serve.writer`.
+Added to the app by `gateway.serve.app`. Read on in `gateway.serve.bodies` and `gateway.serve.writer`.
 """
 
 from typing import Annotated, Any, Literal

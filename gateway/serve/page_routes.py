@@ -1,6 +1,6 @@
-"""The web page: `/`, `/topology`, and the files of `page/`, which are served as they are.
+"""Routes of the web page: `/`, `/topology`, and the static files of the folder `gateway/serve/page`.
 
-Used by `gateway.serve.app`. The page uses the API of the other routes and nothing else; read on in `page/app.js`.
+Used by `gateway.serve.app`. The page's scripts call the public API and no other route; read on in `page/app.js`.
 """
 
 from importlib.resources import files
@@ -10,7 +10,8 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-#: Scripts, styles and requests are of this server alone, and none is inline: a message's text is never code.
+#: Content-Security-Policy: the page loads scripts and styles from this server only, and none inline, so that the text
+#: of a message can never run as code.
 POLICY = "; ".join(
     (
         "default-src 'self'",
@@ -26,13 +27,13 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-cache",  # a browser asks whether it has the newest, by ETag
+    "Cache-Control": "no-cache",  # browsers revalidate by ETag
 }
 _PAGES = {"/": "index.html", "/topology": "topology.html"}
 
 
 class _Files(StaticFiles):
-    """Files, with the headers of the page."""
+    """Static files, each answered with `HEADERS`."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         answer = await super().get_response(path, scope)
@@ -41,7 +42,7 @@ class _Files(StaticFiles):
 
 
 def install(app: FastAPI) -> None:
-    """Add the page to an app; its paths are no part of the API's description."""
+    """Add the page's routes to an app, and leave them out of its OpenAPI description."""
     folder = _Files(directory=str(files("gateway.serve").joinpath("page")))
 
     def add(path: str, name: str) -> None:

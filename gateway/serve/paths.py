@@ -24,7 +24,7 @@ Id = Annotated[str, BeforeValidator(_decoded), Path(description="its subscriptio
 
 
 class RawSegments:
-    """Hands routes below `BELOW` the path as it was sent; others the decoded one, as always."""
+    """ASGI middleware: routes below `BELOW` get the path as it was sent, all others the decoded path."""
 
     def __init__(self, app: ASGIApp):
         self._app = app

@@ -1,11 +1,12 @@
 """The topology's updates as boundaries, each released once it is complete.
 
-Updates of a boundary come in any order, some late, and again after a failure. A boundary is released once the
-watermark (`through`) of all delivery tasks has reached it: its updates are sorted by subscription id, then leaves,
-matches, enters, then seq. So the place of an update in its boundary, which is its id, depends on neither incarnations,
-executor nor numbers of tasks. Of one id that order is the order of succession too: what leaves was in the result at the
-boundary before, and what enters is of the subscription that is active at the end. The other end of the socket is
-`bolts.publishing`; next: `gateway.serve.hub`.
+Updates of a boundary come in any order, some late, and again after a failure. A boundary is released once the watermark
+(`through`) of all delivery tasks has reached it: its updates are sorted by subscription id, then leaves, matches,
+enters, then seq. So the place of an update in its boundary, which is its id, depends on neither incarnations, executor
+nor numbers of tasks. Of one id that order is the order of succession too: what leaves was in the result at the boundary
+before, and what enters is of the subscription that is active at the end. The other end of the socket is
+`bolts.publishing`; read on in `gateway.serve.hub`. Used by `gateway.serve.hub`, `gateway.serve.history` and
+`gateway.commands.serve`.
 """
 
 from bisect import bisect_left

@@ -205,7 +205,7 @@ class Replay:
         return found | {"updates": [{"id": Position(*place).text, **row} for *place, row in places]}
 
     def messages(self, after: int, through: int, limit: int) -> list[dict[str, Any]]:
-        """The last so many messages between two, the oldest first; deletions and clock marks have no text."""
+        """The last messages between two seqs, oldest first, at most `limit`; deletions and clock marks have no text."""
         rows = self.run.messages(range(max(after + 1, through + 1 - limit), through + 1))
         return [
             {"seq": seq, "message_id": row.message_id, "text": row.text, "lon": row.lon, "lat": row.lat}

@@ -1,6 +1,6 @@
 """The API of a run that is replayed: the paths of a live server that read, each as of a message (`as_of`).
 
-Read on in `gateway.serve.replay`.
+Added to the app by `gateway.serve.replay_server`. Read on in `gateway.serve.replay`.
 """
 
 import asyncio

@@ -70,7 +70,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 class _Impatient(HttpToolsProtocol):
-    """Closes a connection on which a request begins whose headers do not end: within `HEADERS_S`, or so many bytes."""
+    """Closes a connection if the headers of a request do not end within `HEADERS_S`, or within the limit of bytes."""
 
     _timer: asyncio.TimerHandle | None = None
     _between = True  # what comes next are headers

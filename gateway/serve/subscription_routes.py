@@ -1,6 +1,6 @@
 """`/v1/subscriptions`: create, read, replace, delete, list, and many at once by lines.
 
-Read on in `gateway.serve.registry` and `gateway.serve.writer`.
+Added to the app by `gateway.serve.app`. Read on in `gateway.serve.registry` and `gateway.serve.writer`.
 """
 
 import time

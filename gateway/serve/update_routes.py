@@ -1,6 +1,7 @@
 """`GET /v1/updates`: updates as they come, as Server-Sent Events or lines of JSON, and by long poll.
 
-Read on in `gateway.serve.hub`, and for what a result has now in `gateway.serve.standing`.
+Added to the app by `gateway.serve.app`. Read on in `gateway.serve.hub`, and for what a result has now in
+`gateway.serve.standing`.
 """
 
 import re

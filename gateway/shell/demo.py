@@ -1,7 +1,8 @@
 """`skyray demo`: the whole pipeline in a minute or two, on real places, verified at the end.
 
-Places -> ETL (Spark) -> subscriptions -> topology (Ray) -> a handful of updates to look at -> verification against
-the oracle. It does nothing that the other commands do not do; read on in `gateway.commands` for those.
+Places -> ETL (Spark) -> subscriptions -> topology (Ray) -> a handful of updates to look at -> verification against the
+oracle. It does nothing that the other commands do not do; read on in `gateway.commands` for those. Used by
+`gateway.commands.demo` and `gateway.shell.feed_demo`.
 """
 
 import shutil
@@ -31,7 +32,7 @@ WINDOW = "count:10000"
 BATCH = 2000
 #: Shares of the subscriptions that have a circle, or a radius around their point, and conditions on attributes.
 CIRCLE_SHARE, WHERE_SHARE = 0.25, 0.25
-#: How many updates of each kind are shown, out of how many.
+#: Updates shown of each kind; candidates that they are chosen from.
 SHOWN, CANDIDATES = 4, 800
 LONGEST_TEXT = 36
 

@@ -1,6 +1,7 @@
-"""What this machine needs for Skyray, checked, with the remedy beside each fault.
+"""Checks of this machine for Skyray, each fault with its remedy.
 
-`skyray doctor` prints it; the demo checks the same first. Thresholds are what the demo was seen to need.
+`skyray doctor` prints it; the demo checks the same first. Thresholds are what the demo was seen to need. Used by
+`gateway.commands.doctor` and `gateway.shell.demo`.
 """
 
 import importlib.metadata

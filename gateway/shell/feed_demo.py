@@ -2,7 +2,7 @@
 
 Places of the world are written as files while both processes run. Some of the updates are shown as they come. At the
 end they are compared with those of `skyray run` over the stream's log, and with the oracle. It does nothing that the
-other commands do not do; `docs/feed.md` has the picture.
+other commands do not do; `docs/feed.md` has the picture. Used by `gateway.commands.feed_demo`.
 """
 
 import json
@@ -24,7 +24,7 @@ from matching.feed_folder import FeedSink
 
 #: File that identifies a demo's work folder.
 MARK = ".skyray-feed-demo"
-#: Seconds of messages in a file; one row of so many is made unusable; seconds from one shown update to the next.
+#: Seconds of messages in a file; every row of this number is made unusable; seconds from one shown update to the next.
 FILE_S, BAD_EVERY, SHOWN_S = 0.5, 100, 2.0
 #: Seconds for anything to happen.
 _PATIENCE_S = 600.0

@@ -14,7 +14,7 @@ from gateway.shell.terminal import cell
 SAMPLE = 100
 #: Spaces between columns, and before what is on the second line.
 GAP, INDENT = 2, "    "
-#: A last column gets at least so much of a line, or goes to the second one.
+#: Least width in characters of the last column; a narrower one moves to a second line.
 LEAST_TEXT = 24
 _BETWEEN = " " * GAP
 

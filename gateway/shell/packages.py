@@ -1,8 +1,8 @@
-"""Which packages are ours, and whether Python really finds ours.
+"""Checks that the import packages that Python finds are those of this distribution.
 
 The import packages have plain names (`topology`, `matching`) that other distributions use as well. Whichever comes
-first on the path wins without a word, so the command line checks at its start. `benchmarks` is not installed: it
-works from a checkout only.
+first on the path wins without a word, so the command line checks at its start. `benchmarks` is not installed: it works
+from a checkout only. Used by `gateway.cli`, `gateway.commands.bench` and `gateway.shell.doctor`.
 """
 
 import importlib

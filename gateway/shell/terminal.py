@@ -3,8 +3,8 @@
 Standard output carries the answer and nothing else; progress and errors go to standard error. Colours follow
 `NO_COLOR`. Rich is imported when a person is there to see it, which keeps `skyray --help` quick.
 
-Ids, texts and names of files come from outside, and may have control characters or direction marks:
-`shown` makes such characters visible, here and nowhere else. Commands write through this module alone.
+Ids, texts and names of files come from outside, and may have control characters or direction marks: `shown` makes such
+characters visible, here and nowhere else. Commands write through this module alone. Used by all commands.
 """
 
 import json

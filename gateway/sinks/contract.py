@@ -1,4 +1,4 @@
-"""What a sink is: one call, a batch of updates in and an outcome out.
+"""Contract of webhook sinks: one call, with a batch of updates in and an outcome out.
 
 The caller keeps a batch until the outcome is `DELIVERED`, and gives it again with the same id after any other; so a
 sink needs no state. Used by `gateway.sinks.webhooks.dispatch`; `gateway.sinks.webhooks.sending` implements it.

@@ -1,9 +1,9 @@
-"""A place in the stream of released updates, and the updates behind it.
+"""Reads the released updates of a stream from a position on, for sinks.
 
 A boundary is released once its messages are on disk and its updates are complete; its updates and their ids are the
-same after any crash (`gateway.serve.releasing`). So a position is all that a sink has to keep. The latest updates are
-read from memory, earlier ones from the committed parts. Used by `gateway.sinks.webhooks.dispatch`, and by
-`gateway.sinks.pump` in its own threads.
+same after any crash (`gateway.serve.releasing`). So a sink stores nothing but its position. `Released` reads the latest
+updates from memory and earlier ones from the committed parts. Used by `gateway.sinks.webhooks.dispatch` in its event
+loop, and by `gateway.sinks.pump` in threads; `gateway.sinks.committed` is the `Supply` of a folder.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from gateway.serve.releasing import Update
 from matching.errors import DeliveryError
 
 Result = TypeVar("Result")
-#: Seconds that a read waits for the server's event loop at most.
+#: Seconds after which a read gives up waiting for the server's event loop.
 _LOOP_S = 600.0
 
 
 class Read(NamedTuple):
-    """What was read.
+    """Result of `Released.read_after`.
 
     updates : list of Update
-    behind : Position    where the next read begins
-    lost : bool          updates before `behind` are in no file any more, and none were read
+    behind : Position    position of the last update read; the next read begins after it
+    lost : bool          whether the files of the updates up to `behind` are gone; `updates` is empty then
     """
 
     updates: list[Update]
@@ -33,7 +33,7 @@ class Read(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A position, and how many updates of the stream are up to it."""
+    """A position, and the number of updates of the stream up to it."""
 
     position: Position
     updates: int
@@ -43,11 +43,12 @@ START = Place(BEGINNING, 0)
 
 
 class Taken(NamedTuple):
-    """What was read behind a place.
+    """Result of `Supply.take` from a place `at`.
 
     updates : list of Update
     behind : Place
-        `behind.updates` less those and less those of the place: how many are in no file any more.
+        Place of the last update read. `behind.updates - at.updates - len(updates)` updates were skipped, since their
+        files are gone.
     ends_boundary : bool
         Whether `behind` is the end of a boundary.
     """
@@ -61,27 +62,27 @@ class Supply(Protocol):
     """The updates of a stream, for one thread of a sink."""
 
     def end(self) -> Place:
-        """Behind all that can be read."""
+        """Place of the last update that can be read."""
         ...
 
     def place(self, position: Position, known: Place) -> Place | None:
-        """The place of a position; None while it is beyond the head, as the stream is matched again.
+        """The place of a position; None while it is after the head, since the stream is still being matched again.
 
         Parameters
         ----------
         position : Position
         known : Place
-            From which is counted where files are gone.
+            Base of the count of updates if the files from the position to the head are gone.
         """
         ...
 
     def take(self, at: Place, most: int = PIECE) -> Taken | None:
-        """About `most` updates behind a place, as far as they are in memory or in one file; None at the head."""
+        """About `most` updates after a place, as far as they are in memory or in one file; None at the head."""
         ...
 
 
 class Released:
-    """The released updates of a stream, for a sink in another thread than the server's; also as a `Supply`.
+    """The released updates of a stream, for sinks outside the thread of the server; also a `Supply`.
 
     Parameters
     ----------
@@ -97,26 +98,27 @@ class Released:
 
     @property
     def head(self) -> Position:
-        """Behind all that is released."""
+        """Position of the last released update."""
         return self._history.head
 
     async def read_after(
         self, position: Position, only: Callable[[], Collection[str]] | None = None, most: int = PIECE
     ) -> Read:
-        """About `most` updates after a position; nothing if it is at the head, or beyond.
+        """About `most` updates after a position; none if it is the head, or after it.
 
         Parameters
         ----------
         position : Position
         only : callable, optional
-            Makes the subscriptions that are wanted, for a read from files; others may come too.
+            Returns the subscription ids that the caller wants. A read from files skips others; a read from memory does
+            not.
         most : int
         """
         reading = asyncio.run_coroutine_threadsafe(self._read(position, only, most), self._loop())
         return await asyncio.wrap_future(reading)
 
     async def _read(self, position: Position, only: Callable[[], Collection[str]] | None, most: int) -> Read:
-        """In the server's event loop."""
+        """`read_after`, in the server's event loop."""
         history = self._history
         if position >= history.head:
             return Read([], position)
@@ -145,7 +147,7 @@ class Released:
         return Place(self._history.head, self._history.updates)
 
     def _wait(self, reading: Coroutine[Any, Any, Result]) -> Result:
-        """The result of a coroutine of the server's event loop."""
+        """Run a coroutine in the server's event loop; its result. Raises DeliveryError if the loop has ended."""
         try:
             return asyncio.run_coroutine_threadsafe(reading, self._loop()).result(_LOOP_S)
         except RuntimeError as error:  # the loop has ended
@@ -174,7 +176,10 @@ class Released:
 
 
 def place_in(parts: Parts, position: Position, known: Place, until: Place) -> Place:
-    """The place of a position in the parts, which go up to `until`."""
+    """The place of a position in the committed parts, whose last update is at `until`.
+
+    Counts back from `until`; if a part in between is gone, counts from `known` over the parts that remain.
+    """
     try:
         return Place(position, until.updates - parts.count_between(position, until.position.boundary))
     except PartsMissing:
@@ -184,7 +189,7 @@ def place_in(parts: Parts, position: Position, known: Place, until: Place) -> Pl
 
 
 def _rows(parts: Parts, after: Position, until: Position) -> list[int]:
-    """How many updates are there after a position, in steps, whatever is gone."""
+    """Numbers of updates read between two positions, one a read; skips parts that are gone."""
     counts: list[int] = []
     at = after
     while at < until:
@@ -201,7 +206,7 @@ def _rows(parts: Parts, after: Position, until: Position) -> list[int]:
 
 
 def take_of(parts: Parts, at: Place, until: Place, most: int) -> Taken:
-    """Some updates behind a place in the parts, which go up to `until`; not beyond it."""
+    """About `most` updates after a place in the committed parts, whose last update is at `until`."""
     last = until.position.boundary
     try:
         found, behind = parts.read_after(at.position, last, None, most)

@@ -39,13 +39,13 @@ POSITIONS = "-positions"
 _ANSWER_S, _COMMIT_S, _ABORT_S, _READ_S = 5.0, 30.0, 2.0, 20.0
 #: Seconds that the report of a record may be behind the error of its transaction.
 _REPORT_S = 1.0
-#: A transaction with so many bytes, or of so many seconds, is committed before its boundary ends.
+#: A transaction with this many bytes, or open for this many seconds, is committed before its boundary ends.
 MOST_BYTES, MOST_S = 16 * 1024 * 1024, 5.0
-#: Seconds after which the broker itself drops a transaction that nobody ends.
+#: Seconds after which the broker itself aborts a transaction that is neither committed nor aborted.
 _TRANSACTION_S = 60
 #: Records of positions that are read at first, from the end: a commit takes two offsets, the record and its marker.
 _LAST = 64
-#: Updates between two looks at the queue of the client.
+#: Updates between two calls that serve the queue of the client.
 _PART = 1_000
 #: The client would write to standard error: what it says of brokers is in the errors that are raised here.
 _silent = logging.Logger("kafka")

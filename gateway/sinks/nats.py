@@ -1,12 +1,15 @@
 """Updates to a stream of NATS JetStream.
 
-Each update is one message, with the attributes of a CloudEvent as headers. The position is in the messages themselves:
-the id of the last one says behind which update the stream ends. The server takes a message only directly behind its
-predecessor: of those that are under way together, the first names the last sequence of the stream, and each other one
-the id of the one before. So the server refuses all that follow one it has not taken, and what it has already: no gap,
-no repeat and no other order, whatever was under way at a crash, and of however many processes. Sequences alone would
-let in one from the middle, once something else has written as many messages. See `gateway.sinks.stream` for the
-contract.
+Each update is one message, with the attributes of a CloudEvent as headers. The sink's position is the message id of the
+last message of the stream. The sink publishes many messages before the first acknowledgement, and makes each of them
+conditional on its predecessor (optimistic concurrency): the first expects the last sequence of the stream
+(`Nats-Expected-Last-Sequence`), each further one the message id of the previous one (`Nats-Expected-Last-Msg-Id`). So
+the server refuses every message behind one that it has refused, and every message that it has already: the stream has
+no gap, no repeat and no other order after a crash, also if several processes publish. Sequences alone are not enough:
+after another program has written n messages, the server would accept message n of a run without those before it.
+
+Made by `gateway.sinks.uris` for `--to nats://...`, driven by `gateway.sinks.pump`. Read on in `gateway.sinks.stream`,
+the contract of sinks.
 """
 
 import asyncio
@@ -32,47 +35,48 @@ from gateway.sinks.cloudevents import attributes_of
 from gateway.sinks.stream import Piece, SinkAway
 from matching.errors import ConfigError, EngineError
 
-#: Messages, and bytes of their data, that are published and not acknowledged yet.
+#: Most messages, and most bytes of their data, that are published and not acknowledged yet.
 WINDOW, WINDOW_BYTES = 1_000, 8 * 2**20
-#: Seconds: for one answer, for a whole piece.
+#: Timeouts in seconds: of one acknowledgement, of a whole piece.
 _ANSWER_S, _PIECE_S = 10.0, 60.0
-#: Bytes of headers below which nobody counts them.
+#: Headers of one update are assumed to have fewer bytes; `_size` counts them only for an update this near the maximum.
 _HEADERS_BYTES = 32_768
-#: Characters of a subject's token, and those that are left of a longer one.
+#: Most characters of a token of a subject; characters of a longer one that remain before the digest.
 _TOKEN, _LEFT = 255, 190
 _ID, _LAST_ID = api.Header.MSG_ID.value, api.Header.EXPECTED_LAST_MSG_ID.value
 _LAST_SEQUENCE = api.Header.EXPECTED_LAST_SEQUENCE.value
 _OURS = re.compile(r"(.+)/([0-9]+-[0-9]+)")
-#: What a header of a CloudEvent may have as it is: printable ASCII without space, double quote and percent sign.
+#: Characters of a CloudEvent's value that need no percent-encoding: printable ASCII without space, `"` and `%`.
 _PLAIN = re.compile(r"[!#$&-~]*")
 _SAFE = "".join(map(chr, range(0x21, 0x7F))).replace('"', "").replace("%", "")
-#: Codes of the server: the message is too large, its headers are.
+#: Error codes of JetStream: the message is too large; its headers are.
 _TOO_LARGE, _HEADERS_TOO_LARGE = 10054, 10097
-#: Codes of the server: another id or sequence is the last one.
+#: Error codes of JetStream: the last message id or the last sequence is not the expected one.
 _OTHER_LAST = frozenset({10070, 10071})
-#: Codes of the server: it or the account has no room, a limit of the stream is reached.
+#: Error codes of JetStream: the server or the account has no space left, or the stream has reached a limit.
 _NO_ROOM = frozenset({10002, 10023, 10028, 10047, 10077})
 
 _Result = TypeVar("_Result")
 
 
 class NatsSink:
-    """See `gateway.sinks.stream.StreamSink`.
+    """The sink; see `gateway.sinks.stream.StreamSink` for its methods.
 
     Parameters
     ----------
     servers : sequence of str
-        URLs, with user and password if need be.
+        URLs, with user and password if the server wants them.
     stream : str
-        Of JetStream, to which nobody else writes.
+        Name of the JetStream stream; no other program may write to it.
     subject : str
-        Updates are published under `SUBJECT.<token of the subscription id>`, see `token_of`.
+        The sink publishes an update under `SUBJECT.<token of the subscription id>`, see `token_of`.
 
     Notes
     -----
-    The stream has each update once. It is not `exactly_once` in the sense of the contract: a boundary is visible in
-    part, and once all messages are removed the folder's position counts. An earlier process may still write after
-    `open`, but only what follows what is there; our next piece finds that out.
+    The stream has each update once. The sink is not `exactly_once` in the sense of the contract: readers see a boundary
+    in part while it is written, and if all messages are removed from the stream, the position in the folder decides.
+    An earlier process may still publish after `open`, but only the updates that come next; the server then refuses our
+    next piece, and the pump opens the sink again.
     """
 
     extra = "nats"
@@ -85,9 +89,9 @@ class NatsSink:
         self._subject = subject
         self._connection: NatsClient | None = None
         self._identity = ""
-        self._sequence = 0  # the last one of the stream
+        self._sequence = 0  # last sequence of the stream
         self._replicated = False
-        self._at: Position | None = None  # of the update that it has
+        self._at: Position | None = None  # of the last update in the stream
         self._run: _Run | None = None
         self._runs = 0
         self._refused = ""
@@ -160,7 +164,7 @@ class NatsSink:
             raise ConfigError(f"{self.name}: {why}")
 
     async def _last(self, sequence: int) -> api.RawStreamMsg | None:
-        """The last message of the stream, or of ours if that one was deleted; None if it has none."""
+        """The message with this sequence; if it was deleted, the last one under our subject; None without either."""
         if not sequence:
             return None
         with contextlib.suppress(nats.js.errors.NotFoundError):
@@ -170,7 +174,7 @@ class NatsSink:
         return None
 
     def _position(self, last: api.RawStreamMsg) -> Position:
-        """Of a message. Raises ConfigError if it is not one of this stream of updates."""
+        """Position of the update in a message. Raises ConfigError for a message of another program or stream."""
         found = _OURS.fullmatch((last.headers or {}).get(_ID, ""))
         if found is None:
             raise ConfigError(
@@ -185,7 +189,7 @@ class NatsSink:
         return Position.of(found[2])
 
     def _lacking(self, updates: list[Update]) -> list[Update]:
-        """Those that the stream does not have; the caller's position may be behind the stream's."""
+        """The updates that the stream does not have yet: a piece may begin before the stream's position."""
         if self._at is None:
             return updates
         first = 0
@@ -210,7 +214,7 @@ class NatsSink:
             self._run = None
 
     async def _publish(self, run: "_Run") -> None:
-        """Publish updates until one is refused, and wait for the answers to all that were."""
+        """Publish updates until the server refuses one, and wait for the acknowledgements of all published."""
         client = self._client
         inbox, largest = f"{self._inbox}.{run.number}-", client.max_payload - _HEADERS_BYTES
         before = ""
@@ -218,7 +222,8 @@ class NatsSink:
             headers = self._headers(update)
             if before:
                 headers[_LAST_ID] = before
-            if not before or self._replicated:  # a leader compares sequences before it replicates, ids only after it
+            # a leader compares the expected sequence before it replicates a message, the expected id only afterwards
+            if not before or self._replicated:
                 headers[_LAST_SEQUENCE] = str(self._sequence + number)
             before = headers[_ID]
             if len(update.data) > largest and _size(update, headers) > client.max_payload:
@@ -242,8 +247,8 @@ class NatsSink:
         return found
 
     async def _progress(self, run: "_Run") -> None:
-        """Wait for an answer."""
-        connection = self._connection  # `close` takes it away
+        """Wait for an acknowledgement. Raises SinkAway if the connection is lost or none comes in `_ANSWER_S`."""
+        connection = self._connection  # `close` sets it to None, from another thread
         if connection is None or connection.client.is_closed or self._refused:
             raise SinkAway(f"{self.name}: the connection is lost")
         run.changed.clear()
@@ -253,7 +258,7 @@ class NatsSink:
             raise SinkAway(f"{self.name}: no acknowledgement came within {_ANSWER_S:g} s") from error
 
     async def _take(self, message: Msg) -> None:
-        """Take the answer to a message."""
+        """Take one acknowledgement or refusal; callback of the inbox subscription."""
         run = self._run
         number, _, place = message.subject[len(self._inbox) + 1 :].partition("-")
         if run is None or number != str(run.number):
@@ -261,12 +266,13 @@ class NatsSink:
         if message.headers and message.headers.get(api.Header.STATUS.value) == "503":
             run.take(int(place), _Answer(error=_Refusal(503, "no stream takes the subject")))
             return
-        with contextlib.suppress(msgspec.MsgspecError):  # any subscriber of the subject can answer something else
+        with contextlib.suppress(msgspec.MsgspecError):  # other subscribers of the subject may reply anything
             answer = _ANSWERS.decode(message.data)
             if answer.error is not None or answer.stream == self._stream:
                 run.take(int(place), answer)
 
     def _meaning(self, refusal: "_Refusal", update: Update) -> EngineError:
+        """The error for a refused update: SinkAway if a later attempt may succeed."""
         what = f"{self.name}: refuses update {update.position} of {update.subscription_id!r}"
         said = f"the server says {refusal.description!r}"
         if refusal.err_code == _TOO_LARGE:
@@ -322,14 +328,14 @@ class NatsSink:
 
 
 class _Refusal(msgspec.Struct):
-    """Why the server has not taken a message."""
+    """The error object of JetStream's reply to a publish."""
 
     err_code: int = 0
     description: str = ""
 
 
 class _Answer(msgspec.Struct):
-    """What the server says of a message."""
+    """JetStream's reply to a publish: an acknowledgement, or an error."""
 
     stream: str = ""
     seq: int = 0
@@ -341,20 +347,24 @@ _ANSWERS = msgspec.json.Decoder(_Answer)
 
 
 class _Run:
-    """Updates that are published one behind the other; belongs to the event loop.
+    """A pipelined run of updates: published in order without waiting for single acknowledgements.
+
+    Only the event loop's thread uses it.
 
     Attributes
     ----------
     sent, answered : int
+        Updates published; replies received.
     taken : int
-        How many the stream has, from the first on without a gap.
+        Updates that the server has acknowledged, from the first on without a gap.
     stored : int
-        How many of these got a sequence; the others were repeats.
+        Acknowledged updates that the server has added to the stream; it dropped the others as duplicates.
     open_bytes : int
-        Of data that is sent and not taken.
+        Bytes of data that are sent and not acknowledged.
     refusal : _Refusal or None
-        Why the one behind those taken was not.
+        Refusal of update number `taken`.
     changed : asyncio.Event
+        Set by each reply.
     """
 
     def __init__(self, updates: list[Update], number: int):
@@ -367,7 +377,7 @@ class _Run:
 
     @property
     def is_after_repeats(self) -> bool:
-        """Whether the refusal only means that the server has dropped repeats, which then are not its last message."""
+        """Whether duplicates caused the refusal: the server dropped them, so its last message is another one."""
         return self.refusal is not None and self.refusal.err_code in _OTHER_LAST and self.stored < self.taken
 
     @property
@@ -392,17 +402,17 @@ class _Run:
         self.changed.set()
 
     def refuse(self, refusal: _Refusal, place: int) -> None:
-        """Refuse an update that was not sent."""
+        """Record a refusal of our own for an update that was not published."""
         self.sent += 1
         self.take(place, _Answer(error=refusal))
 
 
 @lru_cache(65_536)
 def token_of(subscription_id: str) -> str:
-    """A subscription id as one token of a subject.
+    """A subscription id as one token of a NATS subject.
 
-    UTF-8, percent-encoded but for letters, digits, `_` and `-`. A token that would be longer than 255 characters is
-    cut, and ends with `~` and a digest of the id. The id itself is in the message.
+    UTF-8, with percent-encoding of all but letters, digits, `_` and `-`. Of a token longer than 255 characters only the
+    start remains, followed by `~` and a digest of the id; the message itself has the whole id.
     """
     token = quote(subscription_id, safe="").replace(".", "%2E").replace("~", "%7E")
     if len(token) <= _TOKEN:
@@ -411,18 +421,18 @@ def token_of(subscription_id: str) -> str:
 
 
 def _encoded(value: str) -> str:
-    """A value of a CloudEvent as a header of NATS."""
+    """A CloudEvents attribute as the value of a NATS header."""
     return value if _PLAIN.fullmatch(value) else quote(value, safe=_SAFE)
 
 
 def _size(update: Update, headers: Mapping[str, str]) -> int:
-    """Bytes of a message as the server counts them."""
+    """Bytes of a message as the server counts them against `max_payload`."""
     lines = sum(len(name) + len(value) + 4 for name, value in headers.items())
     return len(update.data) + lines + len("NATS/1.0\r\n\r\n")
 
 
 def _covers(taken: str, subject: str) -> bool:
-    """Whether a stream that takes the first takes the second, which has no wildcard."""
+    """Whether the subject filter `taken`, which may have wildcards, matches `subject`, which has none."""
     wanted = subject.split(".")
     for place, token in enumerate(taken.split(".")):
         if token == ">":

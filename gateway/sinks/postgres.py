@@ -240,7 +240,7 @@ class PostgresSink:
         return position
 
     def _begin(self, connection: psycopg.Connection[Any]) -> None:
-        """Begin a transaction; nobody else may."""
+        """Begin a transaction; no other method may."""
         if _first(connection, self._sql("SELECT fence FROM {schema}.stream FOR UPDATE")) != self._fence:
             raise DeliveryError(
                 f"{self.name}: another process delivers this stream there now; end one of the two, and use one folder"

@@ -28,12 +28,12 @@ FILE = "sinks.json"
 _FORMAT = 1
 #: Updates of a piece at most.
 MOST = 5_000
-#: Seconds before a receiver that is away is tried again, doubled each time; half to all of them, by chance.
+#: Bounds in seconds of the backoff before a reconnect, which doubles each time and has a jitter of 0.5 to 1.
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.1, 10.0
-#: Seconds between two looks for updates at most, between two pieces at least where there is nothing more to read, and
-#: between two pieces that only say which boundaries passed.
+#: Seconds: longest wait between two reads of the supply; least time between two pieces once all updates are read; time
+#: between two pieces without updates, which only advance the position.
 _LOOK_S, _LINGER_S, _PASSED_S = 0.5, 0.02, 0.5
-#: Seconds between two looks at a receiver for which there is nothing.
+#: Seconds between two checks of a receiver for which there are no updates.
 CHECK_S = 5.0
 #: Seconds between two writes of positions.
 _SAVE_S = 1.0
@@ -360,7 +360,7 @@ class Pump:
 
 
 def pieces_of(taken: Taken, most: int) -> Iterator[tuple[Piece, Place]]:
-    """What was read, in pieces of at most so many updates, each with the place behind it."""
+    """Cut what was read into pieces of at most `most` updates, each with the place behind it."""
     updates = taken.updates
     skipped = taken.behind.updates - len(updates)
     for first in range(0, len(updates), most):

@@ -1,4 +1,4 @@
-"""What a stream sink is: it takes all updates of a stream in order, and says how far it has them.
+"""Contract of stream sinks: they take all updates of a stream in order, and return their position.
 
 A webhook gets the updates that it asked for, batch by batch (`contract.py`); a stream sink is a receiver of everything,
 named by `--to`. Delivery begins behind the position that the receiver keeps itself, in the same transaction as the
@@ -86,7 +86,8 @@ class StreamSink(Protocol):
         Raises
         ------
         SinkAway
-            If it is unknown whether the piece arrived; the sink is closed, opened, and asked for its position.
+            If it is unknown whether the piece arrived; the pump closes the sink and opens it again, which returns the
+            position.
         EngineError
             If the receiver will never take it, or another process delivers there now; says why. The sink is not opened
             again.

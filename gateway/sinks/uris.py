@@ -1,4 +1,4 @@
-"""What `--to` names.
+"""Parses the URIs of `--to`, and makes the sink that each names.
 
     kafka://HOST:PORT,HOST:PORT/TOPIC?config=FILE&create=PARTITIONS
     nats://HOST:PORT/STREAM?subject=PREFIX

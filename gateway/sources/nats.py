@@ -25,7 +25,7 @@ from matching.errors import ConfigError
 _PARTITION = "0"
 #: Metadata by which a consumer is known for one of ours.
 _OURS = {"made_by": "skyray"}
-#: Seconds: for one answer, between two looks at an idle stream, for an unused consumer without a name.
+#: Seconds: timeout of one answer; between two checks of an idle stream; life of an unused consumer without a name.
 _ANSWER_S, _LOOK_S, _UNUSED_S = 5.0, 1.0, 60.0
 #: Tokens of the subject to which a delivery is acknowledged; longer ones have a domain and an account in front.
 _SHORT = 9
@@ -176,7 +176,7 @@ class NatsSource:
             if connection is self._connection:
                 raise
         if connection is not self._connection:
-            return []  # it is being closed, and nobody waits for this any more
+            return []  # the source is being closed: no caller uses the result
         if not found and not connection.client.is_connected:
             raise SourceAway(f"{self.name}: the connection is lost")
         if not found and time.monotonic() - self._looked_s >= _LOOK_S:

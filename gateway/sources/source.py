@@ -1,4 +1,4 @@
-"""What a source is: it is opened behind a position, read in order, and reports to the broker what is durable.
+"""Contract of sources: opened after a position, read in order; `acknowledge` reports to the broker what is durable.
 
 Made by `gateway.sources.uris`, driven by `gateway.sources.feed`.
 """
@@ -64,7 +64,7 @@ class Source(Protocol):
         ...
 
     def read(self, most: int, timeout_s: float) -> list[Delivered]:
-        """The next messages, at most so many; none if none come in time. Raises as `open`."""
+        """The next messages, at most `most`; [] if none arrive within `timeout_s`. Raises as `open`."""
         ...
 
     def acknowledge(self, position: Position) -> None:

@@ -1,4 +1,4 @@
-"""What `--from` names.
+"""Parses the URI of `--from`, and makes the source that it names.
 
     nats://HOST:PORT/STREAM?consumer=NAME
     kafka://HOST:PORT,HOST:PORT/TOPIC?group=NAME

@@ -19,7 +19,7 @@ NUMBERS = (1.05, 1.5)
 _MOST_CONDITIONS = 3
 #: Numbers from here on have no range around them that is sure to be finite.
 _LARGE = 1e300
-#: Messages that are looked at for a word that another lacks.
+#: Messages that are searched for a word that another message lacks.
 _LOOKED_AT = 8
 _EPOCH = datetime(1970, 1, 1)
 

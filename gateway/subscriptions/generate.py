@@ -36,7 +36,7 @@ CHUNK = 50_000
 MAX_FREQUENCY = 0.05
 #: How many keywords must be there.
 MATCHES = ("all", "any")
-#: Degrees are written with so many decimals (about 0.1 m).
+#: Decimals of degrees in the output (about 0.1 m).
 DECIMALS = 6
 
 

@@ -85,7 +85,7 @@ class AnyOf:
         return owner, ~rows.columns.terms[rows.columns.start[live[order]]]
 
     def snapshot(self) -> "AnyOf":
-        """A copy to read `keywords` of, whatever is done to this one. O(slots + terms)."""
+        """A frozen copy for `keywords`, which later calls do not change. O(slots + terms)."""
         now = copy(self)
         now.count, now.rows = self.count.copy(), self.rows.snapshot()
         return now

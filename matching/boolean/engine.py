@@ -2,8 +2,8 @@
 
 A pair matches when the message has all keywords of the subscription (or at least one, where that suffices:
 `matching.boolean.any_of`) and its point or rectangle meets the closed region, both compared in float64 degrees. The
-engines differ in how they find candidates; read on in `cell_term`, the default.
-`operator` emits their matches exactly at each seq; `matching.naive` is the oracle.
+engines differ in how they find candidates; read on in `cell_term`, the default. `operator` emits their matches exactly
+at each seq; `matching.naive` is the oracle. Base of all engines of `boolean`; used by `matching.boolean.operator`.
 """
 
 from abc import abstractmethod
@@ -131,7 +131,7 @@ class BooleanEngine(SubscriptionIndex):
         return self.slots.changes + (0 if self._any_of is None else self._any_of.rows.slots.changes)
 
     def snapshot(self) -> "BooleanEngine":
-        """A copy to read `table` of, whatever is done to this one. O(slots + terms + words of filters)."""
+        """A frozen copy for `table`, which later calls do not change. O(slots + terms + words of filters)."""
         now = copy(self)
         now.subscriptions, now.filters = self.subscriptions.snapshot(), self.filters.snapshot()
         now.slots = now.subscriptions.slots

@@ -1,8 +1,9 @@
 """The operator of `boolean`: subscriptions change inside a batch, exact at every seq.
 
-An engine matches a batch against one set of subscriptions: all that live at any seq of the batch. Hits of those added
-or removed inside it are filtered by seq. The task that finds a match emits it at once; there are no homes and no window
-queries. Read on in `matching.boolean.engines.cell_term`, the default engine.
+An engine matches a batch against one set of subscriptions: those before the batch and those added in it. The operator
+then drops hits of a subscription at seqs before its addition or from its removal on. The task that finds a match emits
+it at once; there are no homes and no window queries. Used by `matching.kinds`, its row of `boolean`; read on in
+`matching.boolean.engines.cell_term`, the default engine.
 """
 
 from collections.abc import Callable
@@ -66,13 +67,13 @@ class BooleanOperator(Regional):
         return self.engine.contains(numbers)
 
     def match(self, batch_input: OperatorInput) -> Matched:
-        """Match a batch with the changes that take effect inside it: one `match` a pair, ascending seq.
+        """Match a batch with the changes that take effect inside it: one `match` for each pair, by ascending seq.
 
         Raises
         ------
         EngineError
-            If the batch is not the next one, a number is added that is here or removed twice, or a message lies outside
-            the boundary; nothing is changed then.
+            If the batch is not the next one, if an added number is in the engine already, if a number is removed twice,
+            or if a message lies outside the boundary. The operator is unchanged then.
         """
         boundary, messages, added = batch_input.boundary, batch_input.messages, batch_input.added
         if boundary.number != self._closed + 1:
@@ -86,7 +87,7 @@ class BooleanOperator(Regional):
         if gone.shape[0]:
             here = self.engine.contains(gone) | np.isin(gone, added.number)
             gone, gone_at = gone[here], gone_at[here]
-        # most small batches change nothing, and each call on nothing costs microseconds
+        # most small batches have no changes, and a NumPy call on empty arrays still costs a microsecond
         changed = self._check(added, gone) if len(added) or gone.shape[0] else None
         self._closed = boundary.number
         since = until = gone_at
@@ -98,7 +99,7 @@ class BooleanOperator(Regional):
             until[changed.find(gone)] = gone_at
 
         def found(some: MessageBatch) -> tuple[Int64, Int64, int, int]:
-            """Numbers and seqs of the matches, postings scanned and pairs verified."""
+            """Numbers and seqs of the matches (int64[m] each), postings scanned, pairs verified."""
             hits = self.engine.match(some)
             number, seq = self.engine.numbers(hits.slot), some.seq[hits.row]
             if batch_input.owned is not None and number.shape[0]:
@@ -146,7 +147,7 @@ class BooleanOperator(Regional):
         self._closed = boundary.number
 
     def _check(self, added: SubscriptionTable, gone: Int64) -> SlotMap:
-        """The numbers that change, each once; raises before anything is touched."""
+        """Map of the numbers that are added or removed, each once. Raises EngineError before any change."""
         changed = SlotMap()
         if len(added):
             here = self.engine.contains(added.number)
@@ -163,7 +164,7 @@ class BooleanOperator(Regional):
 
 
 def _alive(changed: SlotMap, since: Int64, until: Int64, number: Int64, seq: Int64) -> tuple[Int64, Int64]:
-    """The hits whose subscription lives at their seq."""
+    """Number and seq of the hits whose subscription is registered at the hit's seq; `since`, `until` by `changed`."""
     # A map of a few hundred numbers stays in the L1 cache: about a nanosecond a hit.
     keep = np.empty(number.shape[0], np.bool_)
     if _mark_alive(
@@ -175,11 +176,11 @@ def _alive(changed: SlotMap, since: Int64, until: Int64, number: Int64, seq: Int
 
 @njit(cache=True, nogil=True)
 def _mark_alive(index, column, since, until, number, seq, keep):
-    """keep[i]: whether the subscription of hit i lives at its seq; returns whether all do."""
+    """Set keep[i] (bool[m]) to whether the subscription of hit i is registered at seq[i]; returns whether all are."""
     all_alive = True
     for i in range(number.shape[0]):
         slot = find_slot(index, column, number[i])
-        # Unchanged subscriptions are not in the map. One added at a seq matches it, one removed at it does not.
+        # Unchanged subscriptions are not in the map. One added at a seq matches that message, one removed does not.
         keep[i] = slot < 0 or since[slot] <= seq[i] < until[slot]
         all_alive = all_alive and keep[i]
     return all_alive

@@ -4,8 +4,8 @@ For a message in cell c to reach a score S, its text must be worth at least S / 
 minD(q, c), the minimum conditional text score of Chen et al., CIQ (lemma 1), where minD is the spatial proximity of the
 nearest point of c. The part that comes with the threshold is called `scaled`, as it is now its `worth`, and the part
 that comes with the cell is the `reach`. Where alpha is 1, or so close to it that a division by 1 - alpha would cost
-digits, only the place is tested: `worth` is S and `reach` the best score that any text could bring there.
-Read on in `matching.ciq.celled_lists`.
+digits, only the place is tested: `worth` is S and `reach` the best score that any text could bring there. Used by both
+engines `ciq`, those of `decay` and of `topk`. Read on in `matching.ciq.celled_lists`.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ from matching.njit import njit
 LEAST_TEXT = 1e-6
 #: A reach is rounded to float32 upwards.
 _UPWARDS = 1.0 + 1.2e-7
-#: The best that a text can be worth: stored unit vectors may be a hair longer.
+#: Upper bound of a text relevance: stored unit vectors may be slightly longer than 1.
 _BEST_TEXT = 1.0 + 1e-6
 
 

@@ -1,15 +1,20 @@
 """Association of subscriptions with cells: by expected cost, or by place only (the heuristic of CIQ-H).
 
-The cells of a subscription cover the whole space without overlap. From the root down a cell is taken, or its quarters
-instead of it if the evaluations that they save (Chen et al., CIQ, definition 7 and lemma 4) are worth more than the
-postings that they cost: 3 more for every keyword, each as dear as `delta` evaluations (algorithm 2, equations 11 and
-12).
+The cells of a subscription cover the whole space without overlap. From the root down `spread` takes a cell, or its
+quarters instead if the evaluations that the quarters save (Chen et al., CIQ, definition 7 and lemma 4) are worth more
+than their postings: 3 more for every keyword, each worth `delta` evaluations (algorithm 2, equations 11 and 12).
 
-Every factor of the expected number of evaluations is estimated from a history `h`, which an engine keeps of its
-messages (`matching.decay.engines.ciq_history`). Of it is used here
-cells float64[cells], messages in each cell, or what stands for them; having float64[terms], messages that have each
-term; above float64[keywords, bins], see `chance_of_text`; facts float64[...], the first three of which are the messages
-that came, the places counted in `cells` and the texts counted in `having`.
+An *evaluation* is a test of a subscription against a message; an *association* is a pair of subscription and cell. The
+expected number of evaluations is estimated from a history `h` of the engine's messages
+(`matching.decay.engines.ciq_history.History`). This file uses of it:
+
+    cells : float64[cells]             messages in each cell
+    having : float64[terms]            messages that have each term
+    above : float64[keywords, bins]    see `fraction_above`
+    facts : float64[...]               messages; places counted in `cells`; texts counted in `having`
+
+Used by `matching.decay.engines.ciq` and `baselines.topk.ciq`, and their histories; read on in
+`matching.ciq.cell_bounds`, the bounds.
 """
 
 import math
@@ -23,21 +28,22 @@ from matching.model import Float64, Int32
 from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import longer
 
-#: Places in `h.facts`.
+#: Indexes in `h.facts`.
 MESSAGES, PLACES, TEXTS = range(3)
-#: Distributions of text relevance are kept by number of keywords, up to this one, in bins a quarter of an octave wide.
+#: A history has one distribution of text relevance for each number of keywords up to `KEYWORDS`, of `BINS` bins, a
+#: quarter of an octave wide each.
 KEYWORDS, BINS, _PER_OCTAVE = 6, 80, 4.0
 
 
 class Costs(NamedTuple):
-    """What decides on cells.
+    """Parameters of the choice of cells.
 
     depth : int        levels below the root at most
-    buckets : int      of a cell; one more takes those whose text counts not, and another, at the root, those that have
-                       fewer than k results
-    by_cost : bool     else a cell is quartered if the subscription lies in it, down to `depth`
-    delta : float      evaluations that a posting is worth
-    lifetime : float   messages that a subscription is expected to see
+    buckets : int      buckets of a cell; one more has the subscriptions with alpha 1, and one more at the root those
+                       with fewer than k results
+    by_cost : bool     choose by cost; else (CIQ-H) quarter every cell that contains the subscription, down to `depth`
+    delta : float      cost of a posting, in evaluations
+    lifetime : float   expected number of messages during the life of a subscription
     """
 
     depth: int
@@ -49,8 +55,12 @@ class Costs(NamedTuple):
 
 @njit_no_refcount
 def expected(h, c, slot, weight, cell, worth, reach):
-    """Expected number of evaluations of a subscription in a cell (definition 7); `weight` is what no cell changes."""
-    # what place cannot bring in this cell the text has to (lemma 1)
+    """Expected number of evaluations of a subscription in a cell (definition 7).
+
+    weight : float    the factors that are the same in all cells: lifetime * chance of a keyword
+    worth, reach      see `matching.ciq.cell_bounds`
+    """
+    # text relevance that a message in this cell needs at least (lemma 1)
     least = worth - reach
     if is_spatial(c.alpha[slot]):
         chance = 1.0 if least < 0.0 else 0.0
@@ -65,25 +75,28 @@ def spread(h, c, slots, worth, costs, max_distance):
 
     Parameters
     ----------
-    h, c : views            history, subscriptions
+    h, c : kernel views     the history; columns of the subscriptions
     slots : int32[n]
-    worth : float64[n]      their thresholds, as `matching.ciq.cell_bounds` counts them
+    worth : float64[n]      worth of their thresholds (`matching.ciq.cell_bounds`)
+    costs : Costs
+    max_distance : float
 
     Returns
     -------
-    row : int32[associations]       place in `slots`
-    where : int32[associations]; reach : float32[associations]
+    row : int32[m]          index into `slots`, for each of m associations
+    where : int32[m]        cell and bucket (`matching.ciq.cell_bounds.place_of`)
+    reach : float32[m]      see `matching.ciq.cell_bounds`
 
     Notes
     -----
-    O(cells looked at), some more than are taken. A subscription without a threshold goes to the root, into a bucket of
-    its own: none of the blocks there can be skipped, and it would keep others from being skipped.
+    O(cells evaluated), a few more than m. Subscriptions without a threshold go to a bucket of their own at the root: a
+    walk can skip no block that has one of them.
     """
     capacity = max(16, 2 * slots.shape[0])
     out_row, out_where = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
     out_reach = np.empty(capacity, np.float32)
     found = 0
-    # of each level three quarters wait at most, and then the last
+    # a level leaves three cells on the stack at most, the last level four
     cells = np.empty((3 * costs.depth + 5, 2), np.int64)
     boxes = np.empty((3 * costs.depth + 5, 4))
     path = np.empty(costs.depth + 1, np.int64)
@@ -97,10 +110,10 @@ def spread(h, c, slots, worth, costs, max_distance):
         if not costs.by_cost:
             path_to(c.x[slot], c.y[slot], costs.depth, path)
         reach = reach_in_box(c, slot, 0.0, 0.0, 1.0, max_distance)
-        # a stack, not recursion: the cells of every subscription go through the same few rows
+        # a stack, not recursion: all subscriptions reuse the same few rows, which stay in the cache
         cells[0, 0], cells[0, 1] = 0, 0
         boxes[0, 0], boxes[0, 1], boxes[0, 2] = 0.0, 0.0, 1.0
-        # without a threshold the root is taken at once, whatever it costs
+        # without a threshold the root is taken, whatever its cost
         boxes[0, 3] = 0.0 if unfilled else expected(h, c, slot, weight, 0, worth[row], reach)
         height = 1
         while height:
@@ -111,7 +124,7 @@ def spread(h, c, slots, worth, costs, max_distance):
             if level < costs.depth and not unfilled:
                 if not costs.by_cost:
                     apart = path[level] == cell
-                # nothing saves more than all that the cell costs, so most cells need no look at their quarters
+                # quarters cannot save more than the cell costs: most cells end here, without an evaluation of quarters
                 elif own > dear:
                     apart = True
             half = side / 2.0
@@ -129,13 +142,13 @@ def spread(h, c, slots, worth, costs, max_distance):
                     cells[height, 0], cells[height, 1] = 4 * cell + 1 + quarter, level + 1
                     boxes[height, 0] = west + half * (quarter & 1)
                     boxes[height, 1] = south + half * (quarter >> 1)
-                    # its cost goes with it: it has just been worked out
+                    # the stack has the cost, too, so that it is computed once
                     boxes[height, 2], boxes[height, 3] = half, quarters[quarter]
                     height += 1
                 continue
             out_row, out_where = longer(out_row, found + 1), longer(out_where, found + 1)
             out_reach = longer(out_reach, found + 1)
-            # not kept on the stack: only cells that are taken need it
+            # computed again, not stacked: only the cells taken need the reach
             reach = reach_in_box(c, slot, west, south, side, max_distance)
             bucket = costs.buckets + 1 if unfilled else bucket_of(reach, c.alpha[slot], costs.buckets)
             out_row[found], out_where[found], out_reach[found] = row, place_of(cell, bucket), reach
@@ -148,23 +161,26 @@ def spread(h, c, slots, worth, costs, max_distance):
 
 @njit(cache=True, nogil=True)
 def bin_of(relevance):
-    """The bin of a text relevance."""
-    # of nothing there is no logarithm
+    """The bin of a text relevance, 0 for the best."""
+    # the logarithm of 0 is undefined
     if relevance <= 0.0:
         return BINS - 1
     return min(BINS - 1, max(0, int(-_PER_OCTAVE * math.log2(relevance))))
 
 
 def fraction_above(relevance: Float64) -> Float64:
-    """Share of pairs in a bin or a better one (float64[keywords, bins]), of the numbers of pairs in each."""
-    # as if one pair had been above and one below, where little is known
+    """Share of pairs in each bin or a better one, float64[keywords, bins].
+
+    relevance : float64[keywords, bins]    number of pairs in each bin
+    """
+    # rule of succession: as if one more pair had been above and one below
     return (np.cumsum(relevance, axis=1) + 1.0) / (relevance.sum(axis=1, keepdims=True) + 2.0)
 
 
 @njit_no_refcount
 def chance_of_text(h, keywords, least):
     """Probability that the text of a message that shares a keyword is more relevant than `least`."""
-    # any text will do, and none: no bin says so, since the last one takes all that is worth nearly nothing
+    # every text suffices, also one of relevance 0, which the last bin mixes with small ones
     if least < 0.0:
         return 1.0
     if least >= 1.0:
@@ -174,10 +190,10 @@ def chance_of_text(h, keywords, least):
 
 @njit(cache=True, nogil=True)
 def chance_of_keyword(h, c, slot):
-    """Probability that a message has any of the keywords, as if they came independently."""
+    """Probability that a message has any of the keywords, if they were independent of each other."""
     none = 1.0
     for at in range(c.term_start[slot], c.term_start[slot] + c.term_count[slot]):
-        # before the first text has been counted every chance is 0, not 0 / 0
+        # max: before the first text every probability is 0, not 0 / 0
         none *= 1.0 - min(1.0, h.having[c.terms[at]] / max(1.0, h.facts[TEXTS]))
     return 1.0 - none
 
@@ -189,7 +205,10 @@ def chance_of_cell(h, cell):
 
 
 def lifetime_of(lived: float, ended: int, longest: int) -> float:
-    """Messages that a subscription will see: mean of those that have ended and one of `longest`, and no more."""
+    """Expected number of messages during the life of a subscription, at most `longest`.
+
+    The mean of the subscriptions that have `ended`, which saw `lived` messages in all, and of one more with `longest`.
+    """
     return min(float(longest), (lived + longest) / (ended + 1))
 
 
@@ -205,14 +224,14 @@ def count_message(h, path, terms):
     h.facts[PLACES] += 1.0
     h.facts[TEXTS] += 1.0
     for i in range(terms.shape[0]):
-        # terms beyond are no subscription's keyword yet
+        # terms outside the array are not yet a keyword of any subscription
         if terms[i] < h.having.shape[0]:
             h.having[terms[i]] += 1.0
 
 
 @njit(cache=True, nogil=True)
 def largest_term(c, slots):
-    """The largest keyword of subscriptions, -1 without any."""
+    """The largest term id among the keywords of subscriptions; -1 if they have none."""
     largest = -1
     for slot in slots:
         if c.term_count[slot] > 0:
@@ -221,5 +240,5 @@ def largest_term(c, slots):
 
 
 def some_of(slots: Int32, most: int) -> Int32:
-    """Of many about `most`, evenly."""
+    """About `most` of the slots, at regular intervals."""
     return np.ascontiguousarray(slots[:: max(1, slots.shape[0] // most)])

@@ -1,4 +1,4 @@
-"""How CIQ finds the candidates of a message: from the root cell to the smallest that contains it, bucket by bucket.
+"""Candidates of a message in CIQ: a walk from the root cell to the smallest cell of the message, bucket by bucket.
 
 In each bucket the lists of the message's terms are walked side by side in ascending number of association
 (document-at-a-time; Chen et al., CIQ, algorithm 1), so that a subscription with several of the terms is met once. A
@@ -8,7 +8,8 @@ blocks each association is bounded by itself. Those that pass are candidates, fo
 The caller bounds what a text can be worth to a subscription of a list, keyword by keyword (`Terms`); the paper's
 maximum over all keywords whose lists may still have the subscription is not less than that (spec 6). A cursor that
 reaches a block that is not skipped stops at its first posting, which is tested like any other: the printed FindNext
-never leaves such a block. Read on in `matching.decay.engines.ciq_scan`.
+never leaves such a block. Used by both engines `ciq`, those of `decay` and of `topk`. Read on in
+`matching.decay.engines.ciq_scan`.
 """
 
 import math

@@ -14,7 +14,8 @@ alone can be worth, and in a block the largest norm of the weights from its keyw
 (`PointSubscriptions.insert`) is not posted.
 
 Of an association that is dropped the postings stay, and never pass again: its `scaled` is plus infinity. The lists are
-made anew when half of them is dropped. A list of one posting takes 60 bytes. Read on in `matching.decay.engines.ciq`.
+made anew when half of them is dropped. A list of one posting takes 60 bytes. Used by both engines `ciq`, those of
+`decay` and of `topk`. Read on in `matching.decay.engines.ciq`.
 """
 
 import math
@@ -344,11 +345,11 @@ def _add(v, c, slots, where, scaled, reach, alone, first, most, norms):
         v.head[slot] = association
         cell, bucket = where[i] // MOST_BUCKETS, where[i] % MOST_BUCKETS
         v.alone[association], signature, square = alone[i], np.uint32(0), 0.0
-        # from the last keyword back, so that the norm of what follows is at hand
+        # from the last keyword back, to accumulate the norm of the later ones
         for at in range(c.term_start[slot] + terms - 1, c.term_start[slot] - 1, -1):
             weight = np.float64(c.weights[at])
             square += weight * weight
-            # of those as well that are not posted: they may follow one that is
+            # the signature includes keywords without a posting: they may follow one with a posting
             signature |= bit_of(c.terms[at])
             if c.position[at] >= 0:
                 norm = np.float32(math.sqrt(square) * _UPWARDS) if norms else np.float32(1.0)

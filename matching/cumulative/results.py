@@ -5,9 +5,10 @@ a slot lie in one block of a pool, best first, of equal keys the older first. A 
 less is better turn the sign.
 
 An engine offers pair by pair, message by message, and the k-th key rises at once. Entries are logged as they enter and
-as they are pushed out, so that the updates of a boundary need neither a copy of the former results nor a second look
-at each, which costs a cache miss or two. Access is random, so what is read together lies together: the columns of a
-slot are views of one array of rows, seq and key of an entry of another. Read on in `matching.cumulative.engine`.
+as they are pushed out, so that the updates of a boundary need neither a copy of the former results nor a second look at
+each, which costs a cache miss or two. Access is random, so what is read together lies together: the columns of a slot
+are views of one array of rows, seq and key of an entry of another. Used by `matching.cumulative.engine` and by the
+kernels of all engines of `decay` and `knn`. Read on in `matching.cumulative.engine`.
 """
 
 from copy import copy
@@ -24,7 +25,7 @@ from matching.storage.slots import cache_aligned, resized
 #: Least capacity: with a row or none, NumPy and so Numba would take a view for contiguous. A slot: start, after, stamp
 #: in 8 bytes each; count and size_class in 4.
 _FEWEST, RESULT_WORDS = 16, 4
-#: An entry: seq and key; so many fill a cache line, at which every block begins.
+#: Words of an entry, seq and key; entries of a cache line, at which every block begins.
 _ENTRY_WORDS, LINE_ENTRIES = 2, 4
 #: Block sizes by class: a result grows through them while it fills, so that one which never does costs little.
 _SIZES = np.array([4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128] + [192 << i for i in range(24)], np.int64)
@@ -183,7 +184,7 @@ class BestResults:
         return ResultRows(offsets, v.seq[places], v.key[places])
 
     def snapshot(self) -> "BestResults":
-        """A copy to read `rows` and `after` of, whatever is done to this one. O(slots + entries)."""
+        """A frozen copy for `rows` and `after`, which later calls do not change. O(slots + entries)."""
         now = copy(self)
         now._rows, now._pool = self._rows.copy(), self._pool[: int(self.view.used[_POOL_END])].copy()
         now._renew()

@@ -1,7 +1,8 @@
-"""The operator of `decay`: the k best messages since registration, of scores that fade with time.
+"""The operator of `decay`: the k best messages since registration, by scores that decay with time.
 
-Only the score is its own (`matching.decay.scores`); the rest is common to all kinds whose
-results only get better: read on in `matching.cumulative.operator`.
+This file adds the decay parameters and skips messages without a time; everything else is common to the cumulative
+kinds. Used by `matching.kinds`, its row of `decay`. Read on in `matching.cumulative.operator`, the base, and in
+`matching.decay.scores`, the score.
 """
 
 from collections.abc import Callable
@@ -15,31 +16,32 @@ from matching.half_life import DecayParameters
 from matching.operator import Matched, OperatorContext, OperatorInput
 from matching.window import NO_FLOOR
 
-#: Of a run that has no such subscriptions, and so need not say how their scores would fade.
-_NOTHING_FADES = DecayParameters(0.0, 0.0, np.zeros(0), 0)
+#: Decay parameters of a run without `decay` subscriptions, whose settings need not have any.
+_NO_DECAY = DecayParameters(0.0, 0.0, np.zeros(0), 0)
 
 
 class DecayOperator(CumulativeOperator):
-    """Fading subscriptions of one query task; see `matching.cumulative.operator.CumulativeOperator`."""
+    """The `decay` subscriptions of one query task; see `matching.cumulative.operator.CumulativeOperator`."""
 
-    def make_engine(self, engine: Callable[..., CumulativeEngine], site: OperatorContext) -> CumulativeEngine:
-        self._fading = site.fading
-        return engine(site.space, site.fading or _NOTHING_FADES)
+    def make_engine(self, engine: Callable[..., CumulativeEngine], context: OperatorContext) -> CumulativeEngine:
+        self._decay = context.fading
+        return engine(context.space, context.fading or _NO_DECAY)
 
-    def match(self, turn: OperatorInput) -> Matched:
-        """As `CumulativeOperator.match`.
+    def match(self, batch_input: OperatorInput) -> Matched:
+        """Match a batch as `CumulativeOperator.match`, without the messages that have no event time, and so no score.
 
         Raises
         ------
         ConfigError
-            If there are subscriptions, and the run does not say how scores fade.
+            If the batch adds subscriptions, and the run has no decay parameters.
         """
-        if self._fading is None and len(turn.added):
+        if self._decay is None and len(batch_input.added):
             raise ConfigError(
-                f"subscription {turn.added.number[0]}: its score fades, and this run does not say how; "
+                f"subscription {batch_input.added.number[0]}: its score fades, and this run does not say how; "
                 "give the topology a half-life and a vocabulary"
             )
-        untimed = turn.messages.event_time_us == NO_FLOOR
-        if untimed.any():  # no score without a time
-            turn = turn._replace(messages=turn.messages.take(np.flatnonzero(~untimed)))
-        return super().match(turn)
+        untimed = batch_input.messages.event_time_us == NO_FLOOR
+        if untimed.any():
+            timed = batch_input.messages.take(np.flatnonzero(~untimed))
+            batch_input = batch_input._replace(messages=timed)
+        return super().match(batch_input)

@@ -4,8 +4,9 @@ key = ln(alpha * proximity + (1 - alpha) * text) + time * ln D, with text the pr
 subscription in ascending term id, of their smoothed probabilities in the message (Chen et al., CIQ, definition 2; the
 log form is spec 6). Keys never change, so a fading threshold is a constant less the age of the stream.
 
-Every factor of the product is a probability, so any of them bounds the whole: a pair that shares the keyword w
-has a text relevance of at most the probability of w. The product over the keywords of a message is no bound at all.
+Every factor of the product is a probability, so any of them bounds the whole: a pair that shares the keyword w has a
+text relevance of at most the probability of w. The product over the keywords of a message is no bound at all. Used by
+all engines of `decay`.
 """
 
 import math

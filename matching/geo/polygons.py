@@ -7,7 +7,7 @@ is larger than its error (spec G8); elsewhere the products are summed as integer
 
 Edges are sorted into bands of latitude, and a point is compared with those of its own band.
 
-Read on in `matching.geo.shapes`, where rings come from.
+Used by `matching.filters` and `matching.geo.shapes`. Read on in `matching.geo.shapes`, where rings come from.
 """
 
 import math

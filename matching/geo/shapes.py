@@ -5,7 +5,7 @@ polygon within -180..180 is taken as it is written. One with longitudes beyond i
 are moved by 360 degrees, which is exact; only the corners where an edge crosses are computed (spec G9). No other file
 imports shapely, which judges whether polygons are valid, and cuts them.
 
-Read on in `matching.geo.polygons`, which has the rings.
+Used by `matching.filter_fields`. Read on in `matching.geo.polygons`, which has the rings.
 """
 
 from collections.abc import Mapping, Sequence

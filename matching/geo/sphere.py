@@ -5,7 +5,8 @@ everything else, so that answers depend on stored numbers and no longer on the s
 absolute error of some 1e-15 (of the radius): nanometres, except near the antipode, where metres are ill-conditioned in
 the chord (0.2 m at the antipode itself). Boxes and bounds are wider by more than that error.
 
-Read on in `matching.geo.polygons`, or in `matching.naive_shapes` for the definitions in plain Python.
+Used by operators, engines and window indexes of all kinds with distances, and by `matching.space`. Read on in
+`matching.geo.polygons`, or in `matching.naive_shapes` for the definitions in plain Python.
 """
 
 import math

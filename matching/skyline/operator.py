@@ -9,7 +9,8 @@ buffer is empty until the window query as of that boundary is answered. Slots ma
 an engine only visits slots with offers or ends, or due at its floor, and a slot that has advanced further is due at no
 earlier floor.
 
-A subscription removed while it waits gets its last updates as usual. Read on in `matching.skyline.engines.eager_star`.
+A subscription removed while it waits gets its last updates as usual. Named in `matching.kinds`. Read on in
+`matching.skyline.engines.eager_star`.
 """
 
 from collections.abc import Callable
@@ -264,7 +265,7 @@ class SkylineOperator(Windowed, Regional):
         return {
             "homed": self._homed_slots().shape[0],
             "requests": self.refills.requests,
-            "refills": self.refills.asked,
+            "refills": self.refills.queried,
             "pairs": self.pairs,
         }
 

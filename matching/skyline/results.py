@@ -5,7 +5,8 @@ skyline influence time: the entry is in the skyline once the floor has reached i
 Tao and Papadias ("Maintaining sliding window skylines on data streams"): a subscription needs work only when the floor
 reaches the least of its lives and influence times, of which `due` is a lower bound.
 
-Engines choose what to keep and how to use `until`: read on in `matching.skyline.engines.eager_star`.
+Engines choose what to keep and how to use `until`: read on in `matching.skyline.engines.eager_star`. Used by all
+engines of `skyline`.
 """
 
 from copy import copy
@@ -136,7 +137,7 @@ class CandidatePool:
         _pack(self.view, order[np.argsort(self.view.start[order], kind="stable")])
 
     def snapshot(self) -> "CandidatePool":
-        """A copy to read `due` and `lists` of, whatever is done to this one. O(slots + entries)."""
+        """A frozen copy for `due` and `lists`, which later calls do not change. O(slots + entries)."""
         now, v, used = copy(self), self.view, int(self.view.used[0])
         pools = {name: getattr(v, name)[:used].copy() for name in _POOLS}
         now.view = v._replace(start=v.start.copy(), count=v.count.copy(), due=v.due.copy(), **pools)

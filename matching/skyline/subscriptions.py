@@ -4,7 +4,7 @@ A candidate lies in the closed rectangle and shares at least one keyword. Each k
 own in a cell-term index (`matching.storage.cell_term`), so a pair is found once for each common keyword: the number of
 times gives the text relevance without reading the texts.
 
-Read on in `matching.skyline.operator`.
+Used by `matching.skyline.engine` and `matching.skyline.windows.inverted`. Read on in `matching.skyline.operator`.
 """
 
 import math
@@ -126,7 +126,7 @@ class SkylineSubscriptions(SubscriptionIndex):
         )  # fmt: skip
 
     def snapshot(self) -> "SkylineSubscriptions":
-        """A copy to read `table` of, whatever is done to this one. O(slots + terms + words of filters)."""
+        """A frozen copy for `table`, which later calls do not change. O(slots + terms + words of filters)."""
         now = copy(self)
         now.slots, now.filters = self.slots.snapshot(), self.filters.snapshot()
         now.region, now.term_start, now.term_count = self.region.copy(), self.term_start.copy(), self.term_count.copy()
@@ -180,7 +180,7 @@ def spatial_relevance(region, lon, lat):
     # the rectangle is a point: a message in it lies at its centre
     if half_diagonal == 0.0:
         return 1.0
-    # rounding may take a corner a hair beyond the half diagonal
+    # rounding may take a corner slightly beyond the half diagonal
     return max(0.0, 1.0 - math.sqrt(dx * dx + dy * dy) / half_diagonal)
 
 

@@ -9,7 +9,8 @@ a tail.
 That makes every change local to the blocks of its terms: no tombstone outlives its block's next sorting, and no
 change ever rebuilds the whole. Sorting by level and cell needs only the words, so a block contains all it is made of.
 
-Read on in `matching.boolean.engines.cell_term`, which matches messages against this.
+Used by `matching.storage.cell_term` and `matching.storage.cell_match`. Read on in `matching.boolean.engines.cell_term`,
+which matches messages against this.
 """
 
 from typing import NamedTuple
@@ -79,7 +80,7 @@ def slot_of(link):
 def tail_allowed(size):
     """Longest tail after `size` sorted postings: to walk it and to sort it both cost about sqrt(size).
 
-    Twice as long made additions half again as fast, and messages look at 40 % more postings under steady change.
+    Blocks twice as long made additions 1.5 times as fast, and messages read 40 % more postings under steady change.
     """
     return max(8, int(np.sqrt(size)))
 
@@ -222,7 +223,7 @@ def _sort(which, blocks, marks, order, first, last, new_box, new_link, new_mark)
         while buckets * _PER_BUCKET < size:
             buckets *= 2
         # Finer than one cell a subscription, most cells are empty and every message looks in vain: one level more made
-        # messages look at 6 % more postings, and subscriptions 3 % larger for their copies.
+        # messages read 6 % more postings, and subscriptions are 3 % larger for their copies.
         while finest < FINEST and 4**finest < size:
             finest += 1
         cuts = np.zeros(buckets + 1, np.int64)

@@ -1,4 +1,4 @@
-"""How the cell-term index matches a message: in phases, each of which prefetches the memory of the next.
+"""Kernels by which the cell-term index matches a message: in phases, each of which prefetches the next one's memory.
 
 A message reads some seventy pieces of blocks, far apart in memory, with a cache miss each if read one by one. So each
 phase only computes where the next has to look, and prefetches those places (`matching.storage.prefetch`):
@@ -10,7 +10,8 @@ phase only computes where the next has to look, and prefetches those places (`ma
    in an index with marks `sift` leaves fewer, by one bit operation a candidate (`matching.storage.marks`);
 5. `verify`: second keyword, degrees where lattice coordinates are equal, then the keywords beyond the second.
 
-`match` runs them message by message. Read on in `matching.storage.cell_blocks`, where the postings lie.
+`match` runs them message by message. Used by `matching.storage.cell_term`. Read on in `matching.storage.cell_blocks`,
+where the postings lie.
 """
 
 from typing import NamedTuple

@@ -11,7 +11,8 @@ miss for each key and each candidate; this one keeps a bucket's postings side by
 `matching.storage.cell_match`, how a message is matched; `matching.storage.cell_blocks` says how postings change.
 
 The default engine of `boolean` (`matching.boolean.engines.cell_term`) is this index over its subscriptions, and a
-`skyline` finds candidates by one over its keywords (`matching.skyline.subscriptions`).
+`skyline` finds candidates by one over its keywords (`matching.skyline.subscriptions`). Used by
+`matching.boolean.engines.cell_term` and `matching.skyline.subscriptions`.
 """
 
 import numpy as np

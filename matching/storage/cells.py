@@ -9,7 +9,8 @@ from the far rim, so that "the rectangles meet" is "each lane of the message is 
 subtraction, in which no lane borrows from the next because the message's guard bits are set. In a subscription's word
 the guard bits carry its level.
 
-Read on in `matching.storage.cell_blocks`, where the words lie.
+Used by `matching.storage.cell_term` and by the engines of `boolean`. Read on in `matching.storage.cell_blocks`, where
+the words lie.
 """
 
 import numpy as np

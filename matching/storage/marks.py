@@ -1,14 +1,15 @@
-"""Marks: 64 bits beside a posting that turn most messages away which its filter would not let pass.
+"""Marks: 64 bits beside a posting, by which most messages that its filter refuses are skipped.
 
-Four attributes, those that conditions name most, have a field of 16 bits each. The first bit of a field stands for a
-missing value, every other one for a stretch of keys. A message has one bit in each field, that of its own key. The mark
-of a subscription has the bits of all keys that its conditions refuse, so a posting whose mark shares a bit with the
-message falls without a look at the subscription's row. A stretch that holds one key that fits is not refused: what is
-left open is decided by the filter (`matching.filters`), and a mark is never more than work saved.
+The four attributes that conditions name most have a field of 16 bits each. The first bit of a field stands for a
+missing value, every other bit for an interval of keys. A message has one bit in each field, that of its own key. The
+mark of a subscription has the bits of all intervals that its conditions refuse entirely. So a scan skips a posting
+whose mark shares a bit with the message, without a read of the subscription's row. An interval with a single accepted
+key has no bit: there the filter itself decides (`matching.filters`). Marks save work and never change answers.
 
-Where stretches end is learned from the conditions themselves, anew whenever there are twice as many: bounds of ranges
-and single values, all of them where they are few (a type, a number of rooms), and else as many at each stretch. Marks
-are no part of any state. Words, `not_keywords` and shapes leave no mark. Read on in `matching.storage.cell_match`.
+The ends of intervals are learned from the conditions, again whenever their number has doubled: bounds of ranges and
+single values, all of them if they are few (a type, a number of rooms), else equally many in each interval. Marks are no
+part of any state. Words, `not_keywords` and shapes leave no mark. Used by `matching.storage.cell_term`. Read on in
+`matching.storage.cell_match`.
 """
 
 import numpy as np
@@ -22,12 +23,12 @@ from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import as_input
 
 FIELDS, BITS = 4, 16
-#: Between the stretches of a field; the first of its bits is that of a missing value.
+#: Ends between the intervals of a field, whose first bit is that of a missing value.
 _BOUNDS = BITS - 2
 _WHOLE = (1 << BITS) - 1
 _LAST_KEY = int(np.iinfo(np.int64).max)
 _NO_ATTRIBUTE = -1
-#: Subscriptions that are asked for their conditions, and values of one that count.
+#: Size of the sample of subscriptions that intervals are learned from; values of one condition that count.
 _ASKED, _VALUES = 4096, 16
 NO_MARKS = np.zeros(0, np.uint64)
 

@@ -1,4 +1,4 @@
-"""Input of an index over regions: the columns of a batch that it reads.
+"""Kernel input of an index over regions: the columns of a message batch that such an index reads.
 
 Used by `matching.boolean.engine` and `matching.skyline.subscriptions`. Read on in `matching.storage.cell_term`, an
 index.
@@ -13,7 +13,11 @@ from matching.storage.slots import as_input
 
 
 class Messages(NamedTuple):
-    """Kernel view of a batch: the columns of a `MessageBatch` that an index over regions reads, read-only."""
+    """Kernel view of a batch of n messages, read-only.
+
+    west, south, east, north : float64[n]    degrees; a point has west = east and south = north
+    term_offsets, terms                      int64[n + 1], int32[nnz]
+    """
 
     west: np.ndarray
     south: np.ndarray

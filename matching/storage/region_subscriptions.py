@@ -1,7 +1,8 @@
 """Columns of regions with keywords, one dense slot each, shared by engines of kinds with a region and by signatures.
 
 These columns verify a pair exactly; an index finds the candidate slots. Engines of the other kinds keep their columns
-the same way. Read on in `matching.storage.cell_term`.
+the same way. Used by the engines of `boolean`, by `matching.skyline.subscriptions` and by signatures. Read on in
+`matching.storage.cell_term`.
 """
 
 from copy import copy
@@ -104,7 +105,7 @@ class RegionSubscriptions:
         return np.repeat(able, length), np.where(terms < 0, ~terms, terms).astype(np.int32)
 
     def snapshot(self) -> "RegionSubscriptions":
-        """A copy to read, whatever is done to this one. O(slots + terms)."""
+        """A frozen copy, which later calls do not change. O(slots + terms)."""
         now, used = copy(self), self.slots.high_water
         now.slots, now._pool = self.slots.snapshot(), self._pool.copy()
         now._region, now._start = self._region[:used].copy(), self._start[:used].copy()

@@ -4,7 +4,8 @@ A slot is an int32 row that is handed out again once its subscription has gone; 
 ids, never used twice. Every engine keeps its columns by slot and one `SlotMap` beside them. The table is open
 addressing over slots only: the number is compared in the `number` column, which an engine needs anyway.
 
-Read on in `matching.storage.region_subscriptions`, the simplest columns kept this way.
+Used by every index of subscriptions. Read on in `matching.storage.region_subscriptions`, the simplest columns kept this
+way.
 """
 
 from copy import copy
@@ -103,7 +104,7 @@ class SlotMap:
         return slots
 
     def snapshot(self) -> "SlotMap":
-        """A copy to read `number` of, whatever is done to this one. O(slots)."""
+        """A frozen copy for `number`, which later calls do not change. O(slots)."""
         now = copy(self)
         now.number, now._state = self.number[: self.high_water].copy(), self._state.copy()
         return now
@@ -259,7 +260,7 @@ def _index_all(index, column, high_water):
 
 @njit(cache=True, nogil=True)
 def _remove(index, column, state, slots):
-    """Free live slots. A tombstone would make lookups longer for ever, so later entries of the run move back."""
+    """Free live slots, and move later entries of the run back: tombstones would lengthen lookups until a rehash."""
     last = index.shape[0] - 1
     for slot in slots:
         hole = home_of(column[slot], index.shape[0])

@@ -1,9 +1,10 @@
 """Sorting in kernels: one stable merge sort, in place of Numba's.
 
-Numba makes `np.sort` and `np.argsort` of functions that are closures with one name, told apart by a number that counts
-within a process. Kernels that were compiled by different processes and are loaded from the cache into one can so have
-the same symbol for different code, and the second gets what the first has: numbers sorted as places, or not at all. A
-function of a module has its module in the symbol. A test looks for kernels that call Numba's.
+Numba builds `np.sort` and `np.argsort` from closures whose symbols differ only by a counter of the process. So two
+kernels that different processes compiled can have the same symbol for different code. If one process loads both from
+the cache, the second kernel runs the code of the first: it sorts numbers as indexes, or not at all. The symbol of a
+module's function has the module's name instead. A test finds kernels that call Numba's sort. Used by kernels of all
+kinds.
 """
 
 import numpy as np

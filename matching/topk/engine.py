@@ -1,8 +1,9 @@
 """Contract of the engines of `topk`: subscriptions in, messages in, hits out.
 
 A hit is a pair whose exact score reaches the subscription's threshold. Thresholds are constant while a batch is
-matched; they change only through `set_thresholds`. `matching.topk.operator` offers the hits to result buffers.
-Read on in `matching.topk.engines.skype`, the default.
+matched; they change only through `set_thresholds`. `matching.topk.operator` offers the hits to result buffers. Base of
+all engines of `topk`; used by `matching.topk.operator` and `matching.topk.replicas`. Read on in
+`matching.topk.engines.skype`, the default.
 """
 
 from abc import abstractmethod
@@ -19,7 +20,7 @@ from matching.storage.slots import as_input
 
 
 class TopkEngine(SubscriptionIndex):
-    """An index of top-k subscriptions."""
+    """An index of top-k subscriptions; `matching.index.SubscriptionIndex` has the methods that all kinds share."""
 
     def __init__(self, space: Space):
         self.max_distance = space.max_distance
@@ -34,8 +35,8 @@ class TopkEngine(SubscriptionIndex):
         ----------
         table : SubscriptionTable
         posted : bool[len(table.terms)], optional
-            Only these terms are indexed, and a pair is a hit only if its first common term (the lowest id) is one of
-            them: so several engines that divide the terms of a subscription find each pair once (spec 3.4).
+            The engine indexes only these terms, and a pair is a hit only if its first common term (the lowest id) is
+            one of them: so several engines that divide the terms of a subscription find each pair once (spec 3.4).
         """
         slots = self.subscriptions.insert(table, posted)
         self._post(slots)
@@ -50,9 +51,9 @@ class TopkEngine(SubscriptionIndex):
         self._apply_thresholds(slots)
 
     def match(self, batch: MessageBatch, first_row: int = 0, most_hits: int = 1 << 21) -> Hits:
-        """Match rows from `first_row` on, stopping after the row that brings the hits to `most_hits`.
+        """Match the rows of a batch from `first_row` on; stop after the row that brings the hits to `most_hits`.
 
-        Engines that take messages together may return the hits of those in another order than that of rows.
+        Hits come in the order of rows, but an engine that processes several messages at once may mix theirs.
         """
         batch = MessageBatch(*(as_input(column, column.dtype.type) for column in batch))
         hits = self._hits.fill(len(batch), partial(self._scan, batch), first_row, most_hits)
@@ -60,12 +61,12 @@ class TopkEngine(SubscriptionIndex):
 
     @abstractmethod
     def _apply_thresholds(self, slots: Int32) -> None:
-        """Bring the postings of slots in line with their thresholds."""
+        """Update the postings of slots (int32[n]) after a change of their thresholds."""
 
     @abstractmethod
     def _scan(self, batch, first_row, most_hits, slot, row, score) -> tuple[int, int, int, int]:
-        """As `scan` of `HitBuffer.fill`."""
+        """The parameter `scan` of `HitBuffer.fill`, for a batch."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All arrays, for figures of size; the columns have names prefixed `subscriptions_`."""
+        """All arrays, for the report of memory; names of the subscriptions' columns begin with `subscriptions_`."""
         return {f"subscriptions_{name}": value for name, value in self.subscriptions.arrays().items()}

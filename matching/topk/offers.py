@@ -1,4 +1,7 @@
-"""Messages that are offered to results, pair by pair. Read on in `matching.topk.results`."""
+"""Messages that are offered to results, pair by pair.
+
+Used by `matching.topk.operator`. Read on in `matching.topk.results`.
+"""
 
 from typing import NamedTuple
 

@@ -7,7 +7,8 @@ messages as of that boundary and for later ones, since a subscription is not mat
 gets its first result by a refill too, from an empty one.
 
 Where routers place subscriptions by keyword, replicas (`matching.topk.replicas`) match in place of the engine, on this
-and other tasks, and send `ReplicaHits` to the home. Read on in `matching.topk.engines.skype`, the default engine.
+and other tasks, and send `ReplicaHits` to the home. Named in `matching.kinds`. Read on in
+`matching.topk.engines.skype`, the default engine.
 """
 
 from collections.abc import Callable
@@ -271,7 +272,7 @@ class TopkOperator(Replicated):
         figures = {"thresholds": self.rule.describe(), "buffers": self.buffers.describe()}
         if self.replicas is not None:
             figures["replicas_held"] = len(self.replicas)
-        return figures | {"homed": len(self), "requests": self.refills.requests, "refills": self.refills.asked}
+        return figures | {"homed": len(self), "requests": self.refills.requests, "refills": self.refills.queried}
 
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = {f"index_{name}": value for name, value in self.engine.arrays().items()}

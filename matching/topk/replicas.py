@@ -6,8 +6,8 @@ and mostly the home too, have a replica: terms, place, alpha, and a threshold th
 higher. A replica indexes only the terms that its task owns, so exactly the replica that owns the first common term of
 a pair finds it (spec 3.4). Hits go to the homes.
 
-Thresholds rise at any time; they fall, and terms are indexed again, only by `relax`, which the distribution tasks
-send ahead of the next batch (spec 3.5). Read on in `bolts.query`.
+Thresholds rise at any time; they fall, and terms are indexed again, only by `relax`, which the distribution tasks send
+ahead of the next batch (spec 3.5). Used by `matching.topk.operator`. Read on in `bolts.query`.
 """
 
 from typing import NamedTuple

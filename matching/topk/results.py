@@ -8,8 +8,8 @@ the k-skyband (Wang et al., Skype, section 6). Two facts make it exact:
 - it has fewer than k exactly when fewer than k messages of the window reach the threshold. Then the
   threshold must fall, which needs the window: a refill (`matching.refill`).
 
-Entries of a slot lie in one block of a pool in rank order: its result is the front of the block, and all entries that
-a new one dominates come after it. Kernels: `matching.topk.results_kernels`.
+Entries of a slot lie in one block of a pool in rank order: its result is the front of the block, and all entries that a
+new one dominates come after it. Kernels: `matching.topk.results_kernels`. Used by `matching.topk.operator`.
 """
 
 from copy import copy
@@ -256,7 +256,7 @@ class ResultBuffers:
         return offsets, seq, seq if self.seq_is_life else v.life[picked], v.score[picked]
 
     def snapshot(self) -> "ResultBuffers":
-        """A copy to read `entries` of, whatever is done to this one. O(slots + entries)."""
+        """A frozen copy for `entries`, which later calls do not change. O(slots + entries)."""
         now, v, used = copy(self), self.view, int(self.view.used[0])
         seq = v.seq[:used].copy()
         life = seq if self.seq_is_life else v.life[:used].copy()

@@ -1,6 +1,7 @@
 """Kernels of the result buffers; `v` is `matching.topk.results.Buffers`.
 
-What is done once a slot or a hit is inlined: a call would hand over ten arrays, which takes longer than the work.
+What is done once a slot or a hit is inlined: a call would hand over ten arrays, which takes longer than the work. Used
+by `matching.topk.results`.
 """
 
 import numpy as np
@@ -210,7 +211,7 @@ def _note_leaves(
         own, to = np.uint64(i), np.uint64(at)
         alive = was_life[own] > floor
         seen += alive
-        # all are written and those that left stay: a branch would be foreseen in vain
+        # write all, and keep those that left: a branch here would be unpredictable
         out_slot[to], out_seq[to], out_score[to] = slot, base + was_seq[own], was_score[own]
         out_enters[to] = False
         at += (not alive) | (seen > kept)

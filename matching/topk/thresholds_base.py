@@ -1,4 +1,7 @@
-"""Contract of threshold rules: they change work, never results. Read on in `matching.topk.thresholds`."""
+"""Contract of threshold rules: they change work, never results.
+
+Used by `matching.topk.thresholds` and `matching.topk.thresholds_cost`. Read on in `matching.topk.thresholds`.
+"""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -23,7 +26,7 @@ class ThresholdRule(ABC):
         """Rank, at least k, whose score a buffer of `count` entries gets as its threshold; 0: no change. O(n)."""
 
     def dominators(self, k: Int32) -> Int32:
-        """An entry is dropped once so many newer messages, at least k, outrank it (dominators). O(n)."""
+        """Number of dominators at which an entry is dropped, at least k: newer messages that outrank it. O(n)."""
         return k
 
     def observe(  # noqa: B027 - most rules learn nothing

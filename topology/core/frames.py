@@ -19,7 +19,8 @@ writer would have chosen, padding must be zero. So arrays cannot overlap or leav
 allocated by a size that a damaged frame claims. Nothing is pickled: a frame from an
 untrusted source is only data.
 
-Read on in `bolts.payloads` for what travels and in `topology.core.checkpoint.task_states` for what is saved of a run.
+Used by checkpoints, by `bolts.publishing` and by `gateway.live.update_listener`. Read on in `bolts.payloads` for what
+travels and in `topology.core.checkpoint.task_states` for what is saved of a run.
 """
 
 import struct
@@ -135,7 +136,7 @@ def decode(buffer: Buffer, origin: str = "frame") -> tuple[dict[str, Any], dict[
 
 
 def encode_parts(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> list[Buffer]:
-    """What `encode` returns in pieces, without a copy of the arrays: they must not change while these are in use."""
+    """As `encode`, but in pieces that share the memory of the arrays, which must not change while pieces are in use."""
     columns = {name: _storable(name, array) for name, array in arrays.items()}
     # Offsets depend on the size of the header, which has the offsets: sizes of msgpack integers vary, so the
     # header is written again until it keeps its size. Offsets only grow with it, so this ends.

@@ -1,8 +1,8 @@
-"""Objects of a store that speaks S3: whole objects by name, and writes that succeed only if nobody was faster.
+"""Client of an S3-compatible object store: reads, writes and conditional writes of whole objects by name.
 
-`topology.core.places` makes paths of them, `topology.core.checkpoint.storage` folders of files, and
-`topology.core.checkpoint.fence` the object that decides which driver a run has. Endpoint, region and keys come from the
-usual variables (`AWS_ENDPOINT_URL`, `AWS_REGION` or `AWS_DEFAULT_REGION`, `AWS_ACCESS_KEY_ID`, ...).
+`topology.core.places` wraps it as paths, `topology.core.checkpoint.storage` as folders of files, and
+`topology.core.checkpoint.fence` stores the object that decides which driver a run has. Endpoint, region and keys come
+from the usual variables (`AWS_ENDPOINT_URL`, `AWS_REGION` or `AWS_DEFAULT_REGION`, `AWS_ACCESS_KEY_ID`, ...).
 """
 
 import functools
@@ -18,35 +18,35 @@ from matching.errors import ConfigError
 from matching.extras import require
 
 SCHEME = "s3"
-#: Seconds that a request may take, with all that is tried again after a refusal (503) or a lost connection.
+#: Timeout in seconds of a request with all its retries after a 503 or a lost connection.
 PATIENCE_S = 60.0
-#: Seconds until a request without an answer counts as lost.
+#: Timeout in seconds of one attempt.
 REQUEST_S = 20.0
-#: Bytes of an object that are read at a time where it is read in order.
+#: Bytes of one request where an object is read from its beginning to its end.
 READ_BYTES = 8 << 20
-#: Times that a conditional write is tried whose outcome is not known.
+#: Attempts of a conditional write whose outcome is unknown.
 _TRIES = 4
 _URI = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/+(.*))?", re.DOTALL)
 
 
 class Taken(Exception):
-    """A conditional write came too late: the object is another one by now."""
+    """A conditional write failed, since another process has created or replaced the object before."""
 
 
 class Object(NamedTuple):
-    """Bytes of an object, and the tag that it has as long as it stays the same."""
+    """Bytes of an object, and its entity tag (ETag), which changes with the contents."""
 
     data: bytes
     tag: str
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """Bucket and key of a URI.
+    """Bucket and key of a URI `s3://BUCKET/KEY`.
 
     Raises
     ------
     ConfigError
-        If it is none.
+        If `uri` has another form, or a part `.` or `..`.
     """
     found = _URI.fullmatch(uri)
     if found is None or any(part in (".", "..") for part in (found[2] or "").split("/")):
@@ -55,9 +55,10 @@ def split_uri(uri: str) -> tuple[str, str]:
 
 
 class Bucket:
-    """A bucket, or the part of it below a prefix.
+    """A bucket, or the objects of a bucket under a prefix.
 
-    Every method raises OSError that says what, where and what to do; FileNotFoundError for an object that is not there.
+    Every method raises OSError with the object, the cause and a remedy; FileNotFoundError for an object that does not
+    exist.
 
     Parameters
     ----------
@@ -89,28 +90,28 @@ class Bucket:
             return bytes(_obstore().get_range(self._store, self._key(name), start=start, length=length))
 
     def write(self, name: str, data: bytes) -> str:
-        """Write an object, in place of any of that name; its tag."""
+        """Write an object, whether it exists or not; returns its tag."""
         with self._asking(name):
             return str(_obstore().put(self._store, self._key(name), data)["e_tag"])
 
     def writing(self, name: str) -> Any:
-        """A file that becomes the object when it is closed: readers see all of it or none."""
+        """A binary file for writing; `close` creates or replaces the object at once."""
         with self._asking(name):
             return _Upload(self, name, _obstore().open_writer(self._store, self._key(name)))
 
     def create(self, name: str, data: bytes) -> str:
-        """Write an object that is not there yet; its tag. Raises Taken if there is one."""
+        """Write an object if none has this name; returns its tag. Raises Taken if one exists."""
         return self._put_if(name, data, "create")
 
     def replace(self, name: str, data: bytes, tag: str) -> str:
-        """Write an object in place of the one with this tag; the new tag. Raises Taken if it is another one.
+        """Replace an object if it still has this tag; returns the new tag. Raises Taken if it has another one.
 
-        `data` must differ from what was there before, else the tag would stay the same.
+        `data` must differ from the present contents, else the tag would stay the same.
         """
         return self._put_if(name, data, {"e_tag": tag})
 
     def names(self, prefix: str = "") -> list[str]:
-        """Names of the objects that begin so, ascending; names have the folders below this one in them."""
+        """Names of all objects that begin with `prefix`, ascending, with `/` in those of subfolders."""
         whole = self._key(prefix)
         folder = whole.rpartition("/")[0]
         with self._asking(prefix):
@@ -121,7 +122,7 @@ class Bucket:
         return sorted(path[skipped:] for path in listed if path.startswith(whole))
 
     def delete(self, *names: str) -> None:
-        """Delete objects, if they are there."""
+        """Delete the objects that exist among these."""
         for name in names:
             with self._asking(name):
                 try:
@@ -131,10 +132,10 @@ class Bucket:
                         raise
 
     def _put_if(self, name: str, data: bytes, mode: Any) -> str:
-        """A conditional write.
+        """A conditional write, with retries.
 
-        An answer may be lost after the store has written, and what is then tried again finds its own object: so it is
-        compared with what is there.
+        The store may write the object and the answer may be lost; the retry then fails because of our own object. So a
+        failed attempt compares the present contents with `data`.
         """
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -158,6 +159,7 @@ class Bucket:
         raise AssertionError("the last attempt returns or raises")
 
     def _there(self, name: str) -> Object | None:
+        """The object; None if it does not exist."""
         try:
             return self.read(name)
         except FileNotFoundError:
@@ -168,6 +170,7 @@ class Bucket:
 
     @contextmanager
     def _asking(self, name: str) -> Iterator[None]:
+        """Translate errors of requests about an object: OSError or FileNotFoundError with a remedy."""
         from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
         try:
@@ -182,7 +185,7 @@ class Bucket:
 
 
 class _Upload(io.RawIOBase):
-    """What is written is sent in pieces; the object is there once it is closed."""
+    """A multipart upload as a file; the object exists once the file is closed."""
 
     def __init__(self, bucket: Bucket, name: str, writer: Any):
         self._bucket = bucket
@@ -206,7 +209,7 @@ class _Upload(io.RawIOBase):
 
 
 class ObjectReader(io.RawIOBase):
-    """An object as a file that can be read anywhere; each read is a request."""
+    """An object as a seekable file for reading; each read is one range request."""
 
     def __init__(self, bucket: Bucket, name: str):
         self._bucket = bucket
@@ -245,7 +248,7 @@ def _obstore() -> Any:
 
 @functools.cache
 def _store(bucket: str, process: int) -> Any:
-    """The client of a bucket; a process that was forked makes its own."""
+    """The obstore client of a bucket, cached by process id: a forked process must not share connections."""
     _obstore()
     from obstore.store import S3Store
 
@@ -276,7 +279,7 @@ def _is_missing(error: BaseException) -> bool:
 
 
 def _why(error: BaseException, bucket: str) -> str:
-    """What is wrong and what to do, in one line."""
+    """Cause and remedy of an error of obstore, in one line."""
     text = str(error)
     if "NoSuchBucket" in text:
         return f"there is no bucket {bucket}; make it first, or check AWS_ENDPOINT_URL and AWS_REGION"

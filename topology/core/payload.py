@@ -5,10 +5,11 @@ makes a payload that could not travel between processes fail in one process too;
 receiver that writes into its input fail in one process as it would between processes.
 
 Between processes a payload is a few pieces of bytes, packed once for all receivers (`pack`, `unpack`). Ray can carry
-the arrays of a payload itself, but takes twice as long over a small payload, and over a large one it goes through
-its object store, whose round trips cost a batch of 5,000 messages more than the copies saved. Nothing is pickled: bytes
+the arrays of a payload itself, but takes twice as long over a small payload, and over a large one it goes through its
+object store, whose round trips cost a batch of 5,000 messages more than the copies saved. Nothing is pickled: bytes
 make numbers, text, arrays, and tuples of importable tuple classes, and nothing else. What outlives a run, or comes from
-outside, has the checked format of `topology.core.frames`. Read on in `topology.core.tasks.task`.
+outside, has the checked format of `topology.core.frames`. Used by `topology.core.tasks.task` and
+`topology.core.executors.actors`. Read on in `topology.core.tasks.task`.
 """
 
 import importlib
@@ -189,7 +190,7 @@ def unpack(pieces: Sequence[Any]) -> Any:
 
 
 class _Packed(NamedTuple):
-    """What the fields of a payload hold, in their order.
+    """The values of the fields of a payload, in their order.
 
     `places` has for each array field which of the distinct `arrays` it is, `number_of` that by the id of an array.
     """

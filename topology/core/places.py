@@ -1,8 +1,8 @@
-"""Where input is: a folder of this machine, or a prefix of an object store, by the same few operations.
+"""Paths of this machine and of object stores behind the same few operations.
 
 `place` makes a `Path` or a `StorePath` of what people write. A `StorePath` has those operations of a `Path` that
-readers of input need; it is no `os.PathLike`, so that code for files of this machine refuses it at once.
-Read on in `topology.core.objects`.
+readers of input need; it is no `os.PathLike`, so that code for files of this machine refuses it at once. Used by
+`spouts`, `gateway` and `topology` for every folder that a user names. Read on in `topology.core.objects`.
 """
 
 import fnmatch
@@ -63,17 +63,17 @@ class StorePath:
 
     @property
     def name(self) -> str:
-        """Its last part."""
+        """The last part of the path."""
         return PurePosixPath(self._key).name
 
     @property
     def suffix(self) -> str:
-        """The end of its name, from the last dot on."""
+        """The end of the name from the last dot on."""
         return PurePosixPath(self._key).suffix
 
     @property
     def parent(self) -> "StorePath":
-        """What it is in."""
+        """The path without its last part."""
         return StorePath(f"{SCHEME}://{self._bucket}/{self._key.rpartition('/')[0]}")
 
     @property
@@ -131,12 +131,12 @@ class StorePath:
         return self._parent_bucket().read(self.name).data
 
     def tag(self) -> str:
-        """What changes with its contents."""
+        """A string that changes with the contents of the object."""
         size, tag = self._parent_bucket().size_of(self.name)
         return f"{tag.strip(chr(34))}-{size}"
 
     def arrow(self) -> "pa.NativeFile":
-        """The object as a file that Arrow reads: what it asks for and what follows, `READ_BYTES` in one request."""
+        """The object as a file for Arrow; each request reads ahead, `READ_BYTES` from the wanted offset on."""
         import pyarrow as pa  # the command line is quick without
 
         return pa.PythonFile(self.open(), mode="r")

@@ -252,7 +252,7 @@ class Dispatcher:
         return names
 
     def _wanted(self, lines: list[Line], updates: list[Update]) -> dict[str, list[Update]]:
-        """Of each webhook the updates that it gets, up to the end of its digest."""
+        """By webhook the updates that it gets, up to the end of its digest."""
         found: dict[str, list[Update]] = {line.hook.webhook_id: [] for line in lines}
         by_name: dict[str, list[Line]] = {}
         by_owner: dict[str, list[Line]] = {}
@@ -353,7 +353,7 @@ class Dispatcher:
         task.add_done_callback(self._tasks.discard)
 
     async def _attempt(self, line: Line, delivery: Delivery) -> None:
-        """One attempt, and what comes of it; what could not be written after an earlier one is written instead."""
+        """Make one attempt and write its outcome; if an earlier outcome could not be written, write that instead."""
         number = delivery.number
         try:
             if number not in line.unwritten:
@@ -404,7 +404,7 @@ class Dispatcher:
         return delivery._replace(status="dead", ended_s=now_s) if due_s is None else delivery._replace(due_s=due_s)
 
     async def _end(self, line: Line, delivery: Delivery, outcome: Outcome) -> None:
-        """Write what became of a delivery."""
+        """Write the outcome of a delivery."""
         hook = line.hook
         recorded = await self._ended.put(delivery)
         self.figures.forgotten += recorded.forgotten
@@ -418,7 +418,7 @@ class Dispatcher:
             self._count(hook, delivery.status, 1, delivery.updates)
         hook.failures = 0 if outcome.verdict is Verdict.DELIVERED else hook.failures + 1
         if outcome.verdict is Verdict.GONE and not line.closed:
-            hook.state, hook.why = "disabled", outcome.detail  # also where it cannot be written: nobody is there
+            hook.state, hook.why = "disabled", outcome.detail  # also if it cannot be written: the receiver is gone
             await self._store.change(change_webhook(hook.webhook_id, {"state": hook.state, "why": hook.why}))
 
     def revived(self, line: Line, deliveries: list[Delivery]) -> None:

@@ -1,4 +1,4 @@
-"""Which addresses may be called: a webhook's URL comes from a user, and must not reach what only this machine can.
+"""Guards webhooks against SSRF: a webhook's URL comes from a user, and must not reach addresses inside the network.
 
 A URL is checked when it is registered, and its name is resolved and checked again for every connection, which then goes
 to the checked address and no other: a name that changes its address in between (DNS rebinding) gains nothing. TLS and

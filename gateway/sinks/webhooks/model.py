@@ -75,7 +75,7 @@ class Webhook:
 
 
 class Delivery(NamedTuple):
-    """A batch of one webhook, and what became of it; the rows are in the store.
+    """A batch of one webhook, and the outcome of its attempts; the rows are in the store.
 
     number : int       in the order in which batches were accepted, of all webhooks
     due_s : float      of the next attempt, in seconds since 1970

@@ -1,4 +1,4 @@
-"""When a delivery is tried again. Used by `gateway.sinks.webhooks.dispatch`."""
+"""Schedule of the attempts of a delivery. Used by `gateway.sinks.webhooks.dispatch`."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,12 @@ from gateway.sinks.webhooks.settings import WebhookSettings
 
 #: How much longer each wait may be than the one before.
 FACTOR = 3.0
-#: Seconds of a wait at most, also of one that the receiver asks for.
+#: Longest wait in seconds, also if the receiver requests a longer one.
 LONGEST_S = 4 * 3600.0
 
 
 def longest_wait_s(attempts: int, first_s: float) -> float:
-    """The longest wait in seconds after so many failed attempts, at least one."""
+    """The longest wait in seconds after this number of failed attempts, at least one."""
     return min(LONGEST_S, first_s * FACTOR ** min(attempts - 1, 50))
 
 

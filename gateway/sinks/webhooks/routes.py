@@ -1,6 +1,7 @@
-"""`/v1/webhooks`: create, list, read, change and delete; their deliveries, dead letters and secrets.
+"""Routes of `/v1/webhooks`: create, list, read, change and delete; their deliveries, dead letters and secrets.
 
-Read on in `gateway.sinks.webhooks.service`.
+`gateway.commands.serve` adds them to the app. Docstrings of models and routes here are texts of the OpenAPI
+description. Read on in `gateway.sinks.webhooks.service`.
 """
 
 import re
@@ -306,7 +307,7 @@ async def _read(request: Request, model: type[Model]) -> Model:
 
 
 def _made(door: Door, given: NewWebhook, caller: Caller) -> Webhook:
-    """A webhook as it was asked for. Raises Problem."""
+    """A new webhook from the body of a request. Raises Problem."""
     if given.subscription_id is not None and given.owner is not None:
         raise Problem(422, "bad_webhook", "it is for a subscription or for an owner", "body", "leave one out")
     owner = given.owner
@@ -351,7 +352,7 @@ def _every_s(text: str | None) -> int:
 
 
 def _shown(hook: Webhook) -> dict[str, Any]:
-    """What may be shown of it: all but the secret."""
+    """A webhook as JSON of an answer, without its secret."""
     return {
         "id": hook.webhook_id,
         "url": hook.url,

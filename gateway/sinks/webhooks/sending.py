@@ -128,7 +128,7 @@ def outcome_of(status: int, retry_after: str | None = None) -> Outcome:
 
 
 def wait_of(retry_after: str | None, now_s: float) -> float | None:
-    """Seconds that the header `Retry-After` asks for; None without one that can be read."""
+    """Seconds of the header `Retry-After`; None if it is missing or unreadable."""
     text = (retry_after or "").strip()
     if text.isascii() and text.isdecimal() and len(text) < 10:
         return float(text)

@@ -1,4 +1,4 @@
-"""The thread in which webhooks are delivered, and what the routes ask of it.
+"""The thread in which webhooks are delivered, and the operations that routes run in it.
 
 Its event loop is its own, so that neither the server nor the topology waits for a file or an endpoint. Made by
 `gateway.commands.serve`; used by `gateway.sinks.webhooks.routes` and `.figures`.
@@ -91,7 +91,7 @@ class Webhooks:
         return self._dispatcher
 
     def lag(self) -> int:
-        """How many released messages the slowest active webhook has not looked at; a digest waits for its time."""
+        """Number of released messages behind the position of the slowest active webhook, digests included."""
         head = self.source.head.boundary
         hooks = [line.hook for line in list(self.dispatcher.lines.values())]
         return max((head - hook.position.boundary for hook in hooks if hook.state == "active"), default=0)
@@ -102,7 +102,7 @@ class Webhooks:
             self._loop.call_soon_threadsafe(self.dispatcher.wake)
 
     async def ask(self, make: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """The answer of a coroutine that runs in the webhooks' loop."""
+        """Run a coroutine in the webhooks' event loop, from another loop; returns its result."""
         assert self._loop is not None, "the block has begun"
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), self._loop))
 

@@ -1,4 +1,7 @@
-"""Options of `skyray serve` for webhooks."""
+"""Options of `skyray serve` for webhooks.
+
+Used by `gateway.commands.serve` and `gateway.sinks.webhooks.service`.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated

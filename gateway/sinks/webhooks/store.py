@@ -232,7 +232,7 @@ class Recorded(NamedTuple):
 
 
 def record(deliveries: Sequence[Delivery]) -> Change[list[Recorded]]:
-    """Write what became of waiting deliveries. O(dead deliveries of its webhook) for each that is dead."""
+    """Write the outcomes of waiting deliveries. O(dead deliveries of its webhook) for each that is dead."""
 
     def change(connection: sqlite3.Connection) -> list[Recorded]:
         recorded = [_record(connection, one) for one in deliveries]

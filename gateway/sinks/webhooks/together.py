@@ -1,7 +1,7 @@
-"""One call for all that has come since the last one began: how changes share a transaction.
+"""Group commit: one call for all items that were put while the previous call ran.
 
-Used by `gateway.sinks.webhooks.store`, for changes of its file, and by `gateway.sinks.webhooks.dispatch`, for outcomes
-of attempts.
+So many changes share one transaction. Used by `gateway.sinks.webhooks.store` for changes of its file, and by
+`gateway.sinks.webhooks.dispatch` for the outcomes of attempts.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ Answer = TypeVar("Answer")
 
 
 class Together(Generic[Item, Answer]):
-    """Calls a coroutine function with all items that wait, and answers each; in one event loop.
+    """Calls a coroutine function with all waiting items, and returns each its answer; within one event loop.
 
     Parameters
     ----------
     do : callable
-        Takes items in the order in which they came and returns an answer for each. What it raises is raised to all of
-        these, and to no others.
+        Takes items in the order of `put` and returns an answer for each. An exception that it raises goes to the
+        callers of these items.
     """
 
     def __init__(self, do: Callable[[list[Item]], Awaitable[Sequence[Answer]]]):
@@ -28,7 +28,7 @@ class Together(Generic[Item, Answer]):
         self._running: asyncio.Task[None] | None = None
 
     async def put(self, item: Item) -> Answer:
-        """The answer for an item, once a call that had it has ended. Raises what that raised."""
+        """Wait for the call of `do` that has this item, and return the item's answer. Raises what `do` raises."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._running is None or self._running.done():

@@ -7,7 +7,8 @@ made from estimates in nanoseconds (`matching.boolean.engines.lfilter_cost`), in
 - Verification, for each such list: every entry is tested, or the list is pruned by the trie.
 
 Weighing costs as much as some messages do, so a part has habits (`Habit`); and one with few of the subscriptions has no
-quadtree, which would be built often and save little. Read on in `_match`, the choice, and in `_prune`.
+quadtree, which would be built often and save little. Named in `matching.kinds`; the base of
+`matching.boolean.engines.lfilter_paper`. Read on in `_match`, the choice, and in `_prune`.
 """
 
 from typing import NamedTuple
@@ -17,13 +18,13 @@ import numpy as np
 from matching.boolean.engines.lfilter_cost import (
     CHILD_NS,
     DIRECT,
-    LOOKED_FROM_NS,
+    ESTIMATE_ABOVE,
+    ESTIMATE_ABOVE_NS,
+    ESTIMATE_ABOVE_WIDE,
     PRUNE,
     QUADTREE,
     SAMPLE,
     TRIE,
-    WIDE_WORTH_A_LOOK,
-    WORTH_A_LOOK,
     direct_cost,
     entries_of,
     lists_within,
@@ -353,9 +354,9 @@ def _match_rows(
                 # trie is cheap.
                 by_trie = again + step * trie_cost(trie, hits, many, size)
                 # Far cheaper than typical lists: the cost of this message's lists is not estimated.
-                usual = WORTH_A_LOOK if is_point else WIDE_WORTH_A_LOOK
+                usual = ESTIMATE_ABOVE if is_point else ESTIMATE_ABOVE_WIDE
                 worth = max(usual, _LONG_WALK) if lean == _SURE else usual
-                if by_trie > max(worth * direct_cost(0.0, tree.typical[0], size), LOOKED_FROM_NS):
+                if by_trie > max(worth * direct_cost(0.0, tree.typical[0], size), ESTIMATE_ABOVE_NS):
                     # A point has a few lists on one path: they are found now, and scanned if the quadtree is chosen. A
                     # rectangle may have many, so their number is estimated by area.
                     if is_point and not is_listed:

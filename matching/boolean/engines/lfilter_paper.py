@@ -9,7 +9,8 @@ After Yu, Li and Feng, CIKM 2015 (`matching.boolean.engines.mbr_trie` has the fu
 
 Both steps of the choice are taken for each message anew. The paper names no tau; those here are the best of a few that
 were tried. Pivotal tokens are those of `matching.boolean.engines.pt_quadtree`: a cell with more than 64 of them is
-entered whatever the message says. Lists are pruned one by one, not all at once, which costs and finds the same.
+entered whatever the message says. Lists are pruned one by one, not all at once, which costs and finds the same. Named
+in `matching.kinds`.
 """
 
 from typing import NamedTuple

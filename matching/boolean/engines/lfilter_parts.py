@@ -6,8 +6,10 @@ is inserted waits in a tail, a full tail is built into a part, and a part swallo
 larger. Each subscription is built O(log n) times in its life; a message visits O(log n) parts, most of them tiny.
 Removal marks the box, and a part with too many marks is built again without them.
 
-Here are also the pieces that every part has: boxes in rank order as lattice words (`matching.storage.cells`),
-text signatures, and the test that decides a candidate. Read on in `matching.boolean.engines.mbr_trie`.
+Here are also the pieces that every part has: boxes in rank order as lattice words (`matching.storage.cells`), text
+signatures, and the test that decides a candidate. Used by `matching.boolean.engines.lfilter`,
+`matching.boolean.engines.mbr_trie` and `matching.boolean.engines.pt_quadtree`. Read on in
+`matching.boolean.engines.mbr_trie`.
 """
 
 from abc import abstractmethod

@@ -12,6 +12,7 @@ frequent keyword alone has a long list all over the world. `bucket=0` switches t
 
 `matching.boolean.engines.mbr_trie_build` builds a trie for each part of the engine (`lfilter_parts`: one of several
 indexes that are built at once); the kernels here match messages by it, for `matching.boolean.engines.lfilter` too.
+Named in `matching.kinds`; a part of `matching.boolean.engines.lfilter`.
 """
 
 from typing import NamedTuple

@@ -8,7 +8,8 @@ remain are verified entry by entry: box within the cell, two keywords in a table
 of the few.
 
 Which cells a box lies in, and so which lists there are, says `matching.boolean.engines.pt_quadtree_build`.
-`matching.boolean.engines.lfilter` filters by this tree and verifies by the trie where that is less work.
+`matching.boolean.engines.lfilter` filters by this tree and verifies by the trie where that is less work. Named in
+`matching.kinds`; a part of `matching.boolean.engines.lfilter`.
 """
 
 from typing import NamedTuple

@@ -13,7 +13,8 @@ postings; so a message passes over most of a list, and what it must read lies in
 Thresholds rise all the time. A posting takes its new level at once, its block when it is next read; when a list has
 changed about twice it is put in order anew: by reach, so that those which reach far do not keep the others from being
 skipped, then along a curve. New postings wait at the end of their list, in blocks of their own; those that go leave a
-hole. Read on in `matching.decay.engines.block_search` and `matching.decay.engines.keyword_blocks`.
+hole. Used by `matching.decay.engines.block_search` and `matching.decay.engines.keyword_blocks`. Read on in
+`matching.decay.engines.block_search` and `matching.decay.engines.keyword_blocks`.
 """
 
 from typing import NamedTuple
@@ -41,7 +42,7 @@ _HOLE = -1
 #: One place in this many is sampled for how much of a list has changed.
 _SAMPLED = 16
 _DEAD_FRACTION = 0.25
-#: A list that moves gets one place in so many more.
+#: A list that moves gets spare capacity of 1 / `_SPARE` of its postings.
 _SPARE = 2
 #: The least and the largest share of places that a new list of several blocks gets beside those it needs. Without them
 #: the first thousand newcomers moved the lists of ten million subscriptions; with one share they would all move later.

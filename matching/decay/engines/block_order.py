@@ -1,4 +1,4 @@
-"""In which order the postings of a list are cut into blocks: alike in reach, then near each other.
+"""Order of the postings of a list before it is cut into blocks: first by similar reach, then by place.
 
 Used by `matching.decay.engines.block_lists`; read on there.
 """

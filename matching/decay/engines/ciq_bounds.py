@@ -1,4 +1,4 @@
-"""What the k-th key of a subscription says of the messages of a cell, and what a message can be relevant.
+"""Bounds of engine `ciq` of `decay`: the text relevance that a message of a cell needs, and the most it can have.
 
 A message in cell c with a text relevance of at most minT(q, c) = S / (1 - alpha) - alpha / (1 - alpha) * minD(q, c)
 cannot enter the result of q (Chen et al., CIQ, lemma 1), where S is what is left now of the score of its k-th message
@@ -7,8 +7,8 @@ time, kept as `scaled`, times one factor for a whole message; the part that belo
 (`matching.ciq.cell_bounds`). The reference moves on with the stream, so that neither leaves the range of numbers.
 
 The probability of a keyword that is shared bounds the product over all of them (`matching.decay.scores`). Another one
-that is shared leaves at most the largest probability of those behind it in the message, and if none is, what is left
-is known beforehand, and next to nothing.
+that is shared leaves at most the largest probability of those behind it in the message, and if none is, what is left is
+known beforehand, and next to nothing. Used by the engines `ciq` and `ciq_paper` of `decay`.
 """
 
 import math

@@ -1,10 +1,10 @@
 """What CIQ knows of the messages to come: how often they lie in a cell, have a keyword, and how well texts suit.
 
-The cost of an association is the expected number of evaluations (Chen et al., CIQ, definition 7), of which every
-factor is estimated from history: messages that came are counted by cell and by term, and some texts are kept, against
-which subscriptions are tried. A stream that has just begun has no history; until it has, the words of the collection
-and the places of the subscriptions stand for it, with the weight of `PRIOR` messages.
-Read on in `matching.ciq.cell_costs`.
+The cost of an association is the expected number of evaluations (Chen et al., CIQ, definition 7), of which every factor
+is estimated from history: messages that came are counted by cell and by term, and some texts are kept, against which
+subscriptions are tried. A stream that has just begun has no history; until it has, the words of the collection and the
+places of the subscriptions stand for it, with the weight of `PRIOR` messages. Used by the engines `ciq` and `ciq_paper`
+of `decay`. Read on in `matching.ciq.cell_costs`.
 """
 
 import math

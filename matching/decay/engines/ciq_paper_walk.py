@@ -8,7 +8,7 @@ postings is evaluated, which costs a text relevance, and scored if that is more 
 What is printed has three faults, and is mended here as little as possible (spec 6): the maximum of lemma 3 is that of
 the terms whose cursors may still meet a subscription of the block, since their product is no bound; a block that is not
 skipped is read, where the printed cursor stays; and all cursors on one subscription advance, or it would be evaluated
-and get the message twice. Read on in `matching.decay.engines.ciq_paper`.
+and get the message twice. Used by `matching.decay.engines.ciq_paper`; read on there.
 """
 
 import math
@@ -145,7 +145,7 @@ def _walk(c, v, worth, text, factor, cursors, first, last, text_of, found, count
 
 @njit_no_refcount
 def _is_skipped(v, worth, text, factor, cursors, first, last, i):
-    """Lemma 3: whether nobody in the block of cursor `i`, at its first posting, can take the message."""
+    """Lemma 3: whether no subscription in the block of cursor `i`, at its first posting, can take the message."""
     block = cursors.block[i]
     largest_number, most = v.seq[cursors.stop[i] - 1], 0.0
     for other in range(first, last):

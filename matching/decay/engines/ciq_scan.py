@@ -1,9 +1,10 @@
 """Match a message by engine `ciq`: candidates from the cells around it, bounds, and exact scores.
 
-Blocks and associations are skipped by their bounds (`matching.ciq.cell_walk`). The rest is bounded once more, at
-the very place of the message and by the threshold of now: the circle of its conditional influence region. Then the
-message is scored exactly and offered. Bounds are of pairs whose first common term is that of the list: subscriptions
-skipped there cannot be reached, so one found first in the list of a later term may be bounded by that term.
+Blocks and associations are skipped by their bounds (`matching.ciq.cell_walk`). The rest is bounded once more, at the
+very place of the message and by the threshold of now: the circle of its conditional influence region. Then the message
+is scored exactly and offered. Bounds are of pairs whose first common term is that of the list: subscriptions skipped
+there cannot be reached, so one found first in the list of a later term may be bounded by that term. Used by
+`matching.decay.engines.ciq`.
 """
 
 import math
@@ -42,7 +43,7 @@ def scan(
     most_common : float      the largest probability of a keyword that a message lacks
     depth, buckets : int     of cells, and of each cell, with those without text and for unfilled results
     found : Candidates       scratch
-    counters : int64[3]      postings looked at, pairs scored, pairs among the k best; added to
+    counters : int64[3]      postings read, pairs scored, pairs among the k best; added to
     """
     widest = widest_of(batch, first_row)
     path = np.empty(depth + 1, np.int64)

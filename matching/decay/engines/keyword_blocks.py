@@ -8,8 +8,9 @@ MaxDist, and lists count distances in radians. Levels count from a reference tim
 that neither they nor the factor leave the range of float32.
 
 Text: a subscription with keyword w has at most the probability of w in the message (spec 6); another common keyword
-leaves at most the largest probability of the others, and if none is there (by a signature of 32 bits)
-what is left is known beforehand, and next to nothing. Candidates that pass are scored exactly and offered at once.
+leaves at most the largest probability of the others, and if none is there (by a signature of 32 bits) what is left is
+known beforehand, and next to nothing. Candidates that pass are scored exactly and offered at once. Named in
+`matching.kinds`.
 """
 
 import math

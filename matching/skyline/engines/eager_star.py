@@ -7,7 +7,7 @@ dominates the ended message, it dominates all that the ended one kept out. Until
 buffer lacks entries, but its skyline is right. Often it ends, or is refilled for another reason, before that.
 
 Newcomers that cannot change a skyline are deferred without being compared with the buffer; read on in
-`matching.skyline.engines.tails`.
+`matching.skyline.engines.tails`. Named in `matching.kinds`.
 """
 
 from collections.abc import Callable

@@ -5,8 +5,9 @@ number of pairs of entry and term with this fingerprint in this pair of buckets.
 that collides with it; a saturated count stays until the filter is rebuilt. Inner nodes never delete: their buckets have
 6 fingerprints and no counts.
 
-Filters are blocks of one pool, of 2**`bits` words. A fingerprint that is present takes no further place. Read on in
-`matching.skyline.windows.mf_rtree`.
+Filters are blocks of one pool, of 2**`bits` words. A fingerprint that is present takes no further place. Used by
+`matching.skyline.windows.mf_nodes`, `matching.skyline.windows.mf_rtree` and `matching.skyline.windows.mf_search`. Read
+on in `matching.skyline.windows.mf_rtree`.
 """
 
 from typing import NamedTuple

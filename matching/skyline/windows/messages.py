@@ -5,7 +5,7 @@ been removed from the tree. Terms lie in one heap that is rewritten when half of
 was alive at a boundary, its relevance to a query, exactly as in `matching.naive.skyline_scores`, and a heap of slots by
 life, from which trees take expired messages.
 
-Read on in `matching.skyline.windows.tree`, the base of all trees.
+Used by all tree window indexes. Read on in `matching.skyline.windows.tree`, the base of all trees.
 """
 
 import math
@@ -167,7 +167,7 @@ def spatial_relevance(lon, lat, region):
     # the rectangle is a point: a message in it lies at its centre
     if half_diagonal == 0.0:
         return 1.0
-    # rounding may take a corner a hair beyond the half diagonal
+    # rounding may take a corner slightly beyond the half diagonal
     return max(0.0, 1.0 - math.sqrt(dx * dx + dy * dy) / half_diagonal)
 
 

@@ -84,7 +84,7 @@ def bits_of(hashed):
     terms, less than 1 % of other terms have all their bits set."""
     rest = hashed * 0x2545F491
     few, many = np.int64(_TERM_BITS), np.int64(_MORE_BITS)
-    # eleven bits scaled to so many places, without a division; the product stays within 63 bits
+    # eleven bits scaled to the number of places, without a division; the product stays within 63 bits
     bits = np.int64(1) << ((((hashed >> 10) & 0x7FF) * few) >> 11)
     bits |= np.int64(1) << ((((rest >> 20) & 0x7FF) * few) >> 11)
     more = np.int64(1) << ((((rest >> 31) & 0x7FF) * many) >> 11)

@@ -8,8 +8,8 @@
   newest (`matching.skyline.windows.mf_search`).
 
 From Deng et al., "Spatial-keyword skyline publish/subscribe query processing over distributed sliding window streaming
-data" (section 3.2.2), with the memo's bookkeeping after Silva, Xiong and Aref, "The RUM-tree". Read on in
-`matching.skyline.windows.mf_nodes`.
+data" (section 3.2.2), with the memo's bookkeeping after Silva, Xiong and Aref, "The RUM-tree". Named in
+`matching.kinds`. Read on in `matching.skyline.windows.mf_nodes`.
 """
 
 import numpy as np

@@ -47,7 +47,7 @@ class Work(NamedTuple):
                                taken out of them
     memo : int                 entries of the update memo that were changed
     visited : int              nodes, cells and inverted lists that queries have read
-    checked : int              messages that queries have looked at
+    checked : int              messages that queries have tested
     """
 
     nodes_read: int

@@ -8,8 +8,9 @@ common one. That last rule makes every filter safe at any term (the printed algo
 loses results).
 
 Each rule is a switch in `Pruning` and has a counter of what it cut, so that its share can be measured:
-`Skype.counters`. All bounds are in multiplied form, threshold <= alpha * spatial + (1 - alpha) * text, so that alpha
-0 and 1 need no case of their own. Read on in `matching.naive`, which defines the right answers.
+`Skype.counters`. All bounds are in multiplied form, threshold <= alpha * spatial + (1 - alpha) * text, so that alpha 0
+and 1 need no case of their own. Named in `matching.kinds`. Read on in `matching.naive`, which defines the right
+answers.
 """
 
 from typing import NamedTuple
@@ -77,9 +78,9 @@ class Skype(TopkEngine):
 
     Attributes
     ----------
-    together : int          messages that are taken together, at most
-    most_candidates : int   fewer are taken together where they would have more candidates, at 16 bytes each
-    dense_slots : int       with a candidate in so many slots, those of a chunk of messages are verified slot by slot
+    together : int          messages of a chunk at most
+    most_candidates : int   candidates of a chunk at most, 16 bytes each; a chunk ends before it would have more
+    dense_slots : int       a chunk is verified slot by slot if it has a candidate for every `dense_slots` slots
     """
 
     name = "skype"
@@ -115,7 +116,7 @@ class Skype(TopkEngine):
         return super().match(batch, first_row, most_hits)
 
     def counters(self) -> dict[str, int]:
-        """What was looked at and what each rule has cut since the engine was made.
+        """Postings read, and those that each rule has cut, since the engine was made.
 
         `postings` is what a flat scan would have read; `cells`, `groups` and `early_stop` are postings never read;
         `prefix` to `signature` are postings read and cut, each by the first rule in this order that could;

@@ -1,4 +1,4 @@
-"""What a node, a posting and a pair of engine `skype` can reach at most, by the rules of the Skype paper.
+"""Upper bounds of the score of a node, of a posting and of a pair in engine `skype`, by the rules of the Skype paper.
 
 Read on in `matching.topk.engines.skype_scan`, which uses them.
 """
@@ -168,7 +168,7 @@ def may_reach(c, slot, term, place, terms, weights, rest, total, peak):
             # exact so far, which the printed algorithm is not; else the bound would lose results (spec 1.7)
             text += weight * weights[i]
             i += 1
-            # taking off may leave `square` a hair below zero
+            # the subtraction may leave `square` slightly below zero
             more = min(math.sqrt(max(0.0, square)) * rest[i], sum_ * peak[i], largest * total[i])
             # slack, since the statistics of the message are float32
             if (1.0 - alpha) * (text + more) + 1e-5 < needed:

@@ -59,7 +59,7 @@ def find_due(v, group_size, due):
     for term in range(v.start.shape[0]):
         built = v.built[term]
         tail = v.count[term] - built
-        # scanned flat whatever is done; only tombstones would make it worth the work
+        # a list this short is scanned one by one anyway; only tombstones justify a rebuild
         if tail + built <= group_size and v.dead[term] == 0:
             continue
         # each fraction has a minimum, or short lists would be rebuilt all the time

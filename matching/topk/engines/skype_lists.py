@@ -1,9 +1,13 @@
 """Posting lists of engine `skype`: for each term a tree of cells and groups over its postings, and a short tail.
 
-The list of a term lies contiguous in one pool. Its front is *built*: ordered so that every node of the term's tree is a
-run of it (`matching.topk.engines.skype_tree`). Behind follow the newest postings, the *tail*, which is scanned flat
-until it is worth building again. Removal leaves a tombstone in the built part and a gap filled by the last posting in
-the tail. Which columns a posting has depends on the switches (`matching.topk.engines.skype.Pruning`).
+The list of a term is contiguous in one pool. Its first part is *built*: ordered so that every node of the term's tree
+is a run of postings (`matching.topk.engines.skype_tree`). The newest postings follow, the *tail*, which the scan reads
+one by one until the tail is large enough for a rebuild. A removal from the built part leaves a tombstone; one from the
+tail moves the tail's last posting into the gap. The switches (`matching.topk.engines.skype.Pruning`) decide which
+columns a posting has.
+
+Used by `matching.topk.engines.skype`. The columns are bounds in float32, rounded so that they never lose a match (spec
+1.8); a change here must keep every bound above the exact score. Read on in `matching.topk.engines.skype_scan`.
 """
 
 import math
@@ -36,13 +40,13 @@ class Lists(NamedTuple):
     """Kernel view; t terms, p places of the pool, n nodes of the pool of trees.
 
     start : int64[t], count, capacity : int32[t]    the list, tail included
-    built : int32[t]                            postings in the tree
-    dead, stale : int32[t]                      of the built: tombstones, thresholds set (from none) since
-    node_start : int64[t], node_count, node_capacity : int32[t]
+    built : int32[t]                            postings of the built part
+    dead, stale : int32[t]                      tombstones in it; first thresholds set in it since it was built
+    node_start : int64[t], node_count, node_capacity : int32[t]    the list's tree in the pool of nodes
     slot : int32[p]           the subscription; -1 for a tombstone
-    ordinal : int16[p]        which of its terms this is
-    x, y : float32[p]         its point
-    slope : float32[p]        alpha / MaxDist, that of the subscription; by radian on the sphere
+    ordinal : int16[p]        index of this term among the subscription's terms
+    x, y : float32[p]         point of the subscription, in the unit square or of its unit vector
+    slope : float32[p]        alpha / MaxDist of the subscription; per side of the unit square, or per radian
     base : float32[p]         alpha - threshold + slack
     z, alpha : float32[p]                                                                           (on the sphere)
     own, rest : float32[p]    (1 - alpha) * weight of this term, norm of the weights after it       (l2)
@@ -97,24 +101,31 @@ _OPTIONAL = {
     "inner_outer": ("inner",),
     "early_stop": ("stop_base", "stop_text"),
 }
-#: A list that moves gets one place in so many more.
+#: A list that moves gets spare capacity of a fourth of its postings.
 _SPARE = 4
-#: A small radius makes slopes large. More than this, by radian, would take a subscription without threshold (its base
-#: is 1e6) below zero within half a turn.
+#: Upper limit of a slope per radian; a small MaxDist makes slopes large. A larger slope would bring the bound of a
+#: subscription without a threshold (its base is 1e6) below zero at a distance that occurs (at most pi radians).
 _STEEPEST = 1e5
-#: By how much two rounded places may seem farther apart than they are, in radians; and the part of a large base (that
-#: of a threshold far below zero) that float32 may lose. Spec 1.8.
+#: Largest error in radians of the distance of two rounded points; relative error of a large base in float32, which a
+#: threshold far below zero has. Spec 1.8.
 _PLACE_SLACK, _ROUNDING = 4e-7, 2e-6
-#: The byte of a signature that stands for terms which have none of their own.
+#: The byte of a signature for all later terms that have no byte of their own.
 ANY_TERM = 255
 _DTYPES = {"slot": np.int32, "ordinal": np.int16, "signature": np.int32}
 
 
 class SkypeLists:
-    """Posting lists of a `PointSubscriptions` with a tree over each; `switches` select the columns it keeps."""
+    """Posting lists of a `PointSubscriptions` with a tree over each.
+
+    Parameters
+    ----------
+    space : Space
+    switches : tuple of str    keys of `_OPTIONAL`, the groups of columns beside `_ALWAYS`
+    shape : Shape
+    """
 
     def __init__(self, space: Space, switches: tuple[str, ...], shape: Shape):
-        #: What slopes are by: a radian in metres, or the side of the unit square.
+        #: Unit of distance of the slopes: a radian, in metres, or the side of the unit square.
         self._unit = EARTH_RADIUS_M if space.on_sphere else 1.0
         stored_at = envelope_places(space.max_distance / self._unit if space.on_sphere else None)
         width = SPHERE_FLOATS if space.on_sphere else FLOATS
@@ -129,10 +140,10 @@ class SkypeLists:
         columns["node_floats"], columns["node_ints"] = np.zeros((0, width), np.float32), np.zeros((0, INTS), np.int32)
         self.view = Lists(**columns, used=np.zeros(4, np.int64), stored_at=stored_at)
         self._added = np.zeros(0, np.int32)
-        self._changed = 0  # postings added, removed or set since trees were last checked
+        self._changed = 0  # postings added, removed or with a new threshold since `settle` last looked for due trees
 
     def insert(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
-        """Append the posted terms of new slots to the tails. O(their terms), amortised."""
+        """Append postings of new slots to the tails of their terms. O(their terms), amortised."""
         c = subscriptions.columns
         self._ensure_terms(int(largest_term(c, slots)) + 1)
         if self._added.shape[0] < self.view.start.shape[0]:
@@ -145,19 +156,20 @@ class SkypeLists:
         self._changed += posted
 
     def remove(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
-        """Take the postings of these slots out, before `subscriptions` forgets the slots. O(their terms * depth)."""
+        """Remove the postings of these slots; call before `subscriptions` frees them. O(their terms * depth)."""
         _remove(subscriptions.columns, slots, self.view)
         self._changed += int(subscriptions.columns.term_count[slots].sum())
 
     def set_thresholds(self, subscriptions: PointSubscriptions, slots: Int32) -> None:
-        """Bring the bounds of these slots in line with their thresholds. O(their terms * (depth + group))."""
+        """Update the bounds of these slots after a change of their thresholds. O(their terms * (depth + group))."""
         _set_base(subscriptions.columns, slots, self.view, self._unit)
         self._changed += int(subscriptions.columns.term_count[slots].sum())
 
     def settle(self, subscriptions: PointSubscriptions) -> None:
-        """Build the trees that are due. O(terms) if none is; amortised O(log) a new posting.
+        """Rebuild the trees that are due. O(terms) if none is; amortised O(log postings) for each new posting.
 
-        Looked for once half a group has changed in all: a tree may be late by so much, and small batches are many.
+        Does nothing until half a group of postings has changed over all terms: a delay of a rebuild costs little time,
+        and a search for due trees in each of many small batches would cost more.
         """
         if self._changed < max(1, self._shape.group_size // 2):
             return
@@ -171,7 +183,7 @@ class SkypeLists:
                 self._reserve_nodes(2 * int(self.view.count[due[done]]))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All arrays, for figures of size, the pools trimmed to their used parts."""
+        """All arrays, the pools cut to their used parts; for the report of memory."""
         used = self.view.used
         return {
             name: value
@@ -207,16 +219,16 @@ class SkypeLists:
 
 @njit(cache=True, nogil=True)
 def signature_byte(term):
-    """What a term is called in a signature, 1 to 254."""
+    """Hash of a term to one byte, 1 to 254, as an int32."""
     return np.int32(1 + (np.int64(term) * np.int64(0x61C88647) >> 16) % 254)
 
 
 @njit(cache=True, nogil=True)
 def signature_with(signature, term):
-    """The signature (int32) of one more term: four bytes, one for each; 0 for none. O(1).
+    """Add a term to a signature (int32): four bytes, one for each of up to four terms; 0 for none. O(1).
 
-    Of more than four terms the highest byte is `ANY_TERM`. Our own: the paper's bounds know nothing of later terms but
-    their weights.
+    With more than four terms the highest byte is `ANY_TERM`. Not in the paper, whose bounds use the weights of later
+    terms only.
     """
     if signature >> 24 != 0:
         return np.int32(signature | np.int32(-1 << 24))
@@ -225,13 +237,13 @@ def signature_with(signature, term):
 
 @njit(cache=True, nogil=True)
 def _slope_of(c, slot, unit):
-    """`slope` of a posting, below the true one where that is larger than `_STEEPEST`."""
+    """`slope` of a posting, at most `_STEEPEST`: a smaller slope makes the bound looser."""
     return min(_STEEPEST, c.alpha[slot] * unit / c.max_distance[slot])
 
 
 @njit(cache=True, nogil=True)
 def _base_of(c, slot, unit):
-    """`base` of a posting, finite: infinity would make NaN of an interpolation. The slack is derived in spec 1.8."""
+    """`base` of a posting in -1e6..1e6: infinity would make an interpolation NaN. Spec 1.8 derives the slack."""
     base = c.alpha[slot] - c.threshold[slot]
     base += SLACK + _PLACE_SLACK * _slope_of(c, slot, unit) + _ROUNDING * max(0.0, base)
     return np.float32(min(1e6, max(-1e6, base)))
@@ -239,7 +251,7 @@ def _base_of(c, slot, unit):
 
 @njit_no_refcount
 def _append(c, slots, v, added, unit):
-    """Append postings to the tails, moving each list that is too small once; zeroes `added` again."""
+    """Append postings to the tails, and move each list that is too small once; resets `added` to zeros."""
     for slot in slots:
         start, count = c.term_start[slot], c.term_count[slot]
         factor = 1.0 - c.alpha[slot]
@@ -249,7 +261,7 @@ def _append(c, slots, v, added, unit):
             term = c.terms[start + j]
             weight = np.float64(c.weights[start + j])
             rest = math.sqrt(square)
-            # before the test: a term that is not posted still counts in the statistics of those in front of it
+            # before the test: a term without a posting still counts in rest, total and peak of the terms before it
             square += weight * weight
             total += weight
             peak = max(peak, weight)
@@ -257,7 +269,7 @@ def _append(c, slots, v, added, unit):
             signature = signature_with(signature, term)
             if c.position[start + j] < 0:
                 continue
-            # the first posting of this call moves the list, with capacity for all; the caller has reserved the pool
+            # the first posting of a term in this call moves the list, to capacity for all of this call's postings
             if added[term] > 0:
                 if v.count[term] + added[term] > v.capacity[term]:
                     _move_list(v, c, term, added[term])
@@ -274,7 +286,7 @@ def _append(c, slots, v, added, unit):
             if v.z.shape[0]:
                 v.z[place] = c.z[slot]
                 v.alpha[place] = c.alpha[slot]
-            # columns of rules that are off are empty; those of a group are filled when the tail is built
+            # columns of switches that are off are empty; `build_lists` fills those that describe a group
             if v.own.shape[0]:
                 v.own[place] = factor * weight
                 v.rest[place] = factor * rest
@@ -312,6 +324,7 @@ def _tree(v, term):
 
 @njit(cache=True, nogil=True)
 def _remove(c, slots, v):
+    """Remove the postings of these slots, from the built parts by tombstones."""
     path = np.empty(DEEPEST, np.int32)
     for slot in slots:
         start = c.term_start[slot]
@@ -320,7 +333,7 @@ def _remove(c, slots, v):
             if place < 0:
                 continue
             local = place - v.start[term]
-            # every node is a run of this part, so a tombstone stays, with a base that no bound lifts to zero
+            # nodes are runs of the built part, so it keeps a tombstone, whose base of -1e6 no text bound lifts to zero
             if local < v.built[term]:
                 change_base(_tree(v, term), local, np.float32(-1e6), path)
                 v.slot[place] = -1
@@ -336,6 +349,7 @@ def _remove(c, slots, v):
 
 @njit(cache=True, nogil=True)
 def _set_base(c, slots, v, unit):
+    """Recompute `base` of all postings of these slots, and the maxima of the trees above them."""
     path = np.empty(DEEPEST, np.int32)
     for slot in slots:
         base = _base_of(c, slot, unit)
@@ -347,25 +361,26 @@ def _set_base(c, slots, v, unit):
             if local < v.built[term]:
                 was = v.base[place]
                 if was != base:
-                    # a first threshold: the tree was split as if there were none, or one beyond all scores (1e6, -1e6)
+                    # from +-1e6 (no threshold, or one above all scores) to an ordinary base: the tree was split without
+                    # knowledge of this threshold, and is rebuilt once enough postings are stale
                     if abs(base) < np.float32(1e5) < abs(was):
                         v.stale[term] += 1
-                    # maxima follow at once: a bound left too low would lose results (spec 1.6)
+                    # update the maxima at once: a bound that is too low would lose results (spec 1.6)
                     change_base(_tree(v, term), local, base, path)
             else:
-                # nothing bounds the tail but its postings
+                # no node covers the tail
                 v.base[place] = base
 
 
 @njit_no_refcount
 def _compact(order, v, c):
-    """Close the gaps of the pool, list by list in `order` of their places; capacities are kept."""
+    """Close the gaps of the pool; `order`: terms by ascending start of their list. Capacities stay. O(postings)."""
     end = 0
     for term in order:
         if v.capacity[term] == 0:
             continue
         old = v.start[term]
-        # ascending places: a list moves down or stays, never onto one that is still to move
+        # in ascending order each list moves down or stays, and never overwrites a list that has not moved yet
         for i in range(v.count[term]):
             copy_place(v, c, old + i, end + i)
         v.start[term] = end
@@ -376,12 +391,12 @@ def _compact(order, v, c):
 
 @njit(cache=True, nogil=True)
 def _compact_nodes(order, v):
-    """Close the gaps in the pool of nodes; capacities shrink to what is used."""
+    """Close the gaps in the pool of nodes; capacities shrink to the used sizes. O(nodes)."""
     end = 0
     for term in order:
         count = v.node_count[term]
         old = v.node_start[term]
-        # ascending places, as in `_compact`; capacities may shrink, since a tree is only ever built anew
+        # ascending, as in `_compact`; capacities may shrink, since a tree never grows: it is built anew
         for i in range(count):
             v.node_floats[end + i] = v.node_floats[old + i]
             v.node_ints[end + i] = v.node_ints[old + i]

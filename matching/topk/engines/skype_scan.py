@@ -4,7 +4,7 @@ Messages are taken together, many at a time. First every pair of message and ter
 term's tree, then the bounds of the postings in the groups that are left, then what else the posting knows
 (`_find_candidates`). Then message by message, with the candidates of all its terms: the text part, the exact score
 (`matching.topk.engines.skype_verify`). What a switch means stands in `matching.topk.engines.skype.Pruning`, columns in
-`matching.topk.engines.skype_lists`.
+`matching.topk.engines.skype_lists`. Used by `matching.topk.engines.skype`.
 """
 
 import math
@@ -113,12 +113,12 @@ def _rounded_places(batch, first_row, last_row):
 
 @njit(cache=True, nogil=True)
 def _suffixes(batch, first_row, last_row, stats, squares):
-    """Of each message and each of its terms: norm, sum and maximum of the weights from it on, and signature bits.
+    """For each message and each of its terms: norm, sum and maximum of the weights from the term on; signature bits.
 
-    A message has one row more than terms, so that what follows the last one is there, too: its rows begin at its
-    first term's place within the chunk plus its number. `squares` (uint8[messages, 256], zeros) gets the squared
-    weights of each message's terms, by the bytes that signatures have for them, in 255ths and rounded up: they are
-    read at random, so they are kept small.
+    A message has one row more than terms, for the empty rest after its last term. Its rows begin at the index of its
+    first term within the chunk plus its own number within the chunk. `squares` (uint8[messages, 256], zeros) gets the
+    squared weights of each message's terms by their signature bytes, in 255ths and rounded up; it has one byte a value
+    since the scan reads it at random.
     """
     first = batch.term_offsets[first_row]
     for r in range(first_row, last_row):
@@ -227,7 +227,7 @@ def _find_candidates(
             before_term = run_count
             if built:
                 at = j + r  # of the statistics from this term on
-                # a hair more than float32 may have rounded off
+                # slightly more than the rounding error of float32
                 norm = stats[batch.term_offsets[first_row + r] - first + r, 0] * np.float32(1.000001)
                 root, end = v.node_start[term], v.node_start[term] + v.node_count[term]
                 run_count += _find_runs(

@@ -9,8 +9,9 @@ A node keeps maxima that bound every posting in it (multiplied form: no division
 from the message to its box, score - threshold <= envelope(d) + text, where envelope(d) = max (base - slope * d) over
 its postings. That maximum is convex in d, so chords between a few stored values lie above it.
 
-Built in two ways: `adaptive` splits a node by what its postings differ in most (place, alpha, base, text); otherwise
-as the paper does, cells first, down to `cell_size`, then by alpha. Read on in `matching.topk.engines.skype`.
+Built in two ways: `adaptive` splits a node by what its postings differ in most (place, alpha, base, text); otherwise as
+the paper does, cells first, down to `cell_size`, then by alpha. Used by `matching.topk.engines.skype_build` and
+`matching.topk.engines.skype_lists`. Read on in `matching.topk.engines.skype`.
 """
 
 from typing import NamedTuple
@@ -21,26 +22,26 @@ from matching.model import Float32, Int32
 from matching.njit import njit, njit_no_refcount
 from matching.storage.sorting import ascending
 
-#: Columns of node_floats: box west, south, east, north, least slope, envelope at 0, near and far, and the maxima of
-#: own, rest, total and peak (see `matching.topk.engines.skype_lists`). On the sphere, where boxes are of unit vectors,
-#: also least and largest z, and least alpha.
+#: Number of columns of node_floats. 0-3: box west, south, east, north; 4: least slope; 5-7: envelope at 0, near and
+#: far; 8-11: maxima of own, rest, total and peak (see `matching.topk.engines.skype_lists`). On the sphere, where boxes
+#: are of unit vectors, also 12-13: least and largest z; 14: least alpha.
 FLOATS, SPHERE_FLOATS = 12, 15
-#: Columns of node_ints: first and last (exclusive) posting, nodes of the subtree (1: a group).
+#: Number of columns of node_ints. 0-1: first and last (exclusive) posting; 2: nodes of the subtree (1: a group).
 INTS = 3
-#: Where the envelope is stored, in the unit square; on the sphere as parts of MaxDist.
+#: Distances at which a node stores its envelope, in the unit square; the same on the sphere, as parts of MaxDist.
 _NEAR, _FAR = 0.06, 0.3
 _NEAR_PART, _FAR_PART = 0.054, 0.27
 #: Nodes from the root to a group at most.
 DEEPEST = 96
 _QUADRANTS_DOWN_TO = 60
-#: How much a spread of each statistic loosens the bound of a group: typical distance (likewise), weight, norm of what
-#: follows.
+#: Factors by which `_choose` compares spreads: how much a spread of the slope (a typical distance, in the unit square
+#: and as a part of MaxDist), of own and of rest loosens the bound of a group.
 _DISTANCE, _WEIGHT, _REST = 0.2, 0.3, 0.4
 _DISTANCE_PART = 0.4
 
 
 class Shape(NamedTuple):
-    """How trees are made.
+    """Parameters of the construction of trees.
 
     adaptive : bool    split by what the postings of a node differ in most; else cells first, then alpha
     group_size : int   postings of a group at most
@@ -57,8 +58,9 @@ class Shape(NamedTuple):
 class Tree(NamedTuple):
     """The tree of a term, and the columns of the built postings of its list.
 
-    floats : float32[n, FLOATS], ints : int32[n, INTS]
-    slope, base, stop_base : float32[p]   the last one empty without early termination
+    floats : float32[n, FLOATS or SPHERE_FLOATS], ints : int32[n, INTS]
+    slope, base, stop_base : float32[p]   see `matching.topk.engines.skype_lists.Lists`; stop_base is empty without
+                                          early termination
     stored_at : float32[5]                `envelope_places`
     """
 
@@ -71,9 +73,9 @@ class Tree(NamedTuple):
 
 
 def envelope_places(farthest: float | None = None) -> Float32:
-    """The distances near and far at which envelopes are stored, 1 / near, 1 / (far - near), and a typical distance.
+    """float32[5]: near and far (where nodes store envelopes), 1 / near, 1 / (far - near), a typical distance.
 
-    farthest : float, optional    MaxDist in radians, on the sphere
+    farthest : float, optional    MaxDist in radians, on the sphere; None in the plane
     """
     chosen = np.array([_NEAR, _FAR, _DISTANCE], np.float32)
     if farthest is not None:
@@ -91,8 +93,8 @@ def build_tree(x, y, z, slope, base, alpha, text, order, floats, ints, shape, st
     x, y, slope, base : float32[p]
     z, alpha : float32[p]    empty in the plane
     text : float32[p, 4]     own, rest, total, peak
-    order : int32[p]         out: the order of the postings in which every node is a run
-    floats, ints             out: at least 2 p nodes
+    order : int32[p]         output: the order of the postings in which every node is a run
+    floats, ints             output: capacity for at least 2 p nodes
     shape : Shape
     stored_at : float32[5]   `envelope_places`
 
@@ -102,7 +104,7 @@ def build_tree(x, y, z, slope, base, alpha, text, order, floats, ints, shape, st
     """
     n = order.shape[0]
     key = np.empty(n, np.float32)
-    # three wait a level at most; below the last quadrants there are only halves, 31 of them for any int32 count
+    # a level leaves three nodes on the stack at most; below `_QUADRANTS_DOWN_TO` come halves only, at most 31 levels
     stack = np.empty((4 * DEEPEST, 3), np.int64)
     for p in range(n):
         order[p] = p
@@ -127,7 +129,7 @@ def build_tree(x, y, z, slope, base, alpha, text, order, floats, ints, shape, st
         else:
             by = 0 if last - first > shape.cell_size else 1
         cuts = (first, first, first, first, last)
-        # no width, no quadrants: points in one place would never part
+        # a box without width is not split by place: equal points would stay together for ever
         if by == 0 and wide > 0.0 and depth < _QUADRANTS_DOWN_TO:
             middle_x, middle_y = (west + east) * np.float32(0.5), (south + north) * np.float32(0.5)
             half = partition(order, first, last, across, middle_x)
@@ -138,11 +140,11 @@ def build_tree(x, y, z, slope, base, alpha, text, order, floats, ints, shape, st
                 partition(order, half, last, along, middle_y),
                 last,
             )
-        # one step of float32 wide, the middle may round down to the lower value: then all are in one quadrant, and a
-        # chain of nodes with one child each would exceed the capacity for nodes
+        # if the box is one float32 step wide, its middle may round to the lower side, and one quadrant gets all points:
+        # a chain of nodes with one child each would exceed the capacity for nodes
         most = max(cuts[1] - cuts[0], cuts[2] - cuts[1], cuts[3] - cuts[2], cuts[4] - cuts[3])
         if most < last - first:
-            # the last one first, since a stack turns them round and preorder must follow `order`
+            # push the last quadrant first: the stack reverses them, and preorder must follow `order`
             for quadrant in range(3, -1, -1):
                 if cuts[quadrant] < cuts[quadrant + 1]:
                     stack[height, 0], stack[height, 1] = cuts[quadrant], cuts[quadrant + 1]
@@ -152,20 +154,20 @@ def build_tree(x, y, z, slope, base, alpha, text, order, floats, ints, shape, st
             for p in range(first, last):
                 i = order[p]
                 key[i] = base[i] if by == 2 else text[i, 0] if by == 3 else text[i, 1] if by == 4 else slope[i]
-            # halves by rank, not by value: keys that are all equal part, too
+            # halves by rank, not by value, so that equal keys are split, too
             middle = (first + last) // 2
             _select(order, first, last, middle, key)
             stack[height, 0], stack[height, 1], stack[height, 2] = middle, last, depth + 1
             stack[height + 1, 0], stack[height + 1, 1], stack[height + 1, 2] = first, middle, depth + 1
             height += 2
-    # backwards, when the nodes below are counted already: they begin within the run of this one
+    # backwards in preorder, so that children are counted before their parent; a child begins in its parent's run
     for node in range(nodes - 1, -1, -1):
         size = 1
         while node + size < nodes and ints[node + size, 0] < ints[node, 1]:
             size += ints[node + size, 2]
         ints[node, 2] = size
         if size == 1:
-            # the highest bases first, as early termination wants them
+            # early termination needs postings by descending base
             group = order[ints[node, 0] : ints[node, 1]].copy()
             order[ints[node, 0] : ints[node, 1]] = group[ascending(-base[group])]
     return nodes
@@ -173,9 +175,9 @@ def build_tree(x, y, z, slope, base, alpha, text, order, floats, ints, shape, st
 
 @njit(cache=True, nogil=True)
 def _sides(x, y, z, row):
-    """The two columns of places that quadrants divide, and the node's box in them: west, south, east, north.
+    """The two coordinates by which a node is split into quadrants, and its box in them: west, south, east, north.
 
-    On the sphere those in which the box is widest: a patch of it is nearly flat.
+    On the sphere the two of x, y, z in which the box is widest: a small part of the sphere is nearly flat.
     """
     if z.shape[0]:
         wide_x, wide_y, wide_z = row[2] - row[0], row[3] - row[1], row[13] - row[12]
@@ -188,7 +190,7 @@ def _sides(x, y, z, row):
 
 @njit(cache=True, nogil=True)
 def _summarise_sphere(z, alpha, order, first, last, row):
-    """The floats that a node has on the sphere alone."""
+    """Write the columns of a node's floats that exist on the sphere only: 12 to 14 of `row`."""
     row[12] = row[14] = np.inf
     row[13] = -np.inf
     for p in range(first, last):
@@ -199,7 +201,7 @@ def _summarise_sphere(z, alpha, order, first, last, row):
 
 @njit(cache=True, nogil=True)
 def _summarise(x, y, slope, base, text, order, first, last, row, stored_at):
-    """The floats of a node over the postings order[first:last]."""
+    """Write the columns 0 to 11 of a node's floats, `row`, for the postings order[first:last]. O(postings)."""
     near, far = stored_at[0], stored_at[1]
     row[0] = row[1] = row[4] = np.inf
     row[2] = row[3] = row[5] = row[6] = row[7] = -np.inf
@@ -210,17 +212,17 @@ def _summarise(x, y, slope, base, text, order, first, last, row, stored_at):
         row[1], row[3] = min(row[1], y[i]), max(row[3], y[i])
         row[4] = min(row[4], slope[i])
         row[5] = max(row[5], base[i])
-        # each the maximum of all lines at that distance, so each may be of another posting
+        # maximum of all lines at that distance; the two maxima may come from different postings
         row[6] = max(row[6], base[i] - slope[i] * near)
         row[7] = max(row[7], base[i] - slope[i] * far)
         for column in range(4):
-            # may be of different postings: their sum is a looser bound, never a wrong one
+            # the four maxima may come from different postings: their sum is a looser bound, but still one
             row[8 + column] = max(row[8 + column], text[i, column])
 
 
 @njit(cache=True, nogil=True)
 def _choose(x, y, z, slope, base, text, order, first, last, distance):
-    """What to split by: 0 place, 1 alpha, 2 base, 3 weight, 4 norm of what follows."""
+    """The statistic to split a node by: 0 place, 1 alpha (slope), 2 base, 3 own, 4 rest."""
     count = last - first
     columns = 7 if z.shape[0] else 6
     mean = np.zeros(columns)
@@ -229,7 +231,7 @@ def _choose(x, y, z, slope, base, text, order, first, last, distance):
     for p in range(first, last):
         i = order[p]
         value[0], value[1], value[2] = x[i], y[i], slope[i]
-        # without a threshold the base is 1e6, which would drown every other spread
+        # the base of a subscription without a threshold is 1e6, a spread above all others
         value[3] = min(np.float32(1.0), base[i])
         value[4], value[5] = text[i, 0], text[i, 1]
         if z.shape[0]:
@@ -237,13 +239,13 @@ def _choose(x, y, z, slope, base, text, order, first, last, distance):
         for column in range(columns):
             mean[column] += value[column]
             square[column] += value[column] * value[column]
-    # rounding may leave a hair less than zero under the root
+    # rounding may make the variance slightly negative
     mean /= count
     spread = np.sqrt(np.maximum(0.0, square / count - mean * mean))
     apart = spread[0] * spread[0] + spread[1] * spread[1]
     if z.shape[0]:
         apart += spread[6] * spread[6]
-    # by how much each spread loosens the bound of the group for a typical message
+    # estimate of how much each spread loosens the bound of a group for a typical message
     loss = np.array(
         [
             mean[2] * np.sqrt(apart),
@@ -258,7 +260,7 @@ def _choose(x, y, z, slope, base, text, order, first, last, distance):
 
 @njit(cache=True, nogil=True)
 def partition(order, first, last, key, limit):
-    """Bring those with key < limit to the front of order[first:last]; returns where the others begin."""
+    """Move entries with key < limit to the front of order[first:last]; returns the index behind them."""
     front = first
     for p in range(first, last):
         if key[order[p]] < limit:
@@ -269,13 +271,13 @@ def partition(order, first, last, key, limit):
 
 @njit(cache=True, nogil=True)
 def _select(order, first, last, nth, key):
-    """Partial sort of order[first:last] by key, so that place `nth` parts smaller from larger (Hoare's selection)."""
+    """Partial sort of order[first:last] by key (quickselect): no larger key before `nth`, no smaller one behind it."""
     low, high = first, last - 1
     while low < high:
         pivot = key[order[(low + high) // 2]]
         i, j = low, high
         while i <= j:
-            # stops at keys equal to the pivot: the parts stay even where many are, and no index leaves the range
+            # stop at keys equal to the pivot: many equal keys still give even parts, and i and j stay in the range
             while key[order[i]] < pivot:
                 i += 1
             while key[order[j]] > pivot:
@@ -284,7 +286,7 @@ def _select(order, first, last, nth, key):
                 order[i], order[j] = order[j], order[i]
                 i += 1
                 j -= 1
-        # only the part with place `nth` is divided again, so it is O(n) expected
+        # continue with the part that contains `nth` only: O(n) expected
         if nth <= j:
             high = j
         elif nth >= i:
@@ -295,19 +297,19 @@ def _select(order, first, last, nth, key):
 
 @njit_no_refcount
 def change_base(tree, local, base, path):
-    """Set the base of a built posting and keep every maximum above it exact.
+    """Set the base of a built posting, and keep the maxima of its group and of all ancestors exact.
 
     Parameters
     ----------
     tree : Tree
-    local : int              place of the posting from the start of its list
+    local : int              index of the posting from the start of its list
     base : float32
     path : int32[DEEPEST]    scratch
 
     Notes
     -----
-    O(depth), and O(group + children) more where the posting was the maximum. A maximum left too high would only cost
-    time, but a subscription that waits for a refill has no bound at all, and would spoil its cells for good.
+    O(depth), plus O(group + children) for each node whose maximum the posting was. A maximum that stays too high would
+    cost time only; but the base of a subscription in a refill is 1e6, and would disable its cells for good.
     """
     floats, ints = tree.floats, tree.ints
     near, far = tree.stored_at[0], tree.stored_at[1]
@@ -317,7 +319,7 @@ def change_base(tree, local, base, path):
     node = depth = 0
     while True:
         row = floats[node]
-        # on the way down raise only: bounds that are too high lose nothing, should the base fall
+        # on the way down, only raise maxima; if the base falls, the loop below lowers them
         row[5] = max(row[5], base)
         row[6] = max(row[6], new_near)
         row[7] = max(row[7], new_far)
@@ -330,20 +332,20 @@ def change_base(tree, local, base, path):
             node += ints[node, 2]
     first, last = ints[node, 0], ints[node, 1]
     if tree.stop_base.shape[0]:
-        # suffix maxima are valid in any order of the bases, which fell when the tree was built
+        # suffix maxima stay valid though the bases need not be in descending order any more
         for p in range(local, first - 1, -1):
             behind = tree.stop_base[p + 1] if p + 1 < last else np.float32(-1e6)
             tree.stop_base[p] = max(tree.base[p], behind)
     if base >= old:
         return
-    # the slack covers what float32 makes of the same sum in another register
+    # slack for a float32 sum that the compiler may have rounded differently
     old_near, old_far = old - slope * near + np.float32(1e-6), old - slope * far + np.float32(1e-6)
-    # from the group up, since a cell is the maximum of what its children now are
+    # from the group up: the maximum of a cell is that of its children
     for level in range(depth - 1, -1, -1):
         node = path[level]
         row = floats[node]
         if old < row[5] and old_near < row[6] and old_far < row[7]:
-            return  # other postings have all maxima here, and so in the ancestors
+            return  # the maxima come from other postings, here and so in all ancestors
         at_zero = at_near = at_far = np.float32(-np.inf)
         if ints[node, 2] == 1:
             for p in range(first, last):
@@ -357,5 +359,5 @@ def change_base(tree, local, base, path):
                 at_near = max(at_near, floats[child, 6])
                 at_far = max(at_far, floats[child, 7])
                 child += ints[child, 2]
-        # texts keep their maxima: those of the dead are only too high
+        # columns 8 to 11 stay: maxima of dead postings are too high, which is safe
         row[5], row[6], row[7] = at_zero, at_near, at_far

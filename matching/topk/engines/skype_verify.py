@@ -2,7 +2,7 @@
 
 `verify` takes the candidates of many messages that `matching.topk.engines.skype_scan` has found, message by message,
 and `verify_by_slot` slot by slot, where there are many; `scan_row` a message of which nearly all subscriptions are
-candidates. Read on in `matching.topk.scores`, which has the expressions.
+candidates. Used by `matching.topk.engines.skype_scan`. Read on in `matching.topk.scores`, which has the expressions.
 """
 
 import math
@@ -34,7 +34,7 @@ _EMPTY, _NO_PLACE = -1, 2**31 - 1
 #: Columns of what is gathered of a candidate: slot, term_start, term_count, and where what is only read ahead goes; and
 #: text part, x, y, z, alpha, threshold, max_distance.
 _SEEN, _SEEN_SCORE = 4, 7
-#: A pass of `by_slot` sorts by so many bits of a slot.
+#: Bits of a slot by which one pass of `by_slot` sorts.
 _DIGIT_BITS = 11
 #: Terms of a message that are compared with one of a subscription at once: a cache line.
 _TOGETHER = 16
@@ -132,7 +132,7 @@ def scan_row(c, v, batch, r, counters, found, slots, rows, scores):
     place = point_of(batch, r)
     x, y, z = np.float32(place[0]), np.float32(place[1]), np.float32(place[2])
     square = 0.0
-    # from the last term back, so that the norm of what follows is at hand
+    # from the last term back, to accumulate the norm of the later terms
     for i in range(terms.shape[0] - 1, -1, -1):
         rest = np.float32(math.sqrt(square))
         square += np.float64(weights[i]) ** 2
@@ -296,8 +296,8 @@ def by_slot(candidates, ints, capacity):
 
 @njit(cache=True, nogil=True)
 def message_rows(batch, first_row, last_row):
-    """Of messages: terms (int32[rows, w], -1 behind the last), weights (float32[rows, w + 1], 0 at first), and places
-    (float64[rows, 3], `point_of`)."""
+    """Dense rows of messages: terms (int32[rows, w], -1 after the last), weights (float32[rows, w + 1], column 0 is 0),
+    and places (float64[rows, 3], `point_of`)."""
     longest = 1
     for r in range(first_row, last_row):
         longest = max(longest, batch.term_offsets[r + 1] - batch.term_offsets[r])
@@ -315,9 +315,9 @@ def message_rows(batch, first_row, last_row):
 
 @njit(cache=True, nogil=True, inline="always")
 def _place_among(terms, first, term):
-    """One more than where a term is among so many of a message (flat) as are compared at once, 0 where it is not."""
+    """1 + the index of a term among the `_TOGETHER` terms of a message from `first` on; 0 if it is not among them."""
     place = np.int32(0)
-    # a fixed number, so that it is one comparison of a cache line; unsigned, or places are looked at one by one
+    # a fixed number of terms, and unsigned indexes: else LLVM does not vectorise the comparison
     for i in range(_TOGETHER):
         place = max(place, np.int32(i + 1) if terms[np.uint64(first + i)] == term else np.int32(0))
     return place

@@ -2,8 +2,9 @@
 
 New messages are first scanned one by one, until the scans have cost about as much as indexing; then they become a
 generation. Small generations are merged into larger ones of at most an eighth of the window (as in log-structured merge
-trees); a generation is compacted when half of it has expired, and dropped when all of it has. Read on in
-`matching.topk.windows.segments`, one way to index a generation.
+trees); a generation is compacted when half of it has expired, and dropped when all of it has. Base of
+`matching.topk.windows.segments` and of baselines. Read on in `matching.topk.windows.segments`, one way to index a
+generation.
 """
 
 from abc import abstractmethod
@@ -32,9 +33,9 @@ from matching.topk.windows.search import (
 #: Generations of about the same size that are merged into one.
 _FAN_IN = 4
 _LEAST_MERGED = 1 << 12
-#: Indexing a message, merges included, costs about as much as scanning this many.
+#: Indexing a message, merges included, costs about as much as scanning this many messages.
 _SCANS_AN_INDEXING = 100
-#: Queries of a call a thread at least: of new subscriptions in bulk, not of refills in between.
+#: Queries for each thread at least: only the bulk of new subscriptions has so many, ordinary refills use one thread.
 _ROWS_A_THREAD = 2_048
 
 

@@ -1,9 +1,9 @@
 """The messages of a generation as inverted lists whose postings lie along a Z-order curve.
 
 `matching.topk.windows.segments` cuts them into blocks. A posting has all that bounds the score of its message: the
-rounded point, the term's weight, the norm of later weights, and a *sign*, 32 bits of which every later term of
-the message sets one: a subscription's term whose bit is missing is not in the message. Signs reject three in four of
-the candidates that norms alone pass.
+rounded point, the term's weight, the norm of later weights, and a *sign*, 32 bits of which every later term of the
+message sets one: a subscription's term whose bit is missing is not in the message. Signs reject three in four of the
+candidates that norms alone pass. Used by `matching.topk.windows.segments` and by baselines.
 """
 
 import math

@@ -16,7 +16,7 @@ def test_window_tasks_asked_store_every_message_once_and_take_turns(tasks, parts
     asked = Counter()
     for home in range(3):
         for request in range(60):
-            of_request = window.asked(home, request)
+            of_request = window.answering(home, request)
             assert [window.part_of(task) for task in of_request] == list(range(window.parts))
             assert (np.sum([window.stores(task, SEQ) for task in of_request], 0) == 1).all()
             asked.update(of_request)

@@ -160,7 +160,7 @@ def test_pending_nobody_keeps_nothing():
     for _ in range(5):
         run.close((1, 3))
     assert not run.pending and run.kept == [] and run.pending.watermark == 4
-    assert run.pending.early() == [] and run.pending.requests == run.pending.asked == 0
+    assert run.pending.early() == [] and run.pending.requests == run.pending.queried == 0
 
 
 def test_pending_answer_leads_through_what_was_put_by_one_difference_a_boundary():
@@ -183,7 +183,7 @@ def test_pending_answer_leads_through_what_was_put_by_one_difference_a_boundary(
     assert asks == [] and caught_up == [1, 2]
     assert not run.pending and not run.pending.waits.any() and run.kept == []
     assert run.pending.watermark == 3
-    assert (run.pending.requests, run.pending.asked) == (1, 2)
+    assert (run.pending.requests, run.pending.queried) == (1, 2)
 
 
 def test_pending_answer_at_once_tells_of_the_boundary_asked_about_alone():
@@ -348,7 +348,7 @@ def test_pending_not_matched_asks_once_more_for_batches_closed_since():
     assert ask.request == 0 and ask.query.more and not ask.query.onward
     assert (ask.query.as_of, ask.query.up_to) == (bound(1), 3)
     assert run.pending.waits[[1, 2]].all() and run.pending.watermark == -1
-    assert run.pending.asked == 2, "the same two"
+    assert run.pending.queried == 2, "the same two"
     run.close((1, 41))
     run.close((2, 52))
     told, asks, caught_up = run.install(0, {}, offers((2, 22), (1, 31)), up_to=3)

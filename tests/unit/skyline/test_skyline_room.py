@@ -155,7 +155,7 @@ def answers_of(restored_as: int | None, used_kinds=None, parts=1) -> list:
     merged = []
     for kind, rows in ((SKYLINE, everything), (TOPK, best)):
         query = WindowQuery(as_of, as_of.number, rows)
-        tasks = window.asked(0, kind)
+        tasks = window.answering(0, kind)
         for task in tasks:
             bolts[task].execute(Delivery("window_query", "query", 0, Addressed(kind, 0, kind, query)))
         merged.append(KINDS[kind].window().merge([contexts[task].emitted[-1].body for task in tasks]))

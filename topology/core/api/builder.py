@@ -9,8 +9,9 @@
         .build(credits=4)
     )
 
-A wrong topology fails here and not while it runs: one error lists every fault, each with its component and remedy. Read
-on in `topology.core.api.plan` (what is built) and `topology.core.executors.local` (running it).
+A wrong topology fails here and not while it runs: one error lists every fault, each with its component and remedy. Used
+by `topology.wiring`. Read on in `topology.core.api.plan` (what is built) and `topology.core.executors.local` (running
+it).
 """
 
 import pickle

@@ -1,6 +1,7 @@
-"""What the tasks of a plan reserve: CPUs and memory a component, summed for the tasks that share a worker.
+"""CPUs and memory that the tasks of a plan reserve: given by component, summed over the tasks of a worker.
 
-`topology.core.executors.reservation` reserves it on Ray; the local executor has one process and reserves nothing.
+`topology.placement` makes the `Needs` from the settings; `topology.core.executors.reservation` reserves the bundles on
+Ray. The local executor has one process and reserves nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ CPU, MEMORY = "CPU", "memory"
 
 
 class Resources(NamedTuple):
-    """What one task reserves."""
+    """Resources that one task reserves; memory in MiB."""
 
     cpus: float = 0.0
     memory_mib: float = 0.0
@@ -23,16 +24,16 @@ class Resources(NamedTuple):
 
 @dataclass(frozen=True)
 class Needs:
-    """What the tasks of a run reserve.
+    """Resources that the tasks of a run reserve.
 
     Attributes
     ----------
     of : mapping of str to Resources
-        By component; the others reserve nothing.
+        Resources of one task, by component; tasks of other components reserve nothing.
     wait_s : float
-        How long the start may wait for it.
+        Seconds that the start may wait for the resources.
     lower : str
-        What people can lower so that less is reserved.
+        Names the settings that a user can lower to reserve less; for error messages.
     """
 
     of: Mapping[str, Resources] = field(default_factory=dict)
@@ -44,7 +45,7 @@ NO_NEEDS = Needs()
 
 
 def bundles_of(plan: Plan, placement: Sequence[Sequence[int]], needs: Needs) -> list[dict[str, float]]:
-    """What each worker reserves, by Ray's names of the resources, memory in bytes; empty where that is nothing."""
+    """One bundle a worker: amounts by Ray's names of resources, memory in bytes; {} for one that reserves nothing."""
     bundles = []
     for addresses in placement:
         tasks = [needs.of.get(plan.tasks[address].component, Resources()) for address in addresses]
@@ -58,16 +59,16 @@ def bundles_of(plan: Plan, placement: Sequence[Sequence[int]], needs: Needs) -> 
 def shortfall(
     bundles: Sequence[Mapping[str, float]], nodes: Sequence[Mapping[str, float]], free: Mapping[str, float]
 ) -> str:
-    """What a start waits for, in one line.
+    """The resources that a start waits for, and why it has to wait, as one line for people.
 
     Parameters
     ----------
     bundles : sequence of mapping
-        As of `bundles_of`.
+        Of `bundles_of`.
     nodes : sequence of mapping
-        What each node has in all.
+        Resources of each node, free or not.
     free : mapping
-        What is free on all nodes together.
+        Free resources of all nodes together.
     """
     names = [name for name in (CPU, MEMORY) if any(name in bundle for bundle in bundles)]
     wanted = {name: sum(bundle.get(name, 0.0) for bundle in bundles) for name in names}
@@ -84,7 +85,7 @@ def shortfall(
 
 
 def exceeds(bundles: Sequence[Mapping[str, float]], nodes: Sequence[Mapping[str, float]]) -> bool:
-    """Whether these nodes could not have it even if all were free: more than all, or than the largest of them."""
+    """Whether the bundles do not fit even on idle nodes: their sum is too large, or one is for the largest node."""
     for name in (CPU, MEMORY):
         amounts, sizes = [bundle.get(name, 0.0) for bundle in bundles], [node.get(name, 0.0) for node in nodes]
         if sum(amounts) > sum(sizes) or max(amounts, default=0.0) > max(sizes, default=0.0):

@@ -1,9 +1,9 @@
-"""Which driver a run in an object store has, and what it has committed: one object, replaced only if it is unchanged.
+"""The fence of a run in an object store: one object, `committed.json`, that only the present driver can replace.
 
-`committed.json` names the checkpoints and the files of the run. A driver that begins or resumes a run claims it with
-its incarnation; from then on every commit is a conditional write against the tag of the last one. A driver that was
-taken for dead and wakes again has an old tag: its commit is refused, and all that it has written has names with its
-incarnation, which `committed.json` does not have. Readers list the files of a run here, never in the store.
+It names the checkpoints and the files of the run. A driver that begins or resumes a run claims it with its incarnation;
+from then on every commit is a conditional write against the tag of the last commit. A driver that was believed dead and
+wakes again has an old tag, so that the store refuses its commit; the files that it has written have its incarnation in
+their names, and `committed.json` does not name them. Readers list the files of a run here, never in the store.
 Used by `topology.core.checkpoint.store`, `topology.core.checkpoint.storage` and `topology.store_folder`.
 """
 
@@ -26,7 +26,7 @@ _INCARNATION = re.compile(r"\.(\d+)\.(?:frame|json|parquet|jsonl)$")
 
 
 class Committed(NamedTuple):
-    """What `committed.json` says.
+    """Contents of `committed.json`.
 
     incarnation : int    with which the driver has claimed the run
     commits : int    how often it has been written, so that no two of its contents are the same

@@ -58,12 +58,12 @@ class SavedFile(NamedTuple):
 
     @property
     def names(self) -> set[str]:
-        """All its files."""
+        """Names of the task's file and of its pieces."""
         return {self.name, *(piece.name for piece in self.pieces)}
 
     @property
     def total_bytes(self) -> int:
-        """Of all its files."""
+        """Bytes of the task's file and of its pieces."""
         return self.size_bytes + sum(piece.size_bytes for piece in self.pieces)
 
 
@@ -103,7 +103,7 @@ class CheckpointStore:
     Attributes
     ----------
     refused : list of str
-        Why checkpoints that `newest` looked at cannot be used.
+        Why checkpoints that `newest` has read cannot be used.
     """
 
     def __init__(self, folder: str):
@@ -393,7 +393,7 @@ class _Tasks(Sequence[Mapping[str, np.ndarray]]):
 
 
 def _checksum_in(parts: Sequence[frames.Buffer]) -> str:
-    """Of a frame, in its first two parts."""
+    """Checksum of a frame, by its first two parts."""
     return f"{frames.checksum_of(b''.join(parts[:2])):016x}"
 
 
@@ -444,7 +444,7 @@ def _decode(data: frames.Buffer, origin: str, epoch: int) -> Manifest:
 
 
 def _checksum(version: int, body: Any) -> str:
-    """Of the format too: one flipped bit of it would pass for a later release's."""
+    """Checksum of format number and body: without the number, one flipped bit of it would look like a later format."""
     return xxhash.xxh3_64_hexdigest(json.dumps([version, body], sort_keys=True).encode())
 
 

@@ -1,6 +1,7 @@
-"""Where `Context.now` gets its time from: the machine, or a test.
+"""Clocks of `Context.now`: that of the machine, or one that a test sets.
 
-Read on in `topology.core.executors.local`, which takes either.
+Used by `topology.core.executors.actors` and `topology.core.executors.local`. Read on in
+`topology.core.executors.local`, which takes either.
 """
 
 import time

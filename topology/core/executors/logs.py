@@ -1,8 +1,8 @@
 """Log events of tasks: from their worker processes to the log of the driver, and to a file of the node.
 
-The task's logger keeps events; the driver fetches them with each status and writes them to its own log, where
-they say which task they come from. With Ray each event is also a line of JSON in the node's log folder, where Ray's
-dashboard and `ray logs` find it, also after the driver has died. Read on in `topology.core.executors.ray`.
+The task's logger buffers events; the driver fetches them with each status and writes them to its own log with the name
+of the task. With Ray each event is also a line of JSON in the node's log folder, where Ray's dashboard and `ray logs`
+find it, also after the driver has died. Used by both executors; read on in `topology.core.executors.ray`.
 """
 
 import json
@@ -17,9 +17,9 @@ import structlog
 
 from topology.core.failures import TaskFailure
 
-#: Events a task keeps between two status calls of the driver; more are counted, not kept.
+#: Events that a task buffers between two status calls of the driver; it counts and drops further ones.
 _LIMIT = 1000
-#: Bytes of a worker's file, and of the one before it, which is kept.
+#: Bytes at which a worker's file is rotated; one older file remains.
 _FILE_BYTES = 8_000_000
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 
@@ -33,12 +33,12 @@ class LogEvent(NamedTuple):
 
 
 class LogBuffer:
-    """Keeps what a task logs until the driver fetches it; `logger` is the task's structlog logger.
+    """Buffers the log events of a task until the driver fetches them; `logger` is the task's structlog logger.
 
     Parameters
     ----------
     also : callable, optional
-        Gets each event at once.
+        Called with each event at once.
     """
 
     def __init__(self, also: Callable[[LogEvent], None] | None = None):
@@ -49,7 +49,7 @@ class LogBuffer:
         self.logger = structlog.wrap_logger(None, processors=steps, wrapper_class=structlog.stdlib.BoundLogger)
 
     def fetch(self) -> list[LogEvent]:
-        """What was logged since the last call."""
+        """The events since the last call; clears the buffer."""
         events, self._events = self._events, []
         if self._dropped:
             events.append(LogEvent("warning", "log_events_dropped", {"count": self._dropped}))
@@ -74,7 +74,8 @@ class LogBuffer:
 class NodeLog:
     """A file of a worker in the log folder of its node: a line of JSON for each event, with the time and the task.
 
-    A full file is renamed (`.1`), and the one before it goes. What cannot be written is left out: a log ends no run.
+    A full file is renamed to `.1`, which replaces the older one. A line that cannot be written is dropped: a full disk
+    must not end a run.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ class NodeLog:
 
 
 class DirectLog(LogBuffer):
-    """Writes what a task logs to the log of this process at once."""
+    """Writes the log events of a task to the log of this process at once; for tasks in the driver's process."""
 
     def __init__(self, task: str):
         super().__init__()
@@ -117,21 +118,21 @@ class DirectLog(LogBuffer):
 
 
 def driver_log() -> Any:
-    """The process's log if the program has set one up; else lines on standard error."""
+    """The structlog logger of this process if the program has configured structlog; else lines on standard error."""
     if structlog.is_configured():
         return structlog.get_logger("topology")
     return structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
 
 
 def show_closed(log: Any, task: str, failure: TaskFailure | None, events: Sequence[LogEvent]) -> None:
-    """Write what a task has logged, and why it could not close, where the run has failed already."""
+    """Write the last log events of a task of a failed run, and the error of its `close`, if any."""
     show(log, task, events)
     if failure is not None and " failed in close: " in failure.summary:
         log.warning("close_failed", task=task, why=failure.summary)
 
 
 def show(log: Any, task: str, events: Sequence[LogEvent]) -> None:
-    """Write what a task has logged to a log of this process, naming the task."""
+    """Write the log events of a task to a log of this process, each with the name of the task."""
     for event in events:
         level = event.level if event.level in _LEVELS else "info"
         getattr(log, level)(event.event, **{**event.values, "task": task})

@@ -1,4 +1,4 @@
-"""What this project uses of Ray that Ray does not promise to keep: all of it, and nothing else does.
+"""All uses of private names of Ray, which a release of Ray may change; no other file uses any.
 
 A test has what is expected of each (`tests/unit/topology/test_ray_private.py`): run it first with a new release of Ray.
 Used by `topology.core.executors.connection`. `NAMES` is the list.

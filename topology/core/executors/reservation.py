@@ -1,8 +1,8 @@
-"""CPUs and memory of a run on Ray: one placement group, so that a start gets all of it or waits.
+"""Reserves the CPUs and memory of a run on Ray: one placement group, so that a start gets all of them or waits.
 
-A placement group belongs to the driver that makes it: Ray removes it when that process ends, however it does. Ray
-counts what is reserved and does not enforce it; an autoscaler adds nodes for a group that waits. Used by
-`topology.core.executors.actor_pool`.
+A placement group belongs to the driver that makes it: Ray removes the group when that process ends or dies. Ray counts
+reserved resources and does not enforce them; an autoscaler adds nodes for a group that waits. Used by
+`topology.core.executors.actor_pool`; the amounts come from `topology.core.api.resources`.
 """
 
 import time
@@ -19,9 +19,9 @@ from topology.core.api.resources import CPU, MEMORY, Needs, bundles_of, exceeds,
 from topology.core.executors.logs import driver_log
 from topology.core.tasks.worker import Placement
 
-#: Between two looks whether the group is there.
+#: Seconds between two checks whether Ray has placed the group.
 _LOOK_S = 0.25
-#: How long a group takes where all is free, on a busy machine: until then nothing is said.
+#: Seconds after which a start that still waits is reported: a busy machine needs less where enough is free.
 _PROMPT_S = 1.0
 
 
@@ -34,9 +34,10 @@ class Reservation:
     placement : Placement
     needs : Needs
     may_grow : bool
-        Whether nodes may join while the start waits; otherwise it does not wait for more than there is.
+        Whether nodes may join the cluster while the start waits. If not, a reservation that exceeds the cluster fails
+        at once.
     on_wait : callable
-        Called with what the start waits for, once.
+        Called once, with a line that says what the start waits for.
     """
 
     def __init__(self, plan: Plan, placement: Placement, needs: Needs, may_grow: bool, on_wait: Callable[[str], None]):
@@ -49,14 +50,14 @@ class Reservation:
         self._group: PlacementGroup | None = None
 
     def take(self, look: Callable[[], None]) -> None:
-        """Reserve, and wait until all of it is there, calling `look` meanwhile.
+        """Reserve the resources of all workers, and wait until Ray has placed them; calls `look` meanwhile.
 
         Raises
         ------
         ConfigError
-            If it is more than there is, where no node can join.
+            If the cluster is too small and no node can join.
         TopologyError
-            If it is not there in time.
+            If Ray has not placed them after `Needs.wait_s`.
         """
         wanted = [self._bundles[worker] for worker in self._place_of]
         if not wanted:
@@ -85,7 +86,7 @@ class Reservation:
                 )
 
     def options(self, worker: int) -> dict[str, Any]:
-        """Options of a worker's actor; without a scheduling strategy where it reserves nothing."""
+        """Ray options of a worker's actor; without a scheduling strategy for a worker that reserves nothing."""
         place = self._place_of.get(worker)
         if place is None or self._group is None:
             return {"num_cpus": 0}
@@ -95,12 +96,12 @@ class Reservation:
         return options | ({"memory": bundle[MEMORY]} if MEMORY in bundle else {})
 
     def release(self) -> None:
-        """Give everything back."""
+        """Remove the placement group; workers must have ended."""
         if self._group is not None:
             remove_placement_group(self._group)
             self._group = None
 
 
 def _free() -> Mapping[str, float]:
-    """What is free on all nodes together; without what belongs to placement groups."""
+    """Free resources of all nodes together, by Ray's names; those of placement groups are not free."""
     return ray.available_resources()

@@ -14,7 +14,7 @@ from topology.core.metrics import LatencyHistogram
 
 
 class Host(Protocol):
-    """What a context needs of a `TaskHost`."""
+    """The part of a `TaskHost` that a context uses."""
 
     incarnation: int
     counters: dict[str, int]

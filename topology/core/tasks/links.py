@@ -1,6 +1,7 @@
-"""What a task needs of its executor: a channel for parcels, and a writer for snapshots.
+"""The interface between a task and its executor: a channel for parcels, and a writer for snapshots.
 
-Read on in `topology.core.tasks.task`, which uses them, and in `topology.core.tasks.worker`, which provides them.
+Used by every executor. Read on in `topology.core.tasks.task`, which calls both, and in `topology.core.tasks.worker`,
+which implements them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +10,17 @@ from typing import Any, NamedTuple, Protocol
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.task_states import Copied
 
-#: Control parcels: these stand in place of the edge's number.
+#: Control parcels have one of these in place of the number of an edge.
 END, TICK, ACKNOWLEDGE, BARRIER, COPIED = -1, -2, -3, -4, -5
 
 
 class Destination(NamedTuple):
-    """A receiver of one parcel: its address, the edge (or a control parcel), the parcel's number on the link."""
+    """A receiver of one parcel.
+
+    address : int    of the receiving task
+    edge : int       number of the edge, or one of the control values
+    number : int     of the parcel among those from this sender to this receiver, from 0
+    """
 
     address: int
     edge: int
@@ -39,9 +45,10 @@ class Saving(NamedTuple):
     epoch : int    of the next checkpoint
     incarnation : int
     write : callable
-        Gets each snapshot; must not block.
+        Takes each snapshot; must not block.
     stored : callable
-        Given the address of a task and the newest committed epoch, returns what `Component.snapshot` gets.
+        From the address of a task and the newest committed epoch to the argument of `Component.snapshot`: the version
+        of each piece that files have already.
     """
 
     cadence: Cadence

@@ -1,4 +1,4 @@
-"""Which parcel a worker delivers next: the oldest, or with a seed any that is the first of its link.
+"""Queue of a worker's parcels: delivers the oldest, or with a seed a random one of those that are first on their link.
 
 The order from one task to another is always kept. With a seed the interleaving of links is random, some are starved now
 and then for a long stretch, and the clock spout may publish before a mailbox is empty, so that a test sees

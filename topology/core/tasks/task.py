@@ -172,7 +172,7 @@ class TaskHost:
         return self._call("state", lambda: self._component.snapshot({}))
 
     def unquiet(self) -> str:
-        """What this task still awaits, as text, if nothing is in flight to it; empty at a quiet boundary."""
+        """Why this task is not quiet though nothing is in flight to it, as text; "" at a quiet boundary."""
         if self.spec.clock:
             missing = self._unacknowledged()
             return f"lacks an acknowledgement of {missing}" if missing else ""
@@ -478,7 +478,7 @@ class TaskHost:
             self._blocked_since = None
 
     def _waits_for(self) -> str:
-        """What this task still needs, as text."""
+        """The parcels that this task waits for, as text for errors."""
         if self._aligner.barrier is not None:
             missing = ", ".join(str(self.plan.tasks[address]) for address in sorted(self._aligner.missing))
             what = f"waits for that from {missing}" if missing else "is not quiet: it awaits something"

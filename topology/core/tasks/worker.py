@@ -289,7 +289,7 @@ class Worker:
         return -1 if self._clock is None else self._clock.next_number - 1
 
     def unquiet(self) -> dict[int, str]:
-        """What each task still awaits, as text, where nothing is in flight."""
+        """Why tasks are not quiet though nothing is in flight, by address; see `TaskHost.unquiet`."""
         return {address: why for address, host in self._hosts.items() if (why := self._guarded(host.unquiet))}
 
     def states(self, number: int) -> list[TaskState | None]:
@@ -301,7 +301,7 @@ class Worker:
         ]
 
     def snapshots(self, number: int, epoch: int) -> list[Copied]:
-        """What `states` returns in pieces, as a `Writer` takes it; of tasks that do not fail."""
+        """As `states`, but in pieces for a `Writer`; without tasks that fail."""
         found = []
         for address, host in self._hosts.items():
             state = TaskState(host.id.component, host.id.task, host.spec.tasks, number, {})
