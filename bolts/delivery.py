@@ -174,7 +174,7 @@ class DeliveryBolt(Bolt):
             self.publisher = UpdatePublisher(self.listener, context.incarnation, context.task, context.tasks)
 
     def execute(self, delivery: Delivery) -> None:
-        """Take one payload; write every batch that has become complete by it.
+        """Process one payload; write every batch that it completes.
 
         Raises
         ------
@@ -215,7 +215,7 @@ class DeliveryBolt(Bolt):
         self._acknowledge()
 
     def finish(self) -> None:
-        """Write the results and what is left of the updates.
+        """Write the results, and the updates that are not written yet.
 
         Raises
         ------
@@ -248,7 +248,7 @@ class DeliveryBolt(Bolt):
         self._finish_results()
 
     def idle(self) -> bool:
-        """Whether the results of all tasks have come; only the first task waits for them."""
+        """Whether the results of all tasks have arrived; only the first task waits for them."""
         first = self.context.task == 0 and self.tasks > 1 and self.sink_name != "count"
         return not first or (self.ended and len(self.gathered) == self.tasks)
 
@@ -508,7 +508,7 @@ class DeliveryBolt(Bolt):
             return
         floor = self.open[0].boundary.floor
         dead = self.retained.dead_before(floor)
-        # At least as many are dropped as stay, so that moving those that stay is O(1) for each dropped.
+        # Drop only when at least half can be dropped: moving the remaining ids then costs O(1) for each dropped one.
         if dead - self.messages.first > max(1024, self.messages.end - dead):
             assert self.sink is not None
             self.sink.resolve(self.subscriptions, self.messages)
@@ -547,7 +547,7 @@ class DeliveryBolt(Bolt):
 
 
 def undelivered(state: Mapping[str, np.ndarray]) -> pa.Table:
-    """The updates that a checkpoint of the bolt has since no part had them, as parts have them (`UPDATE_SCHEMA`).
+    """The updates in a checkpoint of the bolt that no part had yet, as a table of `UPDATE_SCHEMA`.
 
     `state` as `bolts.shares.joined` gives it.
     """

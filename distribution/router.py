@@ -61,7 +61,7 @@ class RoutingTable:
         self.raise_thresholds(*raised)
 
     def change(self, added: SubscriptionTable, removed: Removals) -> None:
-        """Take the changes of a batch, before the batch is routed."""
+        """Apply the changes of a batch, before the batch is routed."""
         self.needs_ended |= bool(np.any(self.router.traits.needs_ended[added.kind]))
 
     def relax(self, number: Int64, version: Int64) -> None:
@@ -93,7 +93,7 @@ class RoutingTable:
         raise NotImplementedError
 
     def apply_influence(self, kind: int, task: int, through: int, patch: InfluencePatch) -> None:
-        """Apply what a query task reports of a kind, up to a batch; only where the router `uses_influence`."""
+        """Apply a query task's influence patch of a kind, as of batch `through`; only where `uses_influence`."""
         raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:

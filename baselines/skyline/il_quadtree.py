@@ -1,4 +1,4 @@
-"""The inverted linear quadtree: for each keyword a linear quadtree and a signature; for comparison.
+"""Window index `il_quadtree` of `skyline`: for each keyword a linear quadtree and a signature; for comparison.
 
 After Zhang, Zhang, Zhang and Lin, "Inverted linear quadtree: efficient top k spatial keyword search". A query computes
 once which cells of the signatures' level its rectangle meets. For each keyword it reads from the signature which of
@@ -40,12 +40,12 @@ from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.prefetch import prefetch
 
-#: Leaves that a query reads together, so that they come from memory meanwhile.
+#: Leaves that a query prefetches and reads together, so that cache misses overlap.
 _TOGETHER = 16
 
 
 class IlQuadtree(TreeWindow):
-    """Linear quadtrees with signatures, a keyword each.
+    """Linear quadtrees with signatures, one of each for every keyword.
 
     Notes
     -----
@@ -106,7 +106,7 @@ def _signed_cells(rectangle, out):
 
 @njit(cache=True, nogil=True)
 def _read(trees, starts, counts, rectangle, seen, slots, picked, visits):
-    """Pick from leaves; returns the new end of `slots`."""
+    """Pick messages inside the rectangle from leaves (`cells.pick`); returns the new end of `slots`."""
     for leaf in range(starts.shape[0]):
         for at in range(starts[leaf], starts[leaf] + counts[leaf]):
             picked = pick(trees.pool[at], rectangle, seen, slots, picked)
@@ -147,13 +147,13 @@ def _search(trees, log, as_of, region, offsets, terms, first, ends, found, visit
                 continue
             row = -1 - value
             visits[0] += 1
-            # leaves up to here need no second look: one that is larger than a cell is met from several
+            # leaves up to here are read already: a leaf larger than a cell overlaps several cells
             next_ = 0
             for cell in cells[:met]:
                 if not is_signed(trees, row, cell):
                     continue
                 low = leaves_through(trees, row, cell << SIGNED_SHIFT, next_)
-                # the last leaf that starts before the cell may reach into it
+                # the last leaf that starts before the cell may overlap it
                 for i in range(max(next_, low - 1), trees.tree[row, LEAVES]):
                     code = code_at(trees, row, i)
                     if code >= (cell + 1) << SIGNED_SHIFT:

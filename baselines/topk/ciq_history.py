@@ -29,12 +29,12 @@ from matching.storage.point_subscriptions import Subscriptions
 from matching.storage.slots import resized
 from matching.storage.sorting import ascending
 
-#: Messages that are made up at most, and of how many subscriptions each.
+#: Synthetic messages at most; subscriptions that each is made from.
 _PRIOR, _TOGETHER = 4096, 4
 _MOST_GATHERED = 64
-#: Texts that are kept, and terms of each at most.
+#: Texts that the history stores; most terms of each.
 _TEXTS, _WIDEST = 512, 16
-#: Subscriptions of one call that are tried against the texts, and among how many that come one by one is one.
+#: Subscriptions of one call that are compared with the texts at most; of single subscriptions every `_ONE_IN`-th.
 _TRIED, _ONE_IN = 256, 64
 
 
@@ -47,7 +47,7 @@ class History(NamedTuple):
     size : int32[texts]        how many terms
     relevance : float64[keywords, bins]   pairs that share a keyword, by number of keywords and text relevance
     above : float64[keywords, bins]       fraction of them that are in this bin or a better one
-    facts : float64[3]         see `matching.ciq.cell_costs`; made-up messages are not among the first of them
+    facts : float64[3]         see `matching.ciq.cell_costs`; the first of them does not count synthetic messages
     """
 
     cells: Float64
@@ -78,13 +78,13 @@ class MessageHistory:
         self._tried = 0
 
     def meet(self, c: Subscriptions, slots: Int32) -> None:
-        """Hear of new subscriptions. O(n)."""
+        """Take new subscriptions into account. O(n)."""
         most = int(largest_term(c, slots)) + 1
         if self.view.having.shape[0] < most:
             self.view = self.view._replace(having=resized(self.view.having, most + most // 4))
 
     def expect(self, c: Subscriptions, slots: Int32) -> None:
-        """Hear of subscriptions that are to be associated by cost. O(n)."""
+        """Take subscriptions into account before their association by cost. O(n)."""
         v = self.view
         missing = min(_PRIOR - int(v.facts[PLACES]), slots.shape[0])
         if v.facts[MESSAGES] == 0 and missing > 0:
@@ -135,7 +135,7 @@ def _make_up(c, slots, h, depth, wanted):
 
 @njit_no_refcount
 def _keep(h, nth, terms, weights):
-    """Keep a text in place of the oldest."""
+    """Replace the oldest stored text."""
     text = nth % h.size.shape[0]
     size = min(terms.shape[0], h.terms.shape[1])
     h.size[text] = size

@@ -32,9 +32,9 @@ SUBSCRIPTIONS, MESSAGES = "/v1/subscriptions", "/v1/messages"
 
 
 class Call(NamedTuple, Generic[T]):
-    """A request, and what makes its answer a value.
+    """A request, and the function `read` that decodes its answer.
 
-    `repeated`, where given, is the value of an error 404 after a request whose first answer was lost.
+    `repeated`, if given, makes the value from an error 404 of a repeated request, whose first answer was lost.
     """
 
     request: Request
@@ -50,7 +50,7 @@ class Page(msgspec.Struct):
 
 
 def subscribe(row: Mapping[str, Any] | None, more: Mapping[str, Any], replace: bool) -> Call[SubscriptionOutcome]:
-    """POST of one; it has an id, so that it is made once."""
+    """POST of one subscription; it gets an id if it has none, so that a repetition does not create another one."""
     columns = with_id({**(row or {}), **more}, "subscription_id")
     request = Request("POST", SUBSCRIPTIONS, _replacing(replace), _JSON, encode(columns))
     return Call(request, _decoder(SubscriptionOutcome))
@@ -59,7 +59,7 @@ def subscribe(row: Mapping[str, Any] | None, more: Mapping[str, Any], replace: b
 def replace(
     subscription_id: str, row: Mapping[str, Any] | None, more: Mapping[str, Any], etag: str | None, new: bool
 ) -> Call[SubscriptionOutcome]:
-    """PUT; with a condition it is not sent again, since the first may have met it."""
+    """PUT of a subscription; not repeated with a condition, since the lost first request may have fulfilled it."""
     conditions = ({} if etag is None else {"If-Match": etag}) | ({"If-None-Match": "*"} if new else {})
     body = encode({**(row or {}), **more})
     request = Request("PUT", subscription_path(subscription_id), (), {**_JSON, **conditions}, body, not conditions)
@@ -73,7 +73,7 @@ def subscription(subscription_id: str) -> Call[Subscription]:
 
 
 def unsubscribe(subscription_id: str, etag: str | None) -> Call[SubscriptionOutcome]:
-    """DELETE; when it was sent again and there is none any more, the first has ended it."""
+    """DELETE of a subscription; a 404 after a repetition means that the first request has ended it."""
     headers = {} if etag is None else {"If-Match": etag}
     request = Request("DELETE", subscription_path(subscription_id), (), headers, None, etag is None)
     return Call(request, _decoder(SubscriptionOutcome), lambda _: SubscriptionOutcome("deleted", subscription_id))
@@ -100,7 +100,7 @@ def features(filters: Mapping[str, Any], after: int | None) -> Call[dict[str, An
 
 
 def publish(row: Mapping[str, Any], wait: Wait) -> Call[MessageOutcome]:
-    """POST of one; it has an id, so that it is taken once however often it is sent."""
+    """POST of one message; it gets an id if it has none, so that the server accepts a repetition once."""
     request = Request("POST", MESSAGES, params_of(wait=wait), _JSON, encode(with_id(row, "id")))
     return Call(request, _decoder(MessageOutcome))
 
@@ -125,7 +125,7 @@ def facts(path: str) -> Call[dict[str, Any]]:
 
 
 def updates(filters: Params, snapshot: bool, since: str | None) -> Request:
-    """The stream of updates behind a position."""
+    """Request for the stream of updates after a position."""
     more: Params = (("snapshot", "1"),) if snapshot and since is None else ()
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
     if since is not None:
@@ -142,7 +142,7 @@ def subscription_path(subscription_id: str, rest: str = "") -> str:
 
 
 def encode(value: Any) -> bytes:
-    """As JSON; numbers of NumPy count as those of Python. Raises InputError."""
+    """Encode as JSON, NumPy's numbers like Python's. Raises InputError."""
     try:
         return msgspec.json.encode(value, enc_hook=_plain)
     except (TypeError, ValueError, RecursionError) as error:
@@ -150,7 +150,7 @@ def encode(value: Any) -> bytes:
 
 
 def with_id(row: Mapping[str, Any], column: str) -> Mapping[str, Any]:
-    """The row, with an id of its own if it has none."""
+    """The row; with a new unique id if it has none."""
     return row if row.get(column) is not None else {**row, column: uuid.uuid4().hex}
 
 

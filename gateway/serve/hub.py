@@ -1,9 +1,10 @@
-"""Clients that follow updates: each has a bounded queue of its own, an update is encoded once for all.
+"""The hub: gives released updates to the clients that follow; each client has a bounded queue.
 
-All of this runs in the event loop; `Hub.deliver` is called from other threads. A client first reads what it has missed
-from `gateway.serve.history`, at its own pace, and is then joined to the live stream. One that does not read fast enough
-gets a `gap` event, and its stream ends: it reads the rest when it connects again. Neither the topology nor other
-clients wait for it. Used by `gateway.serve.update_routes`.
+The hub encodes an update once for all clients. Everything runs in the event loop, except `Hub.deliver`, which another
+thread calls. A client first gets the updates it has missed from `gateway.serve.history`, at its own pace, and then
+joins the live stream. A client that reads too slowly gets a `gap` event, and its stream ends: it reads the rest when it
+reconnects. Neither the topology nor other clients wait for a slow client. Used by `gateway.serve.update_routes`; read
+on in `gateway.serve.releasing`, which calls `Hub.deliver`.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from gateway.serve.releasing import Released, Update
 
 #: Seconds without an event after which a client gets a heartbeat.
 HEARTBEAT_S = 5.0
-#: Bytes that wait for a client at most.
+#: Most bytes in the queue of a client.
 QUEUE_BYTES = 1 << 20
 #: Milliseconds after which a client should connect again.
 RETRY_MS = 1_000
@@ -32,10 +33,10 @@ _TRIM_S = 2.0
 
 
 class Interest(NamedTuple):
-    """Which updates a client gets: those that satisfy each that is not None.
+    """Filter of a client: it gets the updates that satisfy every field that is not None.
 
     subscriptions, kinds : frozenset of str
-    owner : str    of the subscriptions
+    owner : str    owner of the subscriptions
     region : tuple    west, south, east, north of the messages' places, closed; west above east crosses 180 degrees
     """
 
@@ -53,7 +54,7 @@ Snapshot = Callable[[Position], AsyncIterator[dict[str, Any]]]
 
 
 class Form(ABC):
-    """How events are written: Server-Sent Events, or lines of JSON."""
+    """Encoder of events: Server-Sent Events, or lines of JSON."""
 
     media_type: ClassVar[str]
 
@@ -66,7 +67,7 @@ class Form(ABC):
         """A `progress`, `gap` or `snapshot` event; with a position a client resumes from there."""
 
     def hint(self) -> bytes:
-        """When a client should connect again."""
+        """The event that says when a client should reconnect."""
         return b""
 
 
@@ -103,9 +104,9 @@ EVENTS, LINES = Events(), Lines()
 
 
 class _Queue:
-    """What waits for one client, which waits for it in `wait`: a future and no task, and one timer for all its waits.
+    """The bounded queue of one client, who waits for chunks in `wait`: by a future, without a task, and one timer.
 
-    `is_plain`: where the indexes of the hub have found the client for an update, it wants it.
+    `is_plain`: the client wants every update under which the indexes of the hub find it, without a further test.
     """
 
     __slots__ = (
@@ -151,7 +152,7 @@ class _Queue:
             self._waiter.set_result(None)
 
     async def wait(self, seconds: float) -> None:
-        """Wait until something has come since `take`, or for some seconds."""
+        """Wait until a chunk has arrived since `take`, or until `seconds` have passed."""
         if self._came:
             return
         self._until_s = self._loop.time() + seconds
@@ -164,13 +165,13 @@ class _Queue:
             self._waiter = None
 
     def close(self) -> None:
-        """Forget the timer."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _look(self) -> None:
-        """End a wait that is over; for a later one the timer is set anew."""
+        """Callback of the timer: end a wait whose time is over, else set the timer again."""
         self._timer = None
         if self._waiter is None or self._waiter.done():
             return
@@ -181,7 +182,7 @@ class _Queue:
 
 
 class Hub:
-    """Everything that clients follow.
+    """The clients that follow a stream, and the indexes by which an update finds them.
 
     Parameters
     ----------
@@ -227,7 +228,7 @@ class Hub:
         self._loop = loop
 
     def deliver(self, released: list[Released], through: int) -> None:
-        """Take the next boundaries from another thread."""
+        """Queue the next released boundaries for the clients; called by another thread."""
         assert self._loop is not None, "the server starts first"
         with suppress(RuntimeError):  # the loop has ended: clients read it from the parts
             self._loop.call_soon_threadsafe(self._take, released, through)
@@ -263,9 +264,9 @@ class Hub:
         form : Form
         interest : Interest
         after : Position or None
-            Behind which updates are sent; None: those from now on.
+            The client gets the updates after this position; None: those from now on.
         is_valid : callable
-            Whether the client may have more; checked before each event.
+            Whether the client may still read; called before each event.
         snapshot : callable, optional
             Yields the `snapshot` events that come first, as of the position.
 
@@ -322,7 +323,7 @@ class Hub:
             yield data
 
     async def poll(self, form: Form, interest: Interest, after: Position, wait_s: float, most: int) -> bytes:
-        """Up to about `most` updates after a position, once there are any, or what there is after some seconds."""
+        """About `most` updates after a position; waits until there is one, at most `wait_s`."""
         found: list[bytes] = []
         came = asyncio.Event()
         self._polls.add(came)
@@ -369,12 +370,12 @@ class Hub:
         return not self._closing and is_valid()
 
     def _progress(self, queue: _Queue) -> bytes:
-        """A `progress` event; its id is not before that of an update that the client has."""
+        """A `progress` event; its id is that of the client's last update or a later one."""
         head = self.history.head
         return queue.form.named("progress", {"through": head.boundary}, head if head >= queue.after else None)
 
     def _take(self, released: list[Released], through: int) -> None:
-        """In the event loop: the next boundaries."""
+        """`deliver`, in the event loop."""
         self.history.append(released, through)
         touched: set[_Queue] = set()
         for one in released:

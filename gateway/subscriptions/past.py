@@ -41,7 +41,7 @@ class Past(NamedTuple):
     offsets, rows : int64[terms + 1], int64[nnz]    rows[offsets[t]:offsets[t + 1]] are the messages with term t
     messages : MessageBatch                         without weights
     times_us : int64[n]                             `NO_FLOOR` where a message has none
-    days : float or None                            how many they span, None without times
+    days : float or None                            time span in days; None without times
     """
 
     offsets: Int64
@@ -145,7 +145,7 @@ def _meets(region: tuple[float, float, float, float], kind: Kind, messages: Mess
 
 
 def _side(batch: pa.RecordBatch, name: str, point: str) -> Float64:
-    """A side of the boxes of messages; of points the point."""
+    """One side of the rectangles of messages; of a point message the coordinate itself."""
     own = batch.column(point).to_numpy()
     if name not in batch.schema.names:
         return own

@@ -64,12 +64,16 @@ from matching.storage.region_messages import Messages
 
 #: tau_num and, as a level of the quadtree, tau_area.
 TAU_NUM, FINEST_LEVEL = 64, 7
-#: Places in `Facts.of`: distinct tokens, tokens of a subscription, levels of the quadtree, pivotal tokens of a cell.
+#: Indexes in `Facts.of`: distinct tokens, tokens of a subscription, levels of the quadtree, pivotal tokens of a cell.
 _TOKENS, _KEYWORDS, _HEIGHT, _PIVOTS = range(4)
 
 
 class Facts(NamedTuple):
-    """What the equations go by. of : float64[4]; level : float64[h + 2], nodes of each level of the trie, two zeros."""
+    """Input of the equations.
+
+    of : float64[4]          see `_TOKENS` and the names after it
+    level : float64[h + 2]   nodes of each level of the trie, then two zeros
+    """
 
     of: Float64
     level: Float64
@@ -220,14 +224,14 @@ def _prunes(facts, level, entries, terms):
 
 @njit_no_refcount
 def _way(trie, node, terms):
-    """How the children of a node are found: |T| log |n| < |n| log |T|."""
+    """The cheaper way to find the children of a node that match: `PROBE_TRIE` if |T| log |n| < |n| log |T|."""
     children = trie.head[node, END_CHILD] - trie.head[node, FIRST_CHILD]
     return PROBE_TRIE if terms * _log(children) < children * _log(terms) else PROBE_TOKEN_SET
 
 
 @njit_no_refcount
 def _walk(trie, boxes, terms, reach, marks, stack, candidates):
-    """Visit the trie from its root; returns (candidates, ranks and children looked at)."""
+    """Visit the trie from its root; returns (candidates, ranks and children read)."""
     scanned, last, count, depth = 0, terms.shape[0], 0, 1
     stack[0] = 0
     while depth > 0:

@@ -1,10 +1,10 @@
-"""What CIQ knows of the messages to come: how often they lie in a cell, have a keyword, and how well texts suit.
+"""Statistics of engine `ciq` for messages to come: frequency of cells and keywords, distribution of text relevances.
 
-The cost of an association is the expected number of evaluations (Chen et al., CIQ, definition 7), of which every factor
-is estimated from history: messages that came are counted by cell and by term, and some texts are kept, against which
-subscriptions are tried. A stream that has just begun has no history; until it has, the words of the collection and the
-places of the subscriptions stand for it, with the weight of `PRIOR` messages. Used by the engines `ciq` and `ciq_paper`
-of `decay`. Read on in `matching.ciq.cell_costs`.
+The cost of an association is the expected number of evaluations (Chen et al., CIQ, definition 7). Every factor of it is
+estimated from past messages: the history counts them by cell and by term, and stores some texts, with which it compares
+subscriptions. A stream that has just begun has no history; its prior is made of the words of the collection and the
+places of the subscriptions, with the weight of `PRIOR` messages. Used by the engines `ciq` and `ciq_paper` of `decay`.
+Read on in `matching.ciq.cell_costs`.
 """
 
 import math
@@ -31,15 +31,15 @@ from matching.njit import njit, njit_no_refcount
 from matching.storage.point_subscriptions import Subscriptions
 from matching.storage.slots import resized
 
-#: Messages that the prior counts for, by cell and by term.
+#: Weight of the prior in messages, by cell and by term.
 PRIOR = 4096.0
-#: Texts that are kept, terms of each at most, and words of those that are made up.
+#: Texts that the history stores; most terms of each; words of a synthetic one.
 _TEXTS, _WIDEST, _WORDS = 512, 16, 10
-#: Subscriptions of one insertion that are tried against the texts, and among how many that come one by one is one.
+#: Subscriptions of one insertion that are compared with the texts at most; of single ones every `_ONE_IN`-th.
 _TRIED, _ONE_IN = 256, 16
-#: The share of successive multiples of it below any bound is that bound, or close to it.
+#: Golden ratio: the fractional parts of its multiples are spread evenly over 0..1.
 _GOLDEN = 0.6180339887498949
-#: A place in `History.facts`, behind those of `matching.ciq.cell_costs`.
+#: Index in `History.facts`, after those of `matching.ciq.cell_costs`.
 NOW = 3
 
 
@@ -90,7 +90,7 @@ class MessageHistory:
             self._make_up(background)
 
     def expect(self, c: Subscriptions, slots: Int32) -> None:
-        """Hear of subscriptions that are to be associated. O(n)."""
+        """Take subscriptions into account before their association. O(n)."""
         v = self.view
         most = int(largest_term(c, slots)) + 1
         if v.having.shape[0] < most:
@@ -99,7 +99,7 @@ class MessageHistory:
         missing = int(PRIOR - v.facts[PLACES])
         if missing > 0:
             _count_places(c, some_of(slots, missing), v, self.depth)
-        # subscriptions that come one by one are not all tried: a trial costs more than to associate one
+        # not every single subscription is compared: a comparison costs more than an association
         self._tried += slots.shape[0]
         if self._tried >= _ONE_IN:
             self._tried = 0
@@ -107,7 +107,7 @@ class MessageHistory:
             v.above[:] = fraction_above(v.relevance)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All arrays, for figures of size."""
+        """All arrays, for the report of memory."""
         return self.view._asdict()
 
     def _make_up(self, background: Float64) -> None:

@@ -40,7 +40,7 @@ from matching.storage.prefetch import prefetch
 from matching.storage.slots import grown
 from matching.storage.squares import Earth, cell_of, grid_for, home_of_key, key_of
 
-#: Grid of a subscription: `_NEW`: in no list yet; `_BY_TERM`: in the lists of its terms alone.
+#: Values in place of a subscription's grid: in no list yet; in the lists of its terms only.
 _NEW, _BY_TERM = -2, -1
 #: Messages looked up together, so that memory latencies overlap: one at a time takes twice as long.
 _ROWS = 16
@@ -54,11 +54,11 @@ _AHEAD, _LINES = 8, 4
 
 
 class InfluenceGrid(CumulativeEngine):
-    """Influence balls in grids, inverted files in their cells. A message costs O(grids * its terms + postings there).
+    """Influence balls in grids, with an inverted file in each cell. A message costs O(grids * terms + postings read).
 
-    sides : cells a side of each grid, each at least twice the one before (`cells.key_of`)
-    widest : how many cells wide a ball may be in its grid
-    rare : subscriptions up to which a term has one list, which is read whole, and none in cells
+    sides : tuple of int    cells a side of each grid, each at least twice the one before (`cells.key_of`)
+    widest : int            width of a ball in its grid at most, in cells
+    rare : int              a term with at most this many subscriptions has one list, and none in cells
     """
 
     name = "influence_grid"
@@ -86,7 +86,7 @@ class InfluenceGrid(CumulativeEngine):
         self._place(slots)
 
     def _leave_lists(self, terms):
-        """Post those in the lists of terms that are no longer rare in cells, where they fit a grid."""
+        """Move subscriptions from lists of terms that are no longer rare into cells, if their ball fits a grid."""
         v = self.terms.view
         listed = [v.slot[v.start[term] : v.start[term] + v.count[term]] for term in terms[v.count[terms] > 0]]
         if listed:
@@ -168,7 +168,7 @@ def _take_out(c, earth, places, lists, cells, sides, counts, grid, reach, slots)
 
 @njit(cache=True, nogil=True)
 def _grid_at_most(earth, sides, radius, widest):
-    """The grid for a ball of this radius or a finer one: its box on the sphere is never narrower than high."""
+    """The grid for a ball of this radius, or a finer one; on the sphere a ball's box is at least as wide as high."""
     if radius <= 0.0:
         return sides.shape[0]
     return grid_for(sides, half_height(earth, radius) if earth.on_sphere else radius, widest)
@@ -176,7 +176,7 @@ def _grid_at_most(earth, sides, radius, widest):
 
 @njit_no_refcount
 def _place(c, earth, places, lists, cells, sides, counts, entered, widest, rare, grid, reach, slots, first):
-    """Move slots from `first` on; returns how many are done, and the grid that was full for the next."""
+    """Move slots from `first` on; returns the number moved, and the grid whose pool was too small for the next slot."""
     for i in range(first, slots.shape[0]):
         slot = slots[i]
         radius = -c.threshold[slot]
@@ -330,22 +330,23 @@ def _gather(lists, cells, by_term, in_cells, batch, first_row, last_row, lookups
 
 @njit(cache=True, nogil=True)
 def _prefetch_list(rows, start, count):
-    """Prefetch what follows the first line of a list, which `_look_up` has: the hardware sees no stream in so few."""
+    """Prefetch a list from its second cache line on (`_look_up` prefetches the first): too short for the hardware's
+    prefetcher."""
     for line in range(_LINE_POSTINGS, min(count, _MOST_FETCHED), _LINE_POSTINGS):
         prefetch(rows, (start + line) * rows.shape[1])
 
 
 @njit_no_refcount
 def _gather_list(postings, start, count, place, a, found, hits):
-    """Append the postings of a list whose balls may contain a place; returns how many are found now.
+    """Append the postings of a list whose balls may contain a place to `found`; returns the new number of `found`.
 
     postings : as of `BallLists.postings`
     """
     slot, row = postings
-    # of an index without sign the compiler knows that it does not count from the end
+    # unsigned indexes: the compiler need not handle negative ones
     first = np.uint64(start)
     last = first + np.uint64(count)
-    # two loops: the column that the plane does not have would slow it down
+    # two loops: a test for the column that only the sphere has would slow both down
     if row.shape[1] == SPHERE_WORDS:
         for p in range(first, last):
             dx, dy, dz = row[p, 1] - place[0], row[p, 2] - place[1], row[p, 4] - place[2]
@@ -363,7 +364,7 @@ def _gather_list(postings, start, count, place, a, found, hits):
 
 @njit(cache=True, nogil=True)
 def _is_new(found, first, h):
-    """Whether the subscription of found[h] is in none from `first` on. O(h - first)."""
+    """Whether no entry of found[first:h] has the subscription of found[h]. O(h - first)."""
     earlier = first
     # ends at h itself
     while found[earlier, 0] != found[h, 0]:
@@ -413,7 +414,7 @@ def _offer_all(
                 if not few:
                     prefetch(terms, TERM_HALVES * term_start[soon])
             slot, place, a = found[h, 0], found[h, 1], found[h, 2]
-            # a pair is found in the lists of all common terms
+            # the lists of all common terms contain the pair: process it once
             if few:
                 new = _is_new(found, row_begin, h)
             else:
