@@ -135,7 +135,8 @@ def _unpost(c, v, counts, slot, grid, side, cell):
         place = find_list(v.key, key, home_of_key(key, v.key.shape[0]))
         if place < 0:
             continue
-        for p in range(v.start[place], v.start[place] + v.count[place]):
+        # from the end: subscriptions that are all alike leave in the reverse order of their coming, each at once
+        for p in range(v.start[place] + v.count[place] - 1, v.start[place] - 1, -1):
             if v.slot[p] == slot:
                 drop(v, place, p)
                 counts[c.terms[at], grid] -= 1

@@ -107,7 +107,8 @@ class InfluenceGrid(CumulativeEngine):
         )  # fmt: skip
 
     def _settle(self):
-        self._place(self._moved[1 : 1 + self._moved[0]])
+        # messages find subscriptions in the order of the lists, which are searched from the end (`cells`)
+        self._place(self._moved[self._moved[0] : 0 : -1].copy())
         self._moved[0] = 0
 
     def _place(self, slots):

@@ -38,6 +38,9 @@ _AHEAD = 256
 _LINE = 16
 #: A message with at least this many candidates, and one in at least this many postings, is scanned by itself.
 _DENSE, _DENSE_FRACTION = 1024, 4
+#: Terms of a message up to which each term of a candidate is compared with all of them: beyond, looking it up in a hash
+#: table is faster, by more the more terms there are.
+_FEW_TERMS = 64
 #: Pairs of message and term that are led at once.
 _PAIRS = 64
 
@@ -331,6 +334,15 @@ def _find_candidates(
 
 
 @njit(cache=True, nogil=True)
+def _longest(batch, first_row, last_row):
+    """Terms of the message that has the most."""
+    longest = 0
+    for r in range(first_row, last_row):
+        longest = max(longest, batch.term_offsets[r + 1] - batch.term_offsets[r])
+    return longest
+
+
+@njit(cache=True, nogil=True)
 def _by_row(candidates, ints, floats, row_of, rows):
     """Candidates message by message: (offsets, ints, floats), each message's in the order of its terms."""
     offsets = np.zeros(rows + 1, np.int64)
@@ -396,9 +408,10 @@ def scan(
             counters[:] = before  # the same messages count when they are taken again
             chunk[0] = max(1, (last_row - r) // 4)
             continue
-        next_row = r
+        next_row, few_terms = r, _longest(batch, r, last_row) <= _FEW_TERMS
+        dense = few_terms and candidates * dense_slots >= c.threshold.shape[0]
         # hits are no more than candidates, so that none beyond `most_hits` are found
-        if candidates * dense_slots >= c.threshold.shape[0] and found + candidates < most_hits and not rules.unseen:
+        if dense and found + candidates < most_hits and not rules.unseen:
             keys = by_slot(candidates, ints, c.threshold.shape[0])
             texts = message_rows(batch, r, last_row)
             now_found = verify_by_slot(
@@ -416,7 +429,7 @@ def scan(
         if next_row < last_row:
             chunk[0] = max(1, next_row - r)
             return found, next_row
-        if _is_plain(rules) and _dense(counters[POSTINGS] - postings, candidates, last_row - r):
+        if few_terms and _is_plain(rules) and _dense(counters[POSTINGS] - postings, candidates, last_row - r):
             # sharing lists or storing candidates would save nothing
             chunk[0] = 0
         elif candidates < most_candidates >> 2:

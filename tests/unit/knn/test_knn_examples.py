@@ -114,3 +114,17 @@ def test_knn_subscriptions_that_are_all_alike_find_places_in_the_index(alike, mo
     # the radius of a ball is nearly the width of a cell
     assert len(take(made, messages([(33.48 / 64, 32.5 / 64)], terms=words))) == 300
     assert_sound(made)
+
+
+def test_knn_subscriptions_that_are_all_alike_move_in_the_reverse_order_of_their_lists():
+    """A list is searched from its end, so that each is found at once: otherwise n of them take n * n steps."""
+    made, here = InfluenceGrid(SPACE), 32.5 / 64
+    made.insert(subscriptions(np.full((40, 2), here), 1, terms=(0,)))
+    found = []
+    for seq, far in enumerate((0.01, 0.0005)):  # the radius fits the first grid, then the second
+        assert len(take(made, messages([(here + far, here)], seq))) >= 40
+        cells = made.cells.view
+        at = int(np.argmax(cells.count))
+        found.append(cells.slot[cells.start[at] : cells.start[at] + cells.count[at]].tolist())
+    assert found == [list(range(40))[::step] for step in (-1, 1)]
+    assert_sound(made)

@@ -150,6 +150,27 @@ def test_skype_messages_taken_together_in_any_number_find_the_same_hits(together
     assert first == whole.slot.size > 5_000
 
 
+@pytest.mark.parametrize("terms", [12, 300])
+def test_skype_messages_of_many_terms_are_not_compared_with_each_of_a_candidates(terms):
+    """Many candidates are verified slot by slot, which takes long for long texts: then message by message."""
+    rng = np.random.default_rng(4)
+    index, table, batch = Skype(SPACE), table_of(rng, 0, 200), messages_of(rng, 40)
+    slots = index.insert(table)
+    index.set_thresholds(slots, np.full(slots.size, 0.2))
+    many = np.tile(np.arange(terms, dtype=np.int32), len(batch))
+    long = {
+        "term_offsets": np.arange(len(batch) + 1) * terms,
+        "terms": many,
+        "weights": np.full(many.size, 1 / np.sqrt(terms), np.float32),
+    }
+    batch = MessageBatch(**(batch._asdict() | long))
+    hits = index.match(batch)
+    expected = brute_force(index.subscriptions, batch, slots)
+    assert found_by(index, batch) == expected and len(expected) > 1_000
+    ascending = hits.row if terms > 64 else hits.slot
+    assert np.all(np.diff(ascending) >= 0)
+
+
 @pytest.mark.parametrize("grid", [None, 1], ids=["anywhere", "at_few_points"])
 def test_skype_posted_terms_report_only_pairs_whose_first_common_term_is_posted(grid):
     rng = np.random.default_rng(5)
