@@ -145,14 +145,20 @@ class RunFolder:
         return DIED if values == RUNNING and not written and self.writer() is None else values
 
     def empty(self) -> None:
-        """Remove all files of the run, except those of the run that it replaces."""
+        """Remove all files of the run, except those of the run that it replaces.
+
+        `run.json` goes last: without it the rest would be no run, if this process died meanwhile.
+        """
         for entry in self.path.iterdir():
-            if entry.name in (_LOCK, _BEFORE):
+            if entry.name in (_LOCK, _BEFORE, REPORT):
                 continue
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
+        if (self.path / REPORT).exists():
+            LocalDisk(self.path).sync(REPORT)  # with the folder
+            (self.path / REPORT).unlink()
 
     def claim(self, incarnation: int) -> int:
         """Become the one that writes to the run, to resume it, which the lock has done; the incarnation, or a later

@@ -21,8 +21,9 @@ import msgspec
 from argon2 import PasswordHasher
 from argon2.exceptions import Argon2Error, InvalidHashError
 
-from gateway.shell.terminal import whole_file
+from gateway.shell.terminal import whole_file, writing_to
 from matching.errors import ConfigError, InputError
+from topology.core.checkpoint.storage import LocalDisk
 
 KeyScope = Literal["subscribe", "publish", "admin"]
 #: What a scope allows is in `gateway.serve.access`; `admin` has the others too.
@@ -141,6 +142,8 @@ def _changing(path: Path) -> Iterator[dict[str, Key]]:
             file.write(msgspec.json.format(msgspec.json.encode(_File(_FORMAT, list(keys.values())))))
             file.flush()
             os.fsync(file.fileno())
+        with writing_to(path):
+            LocalDisk(path.parent).sync(path.name)  # with its name: a revoked key must not come back
     finally:
         os.close(lock)
 

@@ -70,6 +70,8 @@ def test_live_stream_that_dies_before_some_operations_ends_as_if_undisturbed(sto
     chosen = spread(whole)[begin::16]
     histories = [((number,), (number % 3 == 0,)) for number in chosen]
     histories += [((number, number % 40), (KILL, number % 2 == 0)) for number in chosen[1::2]]
+    behind = number_of(whole, r"rename .*/epoch-\d+\.json", "sync out/checkpoints$", nth=1)
+    histories += [((number,), (KILL,)) for number in (behind, behind + 1)]  # its parts wait for their names
     assert live_through(history, tmp_path, histories).total() >= len(histories)
 
 

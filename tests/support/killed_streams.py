@@ -28,7 +28,7 @@ from matching.kinds import KINDS
 from spouts.log import read_records
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream
-from tests.support.mirrored_disk import MirroredDisk
+from tests.support.mirrored_disk import MirroredDisk, Unlucky
 from tests.support.simulated_disk import Halted, Machine
 from topology.core.checkpoint.store import CheckpointStore
 
@@ -329,7 +329,7 @@ def lives(
                 break
             deaths.append(died)
             if stopped:
-                streams.disk.lose(_Unlucky() if luck is None else random.Random(f"{luck} {numbers} {life}"))
+                streams.disk.lose(Unlucky() if luck is None else random.Random(f"{luck} {numbers} {life}"))
             streams.compare(whole)
         streams.live()
         streams.assert_whole(whole)
@@ -360,16 +360,6 @@ def number_of(whole: Whole, *operations: str, nth: int = 0) -> int:
 def parts_of(rows: int) -> Any:
     """Within this block a checkpoint ends a part that has so many updates; without, parts end with the stream."""
     return mock.patch("bolts.sinks.SMALL_ROWS", rows)
-
-
-class _Unlucky(random.Random):
-    """By which nothing survives that was not forced to disk."""
-
-    def random(self) -> float:
-        return 0.0
-
-    def randint(self, a: int, b: int) -> int:
-        return a
 
 
 def _seq(line: dict) -> int:

@@ -16,8 +16,10 @@ from gateway.serve.keys import Key, KeyRing, Refused, create_key, read_keys, rev
 from gateway.serve.limits import Limits
 from gateway.serve.problems import Problem
 from matching.errors import ConfigError, InputError
+from tests.support.mirrored_disk import MirroredDisk, Unlucky
 from tests.support.processes import Command
 from tests.support.serving import Served, call, free_port, kill, lines_of
+from tests.support.simulated_disk import Machine
 from topology.folder import KEYS
 
 pytestmark = pytest.mark.timeout(180)
@@ -194,6 +196,18 @@ def test_key_that_is_revoked_or_expired_ends_its_streams(served):
     assert sorted(ended) == [("expired", 200), ("revoked", 200)]
     refused(Caller(served.port, brief)("GET", "/v1/subscriptions"), 401, "expired_key")
     assert served.shop("GET", "/v1/subscriptions").status == 200
+
+
+def test_key_that_was_revoked_does_not_come_back_when_the_machine_stops(tmp_path):
+    machine = Machine(str(tmp_path))
+    disk = MirroredDisk(machine, tmp_path / "disk")
+    with disk.watched():
+        made = [create_key(disk.root / KEYS, frozenset({"subscribe"}), "shop")[0] for _ in range(2)]
+        revoke_key(disk.root / KEYS, made[0].key_id)
+    disk.restart()
+    disk.lose(Unlucky())
+    assert list(read_keys(disk.root / KEYS)) == [made[1].key_id]
+    machine.forget()
 
 
 def test_keys_that_cannot_be_read_let_nobody_in(served):

@@ -1,11 +1,15 @@
 """The output folder of a run: never overwritten by accident, and known again after a failure."""
 
 import os
+import random
 
 import pytest
 
 from matching.errors import ConfigError, InputError
-from topology.folder import DIED, FINISHED, RUNNING, RunFolder, checksum, refuse_changed
+from tests.support.mirrored_disk import MirroredDisk
+from tests.support.simulated_disk import Halted, Machine
+from topology.core.checkpoint.storage import LocalDisk, written
+from topology.folder import DIED, FINISHED, RUNNING, RunFolder, check_out, checksum, refuse_changed
 
 
 def begin(out, overwrite=False, fails="", write=("run.json",)):
@@ -66,6 +70,36 @@ def test_run_folder_whose_process_died_while_it_began_is_replaced(tmp_path):
     (out / "run.json").rename(out / ".before" / "run.json")
     begin(out, True)
     assert files(out) == {"run.json": "new"}
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["killed", "stopped"])
+def test_run_folder_whose_process_died_while_it_was_emptied_is_still_a_runs(tmp_path, stops):
+    """Whatever is left can be resumed or replaced: it is not taken for files that no run wrote."""
+    for number in range(20):
+        machine = Machine(str(tmp_path))
+        disk = MirroredDisk(machine, tmp_path / str(number))
+        out = disk.root / "out"
+        with disk.watched():
+            folder = RunFolder(out)
+            for name in ("updates", "checkpoints"):
+                with written(LocalDisk(out / name), "one", ".one.tmp") as file:
+                    file.write(b"1")
+            folder.write_report(RUNNING, {})
+        machine.halt_before(None, number)
+        died = False
+        try:
+            with disk.watched():
+                folder.empty()
+        except Halted:
+            died = True
+        disk.restart()
+        if stops:
+            disk.lose(random.Random(number))
+        check_out(out, overwrite=True)
+        machine.forget()
+        if not died:
+            break
+    assert number > 5
 
 
 def test_run_folder_in_use_is_refused_without_overwrite(tmp_path):
