@@ -32,7 +32,7 @@ PLAIN = [
 #: A page mostly waits, for a server or for Chromium: other tests use the cores meanwhile.
 BROWSER = ["tests/browser"]
 REST = ["tests", *(word for path in (*PLAIN, *BROWSER) for word in ("--ignore", path))]
-WIDE = ["-m", "not long and not cluster", "--hypothesis-profile", "thorough"]
+WIDE = ["-m", "not long and not cluster"]
 SLOW = ["-m", "not wide and not long and not cluster"]
 _FINE = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
