@@ -146,8 +146,6 @@ class WriteAheadLog:
                 )
         with writing_to(self.folder):
             self.log.parent.mkdir(exist_ok=True)
-            if not begun:
-                self.run.clear_hidden()  # else parts that a checkpoint covers may wait for their names
             _copy_vocabulary(self.settings["vocabulary"], self.folder / VOCABULARY)
             ended_before = report.get("messages") == str((self.folder / "etl").resolve())
             for name in _EARLIER_TABLES if ended_before else ():
