@@ -47,6 +47,15 @@ def test_tokenise_ascii_short_cut_agrees_with_the_long_way(text):
         assert tokenise(text) == _tokenise_unicode(text)
 
 
+@given(
+    st.one_of(texts, st.lists(st.sampled_from(["&", "amp", "eth", "reg", "#39", "#x41", "é", " ", "="])).map("".join))
+)
+@settings(max_examples=400, deadline=None)
+def test_tokenise_text_without_a_semicolon_has_no_entities(text):
+    text = text.replace(";", " ")
+    assert tokenise(text) == _tokenise_unicode(text)
+
+
 @given(texts)
 @settings(max_examples=400, deadline=None)
 def test_tokenise_every_term_finds_itself(text):

@@ -57,6 +57,52 @@ def test_tokenise_text_gives_tokens(text, tokens):
 
 
 @pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("fish &amp; chips &lt;3 &eacute;t&Eacute;", ["fish", "chips", "3", "été"]),
+        ("it&#39;s &#x27;n&#X27; &#0000000039;x", ["it", "s", "n", "x"]),
+        ("a&nbsp;b", ["a", "b"]),
+        ("a&CounterClockwiseContourIntegral;b", ["a", "b"]),
+        # without its semicolon it is no entity: HTML would take each of these for one, and change the words
+        ("mall&centre BTC&ETH cats&dogs&reg", ["mall", "centre", "btc", "eth", "cats", "dogs", "reg"]),
+        ("rock&ltroll &copy 2018 &amp", ["rock", "ltroll", "copy", "2018", "amp"]),
+        ("a&#39b &#x41c", ["a", "#39b", "#x41c"]),
+        # nor is a name that only begins like one
+        ("a&notit;b &ampere;s &eth;", ["a", "notit", "b", "ampere", "s", "ð"]),
+        # decoded once, as it was written
+        ("&amp;lt;", ["lt"]),
+        # a number of no character, and one that is too long to be any
+        ("a&#xD800;b a&#99999999;b &#999999999;c", ["a", "b", "a", "b", "c"]),
+    ],
+)
+def test_tokenise_entity_counts_only_with_its_semicolon(text, tokens):
+    assert tokenise(text) == tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("see https://ex.example/?a=1&region=2&copy=3&lt=4 now", ["see", "now"]),
+        ("see https://ex.example/?a=1&amp;region=2 now", ["see", "now"]),
+        ("menu https://ex.example/münchen/hotel?straße=ß#größe now", ["menu", "now"]),
+        ("menu https://ex.example/mu\u0308nchen/hotel now", ["menu", "now"]),
+        ("x www.bücher.example/ramen ftp://éx.example/ y", ["x", "y"]),
+        ("map https://ex.example/wiki/Αθήνα/Москва/दिल्ली/٣/hotel end", ["map", "end"]),
+        # text that follows without a space, as where no spaces are written
+        ("詳細https://ex.example/aを見る", ["詳", "細", "詳細", "を", "見", "る", "を見", "見る"]),
+        ("https://ex.example/a에서 ok", ["에", "서", "에서", "ok"]),
+        # what people put around links
+        (
+            "\u201chttps://ex.example/a\u201dtea \u00abwww.ex.example\u00bbbar http://ex.example/\U0001f35c",
+            ["tea", "bar", "\U0001f35c"],
+        ),
+    ],
+)
+def test_tokenise_link_is_dropped_whole(text, tokens):
+    assert tokenise(text) == tokens
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "a" * 1_000_000,
@@ -67,6 +113,11 @@ def test_tokenise_text_gives_tokens(text, tokens):
         "@_" * 500_000 + "\u00e9",
         "&" * 1_000_000,
         "&#" + "9" * 1_000_000 + ";",
+        "&#" + "0" * 1_000_000 + "39;",
+        "&#x" + "f" * 1_000_000 + ";",
+        "&a" * 500_000,
+        "&amp;" * 200_000,
+        "http://\u00e9" * 140_000,
         "http://" * 140_000 + "\u00e9",
         "\u0e01" + "\u0e31" * 1_000_000,
         "\u200d" * 1_000_000 + "\u00e9",
