@@ -133,10 +133,7 @@ def attribute_value(type_code: int, value: Any) -> float | int | str | None:
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if type_code == TIME:
-        try:
-            return event_time_us(value)
-        except ArithmeticError:
-            raise ValueError("a time that cannot be read") from None
+        return event_time_us(value)
     return _number(value) if type_code == NUMBER else _category(value)
 
 

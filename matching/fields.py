@@ -3,8 +3,10 @@
 Used by `matching.validate` only, which is the file to read next.
 
 Coordinates may be numbers or plain decimal strings ("41.5", "41,5", " -3e1 "), as CSV has nothing else; degree signs
-and thousands separators are refused. Times may be ISO 8601 of any precision (no zone means UTC) or seconds,
-milliseconds or microseconds since 1970, distinguished by their size.
+and thousands separators are refused. Times are read here for messages, attributes, conditions and headers alike: ISO
+8601 of any precision, the forms of mail (RFC 2822, "Wed, 10 Oct 2018 20:19:24 +0000"), of the C library ("Wed Oct 10
+20:19:24 2018") and of Twitter's first interface ("Wed Oct 10 20:19:24 +0000 2018"), and seconds, milliseconds or
+microseconds since 1970, distinguished by their size. No zone means UTC; what has an unknown zone is no time.
 """
 
 import math
@@ -27,8 +29,28 @@ _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
 _NOT_FINITE = frozenset(("nan", "inf", "infinity"))
 _EPOCH_NUMBER = re.compile(r"[+-]?[0-9]{9,}(?:\.[0-9]*)?")
 _REDUCED_DATE = re.compile(r"([0-9]{4})(?:-([0-9]{2}))?")
-_ZONE_NAME = re.compile(r"\s*(?:UTC|GMT|Z)$", re.IGNORECASE)
-_SPACED_OFFSET = re.compile(r"\s+([+-][0-9:]+)$")
+# datetime.fromisoformat takes any character between date and clock, so that the zone of a date became its clock.
+_ISO = re.compile(
+    r"([0-9]{4}(?:-[0-9]{2}-[0-9]{2}|[0-9]{4}|-?W[0-9]{2}(?:-?[0-9])?))"
+    r"(?:(?:[T ]|[^0-9A-Z+-](?=[0-9]{2}:))([0-9][0-9:.,]*)(?:\s*(Z|UTC|GMT|[+-][0-9]{2}(?::?[0-5][0-9]){0,2}))?"
+    r"|\s*(Z|UTC|GMT|[+-][0-9]{2}:?[0-5][0-9]))?",
+    re.IGNORECASE,
+)
+_MAIL = re.compile(
+    r"(?:[A-Z]{3,9},\s*)?(?P<day>[0-9]{1,2})(?P<mark>[ -])(?P<month>[A-Z]{3})(?P=mark)(?P<year>[0-9]{2}|[0-9]{4})"
+    r" (?P<clock>[0-9]{2}(?::[0-9]{2}){1,2})"
+    r" (?P<zone>[+-][0-9]{2}[0-5][0-9]|[A-Z]{1,3})",
+    re.IGNORECASE,
+)
+_CLOCK = re.compile(
+    r"[A-Z]{3} (?P<month>[A-Z]{3}) +(?P<day>[0-9]{1,2}) (?P<clock>[0-9]{2}(?::[0-9]{2}){2})"
+    r"(?: (?P<zone>[+-][0-9]{2}[0-5][0-9]|UTC|GMT))? (?P<year>[0-9]{4})",
+    re.IGNORECASE,
+)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+# Zones that RFC 2822 names; other names mean several zones, or none that a machine elsewhere knows.
+_ZONES = {"z": "Z", "ut": "Z", "utc": "Z", "gmt": "Z", "est": "-05", "edt": "-04", "cst": "-06", "cdt": "-05"}
+_ZONES |= {"mst": "-07", "mdt": "-06", "pst": "-08", "pdt": "-07"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_NAIVE = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
@@ -69,19 +91,21 @@ def coordinate(value: Any, limit: float) -> float | str:
 def event_time_us(value: Any) -> int | None:
     """Microseconds since 1970 of a time in any accepted form; None if there is none (None or blank).
 
-    Numbers below 1e11 in size are seconds, below 1e14 milliseconds, others microseconds; strings of nine or more digits
-    are such numbers, shorter ones dates.
+    Numbers below 1e10 in size are seconds, those from 1e11 below 1e13 milliseconds, those from 1e14 below 1e16
+    microseconds: times up to 2286. The others may be of two units, and are no times; nor are twelve digits that may be
+    a date and a clock (YYYYMMDDHHMM). Fourteen (YYYYMMDDHHMMSS) are read as these, since no unit makes a likely time of
+    them. Strings of nine or more digits are such numbers, shorter ones dates. About 3 us for a text.
 
     Raises
     ------
     ValueError
-        If the value cannot be read, or lies outside the years 1 to 9999.
+        If the value cannot be read, may mean two times, or lies outside the years 1 to 9999.
     """
     if isinstance(value, str):
         value = value.strip()
         if not value:
             return None
-        moment = _read_number(Decimal(value)) if _EPOCH_NUMBER.fullmatch(value) else _read_iso(value)
+        moment = _read_number(Decimal(value)) if _EPOCH_NUMBER.fullmatch(value) else _read_text(value)
     elif value is None:
         return None
     elif isinstance(value, datetime):
@@ -98,21 +122,49 @@ def event_time_us(value: Any) -> int | None:
 
 
 def _read_number(value: float | int | Decimal) -> int:
-    if not -(10**18) < value < 10**18:  # also refuses NaN
+    if (isinstance(value, Decimal) and not value.is_finite()) or not -(10**16) < value < 10**16:  # also refuses NaN
         raise ValueError("a time out of range")
     size = abs(value)
-    scale = 1_000_000 if size < 10**11 else 1_000 if size < 10**14 else 1
-    return round(value * scale)
+    if size < 10**10:
+        return round(value * 1_000_000)
+    if size >= 10**14:
+        return round(value)
+    compact = _compact(value)
+    if size >= 10**13 and compact:
+        return _microseconds(compact)
+    if 10**11 <= size < 10**13 and not compact:
+        return round(value * 1_000)
+    raise ValueError("a number that may be one of two times")
 
 
-def _read_iso(value: str) -> int:
+def _compact(value: float | int | Decimal) -> datetime | None:
+    """The time whose date and clock are the digits of a number (YYYYMMDDHHMM, YYYYMMDDHHMMSS), from 1900 to 2100."""
+    text = str(int(value))
+    if value != int(value) or len(text) not in (12, 14) or not "1900" <= text[:4] <= "2100":
+        return None
+    try:
+        return datetime.fromisoformat(f"{text[:8]}T{text[8:]}")
+    except ValueError:
+        return None
+
+
+def _read_text(value: str) -> int:
     if reduced := _REDUCED_DATE.fullmatch(value):
         return _microseconds(datetime(int(reduced[1]), int(reduced[2] or 1), 1))
-    try:
-        return _microseconds(datetime.fromisoformat(value))
-    except ValueError:
-        value = _ZONE_NAME.sub("+00:00", value)
-        return _microseconds(datetime.fromisoformat(_SPACED_OFFSET.sub(r"\1", value)))
+    if iso := _ISO.fullmatch(value):
+        day, clock, zone, zone_of_day = iso.groups()
+        zone = zone or zone_of_day or ""
+    elif (named := _MAIL.fullmatch(value) or _CLOCK.fullmatch(value)) and named["month"].lower() in _MONTHS:
+        month, year = _MONTHS.index(named["month"].lower()) + 1, named["year"]
+        year = year if len(year) == 4 else f"20{year}" if year < "50" else f"19{year}"
+        day, clock, zone = f"{year}-{month:02d}-{int(named['day']):02d}", named["clock"], named["zone"] or ""
+    else:
+        raise ValueError("a time of no form that is read")
+    if zone and zone[0] not in "+-":
+        zone = _ZONES.get(zone.lower())
+        if zone is None:
+            raise ValueError("a time of an unknown zone")
+    return _microseconds(datetime.fromisoformat(f"{day}T{clock or '00'}{zone}"))
 
 
 def _microseconds(moment: datetime) -> int:

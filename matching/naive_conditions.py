@@ -6,6 +6,7 @@ conditions have been accepted by `parse_where`, and are read here as they came. 
 
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 
@@ -51,10 +52,13 @@ def _category(value: Any) -> str:
 
 
 def _microseconds(value: Any) -> int:
-    if not isinstance(value, str):
-        seconds = value if abs(value) < 1e11 else value / 1e3 if abs(value) < 1e14 else None
+    if not isinstance(value, str) and not 1e13 <= value < 1e14:
+        seconds = value if abs(value) < 1e10 else value / 1e3 if abs(value) < 1e13 else None
         return int(value) if seconds is None else round(seconds * 1e6)
-    moment = datetime.fromisoformat(value)
+    if not isinstance(value, str):
+        moment = datetime.strptime(str(value), "%Y%m%d%H%M%S")
+    else:
+        moment = parsedate_to_datetime(value) if value[0].isalpha() else datetime.fromisoformat(value)
     return (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 

@@ -72,13 +72,13 @@ class RowCleaner:
     def _time(self, value: Any) -> int | None:
         try:
             return self._read_time(value)
-        except (ValueError, ArithmeticError):
+        except ValueError:
             self._bad_time = True
             return None
 
 
 def column_at_fault(row: Row, reason: str, options: EtlOptions) -> str | None:
-    """The column whose value is the cause of `wrong_type` or `bad_attribute`; None for other reasons.
+    """The column whose value is the cause of `bad_time`, `wrong_type` or `bad_attribute`; None for other reasons.
 
     Parameters
     ----------
@@ -94,6 +94,8 @@ def column_at_fault(row: Row, reason: str, options: EtlOptions) -> str | None:
             except ValueError:
                 return one.path
     values, columns = row.values, options.columns()
+    if reason == "bad_time":
+        return columns["time"]
     if reason != "wrong_type" or isinstance(values, str):
         return None
     if values.text is not None and not isinstance(values.text, str):

@@ -1,10 +1,13 @@
 """Commands that a flow yields to the client that runs it: send, sleep, take rows, read a stream, hand an item on.
 
-Made by `gateway.client.flows`; executed by `gateway.client.blocking` and `gateway.client.awaiting`.
+Made by `gateway.client.flows`; executed by `gateway.client.blocking` and `gateway.client.awaiting`. Webhooks read
+`Retry-After` here, too.
 """
 
 from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple, TypeVar
+
+from matching.fields import event_time_us
 
 T = TypeVar("T")
 #: A generator that yields commands, is sent the result of each, and returns a T.
@@ -36,9 +39,37 @@ class Answer(NamedTuple):
 
     @property
     def retry_after_s(self) -> float | None:
-        """Seconds after which the server wants to be called again; None where it does not say."""
-        text = self.headers.get("retry-after", "").strip()
-        return float(text) if text.isdecimal() else None
+        """Seconds after which the server wants to be called again; None where it does not say.
+
+        A date counts from the answer's own date, since the clocks of both sides may differ.
+        """
+        return wait_of(self.headers.get("retry-after"), _http_date_s(self.headers.get("date", "")))
+
+
+def wait_of(retry_after: str | None, now_s: float | None) -> float | None:
+    """Seconds of a header `Retry-After`; None if it is missing or unreadable, or a date and the present is unknown.
+
+    Parameters
+    ----------
+    retry_after : str, optional
+        A number of seconds, or a date of HTTP.
+    now_s : float, optional
+        Seconds since 1970.
+    """
+    text = (retry_after or "").strip()
+    if text.isascii() and text.isdecimal() and len(text) < 10:
+        return float(text)
+    until_s = _http_date_s(text)
+    return None if until_s is None or now_s is None else max(0.0, until_s - now_s)
+
+
+def _http_date_s(text: str) -> float | None:
+    """Seconds since 1970 of a date of HTTP, which is of GMT also where it does not say so; None if it is none."""
+    try:
+        time_us = event_time_us(text) if text[:1].isalpha() else None  # its three forms begin with the day of the week
+    except ValueError:
+        return None
+    return None if time_us is None else time_us / 1e6
 
 
 class Failure(NamedTuple):

@@ -16,7 +16,6 @@ from matching.errors import ConfigError, InputError
 from matching.fields import event_time_us, value_at
 from matching.validate import MESSAGE_ROLES, decode_object
 from spark_etl.finding import Columns, columns_of_roles, columns_of_row
-from spark_etl.times import moment_of, time_reader
 
 #: Columns of a message; the user may name the input's column for each.
 ROLES = ("text", "lat", "lon", "time", "id")
@@ -57,7 +56,6 @@ class ColumnMapping:
         if self.named.get("text") == "":
             raise ConfigError("text column: must have a name")
         self._sought = [role for role in ROLES if role not in self.named]
-        self._read_time = time_reader()
         self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, str] | Refused] = {}
 
     def rename(self, data: bytes) -> bytes | Refused:
@@ -77,7 +75,8 @@ class ColumnMapping:
         columns = {role: role for role in MESSAGE_ROLES} | self.named | found
         values = {role: value_at(row, name) if name else None for role, name in columns.items()}
         if not _is_read(values["time"]):
-            values["time"] = self._time(values["time"], "time" in found and columns["time"] != "time")
+            if "time" in found and columns["time"] != "time":
+                values["time"] = None  # the column was a guess, and is no time
         elif all(name == role for role, name in columns.items()):
             return data
         values |= {path: value_at(row, path) for path in self._paths}
@@ -108,23 +107,15 @@ class ColumnMapping:
                     found[role] = ""  # time and id are optional: no reason to refuse the line
         return found
 
-    def _time(self, value: Any, guessed: bool) -> Any:
-        """A time in ISO 8601; None for an unreadable one of a `guessed` column, which then was no time."""
-        try:
-            time_us = self._read_time(value)
-        except (ValueError, ArithmeticError):
-            return None if guessed else value
-        return None if time_us is None else moment_of(time_us).isoformat()
-
 
 _ROLES = frozenset(MESSAGE_ROLES)
 _NEEDED = ("text", "lat", "lon")
 
 
 def _is_read(time: Any) -> bool:
-    """Whether admission reads this value as a time without a conversion."""
+    """Whether admission reads this value as a time."""
     try:
         event_time_us(time)
-    except (ValueError, ArithmeticError):
+    except ValueError:
         return False
     return True

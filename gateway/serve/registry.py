@@ -145,7 +145,7 @@ def expiry_us(value: Any) -> int | None:
     """The time of `expires_at`; None if there is none, or it cannot be read: a file may have any free column."""
     try:
         return event_time_us(value)
-    except (ValueError, ArithmeticError):
+    except ValueError:
         return None
 
 

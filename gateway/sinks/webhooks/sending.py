@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib.metadata import version
 from typing import Any
@@ -17,6 +16,7 @@ import httpcore2
 import httpx2
 import msgspec
 
+from gateway.client.commands import wait_of
 from gateway.sinks.contract import DELIVERED, Batch, Outcome, Verdict
 from gateway.sinks.webhooks.guard import Forbidden, Guard, GuardedBackend
 from gateway.sinks.webhooks.signing import signed_headers
@@ -125,17 +125,6 @@ def outcome_of(status: int, retry_after: str | None = None) -> Outcome:
     if 300 <= status < 400:
         return Outcome(Verdict.FAILED, "redirect", f"it answered with {status}, and redirects are not followed")
     return Outcome(Verdict.FAILED, "status", f"it answered with {status}", wait_of(retry_after, time.time()))
-
-
-def wait_of(retry_after: str | None, now_s: float) -> float | None:
-    """Seconds of the header `Retry-After`; None if it is missing or unreadable."""
-    text = (retry_after or "").strip()
-    if text.isascii() and text.isdecimal() and len(text) < 10:
-        return float(text)
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - now_s)
-    except (ValueError, TypeError, OverflowError):
-        return None
 
 
 class _Transport(httpx2.AsyncHTTPTransport):

@@ -53,6 +53,15 @@ def test_call_refused_for_a_time_is_sent_again_after_what_the_server_says():
     assert json.loads(sent[0].request.body)["id"]
 
 
+def test_call_waits_until_a_date_by_the_clock_of_who_sent_it():
+    dates = {"retry-after": "Wed, 10 Oct 2018 20:19:24 GMT", "date": "Wed, 10 Oct 2018 20:19:20 GMT"}
+    commands, _ = drive(flows.answered(PUBLISH, PATIENCE), [problem(503, "starting", **dates), good(ACCEPTED)])
+    assert [wait.seconds for wait in of(Sleep, commands)] == pytest.approx([4.2])
+    for headers in (dates | {"retry-after": dates["date"].replace("GMT", "CET")}, {"retry-after": dates["date"]}):
+        with pytest.raises(Failed):
+            drive(flows.answered(PUBLISH, PATIENCE), [problem(503, "starting", **headers)])
+
+
 def test_call_gives_up_when_its_patience_is_over():
     busy = problem(429, "overloaded", **{"retry-after": "9"})
     with pytest.raises(Throttled, match="POST /v1/messages: so it is .overloaded.; do so") as caught:

@@ -1,5 +1,6 @@
 """Forms of time, against the standard library's own writing of them."""
 
+import time
 from datetime import UTC, datetime, timedelta, timezone
 from email.utils import format_datetime
 
@@ -26,6 +27,8 @@ def test_times_every_written_form_is_read_back(moment, zone):
     twitter = moment.strftime("%a %b %d %H:%M:%S %z ") + f"{moment.year:04}"
     for text in (twitter, format_datetime(moment), moment.isoformat(), f"  {twitter} "):
         assert READ(text) == us(moment), text
+    midnight = moment.replace(hour=0, minute=0, second=0)
+    assert READ(midnight.isoformat().replace("T00:00:00", "")) == us(midnight)
     assert moment_of(us(moment)) == moment
 
 
@@ -60,6 +63,24 @@ def test_times_what_cannot_be_read_is_never_guessed(value):
         READ(value)
 
 
+def test_times_zone_by_name_is_utc_whatever_the_machine_calls_its_own(monkeypatch):
+    read = time_reader("%d.%m.%Y %H:%M %Z")
+    monkeypatch.setenv("TZ", "JST-9")
+    time.tzset()
+    try:
+        assert time.tzname[0] == "JST"
+        assert (
+            read("03.04.2018 20:19 UTC") == read("03.04.2018 20:19 gmt") == us(datetime(2018, 4, 3, 20, 19, tzinfo=UTC))
+        )
+        for zone in ("JST", "jst", "CET"):
+            with pytest.raises(ValueError):
+                read(f"03.04.2018 20:19 {zone}")
+        assert time_reader("%d.%m.%Y %%Z")("03.04.2018 %Z") == us(datetime(2018, 4, 3, tzinfo=UTC))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_times_a_form_that_is_given_is_the_only_one():
     read = time_reader("%d/%m/%Y %H:%M")
     assert read("03/04/2018 20:19") == us(datetime(2018, 4, 3, 20, 19, tzinfo=UTC))
@@ -77,7 +98,7 @@ def test_times_numbers_of_a_unit_are_not_told_apart_by_size(unit, scale):
     read = time_reader(unit)
     assert read(7) == read("7") == read(" 7.0 ") == 7 * scale and read(-1) == -scale and read("") is None
     assert read("1539202764") == 1539202764 * scale
-    for value in ("x", "nan", float("inf"), 10**40, True, [7]):
+    for value in ("x", "nan", float("inf"), 10**40, True, [7], "1e999999", "snan"):
         with pytest.raises(ValueError):
             read(value)
 

@@ -242,6 +242,35 @@ MOMENT = int(datetime(2013, 4, 1, 5, 30, tzinfo=UTC).timestamp()) * 10**6
         (datetime(2013, 4, 1, 5, 30), MOMENT),
         (datetime(2013, 4, 1, 7, 30, tzinfo=timezone(timedelta(hours=2))), MOMENT),
         (date(2013, 4, 1), MOMENT - 19_800 * 10**6),
+        # the zone of a day is no time of day
+        ("2013-04-01Z", MOMENT - 19_800 * 10**6),
+        ("2013-04-01+02:00", MOMENT - 27_000 * 10**6),
+        ("2013-04-01 +0200", MOMENT - 27_000 * 10**6),
+        ("20130401-0930", MOMENT + 14_400 * 10**6),
+        ("2013-W14-1-09:30", MOMENT + 14_400 * 10**6),
+        ("2013-04-01T05:30 gmt", MOMENT),
+        ("2013-04-01_05:30", MOMENT),
+        ("2013-04-01\u202f05:30Z", MOMENT),
+        ("20130401T0530Z", MOMENT),
+        ("Mon, 01 Apr 2013 07:30:00 +0200", MOMENT),
+        ("1 Apr 2013 01:30 EDT", MOMENT),
+        ("Monday, 01-Apr-13 05:30:00 GMT", MOMENT),
+        ("Mon, 01 Apr 13 05:30:00 UT", MOMENT),
+        ("Mon Apr  1 05:30:00 2013", MOMENT),
+        ("Mon Apr 01 07:30:00 +0200 2013", MOMENT),
+        # a date and a clock, which in milliseconds would be of the year 2607
+        (20130401053000, MOMENT),
+        ("20130401053000", MOMENT),
+        (20130401053000.0, MOMENT),
+        (Decimal("20130401053000"), MOMENT),
+        # the first and last numbers of each unit
+        (10**10 - 1, (10**10 - 1) * 10**6),
+        (1 - 10**10, (1 - 10**10) * 10**6),
+        (10**11, 10**14),
+        (10**13 - 1, (10**13 - 1) * 1000),
+        (10**14, 10**14),
+        (10**16 - 1, 10**16 - 1),
+        (201310011260, 201310011260 * 1000),
         (None, None),
         (" ", None),
     ],
@@ -253,7 +282,17 @@ def test_event_time_any_form_is_read(value, microseconds):
 
 @pytest.mark.parametrize(
     "value",
-    ["x", "2013-13-01", "12345", "2013-04-01T25:00", True, [], math.nan, math.inf, 10**30, "9" * 400, "0000"],
+    ["x", "2013-13-01", "12345", "2013-04-01T25:00", True, [], math.nan, math.inf, 10**30, "9" * 400, "0000"]
+    + [10**400, Decimal("nan"), Decimal("snan"), Decimal("-inf"), Decimal("1e9999999")]
+    # perhaps a zone, perhaps an hour, and no clock at all
+    + ["2013-04-01-05", "2013-04-01+05", "2013-04-01/12", "2013-04-01x05", "2013-04-01_23", "2013-04-01x05:30"]
+    + ["2013-04-01T05:30+02:60", "2013-04-01T05:30 +25:00", "2013-04-01T", "2013-04+02:00"]
+    # zones that mean several, or that no other machine knows
+    + [f"Mon, 01 Apr 2013 05:30:00 {zone}" for zone in ("CET", "JST", "BST", "IST", "MSK", "A", "J", "X", "CEST")]
+    + ["Mon Apr  1 05:30:00 CET 2013", "2013-04-01 05:30 CET", "2013-04-01T05:30[Europe/Paris]", "2013-04-01 EST"]
+    # of two units, or of none of them
+    + [10**10, -(10**10), 63072000000, 10**11 - 1, 10**13, -(10**13), 10**14 - 1, 10**16, "63072000000"]
+    + [201304010530, "201304010530", 20131301053000, 20130401056000, 18130401053000, 20130401053000.5],
     ids=str,
 )
 def test_event_time_unreadable_raises_value_error(value):

@@ -71,8 +71,22 @@ def test_retry_after_is_waited_for_at_least():
     assert wait_of("120", 0) == 120
     assert wait_of("Thu, 01 Jan 1970 00:01:40 GMT", 40) == 60
     assert wait_of("Thu, 01 Jan 1970 00:01:40 GMT", 400) == 0
-    for text in (None, "", "soon", "-5", "1e9", "\u0663"):
+    for text in ("Thursday, 01-Jan-70 00:01:40 GMT", "Thu Jan  1 00:01:40 1970", "Thu, 01 Jan 1970 01:01:40 +0100"):
+        assert wait_of(text, 40) == 60
+    for text in (None, "", "soon", "-5", "1e9", "\u0663", "9" * 400, "1970-01-01", "4102444800"):
         assert wait_of(text, 0) is None
+    assert wait_of("Thu, 01 Jan 1970 00:01:40 CET", 0) is None  # of no zone that is known
+    assert wait_of("7", None) == 7 and wait_of("Thu, 01 Jan 1970 00:01:40 GMT", None) is None
+
+
+def test_retry_after_date_without_zone_is_of_gmt_whatever_the_zone_of_the_machine(monkeypatch):
+    monkeypatch.setenv("TZ", "JST-9")
+    time.tzset()
+    try:
+        assert wait_of("Thu Jan  1 00:01:40 1970", 40) == wait_of("Thu, 01 Jan 1970 00:01:40 -0000", 40) == 60
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_outcome_of_every_status():
