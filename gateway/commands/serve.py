@@ -186,7 +186,8 @@ def serve(
         releaser = stack.enter_context(
             Releaser(wal.look_up, in_flight, wal.ends, lambda: wal.durable_through, hub.deliver)
         )
-        run = LiveRun(config, wal.run, str(wal.log), releaser.address, {"live": wal.settings}, earlier)
+        live = {"live": wal.settings}
+        run = LiveRun(config, wal.run, str(wal.log), releaser.address, live, earlier, lambda: wal.size_bytes)
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
         releaser.resume(hub.history.resume(run.saved_delivery(), wal.look_up))

@@ -17,10 +17,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from gateway.serve.history import BEGINNING, History, PartsMissing, Position
+from gateway.serve.history import BEGINNING, END, History, PartDamaged, PartsMissing, Position
 from gateway.serve.regions import contains
 from gateway.serve.registry import Registry
 from gateway.serve.releasing import Released, Update
+from topology.core.executors.logs import driver_log
 
 #: Seconds without an event after which a client gets a heartbeat.
 HEARTBEAT_S = 5.0
@@ -362,6 +363,10 @@ class Hub:
             except PartsMissing as missing:
                 behind = Position(missing.boundary - 1, 0)
                 return form.named("gap", _lost(position, missing.boundary), None), behind
+            except PartDamaged as damaged:
+                driver_log().warning("part_lost", why=str(damaged))
+                behind = min(Position(damaged.boundary, END), history.head)
+                return form.named("gap", _lost(position, damaged.boundary + 1), None), behind
         wanted = [form.update(one) for one in found if self._is_wanted(one, interest)]
         self.sent += len(wanted)
         return b"".join(wanted), behind
@@ -476,7 +481,7 @@ def _lost(position: Position, boundary: int) -> dict[str, object]:
         "reason": "lost",
         "after": position.text,
         "before": Position(boundary, 0).text,
-        "detail": "files of updates are gone from the folder; events go on behind them",
+        "detail": "files of updates are gone from the folder, or damaged; events go on behind them",
         "do": "read /v1/subscriptions/ID/results anew",
     }
 

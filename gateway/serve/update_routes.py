@@ -24,7 +24,7 @@ from gateway.serve.problems import Problem
 from gateway.serve.regions import box_of
 from gateway.serve.standing import results_at
 
-_POSITION = re.compile(r"(-1|\d{1,18})(?:-(\d{1,18}))?")
+_POSITION = re.compile(r"(-1|\d{1,18})(?:-(\d{1,19}))?")
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 

@@ -280,7 +280,7 @@ class Dispatcher:
         position = behind if whole else Position.of(batches[-1][0].last)
         left = None if whole else (updates[sum(count for _, count in batches) :], behind)
         if lost:
-            hook.why = "files of updates are gone from the folder; updates before the position were not delivered"
+            hook.why = "files of updates are gone or damaged; updates before the position were not delivered"
         if batches:
             numbers = await self._store.change(accept(hook.webhook_id, position, hook.due_s, batches))
             if line.closed:
