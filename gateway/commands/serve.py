@@ -182,7 +182,7 @@ def serve(
         config, registry, mapping, wal, earlier = open_stream(stack, *given, lambda line: None, Registry)
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         parts = Parts(out / "updates", wal.ends, wal.look_up)
-        hub = Hub(History(parts), registry, lambda: wal.next_seq)
+        hub = Hub(History(parts), registry, lambda: wal.next_seq, wal.tag_of)
         releaser = stack.enter_context(
             Releaser(wal.look_up, in_flight, wal.ends, lambda: wal.durable_through, hub.deliver)
         )

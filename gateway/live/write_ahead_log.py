@@ -21,7 +21,7 @@ import shutil
 import threading
 import time
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ class WriteAheadLog:
 
     Notes
     -----
-    Memory: 24 bytes a batch, some 100 a mark, and the texts of the last messages.
+    Memory: 32 bytes a batch, some 100 a mark, and the texts of the last messages.
     """
 
     def __init__(
@@ -129,6 +129,7 @@ class WriteAheadLog:
         self._reader: LogReader | None = None
         self._new_terms: NewTerms | None = None
         self._offsets = array("q")
+        self._tags = array("L")
         self._admitted = array("q")
         self.size_bytes = 0
         self._reached: Positions = {}  # what the next record has
@@ -236,7 +237,7 @@ class WriteAheadLog:
                 if isinstance(refused, Refused):
                     raise CheckpointError(f"{self.log}: a change that was accepted is refused now: {refused.what}")
             admission.new_terms.resume(record)
-            self._note(offset, record.last_seq)
+            self._note(offset, record.last_seq, record.checksum)
             self._note_positions(record.positions)
             self.line, self.size_bytes, self._before = record.line, end, record.checksum
             if record.lines:
@@ -319,7 +320,7 @@ class WriteAheadLog:
         reached, self._reached = self._reached, {}
         data = encode_record(lines, changes, self.line, last_seq, **more, positions=reached, before=self._before)
         self._before = checksum_in(data)
-        self._note(self.size_bytes, last_seq)
+        self._note(self.size_bytes, last_seq, self._before)
         with writing_to(self.log):
             self._file.write(data)
             self._file.flush()
@@ -376,10 +377,21 @@ class WriteAheadLog:
             if file is not None:
                 file.close()
 
-    def _note(self, offset: int, last_seq: int) -> None:
+    def tag_of(self, boundary: int) -> str:
+        """Eight hexadecimal digits for the log up to the end of the batch with this last seq, for any thread.
+
+        Two logs that differ up to there have different tags. Empty for a batch of an earlier release, and for a seq
+        that is no batch's last.
+        """
+        batch = bisect_left(self.ends, boundary)
+        there = batch < len(self.ends) and self.ends[batch] == boundary and self._tags[batch]
+        return f"{self._tags[batch]:08x}" if there else ""
+
+    def _note(self, offset: int, last_seq: int, checksum: str) -> None:
         if last_seq >= 0:
             assert self._new_terms is not None, "recover() comes first"
             self._offsets.append(offset)
+            self._tags.append(int(checksum[:8] or "0", 16))
             self._admitted.append(len(self._new_terms.vocabulary.admitted))
             self.ends.append(last_seq)
 

@@ -50,9 +50,13 @@ class Position(NamedTuple):
 
     @classmethod
     def of(cls, update_id: str) -> "Position":
-        """The position of an update, by its id."""
-        boundary, _, index = update_id.partition("-")
+        """The position of an update, by its id, which may have a tag."""
+        boundary, index, *_ = update_id.split("-")
         return cls(int(boundary), int(index))
+
+
+class Foreign(Position):
+    """A position of another stream, or of a part of this one that is gone: the log had something else there."""
 
 
 #: Before all updates.
