@@ -19,10 +19,19 @@ import pyarrow.parquet as pq
 
 from bolts.names import IdColumn, UInt64, flat_names, hash_names
 from bolts.shares import Covered, Ids, covered_of, covered_state, owner_of
-from matching.errors import DeliveryError
+from matching.errors import CheckpointError, DeliveryError
 from matching.model import CHANGES, Names, UpdateBatch, concatenate
-from matching.part_names import PartName
-from topology.core.checkpoint.storage import Disk, Output, is_stored, open_disk, published
+from matching.part_names import ListedPart, PartName
+from topology.core.checkpoint.storage import (
+    Disk,
+    LocalDisk,
+    Output,
+    check_part,
+    is_stored,
+    open_disk,
+    parts_list,
+    published,
+)
 from topology.core.frames import Buffer
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
@@ -255,7 +264,7 @@ class PartSink:
         newer = [name for name in named if name.number >= self._number]
         if newer:  # committed by a later checkpoint, and perhaps read by now
             self._number = max(name.number for name in newer) + 1
-            ahead = [(name.task, name.tasks, self._form.last_as_of(self._disk.read(name.text))) for name in newer]
+            ahead = [(name.task, name.tasks, self._last_as_of(name.text)) for name in newer]
             rows = np.concatenate([rows, np.array(ahead, np.int64)])
         self._covered = Covered(rows)
         if state["as_of"].shape[0]:
@@ -265,6 +274,13 @@ class PartSink:
             self._tables = [table.filter(pa.array(mine))] if mine.any() else []
             self._tables_rows = int(np.count_nonzero(mine))
         return self._covered
+
+    def _last_as_of(self, name: str) -> int:
+        """The largest `as_of` of a part that has its name. Raises CheckpointError if it is damaged."""
+        path = Path(self.directory, name)
+        listed = parts_list(path.parent) if isinstance(self._disk, LocalDisk) else {}
+        with reading_part(path):
+            return listed[name].last_as_of if name in listed else self._form.last_as_of(self._disk.read(name))
 
     def abandon(self) -> None:
         part, self._part = self._part, None
@@ -306,7 +322,8 @@ class PartSink:
             part.finish()
             part.close()
             self.bytes_written += self._disk.sync(part.temporary)
-        return Output(f"{self.directory}/{part.temporary}", f"{self.directory}/{part.name}")
+            facts = {} if is_stored(self.directory) else part.facts(self._disk.read(part.temporary))
+        return Output(f"{self.directory}/{part.temporary}", f"{self.directory}/{part.name}", facts)
 
 
 def _unwritten(tables: list[pa.Table]) -> dict[str, np.ndarray]:
@@ -347,12 +364,62 @@ def updates_of_state(state: Mapping[str, np.ndarray]) -> pa.Table:
     return pa.Table.from_arrays([pa.array(state["as_of"]), *ids, seq, change, score], _ENCODED_SCHEMA.names)
 
 
-def last_as_of(path: Path) -> int:
-    """The largest `as_of` of a Parquet part, by the statistics in its footer; -1 if it is empty."""
-    metadata = pq.read_metadata(path)
-    column = metadata.schema.names.index("as_of")
-    groups = (metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups))
-    return max((statistics.max for statistics in groups if statistics is not None), default=-1)
+def last_as_of(path: Path, listed: ListedPart | None = None) -> int:
+    """The largest `as_of` of a Parquet part, -1 if it is empty: by its line of the list, else by its footer.
+
+    Raises
+    ------
+    CheckpointError
+        If the footer is damaged.
+    """
+    if listed is not None:
+        return listed.last_as_of
+    with reading_part(path):
+        metadata = pq.read_metadata(path)
+        column = metadata.schema.names.index("as_of")
+        groups = (metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups))
+        return max((statistics.max for statistics in groups if statistics is not None), default=-1)
+
+
+def last_of_parts(folder: Path) -> int:
+    """The largest `as_of` of the Parquet parts of a folder of updates that have their names; -1 without any.
+
+    Reads the list, or the footers of the last number. Raises CheckpointError for a damaged one.
+    """
+    listed, names = parts_list(folder), [PartName.of(path.name) for path in folder.glob("part-*.parquet")]
+    newest = [name.text for name in names if name.number == max(names).number]
+    listed_last = max((part.last_as_of for part in listed.values()), default=-1)
+    return max([listed_last, *(last_as_of(folder / name, listed.get(name)) for name in newest)])
+
+
+@contextlib.contextmanager
+def reading_part(path: Path) -> Iterator[None]:
+    """Turn the errors of a damaged Parquet file into a CheckpointError that names it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        why = str(error).splitlines()[0][:200]
+        raise CheckpointError(f"{path}: is damaged ({why}); restore it from a backup") from error
+
+
+def read_part(path: Path, listed: ListedPart | None) -> pa.Table:
+    """A Parquet part of updates, checked against its line of the list. O(its bytes).
+
+    Raises
+    ------
+    CheckpointError
+        If it was changed, or cannot be decoded.
+    FileNotFoundError
+        If it is gone.
+    """
+    with reading_part(path):
+        check_part(path, listed)
+        with pq.ParquetFile(path) as file:
+            table = file.read(use_threads=False).select(UPDATE_SCHEMA.names).cast(UPDATE_SCHEMA)
+        table.validate(full=True)
+        return table
 
 
 class PartFile(ABC):
@@ -371,6 +438,7 @@ class PartFile(ABC):
         self.temporary = temporary
         self.name = name
         self.rows = 0
+        self._last_as_of = -1
         self._file = disk.create(temporary)
         self._thread: Executor | None = None
         self._under_way: Future[None] | None = None
@@ -379,14 +447,22 @@ class PartFile(ABC):
         """Write updates. Raises OSError or ArrowException if these, or earlier ones, cannot be written."""
         self._wait()
         self._write(table)
-        self.rows += table.num_rows
+        self._count(table)
 
     def write_behind(self, table: pa.Table) -> None:
         """Write updates in a thread. Raises the error of earlier ones."""
         self._wait()
         self._thread = self._thread or ThreadPoolExecutor(1, "updates")
         self._under_way = self._thread.submit(self._write, table)
+        self._count(table)
+
+    def facts(self, data: Buffer) -> dict[str, Any]:
+        """What the list of parts says of the complete file with these bytes."""
+        return ListedPart.of(data, self.rows, self._last_as_of)._asdict()
+
+    def _count(self, table: pa.Table) -> None:
         self.rows += table.num_rows
+        self._last_as_of = int(np.max(table.column("as_of").to_numpy(), initial=self._last_as_of))
 
     def finish(self) -> None:
         """Wait until all updates are written; call before `close`. Raises the error of earlier writes."""

@@ -18,6 +18,7 @@ import typer
 from typer.exceptions import TyperException
 
 from gateway.commands import (
+    backup,
     bench,
     config,
     demo,
@@ -81,6 +82,7 @@ for command in (
     live,
     serve,
     keys,
+    backup,
     show,
     explain,
     match,

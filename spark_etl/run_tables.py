@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
-from matching.errors import ConfigError
-from matching.part_names import whole_parts
+from matching.errors import ConfigError, InputError
+from matching.part_names import PARTS_LIST, ListedPart, listed_parts, whole_parts
 from spark_etl.feed_rows import plain_path
 
 #: Table -> column -> type of Spark.
@@ -87,12 +87,20 @@ class RunTable:
         if self.table == "results":
             return [self.folder / _RESULTS]
         updates = self.folder / "updates"
-        return [updates / part.text for part in whole_parts(path.name for path in updates.glob("part-*.parquet"))]
+        listed = _listed(updates)
+        there = [part.text for part in whole_parts(path.name for path in updates.glob("part-*.parquet"))]
+        gone = sorted(part.text for part in whole_parts(listed) if not (updates / part.text).exists())
+        if gone:
+            raise InputError("missing_file", f"{updates / gone[0]}: is gone; restore a backup of the folder")
+        return [updates / name for name in there]
 
     def batches(self, file: Path) -> Iterator[pa.RecordBatch]:
         """The rows of a file, with the columns of the table; one that the file lacks is null."""
         columns = _COLUMNS[self.table]
         schema = pa.schema([(name, _ARROW[type(kind)]) for name, kind in columns.items()])
+        part = _listed(file.parent).get(file.name)
+        if part is not None and not part.is_whole(file.read_bytes()):
+            raise InputError("broken_file", f"{file}: is not as it was written; restore a backup of the folder")
         with pq.ParquetFile(file) as parquet:
             there = [name for name in columns if name in parquet.schema_arrow.names]
             for batch in parquet.iter_batches(columns=there, use_threads=False):
@@ -103,6 +111,12 @@ class RunTable:
                     for field in schema
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _listed(updates: Path) -> dict[str, ListedPart]:
+    """The list of parts of a folder of updates."""
+    path = updates.with_name(updates.name + PARTS_LIST)
+    return listed_parts(path.read_bytes()) if path.exists() else {}
 
 
 class TableReader(DataSourceReader):

@@ -3,10 +3,11 @@
 A record is a head (one line of JSON) and the lines. `last_seq` in the head is that of the batch that the lines close,
 or -1 if they close none: subscription changes alone, which belong to the next batch. So seqs, boundaries and which
 messages are dated too far `ahead` are decided once, and every reader agrees. The head has the number of bytes that
-follow and their checksum, so a torn record counts as absent. The head of a batch has the terms that are admitted with
-it, in order, so that every reader gives them the same ids and weights. A clock mark (`gateway.live.stream_clock`) is a
-record of one line, and a message. With a time window each record has the stream time after it. If lines came from a
-message broker (`gateway.sources`), the head has how far it was read; a record without lines has nothing else.
+follow, and a checksum of them, of itself, and of the checksum of the record before: so a record that is torn, changed,
+or behind another one than it was written behind counts as absent. The head of a batch has the terms that are admitted
+with it, in order, so that every reader gives them the same ids and weights. A clock mark (`gateway.live.stream_clock`)
+is a record of one line, and a message. With a time window each record has the stream time after it. If lines came from
+a message broker (`gateway.sources`), the head has how far it was read; a record without lines has nothing else.
 
 Written by `gateway.live.write_ahead_log`; read on in `spouts.live`, which turns records into messages and changes.
 """
@@ -66,6 +67,7 @@ class Record(NamedTuple):
     ahead : tuple of int    which of the lines are messages dated too long after their arrival, ascending
     admitted : Admitted    of the batch that the lines close
     positions : Positions    how far sources are read after them, of partitions that were read
+    checksum : str    in hexadecimal, of this record and all before it; empty of one that an earlier release wrote
     """
 
     last_seq: int
@@ -77,6 +79,7 @@ class Record(NamedTuple):
     ahead: tuple[int, ...] = ()
     admitted: Admitted = NONE_ADMITTED
     positions: Positions = {}
+    checksum: str = ""
 
     @property
     def messages(self) -> int:
@@ -110,6 +113,7 @@ class _Head(msgspec.Struct, omit_defaults=True):
     terms: tuple[str, ...] = ()
     messages: int = 0
     positions: Positions = {}
+    before: str | None = None  # `xxh3` of the record before, "" of the first; None in logs of earlier releases
 
     @property
     def admitted(self) -> Admitted:
@@ -117,6 +121,7 @@ class _Head(msgspec.Struct, omit_defaults=True):
 
 
 _HEAD = msgspec.json.Decoder(_Head)
+_CHECKSUM = b'"xxh3":"'
 
 
 def encode_record(
@@ -129,21 +134,34 @@ def encode_record(
     ahead: Collection[int] = (),
     admitted: Admitted = NONE_ADMITTED,
     positions: Positions | None = None,
+    before: str = "",
 ) -> bytes:
-    """A record as the log has it; the fields as in `Record`, lines with or without their ends."""
+    """A record as the log has it; the fields as in `Record`, lines with or without their ends; `before` is the
+    `checksum_in` of the record before it."""
     data = b"".join(each.rstrip(b"\r\n") + b"\n" for each in lines)
-    sums = len(data), _checksum(data, admitted, positions or {})
-    head = _Head(last_seq, line, tuple(changes), *sums, time_us, mark, tuple(ahead), *admitted, positions or {})
+    more = time_us, mark, tuple(ahead), *admitted, positions or {}, before
+    head = _Head(last_seq, line, tuple(changes), len(data), "", *more)
+    head.xxh3 = _checksum(head, data)
     return msgspec.json.encode(head) + b"\n" + data
 
 
-def _checksum(data: bytes, admitted: Admitted, positions: Positions) -> str:
-    """xxh3 of the lines, and of the admitted terms and the positions if the record has any."""
+def checksum_in(record: bytes) -> str:
+    """The checksum that the head of an encoded record has: that of the record and of all before it."""
+    start = record.index(_CHECKSUM) + len(_CHECKSUM)
+    return record[start : record.index(b'"', start)].decode()
+
+
+def _checksum(head: _Head, data: bytes) -> str:
+    """xxh3 of the lines and of the head, which names the record before; in logs of earlier releases of the lines, the
+    admitted terms and the positions."""
     digest = xxhash.xxh3_64(data)
-    if admitted.terms:
-        digest.update(msgspec.json.encode(admitted))
-    if positions:
-        digest.update(msgspec.json.encode(positions))
+    if head.before is not None:
+        digest.update(msgspec.json.encode(msgspec.structs.replace(head, xxh3="")))
+        return digest.hexdigest()
+    if head.terms:
+        digest.update(msgspec.json.encode(head.admitted))
+    if head.positions:
+        digest.update(msgspec.json.encode(head.positions))
     return digest.hexdigest()
 
 
@@ -170,6 +188,7 @@ class LogReader:
     def __init__(self, path: str | os.PathLike[str], offset: int = 0):
         self.path = Path(path)
         self.offset = offset
+        self._before = (0, "")  # where the record that was read last ends, and its checksum
         try:
             self._file = open(self.path, "rb")  # noqa: SIM115 - closed by `close`
         except OSError as error:
@@ -200,7 +219,7 @@ class LogReader:
             return None
         head = self._head()
         data = b"" if head is None else self._file.read(head.bytes)
-        if head is None or len(data) != head.bytes or _checksum(data, head.admitted, head.positions) != head.xxh3:
+        if head is None or len(data) != head.bytes or not self._is_next(head) or _checksum(head, data) != head.xxh3:
             if self._file.tell() < size:
                 raise CheckpointError(
                     f"{self.path}: is damaged at byte {self.offset:,}, and {size - self.offset:,} bytes follow; bring "
@@ -208,7 +227,13 @@ class LogReader:
                 )
             return None
         self.offset = self._file.tell()
+        self._before = self.offset, head.xxh3
         return _record(head, data.split(b"\n")[:-1])
+
+    def _is_next(self, head: _Head) -> bool:
+        """Whether a record was written behind the one before it, where that is known."""
+        end, checksum = self._before
+        return not head.before or end != self.offset or head.before == checksum
 
     def _head(self) -> _Head | None:
         self._file.seek(self.offset)
@@ -231,7 +256,7 @@ class LogReader:
 
 
 def _record(head: _Head, lines: list[bytes]) -> Record:
-    more = head.time_us, head.mark, head.ahead, head.admitted, head.positions
+    more = head.time_us, head.mark, head.ahead, head.admitted, head.positions, "" if head.before is None else head.xxh3
     return Record(head.last_seq, head.line, head.changes, lines, *more)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from matching.errors import ConfigError, InputError, InUseError
 from matching.part_names import whole_parts
-from topology.core.checkpoint.storage import LocalDisk, written
+from topology.core.checkpoint.storage import LocalDisk, remove_parts, written
 from topology.core.places import checksum
 
 RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
@@ -179,8 +179,7 @@ class RunFolder:
         No reader has seen them, and the updates are written again, those of each boundary under one number.
         """
         names = {path.name for path in (self.path / "updates").glob("part-*")}
-        for name in names - {part.text for part in whole_parts(names)}:
-            (self.path / "updates" / name).unlink()
+        remove_parts(self.path / "updates", names - {part.text for part in whole_parts(names)})
 
     def drop_results(self) -> None:
         """Remove the results of a run that is resumed."""

@@ -16,6 +16,7 @@ from bolts.shares import joined
 from matching.window import Boundary
 from spouts.quarantine import Quarantine
 from topology.core.api.plan import Plan
+from topology.core.checkpoint.storage import parts_list, remove_parts
 from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.core.metrics import RunReport, Snapshot
 from topology.folder import CHECKPOINTS, RunFolder, now_text
@@ -23,6 +24,9 @@ from topology.recovering import RecoveringRun, next_incarnation, restore_folder
 from topology.settings import LiveConfig, RunConfig
 from topology.summary import began_with, summarise
 from topology.wiring import build_live_plan
+
+#: Fact of a checkpoint: bytes of the log that were on disk.
+LOG_BYTES = "log_bytes"
 
 
 def last_seq_of(saved: Mapping[str, np.ndarray]) -> int:
@@ -45,6 +49,8 @@ class LiveRun(RecoveringRun):
         Further values for `run.json`.
     before : mapping
         `run.json` of the stream to resume; empty for a new stream.
+    durable_bytes : callable
+        Returns the bytes of the log that are on disk; each checkpoint has them (`gateway.live.acknowledged`).
 
     Attributes
     ----------
@@ -67,8 +73,10 @@ class LiveRun(RecoveringRun):
         listener: str,
         facts: Mapping[str, Any],
         before: Mapping[str, Any],
+        durable_bytes: Callable[[], int] = lambda: 0,
     ):
         self._log, self._listener = log, listener
+        self._durable_bytes = durable_bytes
         quarantine = Quarantine.of(before.get("quarantined") or {})
         facts = {**facts, "run": str(before.get("run") or uuid.uuid4().hex), "began": now_text()}
         store = CheckpointStore(str(folder.path / CHECKPOINTS)) if config.checkpoint_every else None
@@ -147,10 +155,10 @@ class LiveRun(RecoveringRun):
             if manifest is not None and manifest.facts.get("run") == self._facts["run"]:
                 return restore_folder(self._folder, self.store)
             self.store.clear_above(-1)
-        for part in (self._folder.path / "updates").glob("part-*"):
-            part.unlink()
+        updates = self._folder.path / "updates"
+        remove_parts(updates, {*parts_list(updates), *(path.name for path in updates.glob("part-*"))})
         self._folder.clear_hidden()
         return None
 
     def _checkpoint_facts(self) -> dict[str, Any]:
-        return {"run": self._facts["run"]}
+        return {"run": self._facts["run"], LOG_BYTES: self._durable_bytes()}

@@ -357,7 +357,7 @@ _PROGRESS = msgspec.json.Decoder(Progress)
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 _MISSED = msgspec.json.Decoder(Missed)
 _BEHIND_ALL = float("inf")
-_POSITION = re.compile(r"(-1|[0-9]{1,18})(?:-([0-9]{1,18}))?")
+_POSITION = re.compile(r"(-1|[0-9]{1,18})(?:-([0-9]{1,19})(?:-[0-9a-f]{8})?)?")
 
 
 def _place_of(position: str) -> tuple[float, float]:

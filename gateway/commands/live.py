@@ -118,7 +118,8 @@ def live(
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         listener = stack.enter_context(Listener(write, wal.look_up, in_flight, lambda: wal.durable_through))
         wal.settle = listener.settle
-        run = LiveRun(config, wal.run, str(wal.log), listener.address, {"live": wal.settings}, earlier)
+        live = {"live": wal.settings}
+        run = LiveRun(config, wal.run, str(wal.log), listener.address, live, earlier, lambda: wal.size_bytes)
         listener.resume(run.resumes_after())
         preparing = stack.enter_context(Preparing.of(config))
         pipe = Pipe(admission, wal, refuse, in_flight, batch, linger_ms / 1000.0, mapping, preparing)

@@ -182,11 +182,12 @@ def serve(
         config, registry, mapping, wal, earlier = open_stream(stack, *given, lambda line: None, Registry)
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         parts = Parts(out / "updates", wal.ends, wal.look_up)
-        hub = Hub(History(parts), registry, lambda: wal.next_seq)
+        hub = Hub(History(parts), registry, lambda: wal.next_seq, wal.tag_of)
         releaser = stack.enter_context(
             Releaser(wal.look_up, in_flight, wal.ends, lambda: wal.durable_through, hub.deliver)
         )
-        run = LiveRun(config, wal.run, str(wal.log), releaser.address, {"live": wal.settings}, earlier)
+        live = {"live": wal.settings}
+        run = LiveRun(config, wal.run, str(wal.log), releaser.address, live, earlier, lambda: wal.size_bytes)
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
         releaser.resume(hub.history.resume(run.saved_delivery(), wal.look_up))

@@ -20,14 +20,15 @@ import pyarrow.parquet as pq
 from bolts.delivery import undelivered
 from bolts.names import hash_names
 from bolts.shares import Covered, joined
-from bolts.sinks import last_as_of
+from bolts.sinks import last_as_of, read_part
 from gateway.live.recording import BOUNDARIES, facts_of, paths_of, write_tables
 from gateway.live.tables import reopened, tables_of
 from gateway.live.write_ahead_log import ANSWER_SETTINGS, LOG
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, InputError
 from matching.model import Names
-from matching.part_names import PartName
+from matching.part_names import ListedPart, PartName
+from topology.core.checkpoint.storage import check_part, parts_list
 from topology.core.checkpoint.store import CheckpointStore, Manifest, manifest_name
 from topology.folder import CHECKPOINTS, FINISHED, REPORT, RunFolder
 from topology.live import last_seq_of
@@ -173,16 +174,23 @@ def _copy_of(folder: Path, manifest: Manifest, state: Mapping[str, np.ndarray], 
     last_seq = last_seq_of(state)
     for path in out.iterdir():
         path.unlink()  # of another try
+    listed = parts_list(folder / "updates")
     published = {path.name: path for path in (folder / "updates").glob("part-*")}
+    gone = sorted(listed.keys() - published.keys())
+    if gone:
+        raise InputError("missing_file", f"{folder / 'updates' / gone[0]}: is gone; restore a backup")
     covered = _published_since(published, int(state["sink:part"])) if "sink:part" in state else Covered()
     for temporary, name in manifest.outputs:
         published.setdefault(Path(name).name, folder / temporary)
+        if name in manifest.parts:
+            listed = {**listed, Path(name).name: ListedPart(**manifest.parts[name])}
     for name, path in sorted(published.items()):
-        if last_as_of(path) <= last_seq:
+        if last_as_of(path, listed.get(name)) <= last_seq:
+            check_part(path, listed.get(name))
             (out / name).symlink_to(path.absolute())
             (out / name).stat()
         else:  # published by a checkpoint after this one
-            table = pq.read_table(path)
+            table = read_part(path, listed.get(name))
             pq.write_table(table.filter(pc.less_equal(table["as_of"], last_seq)), out / name)
     saved = undelivered(state)
     if len(saved) and covered:

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from gateway.live.acknowledged import refuse_lost
 from gateway.live.write_ahead_log import LOG, has_begun
 from spouts.log import LogReader
 from topology.folder import RUNNING, RunFolder
@@ -32,7 +33,7 @@ def read_status(folder: Path) -> dict[str, Any]:
     ConfigError
         If the folder holds something else.
     CheckpointError
-        If the log is damaged.
+        If the log is damaged, or lacks what was acknowledged.
 
     Notes
     -----
@@ -54,6 +55,8 @@ def read_status(folder: Path) -> dict[str, Any]:
                     sources.setdefault(name, {}).update({key: at for key, (at, _) in partitions.items()})
                 if record.last_seq >= 0:
                     seq, batches = record.last_seq, batches + 1
+            if process is None:
+                refuse_lost(folder, folder / LOG, log.offset, seq)
     return {
         "folder": str(folder),
         "state": state if process is None else RUNNING,

@@ -3,6 +3,7 @@
 A folder has
 
     journal/log            accepted lines, batch by batch (`spouts.log`), forced to disk before the spout reads them
+    journal/durable        how far it was acknowledged (`gateway.live.acknowledged`)
     journal/start/         the empty vocabulary that a stream without another starts with
     journal/vocabulary/    a copy of the vocabulary that any other starts with
     updates/, checkpoints/ as of any run with checkpoints
@@ -20,11 +21,12 @@ import shutil
 import threading
 import time
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gateway.live.acknowledged import DURABLE, DurableMark, refuse_lost
 from gateway.live.admission import Admission, Refused
 from gateway.live.new_terms import NewTerms
 from gateway.live.pipe import Taken
@@ -34,9 +36,20 @@ from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
 from matching.validate import ParsedMessage, decode_object
 from matching.window import NO_FLOOR, Window
-from spouts.log import NONE_ADMITTED, Admitted, LogReader, Origin, Positions, Record, encode_record, read_records
+from spouts.log import (
+    NONE_ADMITTED,
+    Admitted,
+    LogReader,
+    Origin,
+    Positions,
+    Record,
+    checksum_in,
+    encode_record,
+    read_records,
+)
 from spouts.parsed import counts_of, parse_message
 from topology.core.checkpoint.storage import LocalDisk, written
+from topology.core.executors.logs import driver_log
 from topology.folder import KEYS, RunFolder, checksum
 from topology.settings import LiveConfig
 
@@ -88,7 +101,7 @@ class WriteAheadLog:
 
     Notes
     -----
-    Memory: 24 bytes a batch, some 100 a mark, and the texts of the last messages.
+    Memory: 32 bytes a batch, some 100 a mark, and the texts of the last messages.
     """
 
     def __init__(
@@ -111,9 +124,12 @@ class WriteAheadLog:
         self._clock = StreamClock(window or Window("count", 1))
         self._durable = durable
         self._file: Any = None
+        self._mark: DurableMark | None = None
+        self._before = ""  # checksum of the last record
         self._reader: LogReader | None = None
         self._new_terms: NewTerms | None = None
         self._offsets = array("q")
+        self._tags = array("L")
         self._admitted = array("q")
         self.size_bytes = 0
         self._reached: Positions = {}  # what the next record has
@@ -153,17 +169,30 @@ class WriteAheadLog:
         return report
 
     def recover(self, admission: Admission) -> None:
-        """Replay the log's changes and admitted terms into `admission`, and open the log to append. O(its bytes)."""
+        """Replay the log's changes and admitted terms into `admission`, and open the log to append. O(its bytes).
+
+        Raises
+        ------
+        CheckpointError
+            If the log is damaged, or lacks what was acknowledged.
+        DeliveryError
+            If it cannot be written.
+        """
         newest_us, time_us, changes_wait = self.replay(admission)
+        refuse_lost(self.folder, self.log, self.size_bytes, self.next_seq - 1)
         self._clock.resume(newest_us, time_us, time.monotonic(), changes_wait)
         with writing_to(self.log):
             self._file = open(self.log, "ab")  # noqa: SIM115 - closed by `close`
+            torn_bytes = self._file.tell() - self.size_bytes
+            if torn_bytes:
+                driver_log().warning("torn_record", file=str(self.log), at_byte=self.size_bytes, cut_bytes=torn_bytes)
             self._file.truncate(self.size_bytes)  # a record that was not finished
             if self._durable is not None:
                 os.fsync(self._file.fileno())
                 if not self.size_bytes:  # an earlier process may have made it, and died before it forced its name
                     for place in (self.log.parent, self.folder, self.folder.absolute().parent):
                         _force(place)
+                self._mark = DurableMark(self.folder, self.size_bytes)
         self.durable_through = self.next_seq - 1
         self._reader = LogReader(self.log)
         if self.line and self._durable is not None:
@@ -198,15 +227,19 @@ class WriteAheadLog:
         for record, offset, end in read_records(self.log) if self.log.exists() else ():
             if (last_seq is not None and self.next_seq > last_seq) or (through is not None and end > through):
                 break
+            if record.last_seq not in (-1, self.next_seq + record.messages - 1):
+                raise CheckpointError(
+                    f"{self.log}: is damaged at byte {offset:,} (seq {record.last_seq:,}); restore it"
+                )
             for at, line in record.changes_from(self.next_seq):
                 admission.next_seq = at
                 refused = admission.line(line)
                 if isinstance(refused, Refused):
                     raise CheckpointError(f"{self.log}: a change that was accepted is refused now: {refused.what}")
             admission.new_terms.resume(record)
-            self._note(offset, record.last_seq)
+            self._note(offset, record.last_seq, record.checksum)
             self._note_positions(record.positions)
-            self.line, self.size_bytes = record.line, end
+            self.line, self.size_bytes, self._before = record.line, end, record.checksum
             if record.lines:
                 changes_wait = record.changes[-1:] == (len(record.lines) - 1,)
             if record.time_us is not None:
@@ -245,7 +278,10 @@ class WriteAheadLog:
         self._append(lines, changes, last_seq, **times, admitted=admitted)
 
     def due(self, now_s: float) -> int | None:
-        """See `gateway.live.pipe.Keeper`."""
+        """See `gateway.live.pipe.Keeper`. Raises DeliveryError if a disk fails."""
+        if self._mark is not None:
+            with writing_to(self.folder / DURABLE):
+                self._mark.force(now_s)
         return self._clock.due(now_s)
 
     def mark(self, time_us: int, now_s: float) -> None:
@@ -282,14 +318,18 @@ class WriteAheadLog:
     def _append(self, lines: Sequence[bytes], changes: Sequence[int], last_seq: int, **more: Any) -> None:
         """Write a record, with the positions that were reached; fields as in `spouts.log.encode_record`."""
         reached, self._reached = self._reached, {}
-        data = encode_record(lines, changes, self.line, last_seq, **more, positions=reached)
-        self._note(self.size_bytes, last_seq)
+        data = encode_record(lines, changes, self.line, last_seq, **more, positions=reached, before=self._before)
+        self._before = checksum_in(data)
+        self._note(self.size_bytes, last_seq, self._before)
         with writing_to(self.log):
             self._file.write(data)
             self._file.flush()
             if self._durable is not None:
                 os.fsync(self._file.fileno())
         self.size_bytes += len(data)
+        if self._mark is not None:
+            with writing_to(self.folder / DURABLE):
+                self._mark.note(self.size_bytes)
         self._note_positions(reached)
         self.durable_through = self.next_seq - 1
         if self.line and self._durable is not None:
@@ -333,14 +373,25 @@ class WriteAheadLog:
 
     def close(self) -> None:
         """Close the log."""
-        for file in (self._file, self._reader):
+        for file in (self._file, self._reader, self._mark):
             if file is not None:
                 file.close()
 
-    def _note(self, offset: int, last_seq: int) -> None:
+    def tag_of(self, boundary: int) -> str:
+        """Eight hexadecimal digits for the log up to the end of the batch with this last seq, for any thread.
+
+        Two logs that differ up to there have different tags. Empty for a batch of an earlier release, and for a seq
+        that is no batch's last.
+        """
+        batch = bisect_left(self.ends, boundary)
+        there = batch < len(self.ends) and self.ends[batch] == boundary and self._tags[batch]
+        return f"{self._tags[batch]:08x}" if there else ""
+
+    def _note(self, offset: int, last_seq: int, checksum: str) -> None:
         if last_seq >= 0:
             assert self._new_terms is not None, "recover() comes first"
             self._offsets.append(offset)
+            self._tags.append(int(checksum[:8] or "0", 16))
             self._admitted.append(len(self._new_terms.vocabulary.admitted))
             self.ends.append(last_seq)
 

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
 from gateway.runs.distance import distance_km
 from gateway.runs.message_rows import MessageRows, Row, broken_file
-from matching.errors import ConfigError, InputError
+from matching.errors import CheckpointError, ConfigError, InputError
 from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -42,6 +42,7 @@ from spouts.parquet import read_manifest, world_of
 from spouts.quarantine import Quarantine
 from spouts.subscriptions import Changes, load_changes, load_vocabulary
 from topology.core.checkpoint.fence import fetch_committed
+from topology.core.checkpoint.storage import check_part, parts_list
 from topology.core.places import is_remote, place
 from topology.folder import FINISHED, REPORT, RUNNING, RunFolder
 from topology.run_folders import run_folder
@@ -491,7 +492,13 @@ def _standing_of(pieces: Iterable[pa.Table]) -> pa.Table:
 
 
 def _parts(folder: Path) -> list[Path]:
+    """The files of updates, in order. Raises InputError if one of the list of parts is gone."""
     directory = folder / "updates"
+    listed = parts_list(directory)  # first: a run that runs lists a file behind its name
+    gone = [name for name in sorted(listed) if not (directory / name).exists()]
+    if gone:
+        rows = sum(listed[name].rows for name in gone)
+        raise InputError("missing_file", f"{directory / gone[0]}: is gone, and {rows:,} updates; restore a backup")
     return sorted(path for path in directory.glob("*") if not path.name.startswith("."))
 
 
@@ -502,11 +509,14 @@ def read_pieces(
     if path.suffix == ".jsonl" and not path.stat().st_size:
         return
     try:
+        check_part(path, parts_list(path.parent).get(path.name))
         with _batches(path, schema) as batches:
             for batch in batches:
                 piece = pa.Table.from_batches([batch])
                 piece.validate(full=True)  # else text that is not UTF-8 raises later
                 yield _whole(path, piece.cast(schema), nullable)
+    except CheckpointError as error:
+        raise InputError("broken_file", str(error)) from error
     except (OSError, KeyError, ValueError, pa.ArrowException) as error:
         raise broken_file(path, error) from error
 

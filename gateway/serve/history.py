@@ -21,9 +21,11 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from bolts.delivery import undelivered
-from bolts.sinks import last_as_of
+from bolts.sinks import last_as_of, read_part, reading_part
 from gateway.serve.releasing import RANKS, LookUp, RawUpdate, Released, Update, boundary_of, encoded
+from matching.errors import CheckpointError
 from matching.part_names import PartName, whole_parts
+from topology.core.checkpoint.storage import parts_list
 from topology.live import last_seq_of
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
@@ -48,9 +50,13 @@ class Position(NamedTuple):
 
     @classmethod
     def of(cls, update_id: str) -> "Position":
-        """The position of an update, by its id."""
-        boundary, _, index = update_id.partition("-")
+        """The position of an update, by its id, which may have a tag."""
+        boundary, index, *_ = update_id.split("-")
         return cls(int(boundary), int(index))
+
+
+class Foreign(Position):
+    """A position of another stream, or of a part of this one that is gone: the log had something else there."""
 
 
 #: Before all updates.
@@ -88,8 +94,10 @@ class Parts:
         return [part.text for part in whole_parts(path.name for path in self._folder.glob("part-*.parquet"))]
 
     def last_boundary(self) -> int:
-        """The boundary up to which parts have all updates; -1 without any."""
-        return max((self._last_of(names) for _, names in self._numbered()), default=-1)
+        """The boundary up to which parts have, or had before they were lost, all updates; -1 without any."""
+        listed = parts_list(self._folder)
+        named = (self._boundary_of(listed[part.text].last_as_of) for part in whole_parts(listed))
+        return max([-1, *named, *(self._last_of(names) for _, names in self._numbered())])
 
     def read_after(
         self, position: Position, until: int, only: Collection[str] | None = None, most: int = PIECE
@@ -115,11 +123,13 @@ class Parts:
         ------
         PartsMissing
             If the part with the next updates is gone.
+        PartDamaged
+            If it is damaged; the updates behind it can be read.
         """
         number = -1
         for next_number, names in self._numbered():
             before, number = number, next_number
-            if self._last_of(names) < position.boundary:
+            if Position(self._last_of(names), END) <= position:
                 continue
             table, boundary, place = self._read(names)
             low, high = (int(np.searchsorted(boundary, position.boundary, side)) for side in ("left", "right"))
@@ -137,6 +147,10 @@ class Parts:
                 )
                 rows = rows[wanted.to_numpy()]
             return updates_of(table.take(rows), boundary[rows], place[rows], self._look_up), end
+        there = max((self._last_of(names) for _, names in self._numbered()), default=-1)
+        lost = min(until, self.last_boundary())
+        if max(position.boundary, there) < lost:
+            raise PartsMissing(lost + 1)
         return [], Position(until, END)
 
     def count_of(self, boundary: int) -> int:
@@ -151,12 +165,12 @@ class Parts:
 
         Raises
         ------
-        PartsMissing
-            If some of them are in a part that is gone.
+        PartsMissing, PartDamaged
+            If some of them are in a part that is gone; if the first or last part is damaged.
 
         Notes
         -----
-        Reads one or two parts, and the footers of the others.
+        Reads one or two parts, and the list of parts, or the footers of those that are not in it.
         """
         count, number, through = 0, -1, after.boundary
         for next_number, names in self._numbered():
@@ -168,7 +182,7 @@ class Parts:
             if through >= until:
                 break
             if through > after.boundary and is_next and last <= until:
-                count += sum(pq.read_metadata(self._folder / name).num_rows for name in names)
+                count += sum(map(self.rows_of, names))
             else:
                 _, boundary, place = self._read(names)
                 if not is_next and boundary.shape[0] and through < boundary[0] - 1:
@@ -188,17 +202,34 @@ class Parts:
     def _last_of(self, names: tuple[str, ...]) -> int:
         """The last boundary of the parts of one number."""
         if names not in self._last:
-            as_of = max(last_as_of(self._folder / name) for name in names)
-            self._last[names] = -1 if as_of < 0 else boundary_of(self.ends, as_of)
+            listed = parts_list(self._folder)
+            as_of = max(last_as_of(self._folder / name, listed.get(name)) for name in names)
+            self._last[names] = self._boundary_of(as_of)
         return self._last[names]
 
+    def _boundary_of(self, as_of: int) -> int:
+        return -1 if as_of < 0 else boundary_of(self.ends, as_of)
+
+    def rows_of(self, name: str) -> int:
+        """How many updates a part has, by the list of parts, or by its footer. Raises CheckpointError."""
+        listed, path = parts_list(self._folder).get(name), self._folder / name
+        with reading_part(path):
+            return pq.read_metadata(path).num_rows if listed is None else listed.rows
+
     def _read(self, names: tuple[str, ...]) -> tuple[pa.Table, np.ndarray, np.ndarray]:
-        """Parts of one number in the order of the stream, with the boundary of each update and its place there."""
+        """Parts of one number in the order of the stream, with the boundary of each update and its place there.
+
+        Raises PartDamaged.
+        """
         with self._lock:
             if names in self._decoded:
                 self._decoded.move_to_end(names)
                 return self._decoded[names]
-            table = pa.concat_tables([pq.read_table(self._folder / name) for name in names])
+            listed = parts_list(self._folder)
+            try:
+                table = pa.concat_tables([read_part(self._folder / name, listed.get(name)) for name in names])
+            except CheckpointError as error:
+                raise PartDamaged(str(error), self._last_of(names)) from error
             self._decoded[names] = in_order(table, np.array(self.ends, np.int64))
             if len(self._decoded) > DECODED:
                 self._decoded.popitem(last=False)
@@ -248,11 +279,13 @@ class History:
         if saved is None:
             return -1
         self.floor = self.parts.last_boundary()
-        self.head = Position(self.floor, self.parts.count_of(self.floor) if self.floor >= 0 else 0)
+        self.head = Position(self.floor, 0)
+        with suppress(PartDamaged):  # readers of that part are told
+            self.head = Position(self.floor, self.parts.count_of(self.floor) if self.floor >= 0 else 0)
         through = max(self.floor, last_seq_of(saved))
         in_memory = saved_updates(saved, self.floor, self.parts.ends, look_up)
         self.updates = int(np.sum(saved.get("updates", 0))) - sum(len(one.updates) for one in in_memory)
-        with suppress(PartsMissing):  # the checkpoint may be older than parts that are named already
+        with suppress(PartsMissing, PartDamaged):  # the checkpoint may be older than parts that are named already
             self.updates += self.parts.count_between(Position(last_seq_of(saved), END), self.floor)
         self.append(in_memory, through)
         return through
@@ -327,6 +360,21 @@ class PartsMissing(LookupError):
 
     def __init__(self, boundary: int):
         super().__init__(boundary)
+        self.boundary = boundary
+
+
+class PartDamaged(CheckpointError):
+    """A part is not as it was written.
+
+    Parameters
+    ----------
+    what : str
+    boundary : int
+        The last one of its updates.
+    """
+
+    def __init__(self, what: str, boundary: int):
+        super().__init__(what)
         self.boundary = boundary
 
 

@@ -17,10 +17,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from gateway.serve.history import BEGINNING, History, PartsMissing, Position
+from gateway.serve.history import BEGINNING, END, Foreign, History, PartDamaged, PartsMissing, Position
 from gateway.serve.regions import contains
 from gateway.serve.registry import Registry
 from gateway.serve.releasing import Released, Update
+from topology.core.executors.logs import driver_log
 
 #: Seconds without an event after which a client gets a heartbeat.
 HEARTBEAT_S = 5.0
@@ -59,12 +60,12 @@ class Form(ABC):
     media_type: ClassVar[str]
 
     @abstractmethod
-    def update(self, update: Update) -> bytes:
-        """An update."""
+    def update(self, update: Update, tag: str = "") -> bytes:
+        """An update; the tag of its boundary goes into its id."""
 
     @abstractmethod
-    def named(self, name: str, data: Mapping[str, object], position: Position | None) -> bytes:
-        """A `progress`, `gap` or `snapshot` event; with a position a client resumes from there."""
+    def named(self, name: str, data: Mapping[str, object], event_id: str | None) -> bytes:
+        """A `progress`, `gap` or `snapshot` event; with an id a client resumes from there."""
 
     def hint(self) -> bytes:
         """The event that says when a client should reconnect."""
@@ -76,11 +77,11 @@ class Events(Form):
 
     media_type = "text/event-stream"
 
-    def update(self, update: Update) -> bytes:
-        return b"id: %s\ndata: %s\n\n" % (update.position.encode(), update.data)
+    def update(self, update: Update, tag: str = "") -> bytes:
+        return b"id: %s\ndata: %s\n\n" % (_tagged(update.position, tag).encode(), _data(update, tag))
 
-    def named(self, name: str, data: Mapping[str, object], position: Position | None) -> bytes:
-        head = b"" if position is None else b"id: %s\n" % position.text.encode()
+    def named(self, name: str, data: Mapping[str, object], event_id: str | None) -> bytes:
+        head = b"" if event_id is None else b"id: %s\n" % event_id.encode()
         return head + b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(data))
 
     def hint(self) -> bytes:
@@ -92,15 +93,26 @@ class Lines(Form):
 
     media_type = "application/x-ndjson"
 
-    def update(self, update: Update) -> bytes:
-        return update.data + b"\n"
+    def update(self, update: Update, tag: str = "") -> bytes:
+        return _data(update, tag) + b"\n"
 
-    def named(self, name: str, data: Mapping[str, object], position: Position | None) -> bytes:
-        head = {} if position is None else {"id": position.text}
+    def named(self, name: str, data: Mapping[str, object], event_id: str | None) -> bytes:
+        head = {} if event_id is None else {"id": event_id}
         return msgspec.json.encode({name: {**head, **data}}) + b"\n"
 
 
 EVENTS, LINES = Events(), Lines()
+
+
+def _tagged(position: str, tag: str) -> str:
+    return f"{position}-{tag}" if tag else position
+
+
+def _data(update: Update, tag: str) -> bytes:
+    """The JSON of an update, which begins with its id, with the tag in the id."""
+    begins = b'{"id":"' + update.position.encode()
+    assert update.data.startswith(begins), "an update begins with its id"
+    return begins + b"-" + tag.encode() + update.data[len(begins) :] if tag else update.data
 
 
 class _Queue:
@@ -191,6 +203,8 @@ class Hub:
         Of which kind a subscription is.
     logged : callable
         Seq of the next message of the log.
+    tag_of : callable
+        Tag of the log up to a boundary (`WriteAheadLog.tag_of`), for the ids of events.
 
     Attributes
     ----------
@@ -202,9 +216,16 @@ class Hub:
         Called when boundaries are released.
     """
 
-    def __init__(self, history: History, registry: Registry, logged: Callable[[], int]):
+    def __init__(
+        self,
+        history: History,
+        registry: Registry,
+        logged: Callable[[], int],
+        tag_of: Callable[[int], str] = lambda boundary: "",
+    ):
         self.history = history
         self._logged = logged
+        self._tag_of = tag_of
         self.sent = self.gaps = self.ended = 0
         self._registry = registry
         self._everything: set[_Queue] = set()  # without a filter by subscription
@@ -286,7 +307,7 @@ class Hub:
                         break
                     yield form.named("snapshot", one, None)
                 else:
-                    yield form.named("progress", {"through": position.boundary}, position)
+                    yield form.named("progress", {"through": position.boundary}, self._id(position))
             while self._is_open(is_valid) and (piece := await self._next(form, interest, position)) is not None:
                 data, position = piece
                 if data:
@@ -342,13 +363,15 @@ class Hub:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(came.wait(), left_s)
             data = {"through": self.history.through(position)}
-            return b"".join(found) + form.named("progress", data, position)
+            return b"".join(found) + form.named("progress", data, self._id(position))
         finally:
             self._polls.discard(came)
 
     async def _next(self, form: Form, interest: Interest, position: Position) -> tuple[bytes, Position] | None:
         """Some events after a position, and the position behind them; None once it is at the head, or beyond."""
         history = self.history
+        if isinstance(position, Foreign):
+            return form.named("gap", _unknown(position), None), history.head
         if position >= history.head:
             known = position == history.head or position.boundary < self._logged()
             return None if known else (form.named("gap", _unknown(position), None), history.head)
@@ -362,9 +385,21 @@ class Hub:
             except PartsMissing as missing:
                 behind = Position(missing.boundary - 1, 0)
                 return form.named("gap", _lost(position, missing.boundary), None), behind
-        wanted = [form.update(one) for one in found if self._is_wanted(one, interest)]
+            except PartDamaged as damaged:
+                driver_log().warning("part_lost", why=str(damaged))
+                behind = min(Position(damaged.boundary, END), history.head)
+                return form.named("gap", _lost(position, damaged.boundary + 1), None), behind
+        wanted = [
+            form.update(one, self._tag_of(Position.of(one.position).boundary))
+            for one in found
+            if self._is_wanted(one, interest)
+        ]
         self.sent += len(wanted)
         return b"".join(wanted), behind
+
+    def _id(self, position: Position) -> str:
+        """The id of an event behind which a client resumes at a position."""
+        return _tagged(position.text, self._tag_of(position.boundary))
 
     def _is_open(self, is_valid: Callable[[], bool]) -> bool:
         return not self._closing and is_valid()
@@ -372,20 +407,22 @@ class Hub:
     def _progress(self, queue: _Queue) -> bytes:
         """A `progress` event; its id is that of the client's last update or a later one."""
         head = self.history.head
-        return queue.form.named("progress", {"through": head.boundary}, head if head >= queue.after else None)
+        event_id = self._id(head) if head >= queue.after else None
+        return queue.form.named("progress", {"through": head.boundary}, event_id)
 
     def _take(self, released: list[Released], through: int) -> None:
         """`deliver`, in the event loop."""
         self.history.append(released, through)
         touched: set[_Queue] = set()
         for one in released:
+            tag = self._tag_of(one.boundary)
             for place, update in enumerate(one.updates):
                 written: dict[Form, bytes] = {}
                 for queue in self._interested(update):
                     if one.boundary <= queue.after.boundary and Position(one.boundary, place) <= queue.after:
                         continue  # released again after a restart
                     if queue.form not in written:
-                        written[queue.form] = queue.form.update(update)
+                        written[queue.form] = queue.form.update(update, tag)
                     queue.put(written[queue.form])
                     touched.add(queue)
                     self.sent += 1
@@ -476,7 +513,7 @@ def _lost(position: Position, boundary: int) -> dict[str, object]:
         "reason": "lost",
         "after": position.text,
         "before": Position(boundary, 0).text,
-        "detail": "files of updates are gone from the folder; events go on behind them",
+        "detail": "files of updates are gone from the folder, or damaged; events go on behind them",
         "do": "read /v1/subscriptions/ID/results anew",
     }
 

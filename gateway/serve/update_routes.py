@@ -5,7 +5,7 @@ Added to the app by `gateway.serve.app`. Read on in `gateway.serve.hub`, and for
 """
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -16,7 +16,7 @@ from gateway.serve.access import Access, Caller, caller_of
 from gateway.serve.asking import Asking
 from gateway.serve.bodies import NDJSON
 from gateway.serve.door import Door
-from gateway.serve.history import BEGINNING, END, Position
+from gateway.serve.history import BEGINNING, END, Foreign, Position
 from gateway.serve.hub import EVENTS, LINES, Form, Interest, Snapshot
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
@@ -24,7 +24,7 @@ from gateway.serve.problems import Problem
 from gateway.serve.regions import box_of
 from gateway.serve.standing import results_at
 
-_POSITION = re.compile(r"(-1|\d{1,18})(?:-(\d{1,18}))?")
+_POSITION = re.compile(r"(-1|\d{1,18})(?:-(\d{1,19})(?:-([0-9a-f]{8}))?)?")
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -84,10 +84,10 @@ def routes(door: Door, asking: Asking) -> APIRouter:
     ) -> Response:
         """Updates of all subscriptions, or of some: SSE with `Accept: text/event-stream`, else lines of JSON.
 
-        Each event has the id of its place in the stream, which never changes; a client that connects again with its
-        last id gets every later update once. With `snapshot` a `snapshot` event comes first for each subscription, as
-        /v1/subscriptions/ID/results answers, as of the `progress` behind them. A `progress` event says up to which
-        message all updates were sent. A `gap` event says what was not sent, and what to do.
+        Each event has the id of its place in the stream, which never changes, and is of no other stream; a client that
+        connects again with its last id gets every later update once. With `snapshot` a `snapshot` event comes first for
+        each subscription, as /v1/subscriptions/ID/results answers, as of the `progress` behind them. A `progress` event
+        says up to which message all updates were sent. A `gap` event says what was not sent, and what to do.
         """
         door.refuse_if_closing()
         refuse_unknown_kinds(kind)
@@ -100,7 +100,8 @@ def routes(door: Door, asking: Asking) -> APIRouter:
             caller.owner if owner is None else owner,
             None if region is None else box_of(region),
         )
-        after = position_of(last_event_id, "header Last-Event-ID") or position_of(since, "query since")
+        tag_of = door.wal.tag_of
+        after = position_of(last_event_id, "header Last-Event-ID", tag_of) or position_of(since, "query since", tag_of)
         events = "text/event-stream" in request.headers.get("accept", "")
         form = EVENTS if events else LINES
         first = snapshot_of(interest) if snapshot and after is None else None
@@ -133,8 +134,8 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-def position_of(text: str | None, where: str) -> Position | None:
-    """The position that a client names. Raises Problem."""
+def position_of(text: str | None, where: str, tag_of: Callable[[int], str] | None = None) -> Position | None:
+    """The position that a client names; `Foreign` if it has the tag of another log. Raises Problem."""
     if text is None or not text.strip():
         return None
     if text.strip() == "begin":
@@ -144,4 +145,7 @@ def position_of(text: str | None, where: str) -> Position | None:
         raise Problem(
             422, "bad_position", f"{text[:60]!r} is no id of an event", where, "send the id of an event, or begin"
         )
-    return Position(int(match[1]), END if match[2] is None else int(match[2]))
+    boundary, index = int(match[1]), END if match[2] is None else int(match[2])
+    if match[3] and tag_of is not None and tag_of(boundary) != match[3]:
+        return Foreign(boundary, index)
+    return Position(boundary, index)

@@ -6,8 +6,6 @@ Parts get their names at checkpoints and at the end, so a sink is as far behind 
 
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from gateway.serve.history import END, PIECE, Parts, PartsMissing, Position
 from gateway.sinks.cursor import Place, Taken, place_in, take_of
 from matching.errors import DeliveryError
@@ -34,7 +32,7 @@ class Committed:
         names = self._parts.names()
         for name in names:
             if name not in self._rows:
-                self._rows[name] = pq.read_metadata(self._folder / name).num_rows
+                self._rows[name] = self._parts.rows_of(name)
         last = self._parts.last_boundary()
         return Place(Position(last, END if last >= 0 else 0), sum(self._rows[name] for name in names))
 

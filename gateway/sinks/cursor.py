@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from gateway.serve.history import BEGINNING, END, PIECE, History, Parts, PartsMissing, Position
+from gateway.serve.history import BEGINNING, END, PIECE, History, PartDamaged, Parts, PartsMissing, Position
 from gateway.serve.releasing import Update
 from matching.errors import DeliveryError
 
@@ -24,7 +24,7 @@ class Read(NamedTuple):
 
     updates : list of Update
     behind : Position    position of the last update read; the next read begins after it
-    lost : bool          whether the files of the updates up to `behind` are gone; `updates` is empty then
+    lost : bool          whether the files of the updates up to `behind` are gone or damaged; `updates` is empty then
     """
 
     updates: list[Update]
@@ -132,6 +132,8 @@ class Released:
             found, behind = await asyncio.to_thread(read)
         except PartsMissing as missing:
             return Read([], Position(missing.boundary - 1, 0), lost=True)
+        except PartDamaged as damaged:  # a sink stops at it; other webhooks are not to wait for this one
+            return Read([], min(Position(damaged.boundary, END), history.head), lost=True)
         return Read(found, min(behind, history.head))
 
     def place(self, position: Position, known: Place) -> Place | None:

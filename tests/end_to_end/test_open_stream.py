@@ -59,7 +59,7 @@ def last_checkpoint(out):
 
 def files_of(out):
     """Names that only a reader could have made."""
-    own = {"journal", "updates", "checkpoints", "run.json", ".lock"} | {
+    own = {"journal", "updates", "updates.list", "checkpoints", "run.json", ".lock"} | {
         f"sinks.sqlite{end}" for end in ("", "-shm", "-wal")
     }
     return {path.name for path in out.iterdir()} - own

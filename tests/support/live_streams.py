@@ -101,6 +101,7 @@ class Stream:
                 listener.address,
                 {"live": self.journal.settings},
                 self.before,
+                lambda: self.journal.size_bytes,
             )
             listener.resume(run.resumes_after())
             self.journal.settle = listener.settle

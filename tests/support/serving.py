@@ -190,7 +190,7 @@ class Follower:
 
 def position(text: str) -> tuple[int, int]:
     """An id as a place."""
-    boundary, index = text.rsplit("-", 1)
+    boundary, index, *_ = text.split("-")
     return int(boundary), int(index)
 
 

@@ -5,6 +5,7 @@ batches and put into the store. A webhook has at most `WINDOW` batches waiting; 
 updates remain in the stream's own files. *Sending*: at most `IN_FLIGHT` attempts of a webhook at a time, one while it
 fails. So an endpoint that hangs occupies its own few connections, and nothing else waits for it. The next attempt does
 not wait until the file has what became of a delivered batch: after a crash that batch comes again, by the same id.
+What is due is measured by the monotonic clock, and stored as seconds since 1970: a clock that is set changes nothing.
 Used by `gateway.sinks.webhooks.service`.
 """
 
@@ -20,7 +21,7 @@ from gateway.serve.releasing import Update
 from gateway.sinks.contract import Batch, Outcome, Verdict
 from gateway.sinks.cursor import Released
 from gateway.sinks.webhooks.model import Delivery, Tally, Webhook
-from gateway.sinks.webhooks.retries import next_attempt_s
+from gateway.sinks.webhooks.retries import LONGEST_S, next_attempt_s
 from gateway.sinks.webhooks.sending import Client, WebhookSink
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.store import Recorded, Store, accept, change_webhook, move, record, rows_of
@@ -119,6 +120,7 @@ class Dispatcher:
         self._client = client
         self._settings = settings
         self._uniform = uniform
+        self._start_s = time.time() - time.monotonic()
         self._came = asyncio.Event()
         self._moved: set[str] = set()
         self._moved_s = time.monotonic()
@@ -127,12 +129,19 @@ class Dispatcher:
         self._ended: Together[Delivery, Recorded] = Together(lambda ended: store.change(record(ended)))
         self._closing = False
 
+    def now_s(self) -> float:
+        """Seconds since 1970, by the clock as it was at the start."""
+        return self._start_s + time.monotonic()
+
     def load(self, hooks: Iterable[Webhook], waiting: Iterable[Delivery]) -> None:
-        """Take what the store has."""
+        """Take what the store has; the clock may have been another when that was written."""
         by_hook: dict[str, list[Delivery]] = {}
+        now_s = self.now_s()
         for one in waiting:
-            by_hook.setdefault(one.webhook_id, []).append(one)
+            times = {"due_s": min(one.due_s, now_s + LONGEST_S), "began_s": min(one.began_s, now_s)}
+            by_hook.setdefault(one.webhook_id, []).append(one._replace(**times))
         for hook in hooks:
+            hook.due_s = min(hook.due_s, now_s + hook.every_s)
             self.add(Line(hook, by_hook.get(hook.webhook_id, ())))
 
     def add(self, line: Line) -> None:
@@ -198,7 +207,7 @@ class Dispatcher:
 
     async def _round(self) -> bool:
         """Read once for every position at which webhooks are; returns whether there may be more."""
-        head, now_s = self._source.head, time.time()
+        head, now_s = self._source.head, self.now_s()
         groups: dict[Position, list[Line]] = {}
         jobs = []
         for line in self.lines.values():
@@ -280,15 +289,16 @@ class Dispatcher:
         position = behind if whole else Position.of(batches[-1][0].last)
         left = None if whole else (updates[sum(count for _, count in batches) :], behind)
         if lost:
-            hook.why = "files of updates are gone from the folder; updates before the position were not delivered"
+            hook.why = "files of updates are gone or damaged; updates before the position were not delivered"
         if batches:
-            numbers = await self._store.change(accept(hook.webhook_id, position, hook.due_s, batches))
+            began_s = self.now_s()
+            numbers = await self._store.change(accept(hook.webhook_id, position, hook.due_s, batches, began_s))
             if line.closed:
                 return
             for number, (batch, count) in zip(numbers, batches, strict=True):
                 line.queue[number] = Delivery(
                     number, hook.webhook_id, batch.batch_id, batch.first, batch.last, count, batch.created_s,
-                    began_s=batch.created_s,
+                    began_s=began_s,
                 )  # fmt: skip
                 self._keep_rows(line, number, batch.rows)
             self._count(hook, "accepted", len(batches), sum(count for _, count in batches))
@@ -297,7 +307,7 @@ class Dispatcher:
         hook.position = position
         self._keep_ahead(line, left)
         if line.until is not None and position >= line.until:
-            self._end_digest(line, time.time())
+            self._end_digest(line, self.now_s())
         self.pump(line)
 
     def _keep_ahead(self, line: Line, left: tuple[list[Update], Position] | None) -> None:
@@ -332,7 +342,7 @@ class Dispatcher:
             line.timer = None
         if line.closed or self._closing or line.hook.state != "active":
             return
-        now_s, next_s = time.time(), None
+        now_s, next_s = self.now_s(), None
         for delivery in line.queue.values():
             if len(line.in_flight) >= (1 if line.hook.failures else IN_FLIGHT):
                 return  # the end of an attempt calls again
@@ -368,7 +378,7 @@ class Dispatcher:
             line.again_s = _AGAIN_S
         except EngineError as error:
             self.failure = error
-            line.hold_s = max(line.hold_s, time.time() + line.again_s)
+            line.hold_s = max(line.hold_s, self.now_s() + line.again_s)
             line.again_s = min(2 * line.again_s, _MOST_AGAIN_S)
         finally:
             line.in_flight.discard(number)
@@ -392,16 +402,17 @@ class Dispatcher:
 
     def _after(self, line: Line, delivery: Delivery, outcome: Outcome) -> Delivery:
         """The delivery after an attempt."""
-        now_s, attempts = time.time(), delivery.attempts + 1
+        now_s, attempts = self.now_s(), delivery.attempts + 1
         delivery = delivery._replace(attempts=attempts, reason=outcome.reason, detail=outcome.detail)
         if outcome.verdict is Verdict.DELIVERED:
-            return delivery._replace(status="delivered", ended_s=now_s)
+            return delivery._replace(status="delivered", ended_s=time.time())
         if outcome.verdict is Verdict.GONE:
             return delivery
         due_s = next_attempt_s(self._settings, attempts, delivery.began_s, now_s, outcome.wait_s, self._uniform)
         if outcome.wait_s is not None and due_s is not None:
             line.hold_s = max(line.hold_s, due_s)
-        return delivery._replace(status="dead", ended_s=now_s) if due_s is None else delivery._replace(due_s=due_s)
+        dead = {"status": "dead", "ended_s": time.time()}
+        return delivery._replace(**dead) if due_s is None else delivery._replace(due_s=due_s)
 
     async def _end(self, line: Line, delivery: Delivery, outcome: Outcome) -> None:
         """Write the outcome of a delivery."""

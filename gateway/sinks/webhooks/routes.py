@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gateway.serve.access import Caller, caller_of
 from gateway.serve.bodies import encoded, media_type, read_body
 from gateway.serve.door import Door
-from gateway.serve.history import BEGINNING, END, Position
+from gateway.serve.history import BEGINNING, END, Foreign, Position
 from gateway.serve.problems import Problem
 from gateway.serve.subscription_routes import known
 from gateway.serve.update_routes import position_of
@@ -201,7 +201,7 @@ def routes(door: Door, hooks: Webhooks) -> APIRouter:
         """
         door.refuse_if_closing()
         given = await _read(request, NewWebhook)
-        hook = _made(door, given, caller_of(request))
+        hook = _made(door, given, caller_of(request), hooks.dispatcher.now_s())
         await hooks.ask(lambda: hooks.create(hook))
         answer = _shown(hook) | {"secret": hook.secret}
         return encoded(answer, 201, {"Location": f"/v1/webhooks/{hook.webhook_id}"})
@@ -306,8 +306,8 @@ async def _read(request: Request, model: type[Model]) -> Model:
         raise Problem(422, "bad_webhook", first["msg"], where[:200], "see /openapi.json") from error
 
 
-def _made(door: Door, given: NewWebhook, caller: Caller) -> Webhook:
-    """A new webhook from the body of a request. Raises Problem."""
+def _made(door: Door, given: NewWebhook, caller: Caller, now_s: float) -> Webhook:
+    """A new webhook from the body of a request, by the dispatcher's clock. Raises Problem."""
     if given.subscription_id is not None and given.owner is not None:
         raise Problem(422, "bad_webhook", "it is for a subscription or for an owner", "body", "leave one out")
     owner = given.owner
@@ -319,8 +319,10 @@ def _made(door: Door, given: NewWebhook, caller: Caller) -> Webhook:
             raise Problem(422, "bad_webhook", "neither subscription_id nor owner is given", "body", "give one of them")
         if not caller.sees(owner):
             raise Problem(403, "missing_scope", f"this key is of the owner {caller.owner!r} alone", "body owner")
-    head, now_s = door.hub.history.head, time.time()
-    position = position_of(given.since, "body since") or head
+    head = door.hub.history.head
+    position = position_of(given.since, "body since", door.wal.tag_of) or head
+    if isinstance(position, Foreign):
+        raise Problem(422, "bad_position", "it is of another stream", "body since", "leave it out, or begin")
     if position > head and position != Position(head.boundary, END):
         raise Problem(422, "bad_position", "the stream has not come so far", "body since", "leave it out, or begin")
     every_s = _every_s(given.every)
@@ -330,7 +332,7 @@ def _made(door: Door, given: NewWebhook, caller: Caller) -> Webhook:
         subscription_id=given.subscription_id,
         owner=owner,
         made_by=caller.owner,
-        created_s=int(now_s),
+        created_s=int(time.time()),
         secret=new_secret(),
         position=max(position, BEGINNING),
         batch_updates=given.batch_updates,

@@ -164,7 +164,7 @@ class Webhooks:
             line = self.line(webhook_id, owner)  # it may have been deleted meanwhile
         again, changes = changes.get("state") == "active" or "url" in changes, dict(changes)
         if "every_s" in changes:
-            changes["due_s"] = time.time() + changes["every_s"]
+            changes["due_s"] = self.dispatcher.now_s() + changes["every_s"]
         if again:
             changes["why"] = ""
         async with line.changing:
@@ -208,7 +208,7 @@ class Webhooks:
     async def redeliver(self, webhook_id: str, owner: str | None, numbers: list[int] | None) -> int:
         """Make dead deliveries wait again, these or all; returns how many. Raises Problem."""
         line = self.line(webhook_id, owner)
-        revived = await self._store.change(revive(webhook_id, numbers, time.time()))
+        revived = await self._store.change(revive(webhook_id, numbers, self.dispatcher.now_s()))
         if not line.closed:
             self.dispatcher.revived(line, revived)
         return len(revived)

@@ -104,8 +104,11 @@ class Store:
         self._thread.shutdown()
 
     def load(self) -> tuple[list[Webhook], list[Delivery]]:
-        """All webhooks, and the deliveries that wait, in order."""
-        return self._thread.submit(_load, self._connection).result()
+        """All webhooks, and the deliveries that wait, in order. Raises DeliveryError."""
+        try:
+            return self._thread.submit(_load, self._connection).result()
+        except (sqlite3.Error, TypeError) as error:  # TypeError: a row lacks its counts
+            raise DeliveryError(f"{self._path}: cannot be read ({error}); restore the file") from error
 
     async def change(self, change: Change[Result]) -> Result:
         """Make a change, together with others that come meanwhile; it is on disk afterwards.
@@ -199,8 +202,13 @@ def move(positions: Iterable[tuple[str, Position, float]]) -> Change[None]:
     return change
 
 
-def accept(webhook_id: str, position: Position, due_s: float, batches: list[tuple[Batch, int]]) -> Change[list[int]]:
-    """Add batches of a webhook, with their numbers of updates, and write its position; returns their numbers."""
+def accept(
+    webhook_id: str, position: Position, due_s: float, batches: list[tuple[Batch, int]], began_s: float = 0.0
+) -> Change[list[int]]:
+    """Add batches of a webhook, with their numbers of updates, and write its position; returns their numbers.
+
+    Their age counts from `began_s`.
+    """
 
     def change(connection: sqlite3.Connection) -> list[int]:
         numbers = []
@@ -209,7 +217,7 @@ def accept(webhook_id: str, position: Position, due_s: float, batches: list[tupl
             cursor = connection.execute(
                 "INSERT INTO deliveries (webhook_id, batch_id, first, last, updates, created_s, rows, status, attempts,"
                 " due_s, reason, detail, began_s) VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', 0, 0, '', '', ?)",
-                (*values, batch.created_s),
+                (*values, began_s),
             )
             assert cursor.lastrowid is not None
             numbers.append(cursor.lastrowid)

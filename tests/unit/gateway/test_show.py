@@ -31,7 +31,7 @@ def messages(run):
 
 @pytest.fixture
 def copy(run, tmp_path):
-    shutil.copytree(run, tmp_path / "run")
+    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("updates.list"))
     return tmp_path / "run"
 
 

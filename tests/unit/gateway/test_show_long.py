@@ -31,7 +31,7 @@ def run(tmp_path_factory):
 
 def grown(run, folder, times):
     """The run, with so many times as many updates in as many parts."""
-    shutil.copytree(run, folder)
+    shutil.copytree(run, folder, ignore=shutil.ignore_patterns("updates.list"))
     (part,) = sorted((folder / "updates").iterdir())
     for number in range(1, times):
         shutil.copy(part, folder / "updates" / f"part-{number:05d}.parquet")

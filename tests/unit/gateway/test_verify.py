@@ -66,7 +66,7 @@ def finished(etl, files) -> Path:
 
 @pytest.fixture
 def copy(finished, tmp_path) -> Path:
-    shutil.copytree(finished, tmp_path / "run")
+    shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("updates.list"))
     return tmp_path / "run"
 
 
@@ -187,7 +187,7 @@ def test_verify_updates_of_ids_that_change_their_kind_are_counted_under_the_kind
 
 def test_verify_what_is_missing_of_an_id_that_changes_its_kind_is_of_the_kind_of_its_time(changing, tmp_path):
     copied = tmp_path / "run"
-    shutil.copytree(changing, copied)
+    shutil.copytree(changing, copied, ignore=shutil.ignore_patterns("updates.list"))
     rows = updates_of(copied)
     write_updates(copied, [row for row in rows if row["change"] != "match"])
     report = verify_run(copied)

@@ -60,7 +60,7 @@ def finished(etl, files) -> Path:
 
 @pytest.fixture
 def copy(finished, tmp_path) -> Path:
-    shutil.copytree(finished, tmp_path / "run")
+    shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("updates.list"))
     return tmp_path / "run"
 
 

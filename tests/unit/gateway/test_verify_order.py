@@ -161,7 +161,7 @@ def finished(tmp_path_factory) -> Path:
 
 def verify_with(finished: Path, place: Path, rows: list[dict], files: int = 1) -> VerifyReport:
     """The verdict on a copy of the run with these updates instead, in so many files."""
-    shutil.copytree(finished, place, ignore=shutil.ignore_patterns("updates"))
+    shutil.copytree(finished, place, ignore=shutil.ignore_patterns("updates", "updates.list"))
     (place / "updates").mkdir()
     size = -(-len(rows) // files)
     for part in range(files):

@@ -20,8 +20,9 @@ from gateway.serve.history import BEGINNING, History, Parts, PartsMissing, Posit
 from gateway.serve.hub import LINES, Hub, Interest
 from gateway.serve.releasing import Releaser
 from matching.model import CHANGES, Names, UpdateBatch
-from matching.part_names import PartName
+from matching.part_names import ListedPart, PartName
 from tests.support.writing import await_
+from topology.core.checkpoint.storage import Output, list_path, publish
 
 ENDS = list(range(9, 1_000, 10))
 
@@ -285,3 +286,70 @@ def test_history_drops_from_memory_only_what_the_parts_have():
     assert len(history.read_after(Position(500, 0), 10**6)[0]) == sum(row[0] > 499 for row in rows)
     history.trim(999)
     assert 0 < len(history.read_after(Position(history.floor + 1, 0), 10**6)[0]) <= 50 and not history.full
+
+
+def listed(folder, *names):
+    """Add parts to the list of their folder, as the coordinator does."""
+    for name in names:
+        table = pq.read_table(folder / name)
+        facts = ListedPart.of((folder / name).read_bytes(), len(table), max(table["as_of"].to_pylist()))
+        publish(Output(str(folder / name), str(folder / name), facts._asdict()))
+
+
+def polled(history, position, most=10**6):
+    async def answer():
+        return await Hub(history, None, lambda: 1_000).poll(LINES, Interest(), position, 0.0, most)
+
+    return [json.loads(line) for line in asyncio.run(answer()).splitlines()]
+
+
+NAMES = [f"part-{number:05d}.parquet" for number in range(4)]
+
+
+def history_of_four_parts(tmp_path):
+    """All released updates, and the history of a stream that resumes behind them."""
+    rows, updates = rows_of(500), tmp_path / "updates"
+    for number in range(4):
+        write_part(updates, number, [row for row in rows if row[0] // 250 == number])
+    listed(updates, *NAMES)
+
+    def resumed():
+        history = History(Parts(updates, ENDS, texts))
+        assert history.resume({"boundary": np.array([[99, 990, 999, 0]], np.int64)}, texts) == 999
+        return history
+
+    return [json.loads(one.data) for one in released([published(rows, 0, 999)])], updates, resumed
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("harm", ["removed", "flipped", "cut", "emptied"])
+def test_client_is_told_of_each_part_that_is_lost_and_gets_all_others(tmp_path, number, harm):
+    everything, updates, resumed = history_of_four_parts(tmp_path)
+    path = updates / NAMES[number]
+    data = bytearray(path.read_bytes())
+    if harm == "removed":
+        path.unlink()
+    elif harm == "flipped":
+        data[len(data) // 3] ^= 4
+        path.write_bytes(data)
+    else:
+        path.write_bytes(data[: -100 if harm == "cut" else 0])
+    for most in (10**6, 1):
+        history, found, position = resumed(), [], BEGINNING
+        while not found or position < history.head:
+            found += polled(history, position, most)
+            position = Position.of(found[-1]["progress"]["id"])
+        gaps = [one["gap"] for one in found if "gap" in one]
+        assert [gap["reason"] for gap in gaps] == ["lost"]
+        assert [one for one in found if "change" in one] == [one for one in everything if one["as_of"] // 250 != number]
+        after, before = (int(gaps[0][name].rsplit("-", 1)[0]) for name in ("after", "before"))
+        assert after < 250 * number + 10 and 250 * (number + 1) - 10 <= before <= 250 * (number + 1) + 10
+
+
+def test_parts_of_an_earlier_release_without_a_list_are_read_and_a_torn_line_of_the_list_says_nothing(tmp_path):
+    everything, updates, resumed = history_of_four_parts(tmp_path)
+    whole = list_path(updates).read_bytes()
+    for left in (b"", whole[:-5], b"\xff" + whole):
+        list_path(updates).write_bytes(left)
+        found = polled(resumed(), BEGINNING)
+        assert found[:-1] == everything and "progress" in found[-1]

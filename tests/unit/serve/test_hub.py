@@ -15,6 +15,7 @@ from gateway.serve.history import BEGINNING, History, Position
 from gateway.serve.hub import EVENTS, LINES, Hub, Interest
 from gateway.serve.releasing import RANKS, RawUpdate, release
 from gateway.serve.standing import results_at
+from gateway.serve.update_routes import position_of
 from tests.support.serving import events_of
 
 ALL = Interest()
@@ -303,3 +304,39 @@ def test_hub_poll_that_is_cut_off_says_up_to_where_it_is_whole():
         assert len(found) == len(set(found)) == 8_000 and progress["through"] == 9
 
     run(story)
+
+
+def test_id_of_another_log_is_told_and_those_of_this_one_go_on():
+    """An older copy of a folder gives seqs out again: a client that has read further is told, whatever comes."""
+    history = History(NoParts())
+    history.append([boundary(last_seq, "a", "b") for last_seq in range(9, 1_000, 10)], 999)
+
+    def poll(form, tag_of, since):
+        async def answer():
+            hub = Hub(history, None, lambda: 1_000, tag_of)
+            return await hub.poll(form, ALL, position_of(since, "since", tag_of), 0.0, 10**6)
+
+        return asyncio.run(answer()).decode()
+
+    def of_first(boundary):
+        return f"{boundary:08x}"
+
+    def of_second(boundary):  # the logs are alike up to message 499
+        return of_first(boundary if boundary <= 499 else boundary + 1)
+
+    first = [json.loads(line) for line in poll(LINES, of_first, "begin").splitlines()]
+    updates, progress = first[:-1], first[-1]["progress"]
+    assert len(updates) == 200 and progress["id"].endswith(f"-{999:08x}")
+    assert all(one["id"].endswith(of_first(int(one["id"].split("-")[0]))) for one in updates)
+    events = events_of(poll(EVENTS, of_first, "begin"))
+    assert [event.id for event in events] == [*(one["id"] for one in updates), progress["id"]]
+    assert [event.data for event in events[:-1]] == updates
+    for place, one in enumerate(updates[::10]):
+        later = [json.loads(line) for line in poll(LINES, of_second, one["id"]).splitlines()]
+        if int(one["id"].split("-")[0]) <= 499:
+            assert [row["message_id"] for row in later[:-1]] == [row["message_id"] for row in updates[10 * place + 1 :]]
+        else:
+            assert [row["gap"]["reason"] for row in later if "gap" in row] == ["unknown_position"]
+            assert len(later) == 2
+    plain = one["id"].rpartition("-")[0]  # of an earlier release
+    assert "gap" not in poll(LINES, of_second, plain)

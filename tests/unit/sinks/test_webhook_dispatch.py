@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -284,3 +284,62 @@ def test_dead_deliveries_have_a_limit_of_number_and_of_bytes(stream, monkeypatch
         assert [len(dead(1)) for _ in range(7)] == [1, 2, 3, 4, 5, 5, 5]
         assert hook.deliveries.dead == 12 and hooks.dispatcher.figures.forgotten == 7
         assert asked(hooks, lambda: hooks._store.read(store.rows_of(12))) == b"x"
+
+
+def test_clock_that_is_set_forward_and_back_moves_neither_digests_nor_retries(stream, monkeypatch):
+    real, ahead_s = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: real() + ahead_s[0])
+    with Endpoint(answers(500)) as endpoint, stream.webhooks() as hooks:
+        digest = stream.hook(endpoint.url, "s", every_s=3600, due_s=real() + 1)
+        retried = stream.hook(endpoint.url, "t")
+        for one in (digest, retried):
+            asked(hooks, lambda one=one: hooks.create(one))
+        ahead_s[0] = 20 * 3600.0
+        stream.release("t")
+        lines = hooks.dispatcher.lines
+        await_that(lambda: retried.failures >= 1)
+        await_that(lambda: digest.due_s > real() + 60)  # the first one was cut: it is 3,600 s to the next
+        ahead_s[0] = 0.0
+        assert digest.due_s <= real() + 3601
+        (delivery,) = lines[retried.webhook_id].queue.values()
+        assert delivery.due_s < real() + 60
+        assert delivery.began_s <= real() + 1
+        stream.release("s")
+
+
+@pytest.mark.parametrize("ahead_s", [20 * 3600.0, 0.0])
+def test_times_of_a_file_that_was_written_while_the_clock_was_ahead_are_capped(stream, ahead_s):
+    with Endpoint(answers(500)) as endpoint:
+        hook = stream.hook(endpoint.url, "s", every_s=60, due_s=time.time() + 60)
+        with stream.webhooks() as hooks:
+            asked(hooks, lambda: hooks.create(hook))
+        with sqlite3.connect(stream.folder / FILE) as connection:
+            connection.execute("UPDATE webhooks SET due_s = due_s + ?", (ahead_s,))
+            connection.execute(
+                "INSERT INTO deliveries (webhook_id, batch_id, first, last, updates, created_s, rows, status, attempts,"
+                " due_s, reason, detail, began_s) VALUES (?, 'b', '1-0', '1-0', 1, 0, x'', 'waiting', 1, ?, '', '', ?)",
+                (hook.webhook_id, time.time() + 60 + ahead_s, time.time() + ahead_s),
+            )
+        with stream.webhooks() as hooks:
+            (line,) = hooks.dispatcher.lines.values()
+            assert line.hook.due_s <= time.time() + 60
+            (delivery,) = line.queue.values()
+            assert delivery.due_s <= time.time() + 4 * 3600 and delivery.began_s <= time.time()
+
+
+def test_file_with_damaged_pages_is_refused_by_name(stream):
+    with Endpoint(answers(200)) as endpoint, stream.webhooks() as hooks:
+        for _ in range(60):
+            asked(hooks, lambda: hooks.create(stream.hook(endpoint.url, "s")))
+    path = stream.folder / FILE
+    data = path.read_bytes()
+    for begin in range(4096, len(data), 4096):
+        path.write_bytes(data[:begin] + bytes(4096) + data[begin + 4096 :])
+        with suppress(DeliveryError):
+            store = Store(path)
+            with suppress(DeliveryError):
+                store.load()
+            store.close()
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(DeliveryError, match="restore the file"):
+        Store(path)

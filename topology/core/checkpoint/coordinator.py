@@ -124,8 +124,10 @@ class CheckpointCoordinator:
             if errors:
                 raise CheckpointError(errors[0])
             files.sort(key=lambda file: (file.component, file.task))
-            names = tuple(_relative(output, settings.root) for *_, output in self._in_order())
-            manifest = Manifest(epoch, number, self.incarnation, tuple(files), names, settings.facts())
+            outputs = [output for *_, output in self._in_order()]
+            names = tuple(_relative(output, settings.root) for output in outputs)
+            parts = {name: output.facts for (_, name), output in zip(names, outputs, strict=True) if output.facts}
+            manifest = Manifest(epoch, number, self.incarnation, tuple(files), names, settings.facts(), parts)
             settings.store.commit(manifest)
         except CheckpointError as error:
             self.figures.append(figure | {"failed": str(error)})
@@ -166,7 +168,8 @@ def complete(root: str, manifest: Manifest) -> None:
     if is_stored(root):
         return  # they were committed with the checkpoint
     for temporary, name in manifest.outputs:
-        output = Output(os.path.join(root, temporary), os.path.join(root, name))
+        facts = manifest.parts.get(name, {})
+        output = Output(os.path.join(root, temporary), os.path.join(root, name), facts)
         folder, short = split(output.temporary)
         names = open_disk(folder).names()
         if short in names or split(output.name)[1] in names:

@@ -9,20 +9,27 @@ covers them.
 import contextlib
 import mmap
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
+from matching.errors import CheckpointError
+from matching.part_names import PARTS_LIST, ListedPart, listed_line, listed_parts
 from topology.core.checkpoint.fence import committed_files, fence_of
 from topology.core.frames import Buffer
 from topology.core.objects import SCHEME, Bucket
 
 
 class Output(NamedTuple):
-    """A complete file, forced to disk under a temporary name; both names are paths (or URIs) of one folder."""
+    """A complete file, forced to disk under a temporary name; both names are paths (or URIs) of one folder.
+
+    `facts`: of a part of updates the fields of `matching.part_names.ListedPart`, for the list of its folder.
+    """
 
     temporary: str
     name: str
+    facts: Mapping[str, Any] = {}
 
 
 class Disk(Protocol):
@@ -224,7 +231,10 @@ def is_stored(path: str) -> bool:
 
 
 def publish(output: Output) -> None:
-    """Give a file its name, and force that to disk, which is all that is left for one that has it. Raises OSError."""
+    """Give a file its name, and force that to disk, which is all that is left for one that has it. Raises OSError.
+
+    A part of updates is then added to the list of its folder, again where that was done before.
+    """
     folder, name = split(output.name)
     disk, temporary = open_disk(folder), split(output.temporary)[1]
     names = disk.names()
@@ -232,6 +242,64 @@ def publish(output: Output) -> None:
         disk.rename(temporary, name)
     else:
         disk.sync(name)
+    if output.facts and isinstance(disk, LocalDisk):
+        path = list_path(disk.folder)
+        begins = not path.exists()
+        with open(path, "ab") as file:
+            file.write(listed_line(name, output.facts))
+            file.flush()
+            os.fsync(file.fileno())
+        if begins:
+            _force(path.parent)
+
+
+def list_path(folder: Path) -> Path:
+    """The list of the parts of a folder: beside it, so that the folder has nothing but parts."""
+    return folder.with_name(folder.name + PARTS_LIST)
+
+
+def parts_list(folder: Path) -> dict[str, ListedPart]:
+    """The listed parts of a folder by name; none if it has no list. Raises OSError.
+
+    Parsed once for each state of the list.
+    """
+    path = list_path(folder)
+    try:
+        stat = path.stat()
+        return _parsed(path, stat.st_ino, stat.st_mtime_ns, stat.st_size)
+    except FileNotFoundError:
+        return {}
+
+
+@lru_cache(4)
+def _parsed(path: Path, *state: int) -> dict[str, ListedPart]:
+    return listed_parts(path.read_bytes())
+
+
+def remove_parts(folder: Path, names: Collection[str]) -> None:
+    """Remove parts of updates, and their lines in the list first. Raises OSError."""
+    listed = parts_list(folder)
+    if listed.keys() & set(names):
+        left = (listed_line(name, part._asdict()) for name, part in listed.items() if name not in names)
+        path = list_path(folder)
+        with written(LocalDisk(path.parent), path.name, f".{path.name}.tmp") as file:
+            file.writelines(left)
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+
+
+def check_part(path: Path, listed: ListedPart | None) -> None:
+    """Check a part of updates against its line of the list; one that has none is not checked. O(its bytes).
+
+    Raises
+    ------
+    CheckpointError
+        If it was changed.
+    OSError
+        If it cannot be read.
+    """
+    if listed is not None and not listed.is_whole(LocalDisk(path.parent).read(path.name)):
+        raise CheckpointError(f"{path}: is not as it was written (another checksum or size); restore it from a backup")
 
 
 def split(path: str) -> tuple[str, str]:

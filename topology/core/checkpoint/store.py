@@ -77,6 +77,8 @@ class Manifest(NamedTuple):
         Temporary name and name of each file that is published with it, relative to the folder of the run.
     facts : mapping
         What else a resumed run needs: JSON values.
+    parts : mapping of str to mapping
+        What the list of parts says of an output (`matching.part_names`), by name.
     """
 
     epoch: int
@@ -85,6 +87,7 @@ class Manifest(NamedTuple):
     files: tuple[SavedFile, ...]
     outputs: tuple[tuple[str, str], ...]
     facts: Mapping[str, Any]
+    parts: Mapping[str, Mapping[str, Any]] = {}
 
 
 def manifest_name(epoch: int) -> str:
@@ -409,6 +412,7 @@ def _encode(manifest: Manifest) -> bytes:
         "files": [file._asdict() | {"pieces": [piece._asdict() for piece in file.pieces]} for file in manifest.files],
         "outputs": [list(pair) for pair in manifest.outputs],
         "facts": dict(manifest.facts),
+        "parts": {name: dict(facts) for name, facts in manifest.parts.items()},
     }
     return json.dumps({"format": FORMAT, "checksum": _checksum(FORMAT, body), "checkpoint": body}, indent=1).encode()
 
@@ -431,7 +435,8 @@ def _decode(data: frames.Buffer, origin: str, epoch: int) -> Manifest:
             for file in body["files"]
         )
         outputs = tuple((str(temporary), str(name)) for temporary, name in body["outputs"])
-        manifest = Manifest(body["epoch"], body["number"], body["incarnation"], files, outputs, body["facts"])
+        more = body["facts"], body.get("parts", {})  # earlier releases had no lists
+        manifest = Manifest(body["epoch"], body["number"], body["incarnation"], files, outputs, *more)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(f"{origin}: is no manifest of a checkpoint ({error}); it is damaged") from error
     if manifest.epoch != epoch:
