@@ -1,0 +1,147 @@
+"""HTTP as clients of all sorts speak it: half-closed connections, HTTP/1.0, long headers, two hosts, long bodies."""
+
+import contextlib
+import json
+import socket
+
+import pytest
+
+from gateway.serve import server
+from gateway.serve.server import Server, bind
+from tests.support.doors import door_of
+from tests.support.serving import call, lines_of
+from tests.support.writing import await_
+
+pytestmark = pytest.mark.timeout(120)
+
+HOST = b"Host: 127.0.0.1\r\n"
+ROW = {"text": "tea", "lon": 1, "lat": 1}
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory):
+    with door_of(tmp_path_factory.mktemp("http") / "out") as (_, door, port):
+        yield door, port
+
+
+@pytest.fixture
+def port(door):
+    return door[1]
+
+
+def talk(port, data, *, ends=False, seconds=20):
+    """All that a server sends until it closes the connection, or has sent nothing for some seconds."""
+    with socket.create_connection(("127.0.0.1", port), seconds) as client:
+        client.sendall(data)
+        if ends:
+            client.shutdown(socket.SHUT_WR)
+        found = b""
+        with contextlib.suppress(TimeoutError):
+            while part := client.recv(2**16):
+                found += part
+    return found
+
+
+def request(method, path, body=b"", kind=b"application/json", version=b"1.1", more=b""):
+    head = b"%s %s HTTP/%s\r\n%sContent-Type: %s\r\nContent-Length: %d\r\n%s\r\n"
+    return head % (method, path, version, HOST, kind, len(body), more) + body
+
+
+def parts(answer):
+    """Status, headers in lower case, body."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), head.lower(), body
+
+
+@pytest.mark.parametrize("kind", [b"application/json", b"application/x-ndjson"])
+def test_client_that_closes_its_sending_side_gets_its_answer(port, kind):
+    status, _, body = parts(talk(port, request(b"POST", b"/v1/messages", json.dumps(ROW).encode(), kind), ends=True))
+    assert status == 200 and b'"accepted"' in body
+
+
+def test_client_that_closes_its_sending_side_gets_the_answers_of_all_its_requests(port):
+    one = request(b"POST", b"/v1/messages", json.dumps(ROW).encode())
+    assert talk(port, one * 3, ends=True).count(b'"accepted"') == 3
+
+
+def test_client_that_closes_its_sending_side_amid_a_request_gets_nothing_and_no_traceback(port, capfd):
+    whole = request(b"POST", b"/v1/messages", json.dumps(ROW).encode())
+    assert talk(port, whole[:-1], ends=True) == b""
+    assert call(port, "GET", "/health").status == 200
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_stream_without_an_end_ends_when_its_client_closes_its_sending_side(door, capfd):
+    state, port = door
+    with socket.create_connection(("127.0.0.1", port), 20) as client:
+        client.sendall(b"GET /v1/updates HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert client.recv(12) == b"HTTP/1.1 200"
+        await_(lambda: state.hub.clients == 1)
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(2**16):
+            pass
+    await_(lambda: state.hub.clients == 0)
+    assert capfd.readouterr().err == ""
+
+
+def test_http_1_0_gets_no_chunks_and_the_end_of_the_connection_ends_a_body(port):
+    rows = lines_of([ROW, ROW])
+    data = request(b"POST", b"/v1/messages", rows, b"application/x-ndjson", b"1.0", b"Expect: 100-continue\r\n")
+    status, head, body = parts(talk(port, data))
+    assert status == 200 and b"transfer-encoding" not in head and b"content-length" not in head
+    assert [json.loads(line)["status"] for line in body.splitlines()] == ["accepted"] * 2
+    status, head, body = parts(talk(port, b"GET /health HTTP/1.0\r\n" + HOST + b"\r\n"))
+    assert status == 200 and b"content-length: %d\r\n" % len(body) in head and json.loads(body)["status"] == "ok"
+    stream = b"GET /v1/updates?since=begin HTTP/1.0\r\n" + HOST + b"Accept: text/event-stream\r\n\r\n"
+    status, head, body = parts(talk(port, stream, seconds=0.5))
+    assert status == 200 and b"chunked" not in head and body.startswith(b"retry: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "headers", "status", "reason"),
+    [
+        (b"GET /health", HOST + b"X: " + b"x" * 66_000 + b"\r\n", 431, "headers_too_long"),
+        (b"GET /health", HOST + b"".join(b"X%d: 1\r\n" % at for at in range(10_000)), 431, "headers_too_long"),
+        (b"GET /health", HOST + b"X: " + b"x" * 2_000_000 + b"\r\n", 431, "headers_too_long"),
+        (b"GET /health?" + b"x" * 66_000, HOST, 414, "url_too_long"),
+        (b"GET /health", HOST + b"Host: evil\r\n", 400, "bad_request"),
+        (b"GET /health", HOST * 2, 400, "bad_request"),
+        (b"GET /health", b"", 400, "bad_request"),
+        (b"GET http://evil/health", HOST, 421, "wrong_host"),
+        (b"GET http://127.0.0.1:1/health", b"Host: evil\r\n", 200, None),
+        (b"GET /health", HOST + b"X: " + b"x" * 60_000 + b"\r\n", 200, None),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_headers_that_are_too_long_or_name_two_hosts_are_refused(port, line, headers, status, reason):
+    found, head, body = parts(talk(port, line + b" HTTP/1.1\r\n" + headers + b"Connection: close\r\n\r\n"))
+    assert (found, json.loads(body).get("reason")) == (status, reason)
+    assert reason is None or b"application/problem+json" in head
+
+
+@pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_body_that_is_too_long_is_answered_and_read_to_its_end(port, more, chunked):
+    """A connection that is closed before resets the client's, which then reads no answer."""
+    body, head = b"x" * 50_000_000, b"POST /v1/messages HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n"
+    if chunked:
+        data = head + more + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    else:
+        data = head + more + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    again = b"" if more else b"GET /health HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n"
+    answers = talk(port, data + again)
+    assert parts(answers)[0] == 413 and b"body_too_long" in answers
+    assert more or answers.count(b"HTTP/1.1 200") == 1, "the connection goes on"
+
+
+def test_body_that_nobody_reads_and_that_does_not_come_holds_no_connection(monkeypatch):
+    async def refuses(scope, receive, send):
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    monkeypatch.setattr(server, "HEADERS_S", 0.3)
+    with bind("127.0.0.1", 0) as listening, Server(refuses, listening, lambda loop: None, 9):
+        for more in (b"", b"Expect: 100-continue\r\n", b"Connection: close\r\n"):
+            head = b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 9\r\n" + more + b"\r\n"
+            answer = talk(listening.getsockname()[1], head)
+            assert answer.startswith(b"HTTP/1.1 401") and answer.endswith(b"no") and b" 100 " not in answer
