@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+from urllib.parse import quote
 
 import pytest
 
@@ -145,3 +146,117 @@ def test_body_that_nobody_reads_and_that_does_not_come_holds_no_connection(monke
             head = b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 9\r\n" + more + b"\r\n"
             answer = talk(listening.getsockname()[1], head)
             assert answer.startswith(b"HTTP/1.1 401") and answer.endswith(b"no") and b" 100 " not in answer
+
+
+REGION = {"kind": "boolean", "keywords": "ramen", "region": [139, 35, 140, 36]}
+
+
+def refused(answer, status, reason):
+    assert (answer.status, answer.json.get("reason")) == (status, reason), answer
+    return answer.json
+
+
+def test_head_of_every_path_is_answered_as_get_without_a_body(door):
+    state, port = door
+    state.ready = True
+    assert call(port, "PUT", "/v1/subscriptions/headed", REGION).status in (200, 201)
+    described = call(port, "GET", "/openapi.json").json["paths"]
+    there = {"{subscription_id}": "headed", "/explain": "/explain?subscription=headed&message=seq:0"}
+    paths = ["/", "/topology", "/openapi.json", "/page/app.js"]
+    for path, methods in described.items():
+        for name, value in there.items():
+            path = path.replace(name, value)
+        if "get" in methods and "webhook_id" not in path:
+            paths.append(path)
+    assert {"/health", "/ready", "/metrics", "/v1/updates", "/v1/subscriptions/headed"} < set(paths)
+    for path in paths:
+        answer = talk(port, b"HEAD %s HTTP/1.1\r\n%sConnection: close\r\n\r\n" % (path.encode(), HOST), seconds=10)
+        status, _, body = parts(answer)
+        wanted = 200 if path == "/v1/updates" else call(port, "GET", path).status
+        assert (status, body) == (wanted, b""), path
+    await_(lambda: state.hub.clients == 0)
+    answer = call(port, "HEAD", "/v1/match")
+    assert (answer.status, answer.body) == (405, b"")
+    assert call(port, "POST", "/health").headers["allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "wanted"),
+    [
+        ("If-Match", "TAG", 200),
+        ("If-Match", '"other", TAG', 200),
+        ("If-Match", 'TAG,"other"', 200),
+        ("If-Match", '"a, b" ,, TAG', 200),
+        ("If-Match", '"other"', 412),
+        ("If-Match", "W/TAG", 412),
+        ("If-Match", "*", 200),
+        ("If-Match", '*, "other"', 422),
+        ("If-Match", "other", 422),
+        ("If-None-Match", "*", 412),
+        ("If-None-Match", "TAG", 412),
+        ("If-None-Match", "W/TAG", 412),
+        ("If-None-Match", '"other", TAG', 412),
+        ("If-None-Match", '"other", W/"another"', 200),
+    ],
+)
+def test_lists_of_entity_tags_are_compared_one_by_one(port, header, value, wanted):
+    path = "/v1/subscriptions/tagged"
+    call(port, "PUT", path, REGION)
+    value = value.replace("TAG", tag := call(port, "GET", path).headers["etag"])
+    assert call(port, "PUT", path, REGION, **{header: value}).status == wanted
+    read = call(port, "GET", path, **{header: value})
+    assert read.status == (304 if (header, wanted) == ("If-None-Match", 412) else wanted)
+    assert read.status != 304 or (read.headers["etag"], read.body) == (tag, b"")
+    assert call(port, "DELETE", path, **{header: value}).status == wanted
+
+
+def test_conditions_of_two_headers_are_all_tested(port):
+    path = "/v1/subscriptions/both"
+    call(port, "PUT", path, REGION)
+    tag = call(port, "GET", path).headers["etag"]
+    lines = f'PUT {path} HTTP/1.1\r\nIf-Match: "other"\r\nIf-Match: {tag}\r\n'.encode()
+    body = b"Content-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
+    data = json.dumps(REGION).encode()
+    assert parts(talk(port, lines + HOST + body % (len(data), data)))[0] == 200
+    assert call(port, "GET", path, If_Match='"other"', If_None_Match=tag).status == 412
+    assert call(port, "PUT", "/v1/subscriptions/none", REGION, If_Match="*").status == 412
+    assert call(port, "PUT", "/v1/subscriptions/none", REGION, If_None_Match="*").status == 201
+
+
+@pytest.mark.parametrize("name", ["a%2Fb", "a/b", "%", "100%25", "%2525", "a b+c", "é%C3%A9", "..", "?x=1#y"])
+def test_ids_are_decoded_once(port, name):
+    path = f"/v1/subscriptions/{quote(name, safe='')}"
+    columns = REGION | {"subscription_id": name}
+    assert call(port, "PUT", path, columns).status in (200, 201)
+    assert call(port, "GET", path).json == columns
+    assert call(port, "GET", path.replace("/v1/sub", "/v1/%73ub")).json == columns
+    assert call(port, "GET", f"/v1/subscriptions?id={quote(name, safe='')}").json["subscriptions"] == [columns]
+    assert call(port, "GET", f"{path}/results").json["subscription_id"] == name
+    location = call(port, "DELETE", path)
+    assert location.status == 200 and call(port, "GET", path).status == 404
+
+
+def test_parameters_that_a_path_has_not_are_refused_everywhere(door):
+    state, port = door
+    state.ready = True
+    for path, methods in call(port, "GET", "/openapi.json").json["paths"].items():
+        for method, operation in methods.items():
+            address = f"{path}?no_such_parameter=1"
+            body = {} if "requestBody" in operation else None
+            found = refused(call(port, method.upper(), address, body), 422, "unknown_parameter")
+            assert "no_such_parameter" in found["detail"] and found["where"] == "query"
+            for one in operation.get("parameters", []):
+                if one["in"] == "query":
+                    answer = call(port, method.upper(), f"{path}?{one['name']}s=x", body)
+                    assert f"did you mean {one['name']}?" in refused(answer, 422, "unknown_parameter")["detail"]
+    answer = call(port, "GET", "/v1/updates?poll=1&subscripton=a")
+    assert "did you mean subscription?" in refused(answer, 422, "unknown_parameter")["detail"]
+
+
+def test_updates_of_a_subscription_that_never_was_are_refused_and_of_one_that_was_are_not(port):
+    call(port, "PUT", "/v1/subscriptions/ended", REGION)
+    call(port, "DELETE", "/v1/subscriptions/ended")
+    assert call(port, "GET", "/v1/updates?poll=1&wait_s=0&since=begin&subscription=ended").status == 200
+    for query in ("subscription=nope", "poll=1&wait_s=0&subscription=ended&subscription=nope"):
+        found = refused(call(port, "GET", f"/v1/updates?{query}"), 404, "unknown_subscription")
+        assert "'nope'" in found["detail"] and found["where"] == "query subscription"
