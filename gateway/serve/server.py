@@ -8,7 +8,7 @@ import contextlib
 import resource
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -266,6 +266,8 @@ class Server:
         Called with the event loop, in its thread, before the first request.
     most_connections : int
         Beyond it a connection is answered with 503.
+    trusted_proxies : sequence of str
+        Addresses and networks of proxies whose header X-Forwarded-For names the client; of nobody else is it read.
     """
 
     def __init__(
@@ -274,6 +276,7 @@ class Server:
         listening: socket.socket,
         on_start: Callable[[asyncio.AbstractEventLoop], None],
         most_connections: int = MOST_CONNECTIONS,
+        trusted_proxies: Sequence[str] = (),
     ):
         config = uvicorn.Config(
             _Bounded(app, most_connections, lambda: len(self._server.server_state.connections)),
@@ -282,6 +285,8 @@ class Server:
             http=_Protocol,
             ws="none",
             lifespan="off",
+            proxy_headers=bool(trusted_proxies),  # by default uvicorn believes everybody on this machine
+            forwarded_allow_ips=list(trusted_proxies),
             timeout_graceful_shutdown=GRACE_S,
             server_header=False,
         )

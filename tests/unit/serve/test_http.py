@@ -8,10 +8,13 @@ from urllib.parse import quote
 import pytest
 
 from gateway.serve import server
+from gateway.serve.keys import create_key
+from gateway.serve.limits import Limits
 from gateway.serve.server import Server, bind
 from tests.support.doors import door_of
 from tests.support.serving import call, lines_of
 from tests.support.writing import await_
+from topology.folder import KEYS
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -260,3 +263,50 @@ def test_updates_of_a_subscription_that_never_was_are_refused_and_of_one_that_wa
     for query in ("subscription=nope", "poll=1&wait_s=0&subscription=ended&subscription=nope"):
         found = refused(call(port, "GET", f"/v1/updates?{query}"), 404, "unknown_subscription")
         assert "'nope'" in found["detail"] and found["where"] == "query subscription"
+
+
+@pytest.mark.parametrize(
+    ("trusted", "sent", "seen"),
+    [
+        ([], "10.9.8.7", "127.0.0.1"),
+        (["10.0.0.0/8"], "10.9.8.7", "127.0.0.1"),
+        (["127.0.0.1/32"], "10.9.8.7", "10.9.8.7"),
+        (["127.0.0.0/8"], "forged, 10.9.8.7, 127.0.0.9", "10.9.8.7"),
+    ],
+)
+def test_addresses_are_those_of_connections_but_for_trusted_proxies(trusted, sent, seen):
+    """uvicorn believes everybody on its machine by default, also by the environment."""
+
+    async def tells(scope, receive, send):
+        text = scope["client"][0].encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(text))]})
+        await send({"type": "http.response.body", "body": text})
+
+    with bind("127.0.0.1", 0) as listening, Server(tells, listening, lambda loop: None, 9, trusted):
+        assert call(listening.getsockname()[1], "GET", "/", X_Forwarded_For=sent).body.decode() == seen
+
+
+def test_limits_of_an_address_count_whatever_it_says_to_be_forwarded_for(tmp_path):
+    with door_of(tmp_path / "out", Limits(most_requests_per_s=5)) as (_, _, port):
+        statuses = [call(port, "GET", "/v1/stream", X_Forwarded_For=f"10.9.8.{at}").status for at in range(30)]
+    assert statuses.count(429) > 10
+
+
+def test_health_without_a_key_names_no_host(tmp_path):
+    (tmp_path / "out").mkdir()
+    keys = {scope: create_key(tmp_path / "out" / KEYS, frozenset({scope}))[1] for scope in ("subscribe", "admin")}
+    named, error = "postgres/db@10.1.2.3.public", "postgres/db: 10.1.2.3 cannot be reached"
+    sink = {"name": named, "state": "away", "error": error, "delivered": 7}
+    with door_of(tmp_path / "out") as (_, door, port):
+        door.sinks = lambda: [dict(sink)]
+        door.ready = True
+        for path in ("/health", "/ready"):
+            answer = call(port, "GET", path)
+            assert answer.json["sinks"] == [sink | {"name": "postgres", "error": None}]
+            assert b"10.1.2.3" not in answer.body
+        for scope, shown in (("subscribe", sink | {"name": "postgres", "error": None}), ("admin", sink)):
+            answer = call(port, "GET", "/v1/topology", Authorization=f"Bearer {keys[scope]}")
+            assert answer.json["sinks"] == [shown]
+    with door_of(tmp_path / "open") as (_, door, port):
+        door.sinks = lambda: [dict(sink)]
+        assert call(port, "GET", "/health").json["sinks"] == [sink], "without keys everybody may see all"
