@@ -161,14 +161,3 @@ def test_serve_refuses_what_it_cannot_keep(tmp_path, options, said):
     with Command(["serve", "--out", tmp_path / "out", *options]) as command:
         code, _, error = command.finish(60)
     assert code == 2 and said in error and not (tmp_path / "out").exists()
-
-
-def test_serve_and_live_offer_no_signatures_that_lose_updates(tmp_path):
-    for command in ("serve", "live"):
-        with Command([command, "--help"]) as helped:
-            code, text, _ = helped.finish(60)
-        assert code == 0 and "--signatures" in text and "minwise" in text
-        assert "approximate" not in text and "LOSES" not in text
-        with Command([command, "--out", tmp_path / "out", "--signatures", "approximate"]) as refused:
-            code, _, error = refused.finish(60)
-        assert code == 2 and "--signatures 'approximate'" in error
