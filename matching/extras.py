@@ -23,7 +23,7 @@ class Extra(NamedTuple):
 EXTRAS: Mapping[str, Extra] = {
     "serve": Extra(
         "the HTTP server",
-        ("fastapi", "uvicorn", "httptools", "prometheus_client", "argon2", "limits", "httpx2", "httpcore2"),
+        ("fastapi", "uvicorn", "httptools", "prometheus_client", "limits", "httpx2", "httpcore2"),
     ),
     "client": Extra("`skyray.Client`, the client of the HTTP server", ("httpx2",)),
     "nats": Extra("messages of NATS JetStream", ("nats",)),

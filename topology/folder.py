@@ -50,13 +50,17 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Lock the folder for the block. Raises InUseError if another process has the lock.
 
-        A folder that the block has made and left empty is removed.
+        A folder of a new run is for its user alone (0700), unless it is another user's: it gets what people wrote. A
+        folder that the block has made and left empty is removed.
         """
         made = not self.path.exists()
         with self._take_lock() as lock:
             lock.truncate(0)
             lock.write(str(os.getpid()))
             lock.flush()
+            if not (self.path / REPORT).exists():
+                with contextlib.suppress(PermissionError):
+                    self.path.chmod(0o700)
             try:
                 yield
             finally:

@@ -76,6 +76,12 @@ def _beside_query_bolts(values: Mapping[str, Any]) -> int:
 RouterName = Literal["hashing", "location", "keyword", "prefix", "influence", "kop", "sop", "dkm-sks", "ps2stream"]
 
 
+_SIGNATURES = (
+    "summaries of regional subscriptions that query tasks send to routers, to get fewer messages; cuckoo, cuckoo+text: "
+    "as spatial, with the cells in a cuckoo filter in place of a bitmap; minwise: keywords by min-wise hashing"
+)
+
+
 class RunConfig(BaseSettings):
     """The settings of `skyray run`.
 
@@ -112,10 +118,7 @@ class RunConfig(BaseSettings):
     )
     signatures: Literal["off", "spatial", "spatial+text", "cuckoo", "cuckoo+text", "minwise", "approximate"] = Field(
         default="off",
-        description="summaries of regional subscriptions that query tasks send to routers, to get fewer messages; "
-        "cuckoo, cuckoo+text: as spatial, with the cells in a cuckoo filter in place of a bitmap; "
-        "minwise: keywords by min-wise hashing, approximate: the same read as an estimate, which LOSES updates and "
-        "counts them",
+        description=f"{_SIGNATURES}; approximate: minwise read as an estimate, which LOSES updates and counts them",
     )
     query_bolts: Tasks = Field(default=2, description="tasks that match subscriptions")
     query_threads: int = Field(
@@ -337,7 +340,11 @@ class RunConfig(BaseSettings):
 
 
 class LiveConfig(RunConfig):
-    """The settings of `skyray live`."""
+    """The settings of `skyray live` and `skyray serve`, which lose nothing: signatures that do are for `skyray run`."""
+
+    signatures: Literal["off", "spatial", "spatial+text", "cuckoo", "cuckoo+text", "minwise"] = Field(
+        default="off", description=_SIGNATURES
+    )
 
     most_terms: int = Field(
         default=MOST_TERMS,

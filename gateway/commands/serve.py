@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import fields
 from inspect import Parameter
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,6 +91,15 @@ def serve(
             rich_help_panel="Server",
         ),
     ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address, or network such as 10.0.0.0/8, of a proxy whose X-Forwarded-For names the client; may be "
+            "repeated. Nobody else's is read.",
+            rich_help_panel="Server",
+        ),
+    ] = None,
     keys: Annotated[
         Path | None,
         typer.Option(help="File of the keys; by default keys.json of the folder.", rich_help_panel="Server"),
@@ -163,6 +173,7 @@ def serve(
     assert out is not None, "one of the two is named"
     source = source_of(from_) if from_ else None
     deliveries = Deliveries(to or (), lambda line: stream.say(f"serve: {line}"))
+    proxies = [_network(text) for text in trusted_proxy or ()]
     bounds, ring = Limits(**limits), KeyRing(keys or out / KEYS)
     calling = WebhookSettings(**webhooks)
     if host not in LOOPBACK and not ring.current():
@@ -214,7 +225,7 @@ def serve(
         door.webhooks = lambda: summary_of(hooks)
         more = [webhook_routes.routes(door, hooks)]
         web = make_app(door, asking, _names(host, *(allowed_host or ())), allow_origin or (), more)
-        server = Server(web, listening, hub.start, bounds.most_connections)
+        server = Server(web, listening, hub.start, bounds.most_connections, proxies)
         step("starting Ray" if executor == "ray" else "loading kernels")
         stopping = stack.enter_context(draining())
         stack.enter_context(server)
@@ -280,6 +291,14 @@ def _names(*hosts: str) -> frozenset[str]:
     from gateway.commands.serving import LOOPBACK
 
     return frozenset((*LOOPBACK, "[::1]", *(host.lower() for host in hosts)))
+
+
+def _network(text: str) -> str:
+    """An address or a network of --trusted-proxy. Raises ConfigError."""
+    try:
+        return str(ip_network(text))
+    except ValueError as error:
+        raise ConfigError(f"--trusted-proxy {text}: {error}; give an address, or a network as 10.0.0.0/8") from None
 
 
 def _in_url(host: str) -> str:

@@ -4,11 +4,11 @@
 in the files `*_routes.py`, or in `gateway.serve.door`, the state that the routes share.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -21,6 +21,8 @@ from gateway.serve.models import Problem as ProblemModel
 from gateway.serve.page_routes import install as install_page
 from gateway.serve.paths import RawSegments
 from gateway.serve.problems import MEDIA_TYPE, Problem, answer, install
+from gateway.shell.suggesting import refuse_unknown
+from matching.errors import ConfigError
 
 _DESCRIPTION = "Subscribe to a stream of geo-tagged text over the network. Guide: docs/serve.md."
 _KEYS = "Made by `skyray keys create`; needed as soon as there is one."
@@ -75,6 +77,7 @@ def assembled(routers: Iterable[APIRouter]) -> FastAPI:
         docs_url=None,  # FastAPI's page of documentation loads scripts from another server
         redoc_url=None,
         responses=_ERRORS,
+        dependencies=[Depends(refuse_unknown_parameters)],
     )
     parts = list(routers)
     install(app, [route for router in parts for route in router.routes])
@@ -82,6 +85,7 @@ def assembled(routers: Iterable[APIRouter]) -> FastAPI:
         app.include_router(router)
     install_page(app)
     app.add_middleware(RawSegments)
+    app.add_middleware(Heads)
     return app
 
 
@@ -99,6 +103,37 @@ class _Api(FastAPI):
             for model in (Message, Subscription, UpdateRow, ProblemModel):
                 schemas.setdefault(model.__name__, model.model_json_schema())
         return description
+
+
+async def refuse_unknown_parameters(request: Request) -> None:
+    """Raises Problem for a parameter of the query that the route has not: it would be ignored."""
+    route = request.scope["route"]
+    if not route.include_in_schema:
+        return
+    try:
+        refuse_unknown("the query", request.query_params, [one.alias for one in route.dependant.query_params])
+    except ConfigError as error:
+        do = "mend its name, or leave it out; see /openapi.json"
+        raise Problem(422, "unknown_parameter", str(error), "query", do) from None
+
+
+class Heads:
+    """ASGI middleware: HEAD is answered as GET, without the body, also where that has no end."""
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_head(event: MutableMapping[str, Any]) -> None:
+            if event["type"] == "http.response.start":
+                await send(event)
+                await send({"type": "http.response.body", "body": b""})
+
+        await self._app({**scope, "method": "GET"}, receive, send_head)
 
 
 class Hosts:

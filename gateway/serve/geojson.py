@@ -2,7 +2,8 @@
 
 The id of a feature is the subscription's, its geometry the shape, its properties all other columns. A Polygon or
 MultiPolygon is `polygon`, a Point is `lon` and `lat`, or for kinds with a region, with the property `radius_m`, a
-`circle`. Where properties have a shape of their own (`region`, `circle`, `lon`) the geometry is for maps only.
+`circle`. Where properties have a shape of their own (`region`, `circle`, `lon`) the geometry is for maps only: that of
+a region across 180 degrees is cut there.
 Used by `gateway.serve.subscription_routes`.
 """
 
@@ -84,14 +85,23 @@ def feature_of(columns: Mapping[str, Any]) -> dict[str, Any]:
             geometry = {"type": "Point", "coordinates": [circle["lon"], circle["lat"]]}
             left["radius_m"] = circle["radius_m"]
     elif isinstance(region, list) and len(region) == 4 and _are_numbers(region):
-        west, south, east, north = region
-        ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
-        geometry = {"type": "Polygon", "coordinates": [ring]}
+        geometry = _geometry_of(*region)
     feature = {"type": "Feature", "id": name, "geometry": geometry, "properties": left}
     if _columns_of(feature)[0] == columns:
         return feature
     # its shape has a form of its own, or free columns have names of shapes
     return feature | {"geometry": None, "properties": others}
+
+
+def _geometry_of(west: float, south: float, east: float, north: float) -> dict[str, Any]:
+    """A region as a geometry; one that crosses 180 degrees is cut there (RFC 7946, 3.1.9)."""
+    parts = [(west, east)] if west <= east else [(west, 180), (-180, east)]
+    if west > east:  # a part without a width is the meridian, which the other part has
+        parts = [part for part in parts if part[0] != part[1]] or parts[:1]
+    rings = [[[[w, south], [e, south], [e, north], [w, north], [w, south]]] for w, e in parts]
+    if len(rings) == 1:
+        return {"type": "Polygon", "coordinates": rings[0]}
+    return {"type": "MultiPolygon", "coordinates": rings}
 
 
 def collection_of(rows: Sequence[Mapping[str, Any]], after: int | None) -> dict[str, Any]:

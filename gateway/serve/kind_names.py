@@ -1,6 +1,6 @@
 """The parameter `kind` of what lists subscriptions or updates.
 
-Used by `gateway.serve.subscription_routes` and `gateway.serve.update_routes`.
+Used by the routes of updates and of subscriptions, of a live server and of a replayed run.
 """
 
 from collections.abc import Sequence

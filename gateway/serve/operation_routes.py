@@ -3,6 +3,7 @@
 Used by `gateway.serve.app`.
 """
 
+import re
 from importlib.metadata import version
 from typing import Any
 
@@ -24,10 +25,15 @@ def routes(door: Door) -> APIRouter:
     router = APIRouter(tags=["operations"])
     release = version("skyray")
 
+    def counts() -> dict[str, Any]:
+        """What everybody may see, without a key."""
+        figures, ends = door.figures(), _ends(door, not door.access.needs_key)
+        return {"status": "ok", "release": release, **figures, **ends}
+
     @router.get("/health", summary="Whether the process lives", response_model=Health)
     async def health() -> Response:
-        """Counts of the stream; 200 as long as the process answers."""
-        return encoded({"status": "ok", "release": release, **door.figures()})
+        """Counts of the stream; 200 as long as the process answers. No names of brokers once there are keys."""
+        return encoded(counts())
 
     @router.get("/ready", summary="Whether messages are matched now", response_model=Health)
     async def ready() -> Response:
@@ -36,7 +42,7 @@ def routes(door: Door) -> APIRouter:
         if not door.ready:
             retry = {"Retry-After": str(RETRY_S)}
             raise Problem(503, "starting", "the topology starts", do="wait; what is sent now is logged", headers=retry)
-        return encoded({"status": "ok", "release": release, **door.figures()})
+        return encoded(counts())
 
     @router.get(
         "/metrics",
@@ -57,10 +63,11 @@ def routes(door: Door) -> APIRouter:
         return encoded({**facts, "window": door.wal.settings["window"], **through})
 
     @router.get("/v1/topology", summary="The components and what they do now", response_model=Topology)
-    async def topology() -> Response:
+    async def topology(request: Request) -> Response:
         """Of each component its tasks, payloads received and emitted, queue, and share of time spent working.
 
-        `source` and `sinks` say how far what is read and what takes updates is, `webhooks` what all of them have.
+        `source` and `sinks` say how far what is read and what takes updates is, `webhooks` what all of them have; where
+        they are, and their errors, only to a key with the scope admin.
         `preparing` are the kinds whose kernels are compiled now: their first subscriptions are answered after it.
         """
         snapshot = door.snapshot
@@ -72,8 +79,7 @@ def routes(door: Door) -> APIRouter:
                 "latency_p50_s": door.latency.quantile(0.5),
                 "latency_p99_s": door.latency.quantile(0.99),
                 "topology": None if snapshot is None else snapshot.as_dict(),
-                "source": None if door.feed is None else door.feed.figures(),
-                "sinks": door.sinks(),
+                **_ends(door, caller_of(request).may("admin")),
                 "webhooks": door.webhooks(),
             }
         )
@@ -84,6 +90,15 @@ def routes(door: Door) -> APIRouter:
         return encoded({"ticket": door.access.ticket(caller_of(request)), "expires_in_s": TICKET_S})
 
     return router
+
+
+def _ends(door: Door, whole: bool) -> dict[str, Any]:
+    """Figures of the source and the sinks; if not `whole`, without the hosts that their names and errors tell."""
+    source, sinks = None if door.feed is None else door.feed.figures(), door.sinks()
+    if not whole:
+        for one in (*sinks, *([] if source is None else [source])):
+            one |= {"name": re.split("[:/]", one["name"])[0], "error": None}
+    return {"source": source, "sinks": sinks}
 
 
 def stream_facts(vocabulary: Vocabulary, space: Space, kinds: Kinds) -> dict[str, Any]:

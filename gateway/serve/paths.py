@@ -19,7 +19,7 @@ def _decoded(segment: object) -> object:
     return unquote(segment) if isinstance(segment, str) else segment
 
 
-#: A subscription id in a path.
+#: A subscription id in a path; the values of queries are decoded already.
 Id = Annotated[str, BeforeValidator(_decoded), Path(description="its subscription_id", max_length=512)]
 
 
@@ -31,7 +31,7 @@ class RawSegments:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            raw = scope.get("raw_path") or b""
-            if raw.startswith(BELOW.encode()):
-                scope = {**scope, "path": raw.decode("latin-1")}
+            segments = (scope.get("raw_path") or b"").decode("latin-1").split("/", 3)
+            if "/".join(map(unquote, segments[:3])) + "/" == BELOW and len(segments) == 4:
+                scope = {**scope, "path": BELOW + segments[3]}
         await self._app(scope, receive, send)

@@ -140,4 +140,4 @@ def _methods_of(request: Request, routes: Sequence[BaseRoute]) -> list[str]:
     for route in routes:
         if route.matches(request.scope)[0] is not Match.NONE:
             found |= set(getattr(route, "methods", None) or ())
-    return sorted(found)
+    return sorted(found | ({"HEAD"} if "GET" in found else set()))

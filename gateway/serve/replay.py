@@ -119,6 +119,8 @@ class Replay:
         list of Update, Position, int
             The position behind them, and up to which message all wanted updates are before it.
         """
+        if strange := [name for name in wanted.subscriptions or () if name not in self._kind_of]:
+            self.run.known(strange)
         rows = self._rows(wanted)
         rest = rows.size > limit and not newest
         rows = rows[-limit:] if newest else rows[:limit]

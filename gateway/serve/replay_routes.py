@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from gateway.serve.bodies import encoded
 from gateway.serve.history import BEGINNING
 from gateway.serve.hub import EVENTS, LINES
+from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
 from gateway.serve.models import Explanation, Health, Results, Subscription, SubscriptionsPage
 from gateway.serve.paths import Id
 from gateway.serve.problems import Problem
@@ -53,7 +54,7 @@ def routes(replay: Replay) -> APIRouter:
         ] = None,
         through: AsOf = None,
         subscription: Annotated[list[str] | None, Query(description="only of these subscriptions")] = None,
-        kind: Annotated[list[str] | None, Query(description="only of these kinds")] = None,
+        kind: KindNames = None,
         newest: Annotated[bool, Query(description="the last of them, in place of the first")] = False,
         limit: Annotated[int, Query(description="updates at most", ge=1, le=100_000)] = 1_000,
         poll: Annotated[bool, Query(description="as of a live server; an answer always ends")] = True,
@@ -62,6 +63,7 @@ def routes(replay: Replay) -> APIRouter:
 
         The last line, or event, is `progress`: the id to read on from.
         """
+        refuse_unknown_kinds(kind)
         form = EVENTS if "text/event-stream" in request.headers.get("accept", "") else LINES
         after = position_of(since, "query since") or BEGINNING
         wanted = Wanted(after, seq_of(through), subscription, kind)
@@ -83,11 +85,12 @@ def routes(replay: Replay) -> APIRouter:
         as_of: AsOf = None,
         after: Annotated[int, Query(description="cursor: `after` of the page before", ge=-1)] = -1,
         limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100,
-        kind: Annotated[list[str] | None, Query(description="only these kinds")] = None,
+        kind: KindNames = None,
         prefix: Annotated[str, Query(description="only ids that begin so", max_length=512)] = "",
-        names: Annotated[list[Id] | None, Query(alias="id", max_length=MOST_LISTED, description="only these")] = None,
+        names: Annotated[list[str] | None, Query(alias="id", max_length=MOST_LISTED, description="only these")] = None,
     ) -> Response:
         """Subscriptions that are active as of a message, in the order of registration."""
+        refuse_unknown_kinds(kind)
         found, cursor = await answer(replay.subscriptions, seq_of(as_of), after, limit, kind, prefix, names)
         return encoded({"subscriptions": found, "after": cursor})
 
@@ -113,6 +116,6 @@ def routes(replay: Replay) -> APIRouter:
     async def read_only(path: str) -> Response:
         detail = f"/v1/{path}: this server replays a run that is over, and takes nothing"
         do = "start a stream with `skyray serve --out FOLDER`"
-        raise Problem(405, "read_only", detail, do=do, headers={"Allow": "GET"})
+        raise Problem(405, "read_only", detail, do=do, headers={"Allow": "GET, HEAD"})
 
     return router

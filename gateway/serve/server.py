@@ -8,13 +8,16 @@ import contextlib
 import resource
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+import httptools
 import msgspec
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gateway.serve.problems import MEDIA_TYPE, answer, body_of, later
 from matching.errors import ConfigError, TopologyError
@@ -27,9 +30,13 @@ MOST_CONNECTIONS = 10_000
 HEADERS_S = 10.0
 #: Bytes of the headers of a request at most.
 MOST_HEADERS_BYTES = 64 * 2**10
+#: Seconds for which what is left of a body is read after its answer.
+LINGER_S = 60.0
 #: Seconds after which one for which there was no room should come again.
 RETRY_S = 5
 _AS_HTTP = "write the request as HTTP/1.1 says, with headers of at most 64 KiB"
+_LONG_HEADERS = 431, "headers_too_long", "the headers are longer than 64 KiB"
+_LONG_URL = 414, "url_too_long", "the URL is longer than 64 KiB"
 #: Descriptors for what is no connection.
 _OTHER_FILES = 1_000
 #: Seconds that the server may take to start.
@@ -69,45 +76,157 @@ class _Uvicorn(uvicorn.Server):
         self.begun.set()
 
 
-class _Impatient(HttpToolsProtocol):
-    """Closes a connection if the headers of a request do not end within `HEADERS_S`, or within the limit of bytes."""
+class _Protocol(HttpToolsProtocol):
+    """HTTP/1.1 as RFC 9110 and 9112 have it, where uvicorn's protocol differs; slow and oversized headers are refused.
+
+    A client may close its sending side and still gets its answers (streams that have no end, end then). HTTP/1.0 gets
+    no chunks. What is left of a body is read before its connection closes, so that the client can read the answer.
+    """
 
     _timer: asyncio.TimerHandle | None = None
     _between = True  # what comes next are headers
-    _size_bytes = 0
+    _size_bytes = 0  # received since the last request
+    _head_bytes = 0  # of the request line and the headers that are complete
+    _refusal: tuple[int, str, str] | None = None
+    _refused = False
+    _at_end = False  # the client sends nothing more
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._expect_headers()
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
         self._size_bytes += len(data)
         super().data_received(data)
-        if self.transport.is_closing():
+        if self._refused or self.transport.is_closing():
             return
         if self._between and self._size_bytes > MOST_HEADERS_BYTES:
-            self.send_400_response("The headers are too long.")
+            self._refusal = _LONG_HEADERS
+            self.send_400_response("")
         elif not self.cycle or self.cycle.response_complete:  # else uvicorn's own timer begins after the answer
             self._expect_headers()
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Returns whether an answer is still to be sent."""
+        self._at_end = True
+        cycle = self.cycle
+        if self._refused or not cycle or cycle.response_complete or cycle.more_body:
+            return False
+        cycle.message_event.set()  # a stream that waits for the client to leave
+        return True
+
     def send_400_response(self, msg: str) -> None:
-        body = msgspec.json.encode(body_of(400, "bad_request", msg, "the request line and the headers", _AS_HTTP))
+        status, reason, detail = self._refusal or (400, "bad_request", msg)
+        body = msgspec.json.encode(body_of(status, reason, detail, "the request line and the headers", _AS_HTTP))
         head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        self.transport.write(STATUS_LINE[400] + head.encode() + body)
-        self.transport.close()
+        self.transport.write(STATUS_LINE[status] + head.encode() + body)
+        self.transport.write_eof()  # the client closes; until then nothing that it sends is read as a request
+        self._refused = True
+        self._expect_headers()
+
+    def on_message_begin(self) -> None:
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._count(len(url), _LONG_URL)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._count(len(name) + len(value) + 4, _LONG_HEADERS)
 
     def on_headers_complete(self) -> None:
         self._between = False
         self._forget_timer()
+        hosts, parser = sum(name == b"host" for name, _ in self.headers), self.parser
+        if hosts > 1 or (not hosts and parser is not None and parser.get_http_version() == "1.1"):
+            self._refuse(400, "bad_request", f"the request has {hosts or 'no'} header{'s' * (hosts > 1)} Host")
+        if not self.url.startswith((b"/", b"*")):  # an absolute URL goes before the header
+            url = httptools.parse_url(self.url)
+            if url.host:
+                named = url.host + (b":%d" % url.port if url.port else b"")
+                self.headers[:] = [*(one for one in self.headers if one[0] != b"host"), (b"host", named)]
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._between, self._size_bytes = True, 0
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._at_end and self.cycle.response_complete:  # the last one of those that were sent
+            self.transport.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_timer()
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        running: Any = partial(self._run, cycle, app)
+        super()._start_asgi_task(cycle, running)
+
+    async def _run(self, cycle: RequestResponseCycle, app: Any, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the app for one request."""
+        old = scope["http_version"] == "1.0"
+        has_all = is_sized = False  # the app has the whole body; the answer has a Content-Length
+        if old:
+            cycle.waiting_for_100_continue = False
+
+        async def receive_event() -> Message:
+            nonlocal has_all
+            event = {"type": "http.disconnect"} if has_all and self._at_end else await receive()
+            if has_all and self._at_end:
+                return {"type": "http.disconnect"}
+            has_all = not event.get("more_body")
+            return event
+
+        async def send_event(event: Message) -> None:
+            nonlocal is_sized
+            if event["type"] == "http.response.start":
+                is_sized = any(name.lower() == b"content-length" for name, _ in event["headers"])
+                if old:
+                    cycle.chunked_encoding = False
+                if cycle.waiting_for_100_continue:
+                    cycle.keep_alive = False  # nobody knows whether the body will come
+            elif old:
+                cycle.expected_content_length = len(event.get("body", b""))  # the end of the connection ends the body
+            ends = event["type"] == "http.response.body" and not event.get("more_body")
+            if ends and cycle.more_body and (is_sized or not cycle.keep_alive):
+                await send({**event, "more_body": True})
+                if not await self._discard(cycle, receive):
+                    cycle.keep_alive = False
+                event = {"type": "http.response.body", "body": b""}
+            await send(event)
+
+        with contextlib.suppress(ClientDisconnect):
+            await app(scope, receive_event, send_event)
+        if has_all and self._at_end and not cycle.response_complete:  # a stream whose client has left
+            cycle.disconnected = True
+            self.transport.close()
+
+    async def _discard(self, cycle: RequestResponseCycle, receive: Receive) -> bool:
+        """Read what is left of a body; False if it does not come: a connection closed before resets the client's."""
+        try:
+            async with asyncio.timeout(LINGER_S):
+                while cycle.more_body and not cycle.disconnected:
+                    async with asyncio.timeout(HEADERS_S):
+                        await receive()
+        except TimeoutError:
+            return False
+        return True
+
+    def _count(self, size_bytes: int, refusal: tuple[int, str, str]) -> None:
+        self._head_bytes += size_bytes
+        if self._head_bytes > MOST_HEADERS_BYTES:
+            self._refuse(*refusal)
+
+    def _refuse(self, status: int, reason: str, detail: str) -> None:
+        """End the parsing; uvicorn then calls `send_400_response`."""
+        self._refusal = status, reason, detail
+        raise ValueError(detail)
 
     def _expect_headers(self) -> None:
         if self._timer is None:
@@ -147,6 +266,8 @@ class Server:
         Called with the event loop, in its thread, before the first request.
     most_connections : int
         Beyond it a connection is answered with 503.
+    trusted_proxies : sequence of str
+        Addresses and networks of proxies whose header X-Forwarded-For names the client; of nobody else is it read.
     """
 
     def __init__(
@@ -155,14 +276,17 @@ class Server:
         listening: socket.socket,
         on_start: Callable[[asyncio.AbstractEventLoop], None],
         most_connections: int = MOST_CONNECTIONS,
+        trusted_proxies: Sequence[str] = (),
     ):
         config = uvicorn.Config(
             _Bounded(app, most_connections, lambda: len(self._server.server_state.connections)),
             log_config=None,
             access_log=False,
-            http=_Impatient,
+            http=_Protocol,
             ws="none",
             lifespan="off",
+            proxy_headers=bool(trusted_proxies),  # by default uvicorn believes everybody on this machine
+            forwarded_allow_ips=list(trusted_proxies),
             timeout_graceful_shutdown=GRACE_S,
             server_header=False,
         )

@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from gateway.serve.access import Caller, caller_of
 from gateway.serve.bodies import NDJSON, LineOutcomes, array_of, encoded, log_rows, media_type, read_body, rows_of
 from gateway.serve.door import Door
+from gateway.serve.etags import IfTagged
 from gateway.serve.geojson import GEOJSON, collection_of, columns_of, features_of
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
@@ -22,7 +23,7 @@ from gateway.serve.paths import Id
 from gateway.serve.problems import Problem, refusal
 from gateway.serve.regions import box_of, meet
 from gateway.serve.registry import EXPIRES, Registered, expiry_us
-from gateway.serve.writer import Outcome, Row, Subscribe, Unsubscribe, refused
+from gateway.serve.writer import Outcome, Row, Subscribe, Unsubscribe, precondition, refused
 from matching.fields import identifier
 from matching.kinds import KINDS
 from matching.reasons import explain
@@ -65,7 +66,6 @@ _ANY = {
         },
     }
 }
-IfMatch = Annotated[str | None, Header(description="the ETag that it must have")]
 
 
 def routes(door: Door) -> APIRouter:
@@ -129,7 +129,7 @@ def routes(door: Door) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100,
         kind: KindNames = None,
         prefix: Annotated[str, Query(description="only ids that begin so", max_length=512)] = "",
-        names: Annotated[list[Id] | None, Query(alias="id", max_length=MOST_LISTED, description="only these")] = None,
+        names: Annotated[list[str] | None, Query(alias="id", max_length=MOST_LISTED, description="only these")] = None,
         owner: Annotated[str | None, Query(description="only those of this owner", max_length=MOST_OWNER)] = None,
         region: Annotated[
             str | None, Query(description="only shapes whose box meets west,south,east,north in degrees")
@@ -162,10 +162,19 @@ def routes(door: Door) -> APIRouter:
             return encoded(collection_of([one.columns for one in page], cursor), media=GEOJSON)
         return encoded({"subscriptions": [one.columns for one in page], "after": cursor})
 
-    @router.get("/v1/subscriptions/{subscription_id}", summary="Read a subscription", response_model=Subscription)
-    async def read(request: Request, subscription_id: Id) -> Response:
+    @router.get(
+        "/v1/subscriptions/{subscription_id}",
+        summary="Read a subscription",
+        response_model=Subscription,
+        responses={304: {"description": "It has an entity tag of If-None-Match"}},
+    )
+    async def read(request: Request, subscription_id: Id, conditions: IfTagged) -> Response:
         """The columns of an active subscription; the ETag is in the headers."""
         one = known(door, subscription_id, caller_of(request))
+        if unmet := precondition(subscription_id, one.etag, conditions):
+            if conditions._replace(none_match=None).hold(one.etag):
+                return Response(status_code=304, headers={"ETag": one.etag})
+            raise refusal(unmet)
         return encoded(one.columns, headers={"ETag": one.etag})
 
     @router.put(
@@ -178,22 +187,21 @@ def routes(door: Door) -> APIRouter:
     async def put(
         request: Request,
         subscription_id: Id,
-        if_match: IfMatch = None,
-        if_none_match: Annotated[str | None, Header(description="*: only if there is none of this id")] = None,
+        conditions: IfTagged,
     ) -> Response:
         """Create a subscription, or replace the active one of this id."""
         media_type(request)
         row = _row_of(await read_body(request), True, caller_of(request), subscription_id)
         if isinstance(row, Subscribe):
-            row = row._replace(etag=if_match or "", new=if_none_match == "*")
+            row = row._replace(conditions=conditions)
         return _answer(row if isinstance(row, dict) else (await door.log([row], 0))[0])
 
     @router.delete(
         "/v1/subscriptions/{subscription_id}", summary="End a subscription", response_model=SubscriptionOutcome
     )
-    async def delete(request: Request, subscription_id: Id, if_match: IfMatch = None) -> Response:
+    async def delete(request: Request, subscription_id: Id, conditions: IfTagged) -> Response:
         """End a subscription before the next message."""
-        row = Unsubscribe(subscription_id, if_match or "", caller_of(request).owner)
+        row = Unsubscribe(subscription_id, conditions, caller_of(request).owner)
         return _answer((await door.log([row], 0))[0])
 
     return router

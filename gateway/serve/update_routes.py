@@ -20,9 +20,10 @@ from gateway.serve.history import BEGINNING, END, Foreign, Position
 from gateway.serve.hub import EVENTS, LINES, Form, Interest, Snapshot
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
-from gateway.serve.problems import Problem
+from gateway.serve.problems import Problem, refusal
 from gateway.serve.regions import box_of
 from gateway.serve.standing import results_at
+from gateway.serve.writer import refused
 
 _POSITION = re.compile(r"(-1|\d{1,18})(?:-(\d{1,19})(?:-([0-9a-f]{8}))?)?")
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -65,7 +66,9 @@ def routes(door: Door, asking: Asking) -> APIRouter:
             str | None,
             Query(description="the id of the last event that was read, a message number, or `begin`; from now without"),
         ] = None,
-        subscription: Annotated[list[str] | None, Query(description="only of these subscriptions")] = None,
+        subscription: Annotated[
+            list[str] | None, Query(description="only of these subscriptions, active or ended")
+        ] = None,
         kind: KindNames = None,
         owner: Annotated[
             str | None, Query(description="only of this owner's subscriptions", max_length=MOST_OWNER)
@@ -94,6 +97,10 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         caller = caller_of(request)
         if owner is not None and not caller.sees(owner):
             raise Problem(403, "missing_scope", f"this key is of the owner {caller.owner!r} alone", "query owner")
+        for name in subscription or ():
+            if name not in door.registry.last_kind or not caller.sees(door.registry.owners.get(name, "")):
+                unknown = refused("unknown_subscription", f"subscription {name!r}: there never was one of this id")
+                raise refusal(unknown, "query subscription")
         interest = Interest(
             None if subscription is None else frozenset(subscription),
             None if kind is None else frozenset(kind),

@@ -19,6 +19,7 @@ from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
 from gateway.live.pipe import Line, Pipe
 from gateway.live.write_ahead_log import WriteAheadLog
+from gateway.serve.etags import Conditions
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.recent_ids import REMEMBERED, RecentIds, id_of
 from gateway.serve.registry import OWNER, Registry, etag_of, owner_of
@@ -49,23 +50,21 @@ class Subscribe(NamedTuple):
 
     columns : dict
     replace : bool    one of the same id and other columns is replaced; else it is refused
-    etag : str        the entity tag that the replaced one must have; "" for any
-    new : bool        there must be none of the same id
+    conditions : Conditions    what is asked of the entity tag of the one that is there
     owner : str or None    whose subscriptions may be changed; None: those of all
     """
 
     columns: dict[str, Any]
     replace: bool = False
-    etag: str = ""
-    new: bool = False
+    conditions: Conditions = Conditions()
     owner: str | None = None
 
 
 class Unsubscribe(NamedTuple):
-    """A subscription to end; `etag` and `owner` as in `Subscribe`."""
+    """A subscription to end; `conditions` and `owner` as in `Subscribe`."""
 
     subscription_id: str
-    etag: str = ""
+    conditions: Conditions = Conditions()
     owner: str | None = None
 
 
@@ -378,13 +377,13 @@ class Writer(Pipe):
         before = self._registry.active.get(name)
         if refusal := self._ownership(name, row):
             return refusal | {"subscription_id": name}
-        if refusal := _precondition(name, before and before.etag, row.etag):
+        if refusal := precondition(name, before and before.etag, row.conditions):
             return refusal
         if before is not None:
             known = {"subscription_id": name, "etag": before.etag}
-            if before.etag == etag_of(row.columns) and not row.new:
+            if before.etag == etag_of(row.columns):
                 return {"status": "unchanged", **known}
-            if not row.replace or row.new:
+            if not row.replace:
                 return refused(
                     "subscription_exists",
                     f"subscription {name!r} exists with other columns: PUT /v1/subscriptions/ID replaces it",
@@ -405,7 +404,7 @@ class Writer(Pipe):
         before = self._registry.active.get(name)
         if row.owner is not None and self._registry.owners.get(name, "") != row.owner:
             return refused("unknown_subscription", f"subscription {name!r}: is not active") | {"subscription_id": name}
-        if refusal := _precondition(name, before and before.etag, row.etag):
+        if refusal := precondition(name, before and before.etag, row.conditions):
             return refusal
         outcome = self._change({"unsubscribe": name}, came_s)
         if outcome is not None:
@@ -447,9 +446,9 @@ def refused(reason: str, detail: str) -> Outcome:
     return {"status": "refused", "reason": reason, "detail": detail}
 
 
-def _precondition(name: str, there: str | None, wanted: str) -> Outcome | None:
-    """The refusal of a change whose subscription has not the entity tag that it names."""
-    if not wanted or (there is not None and wanted in ("*", there)):
+def precondition(name: str, there: str | None, conditions: Conditions) -> Outcome | None:
+    """The refusal of a change whose subscription does not meet its conditions."""
+    if conditions.hold(there):
         return None
     what = "is not active" if there is None else f"has the entity tag {there}"
     return refused("precondition_failed", f"subscription {name!r} {what}: read it again") | {"subscription_id": name}

@@ -85,7 +85,9 @@ def _distribution() -> Iterator[Finding]:
     try:
         requirements = [Requirement(line) for line in importlib.metadata.requires("skyray") or []]
     except importlib.metadata.PackageNotFoundError:
-        yield Finding("dependencies", "warn", "skyray is not installed", "run `make setup`, or `pip install skyray`")
+        yield Finding(
+            "dependencies", "warn", "skyray is not installed", "run `make setup`, or `pip install .` in a checkout"
+        )
         return
     there = [name for name in EXTRAS if not missing_modules(name)]
     wanted = {

@@ -1,4 +1,4 @@
-"""Suggestions for unknown names. Used by `skyray` and `gateway.live.engine`."""
+"""Suggestions for unknown names. Used by `skyray`, `gateway.live.engine` and `gateway.serve.app`."""
 
 import difflib
 from collections.abc import Iterable
@@ -12,5 +12,5 @@ def refuse_unknown(where: str, given: Iterable[str], known: Iterable[str]) -> No
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known) or 'none'}"
             raise ConfigError(f"{where}: no option {name!r}; {hint}")

@@ -64,7 +64,7 @@ def test_client_creates_reads_replaces_lists_and_ends_subscriptions(client, word
     assert client.replace(name, wanting(word), etag=found.etag).status == "replaced"
     with pytest.raises(skyray.Refused, match="precondition_failed"):
         client.replace(name, wanting(word), etag=found.etag)
-    with pytest.raises(skyray.Refused, match="subscription_exists"):
+    with pytest.raises(skyray.Refused, match="precondition_failed"):
         client.replace(name, wanting(word, match="any"), new=True)
     assert [one["subscription_id"] for one in client.subscriptions(prefix=word)] == [name]
     assert client.unsubscribe(name).status == "deleted"

@@ -121,6 +121,17 @@ def test_cli_run_help_shows_defaults_choices_and_flags(capsys, monkeypatch):
     assert "--no-" not in lines["--overwrite"] and "default" not in lines["--overwrite"]
 
 
+@pytest.mark.parametrize("command", ["serve", "live"])
+def test_cli_of_a_stream_offers_no_signatures_that_lose_updates(capsys, monkeypatch, tmp_path, command):
+    monkeypatch.setenv("COLUMNS", "300")
+    assert cli.main([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "--signatures" in text and "minwise" in text
+    assert "approximate" not in text and "LOSES" not in text
+    assert cli.main([command, "--out", str(tmp_path / "out"), "--signatures", "approximate"]) == 2
+    assert "--signatures 'approximate'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["run", "live", "etl", "topology show"])
 def test_cli_long_help_is_in_groups_that_fit_80_columns(capsys, monkeypatch, command):
     """Every option below the heading of its group, in the order of the groups, and what belongs to none at the end."""

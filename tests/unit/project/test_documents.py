@@ -93,6 +93,18 @@ def test_documents_every_link_leads_somewhere(page):
             assert anchor in slugs, target
 
 
+def test_documents_install_from_a_checkout_while_no_index_has_the_package():
+    """`docs/running.md` says where it comes from, and what adds an extra to an installed one."""
+    found = [
+        (page, named)
+        for page in PAGES
+        for named in re.findall(r"pip install (?:-\S+ )*'?([^'`\s]+)", text_of(page))
+        if named.startswith("skyray")
+    ]
+    assert found == [("docs/running.md", "skyray[nats]")]
+    assert "no package index" in text_of("docs/running.md")
+
+
 def test_readme_is_of_one_screen():
     shown = re.sub("<!--.*?-->", "", text_of("README.md"), flags=re.DOTALL)
     assert 300 < len(shown.split()) <= 700

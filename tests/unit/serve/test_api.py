@@ -150,7 +150,7 @@ def test_subscription_is_created_read_replaced_and_ended_by_its_entity_tag(serve
     assert served.call("POST", "/v1/subscriptions", ramen("life")).json["status"] == "unchanged"
     problem(served.call("POST", "/v1/subscriptions", ramen("life", note="x")), 409, "subscription_exists")
     problem(served.call("PUT", path, ramen("life", note="x"), If_Match='"other"'), 412, "precondition_failed")
-    problem(served.call("PUT", path, ramen("life", note="x"), If_None_Match="*"), 409, "subscription_exists")
+    problem(served.call("PUT", path, ramen("life", note="x"), If_None_Match="*"), 412, "precondition_failed")
     second = served.call("PUT", path, ramen("life", note="x"), If_Match=made.json["etag"]).json
     assert second["status"] == "replaced" and second["etag"] != made.json["etag"]
     problem(served.call("DELETE", path, If_Match=made.json["etag"]), 412, "precondition_failed")
@@ -352,7 +352,7 @@ def test_errors_are_problems_whatever_is_wrong(served):
 
 
 def test_errors_name_the_methods_of_a_path_and_the_kinds_there_are(served):
-    methods = {"": "GET, POST", "/s1": "DELETE, GET, PUT", "/s1/results": "GET"}
+    methods = {"": "GET, HEAD, POST", "/s1": "DELETE, GET, HEAD, PUT", "/s1/results": "GET, HEAD"}
     for rest, allowed in methods.items():
         for method in ("PATCH", "OPTIONS"):
             answer = problem(served.call(method, f"/v1/subscriptions{rest}"), 405, "no_such_method")

@@ -137,7 +137,7 @@ def test_messages_are_the_last_ones_up_to_a_message(get, run):
 )  # fmt: skip
 def test_writing_is_refused_with_a_reason(get, method, path):
     answer = get(path, method, {})
-    assert (answer.status, answer.json["reason"], answer.headers["allow"]) == (405, "read_only", "GET")
+    assert (answer.status, answer.json["reason"], answer.headers["allow"]) == (405, "read_only", "GET, HEAD")
     assert "skyray serve --out" in answer.json["do"]
 
 

@@ -96,10 +96,10 @@ def test_server_reads_headers_of_64_kib_at_most_and_bodies_of_any_length():
         with socket.create_connection(listening.getsockname(), 20) as client, contextlib.suppress(ConnectionError):
             client.sendall(b"GET / HTTP/1.1\r\nHost: here\r\nX: " + b"x" * 2**20)
             answer = client.recv(100)
-            assert answer.startswith(b"HTTP/1.1 400")
+            assert answer.startswith(b"HTTP/1.1 431")
             while data := client.recv(2**16):
                 answer += data
-            assert b"application/problem+json" in answer and b'"bad_request"' in answer
+            assert b"application/problem+json" in answer and b'"headers_too_long"' in answer
         with socket.create_connection(listening.getsockname(), 20) as client:
             for size in (2**20, 0, 2**18):
                 client.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
@@ -151,7 +151,11 @@ def test_server_answers_a_connection_too_many():
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(["--most-connections", 0], "at least 1"), (["--checkpoint-every", 0], "leave it out")],
+    [
+        (["--most-connections", 0], "at least 1"),
+        (["--checkpoint-every", 0], "leave it out"),
+        (["--trusted-proxy", "*"], "give an address, or a network"),
+    ],
 )
 def test_serve_refuses_what_it_cannot_keep(tmp_path, options, said):
     with Command(["serve", "--out", tmp_path / "out", *options]) as command:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import stat
 
 import pytest
 
@@ -9,7 +10,7 @@ from matching.errors import ConfigError, InputError
 from tests.support.mirrored_disk import MirroredDisk
 from tests.support.simulated_disk import Halted, Machine
 from topology.core.checkpoint.storage import LocalDisk, written
-from topology.folder import DIED, FINISHED, RUNNING, RunFolder, check_out, checksum, refuse_changed
+from topology.folder import DIED, FINISHED, REPORT, RUNNING, RunFolder, check_out, checksum, refuse_changed
 
 
 def begin(out, overwrite=False, fails="", write=("run.json",)):
@@ -160,3 +161,23 @@ def test_inputs_that_have_changed_are_named(tmp_path):
     refuse_changed(before, more, followed=True)
     with pytest.raises(InputError, match="b.jsonl: was not there when the run began"):
         refuse_changed(before, more, followed=False)
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_folder_of_a_new_run_is_for_its_user_alone_and_stays_as_people_set_it(tmp_path):
+    """Also one that was there, with the keys of the server that is to write to it."""
+    for out in (tmp_path / "new", tmp_path / "there"):
+        if out.name == "there":
+            out.mkdir(0o755)
+        with RunFolder(out).locked():
+            assert mode_of(out) == 0o700
+            (out / REPORT).write_text("{}")
+        out.chmod(0o750)
+        with RunFolder(out).locked():
+            assert mode_of(out) == 0o750
+    with LocalDisk(tmp_path / "checkpoints").create("part") as file:
+        file.write(b"x")
+    assert mode_of(tmp_path / "checkpoints") == 0o700

@@ -64,7 +64,7 @@ class Disk(Protocol):
 
 
 class LocalDisk:
-    """A folder of this machine, made when something is first written to it."""
+    """A folder of this machine, made when something is first written to it, for its user alone (0700)."""
 
     renames = True
 
@@ -73,7 +73,7 @@ class LocalDisk:
         self._durable = False  # whether the folder's own name is known to be on disk
 
     def create(self, name: str) -> IO[bytes]:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(0o700, parents=True, exist_ok=True)
         return open(self.folder / name, "wb")  # closed by the caller
 
     def sync(self, name: str) -> int:
