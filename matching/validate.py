@@ -13,7 +13,6 @@ import hashlib
 import json
 import math
 import operator
-import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -22,6 +21,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from matching.decoding import bare as bare
+from matching.decoding import decode
+from matching.decoding import decode_object as decode_object
 from matching.errors import ConfigError
 from matching.fields import (
     FIRST_US,
@@ -47,7 +49,7 @@ from matching.model import (
     UNKNOWN_TERM,
     SubscriptionTable,
 )
-from matching.reasons import MAX_K, MAX_LINE_BYTES, MAX_SUBSCRIPTION_TERMS
+from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
 from matching.space import Space
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
 
@@ -63,8 +65,6 @@ PUBLISH, DELETE = 0, 1
 #: How alike two names are (`difflib`) if one may be a slip for the other: "keyword", "untill", "Alpha".
 _NEARLY = 0.75
 
-_BARE_NOT_FINITE = re.compile(rb"[:\[,]\s*-?(?:NaN|Infinity)\b")
-_HALF_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _OPS = {
     None: PUBLISH,
     "": PUBLISH,
@@ -190,44 +190,8 @@ class MessageDecoder:
 
     def decode(self, line: bytes) -> RawMessage | str:
         """Values of one line, or the reason why there are none. Linear; never raises."""
-        row = _decode(self._decoder, line)
+        row = decode(self._decoder, line)
         return row if isinstance(row, str) else RawMessage._make(self._pick(row))
-
-
-def decode_object(line: bytes) -> dict[str, Any] | str:
-    """One line of JSON as a dict, or the reason why it is none. Linear; never raises."""
-    return _decode(_OBJECT_DECODER, line)
-
-
-_OBJECT_DECODER = msgspec.json.Decoder(dict[str, Any])
-
-
-def _decode(decoder: msgspec.json.Decoder, line: bytes) -> Any:
-    if len(line) > MAX_LINE_BYTES:
-        return "line_too_long"
-    try:
-        return decoder.decode(line)
-    except UnicodeDecodeError:
-        return "nul_byte" if b"\0" in line else "bad_utf8"
-    except (msgspec.DecodeError, RecursionError) as error:
-        if not line.strip():
-            return "empty_line"
-        if b"\0" in line:
-            return "nul_byte"
-        if "out of range" in str(error) or _BARE_NOT_FINITE.search(line):
-            return "number_not_finite"
-        if not _is_utf8(line):
-            return "bad_utf8"
-        # The decoder calls half a surrogate pair truncated input; a line that does end in a brace is not truncated.
-        return "bad_utf8" if _HALF_SURROGATE.search(line) and line.rstrip().endswith(b"}") else "not_json"
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def message_row(

@@ -115,8 +115,6 @@ class FeedCleaner:
             yield self._found(row, self._options, {})
 
     def _of_line(self, line: bytes) -> Row | Rejected:
-        if not line.strip():
-            return Row(0, "empty_line", line)
         if len(line) > MAX_LINE_BYTES:
             return Row(0, "line_too_long", b"")
         row = decode_object(line)

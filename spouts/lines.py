@@ -22,7 +22,7 @@ from matching.errors import InputError
 from matching.fields import encodes
 from matching.reasons import MAX_LINE_BYTES
 from matching.unpacking import UNPACKING_ERRORS, compression_of, unpacked
-from matching.validate import OBJECT_COLUMNS, decode_object
+from matching.validate import OBJECT_COLUMNS, bare, decode_object
 from topology.core.places import arrow_file, place
 
 _BLOCK_BYTES = 1 << 20
@@ -61,7 +61,7 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any
             for number, line in enumerate(itertools.chain([first], lines), start=1):
                 if line is None:
                     yield number, "line_too_long"
-                elif line and not line.isspace():
+                elif bare(line):
                     yield number, decode_object(line)
     except UNPACKING_ERRORS as error:
         reason = getattr(error, "strerror", None) or str(error)

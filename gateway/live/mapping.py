@@ -14,7 +14,7 @@ from gateway.live.admission import Refused
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import ConfigError, InputError
 from matching.fields import event_time_us, value_at
-from matching.validate import MESSAGE_ROLES, decode_object
+from matching.validate import MESSAGE_ROLES, bare, decode_object
 from spark_etl.finding import Columns, columns_of_roles, columns_of_row
 from spark_etl.times import moment_of, time_reader
 
@@ -63,9 +63,10 @@ class ColumnMapping:
     def rename(self, data: bytes) -> bytes | Refused:
         """A line with the column names of a message, or a refusal if a column is ambiguous or missing.
 
-        Returns `data` itself for changes of subscriptions, for lines that have these names already, and for bytes that
-        are no JSON object, which admission refuses. Never raises.
+        Returns `data` as it is, but from where its row begins (`bare`), for changes of subscriptions, for lines that
+        have these names already, and for bytes that are no JSON object, which admission refuses. Never raises.
         """
+        data = bare(data)
         row = decode_object(data)
         if isinstance(row, str) or "subscribe" in row or "unsubscribe" in row:
             return data

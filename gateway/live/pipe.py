@@ -26,7 +26,7 @@ from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
 from gateway.shell.terminal import as_json
 from matching.reasons import MAX_LINE_BYTES
-from matching.validate import ParsedMessage
+from matching.validate import ParsedMessage, bare
 from spouts.log import Origin
 from topology.preparing import Preparing
 
@@ -211,11 +211,11 @@ class Pipe:
         return True
 
     def take(self, line: Line) -> None:
-        """Put one line of the queue into the open batch, or report its refusal. Skips empty lines."""
+        """Put one line of the queue into the open batch, or report its refusal. Skips lines without a row (`bare`)."""
         self.lines += 1
         if line.origin is not None:
             self._keeper.reached(line.origin)
-        if not line.data.strip():
+        if not bare(line.data):
             return
         refused = self.put(line)
         if refused is None:

@@ -17,6 +17,7 @@ from gateway.serve.access import Caller
 from gateway.serve.door import Door
 from gateway.serve.problems import Problem, answer
 from gateway.serve.writer import Outcome, Row, refused
+from matching.validate import bare
 
 NDJSON = "application/x-ndjson"
 #: Bytes of a body that is read whole, and of a line of a stream.
@@ -58,7 +59,7 @@ def media_type(request: Request, *others: str) -> str:
 
 
 async def read_body(request: Request) -> bytes:
-    """A body of at most `MOST_BODY_BYTES`, that comes within `BODY_S`. Raises Problem."""
+    """A body of at most `MOST_BODY_BYTES`, that comes within `BODY_S`, from where it begins (`bare`). Raises Problem."""
     try:
         async with asyncio.timeout(BODY_S):
             return await _whole(request)
@@ -82,12 +83,12 @@ async def _whole(request: Request) -> bytes:
         if size > MOST_BODY_BYTES:
             raise too_long
         parts.append(chunk)
-    return b"".join(parts)
+    return bare(b"".join(parts))
 
 
 def rows_of(body: bytes) -> list[bytes] | None:
     """The members of a JSON array as lines; None if the body is no array. Raises Problem."""
-    if not body.lstrip().startswith(b"["):
+    if not body.startswith(b"["):
         return None
     try:
         return [one_line(bytes(row)) for row in _RAW.decode(body)]
@@ -203,18 +204,18 @@ class LineOutcomes(Response):
 
 
 async def _groups(request: Request) -> AsyncGenerator[_Group]:
-    """Lines of a body with their numbers from 1, as they come, some at a time. Blank ones are left out."""
+    """Lines of a body with their numbers from 1, as they come, some at a time. Those without a row are left out."""
     rest, number = b"", 0
     async for chunk in request.stream():
         lines = (rest + chunk).split(b"\n")
         rest = lines.pop()[: MOST_LINE_BYTES + 1]
         for first in range(0, len(lines), GROUP_ROWS):
             part = lines[first : first + GROUP_ROWS]
-            numbered = [(number + place, line) for place, line in enumerate(part, start=1) if line.strip()]
+            numbered = [(number + place, line) for place, line in enumerate(part, start=1) if bare(line)]
             number += len(part)
             if numbered:
                 yield numbered
-    if rest.strip():
+    if bare(rest):
         yield [(number + 1, rest)]
 
 

@@ -231,3 +231,18 @@ def test_command_counts_apart_who_has_no_time_or_is_dated_too_far_ahead(words, t
     assert "no_time" in said and "ahead" in said
     verdict = verify_run(tmp_path / "out")
     assert verdict.exact and sum(verdict.delivered_updates.values()) == 3
+
+
+@pytest.mark.parametrize("before", [b"\xef\xbb\xbf", b"\x1e", b"\x1e\xef\xbb\xbf ", b"\t"])
+def test_pipe_takes_the_first_message_whatever_stands_before_it(words, tmp_path, before):
+    """A mark of the order of bytes, and record separators (RFC 8142), as programs write them; also under other names."""
+    other = json.dumps({"tweet": "w1", "latitude": 1, "longitude": 1, "id": "c"}).encode()
+    rows = [json.dumps(row).encode() for row in ({"subscribe": ALL}, W1 | {"id": "a"}, W1 | {"id": "b"})] + [other]
+    lines = [before + row + b"\r\n" for row in rows]
+    stream = Stream(words, tmp_path / "out")
+    stream.pipe.run(lines_of([*lines[:2], before + b"\n", *lines[2:], before]))
+    assert not stream.refused and stream.pipe.lines == 6
+    logged = [line for record, _, _ in read_records(stream.journal.log) for line in record.lines]
+    assert logged[:3] == rows[:3] and json.loads(logged[3])["text"] == "w1"
+    stream.match()
+    assert [row["message_id"] for row in stream.told] == ["a", "b", "c"]

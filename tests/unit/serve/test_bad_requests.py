@@ -56,7 +56,7 @@ def reached(served, name):
 def test_bad_lines_are_counted_by_reason_and_the_good_among_them_are_taken(served):
     bad = {
         b'{"id": "x", "text": "ramen", "lon": 1': "not_json",
-        b'\xef\xbb\xbf{"text": "ramen", "lon": 1, "lat": 1}': "not_json",
+        b'\xff\xfe{"text": "ramen", "lon": 1, "lat": 1}': "bad_utf8",
         b'{"text": "ra\x00men", "lon": 1, "lat": 1}': "nul_byte",
         b'{"text": "ra\xffmen", "lon": 1, "lat": 1}': "bad_utf8",
         b'{"text": ["ramen"], "lon": 1, "lat": 1}': "wrong_type",
@@ -80,6 +80,27 @@ def test_bad_lines_are_counted_by_reason_and_the_good_among_them_are_taken(serve
     assert served.call("GET", "/health").json["refused"] - refused == wanted.total()
     assert memory_of(served) - before < 50 * MEBIBYTE
     assert "all" in reached(served, "good 9")
+
+
+@pytest.mark.parametrize("before", [b"\xef\xbb\xbf", b"\x1e", b"\x1e\xef\xbb\xbf \r\n"])
+def test_what_stands_before_a_body_or_a_line_costs_no_row(served, before):
+    """A mark of the order of bytes, and record separators (RFC 8142): the same rows as without them."""
+    name = f"marked {before.hex()}"
+    one, two = (json.dumps(message(f"{name} {at}")).encode() for at in range(2))
+    assert post(served, "/v1/messages", before + one) == (200, None)
+    for body, form in ((before + b"[" + one + b"," + two + b"]", JSON), (before + one + b"\n" + before + two, NDJSON)):
+        answer = call(served.port, "POST", "/v1/messages?wait=delivered", body, **form)
+        found = [each for each in (answer.lines if form is NDJSON else answer.json["outcomes"]) if "status" in each]
+        assert [each["status"] for each in found] in (["duplicate", "accepted"], ["duplicate", "duplicate"]), found
+    assert {"all"} == reached(served, f"{name} 0") == reached(served, f"{name} 1")
+    row = json.dumps(ramen(name, region=[1, 1, 2, 2])).encode()
+    feature = json.dumps({"type": "Feature", "id": name, "geometry": None, "properties": json.loads(row)}).encode()
+    assert post(served, "/v1/subscriptions", before + row) == (201, None)
+    features = before + b'{"type": "FeatureCollection", "features": [' + feature + b"]}"
+    geojson = {"Content_Type": "application/geo+json"}
+    for body, form in ((before + row, NDJSON), (before + b"[" + row + b"]", JSON), (features, geojson)):
+        answer = call(served.port, "POST", "/v1/subscriptions", body, **form)
+        assert answer.body.count(b'"unchanged"') == 1, answer
 
 
 @pytest.mark.parametrize(
