@@ -19,6 +19,7 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
+from matching.decoding import cut_deep, is_deep
 from matching.errors import CheckpointError, InputError
 
 
@@ -208,7 +209,8 @@ class LogReader:
                 )
             return None
         self.offset = self._file.tell()
-        return _record(head, data.split(b"\n")[:-1])
+        # earlier releases took rows of any depth, in columns that nothing reads
+        return _record(head, [cut_deep(line) if is_deep(line) else line for line in data.split(b"\n")[:-1]])
 
     def _head(self) -> _Head | None:
         self._file.seek(self.offset)
