@@ -12,6 +12,8 @@ from matching.text import MAX_TEXT_CHARACTERS
 
 #: Longest line that is decoded at all; a text of `MAX_TEXT_CHARACTERS` takes at most a sixteenth of it.
 MAX_LINE_BYTES = 16 * 2**20
+#: Most lists and objects within each other in a row, the row counted: far fewer than any reader's stack holds.
+MAX_DEPTH = 64
 MAX_K = 10_000
 #: Most terms of one subscription.
 MAX_SUBSCRIPTION_TERMS = 256
@@ -63,6 +65,7 @@ REASONS = {
     "outside_world": "the point lies outside the world box",
     "stop_term": "a keyword is a stop term that was removed from the messages, so all keywords can never be found",
     "text_too_long": f"the text is longer than {MAX_TEXT_CHARACTERS:,} characters",
+    "too_deep": f"lists and objects are nested more than {MAX_DEPTH} deep, the row counted",
     "too_many_corners": f"the polygon has more than {MAX_CORNERS:,} corners",
     "too_many_conditions": "where has more than 64 conditions, or a list of more than 1,024 values",
     "too_many_terms": "the keywords have new words, and there is no room left for them (--most-terms)",

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
+from matching.decoding import cut_deep, is_deep
 from matching.errors import CheckpointError, InputError
 
 
@@ -228,7 +229,8 @@ class LogReader:
             return None
         self.offset = self._file.tell()
         self._before = self.offset, head.xxh3
-        return _record(head, data.split(b"\n")[:-1])
+        # earlier releases took rows of any depth, in columns that nothing reads
+        return _record(head, [cut_deep(line) if is_deep(line) else line for line in data.split(b"\n")[:-1]])
 
     def _is_next(self, head: _Head) -> bool:
         """Whether a record was written behind the one before it, where that is known."""

@@ -17,7 +17,9 @@ from gateway.client.errors import ClientError, Failed, Gap, NotFound, Refused, U
 from gateway.client.requests import Call, Row
 from gateway.client.rows import Event, MessageOutcome, Missed, Progress, Snapshot, SubscriptionOutcome, Update
 from gateway.client.sse import EventParser, ServerEvent
+from matching.decoding import bare, decode_object
 from matching.errors import InputError
+from matching.reasons import REASONS
 
 T = TypeVar("T")
 #: Most rows, and most bytes, of one request; a server accepts 16 MiB.
@@ -167,7 +169,6 @@ class _Messages(msgspec.Struct):
 
 _SUBSCRIPTIONS = msgspec.json.Decoder(list[SubscriptionOutcome])
 _MESSAGES = msgspec.json.Decoder(_Messages)
-_OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
 def _messages_of(answer: Answer) -> list[MessageOutcome]:
@@ -193,9 +194,9 @@ def in_groups(rows: Rows, patience: Patience, most: int = GROUP_ROWS) -> Flow[No
     while taken := (yield Take(most)):
         lines = [_line_of(row, rows.column) for row in taken]
         for group in _within_bytes(lines):
-            outcomes = iter((yield from _send([line for line in group if line is not None], rows, patience)))
+            outcomes = iter((yield from _send([line for line in group if isinstance(line, bytes)], rows, patience)))
             for line in group:
-                outcome = next(outcomes, None) if line is not None else rows.refused("refused", **_NOT_JSON)
+                outcome = next(outcomes, None) if isinstance(line, bytes) else rows.refused("refused", **_refusal(line))
                 if outcome is None:
                     raise Failed(
                         f"POST {rows.path}", "fewer outcomes than rows", "bad_answer", do="see the server's log"
@@ -204,18 +205,18 @@ def in_groups(rows: Rows, patience: Patience, most: int = GROUP_ROWS) -> Flow[No
                 first += 1
 
 
-_NOT_JSON = {"reason": "not_json", "detail": "the line is no object of JSON"}
+def _refusal(reason: str) -> dict[str, str]:
+    return {"reason": reason, "detail": REASONS[reason]}
 
 
-def _line_of(row: Row, column: str) -> bytes | None:
-    """A row as JSON with an id; None if it is a line that is no object."""
+def _line_of(row: Row, column: str) -> bytes | str:
+    """A row as JSON with an id; the reason code if it is a line that is no object."""
     if isinstance(row, str | bytes):
-        try:
-            found = _OBJECT.decode(row)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return None
-        text = row.encode() if isinstance(row, str) else row
-        return text if found.get(column) is not None else requests.encode(_named(found, column))
+        line = bare(row.encode("utf-8", "surrogatepass") if isinstance(row, str) else row)
+        found = decode_object(line)
+        if isinstance(found, str):
+            return found
+        return line if found.get(column) is not None else requests.encode(_named(found, column))
     return requests.encode(_named(row, column))
 
 
@@ -223,12 +224,12 @@ def _named(row: Mapping[str, Any], column: str) -> Mapping[str, Any]:
     return row if "unsubscribe" in row else requests.with_id(row, column)
 
 
-def _within_bytes(lines: Sequence[bytes | None]) -> Iterator[list[bytes | None]]:
+def _within_bytes(lines: Sequence[bytes | str]) -> Iterator[list[bytes | str]]:
     """Groups of at most `GROUP_BYTES` bytes; a longer row is a group of its own."""
-    group: list[bytes | None] = []
+    group: list[bytes | str] = []
     size = 0
     for line in lines:
-        more = 0 if line is None else len(line)
+        more = len(line) if isinstance(line, bytes) else 0
         if group and size + more > GROUP_BYTES:
             yield group
             group, size = [], 0

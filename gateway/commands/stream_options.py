@@ -115,13 +115,15 @@ def named_columns(options: dict[str, Any]) -> dict[str, str]:
 def subscribe_all(pipe: Any, files: list[Path]) -> dict[str, int]:
     """Register the subscriptions of files; returns the numbers accepted and refused. Raises InputError."""
     from gateway.live.pipe import Line
+    from matching.kinds import KINDS
+    from matching.reasons import explain
     from spouts.lines import read_rows
 
     counts = {"subscriptions": 0, "rejected": 0}
     for path in files:
         for number, row in read_rows(path):
             if isinstance(row, str):
-                reason, what = row, row
+                reason, what = row, explain(row, KINDS)
             else:
                 columns = {name: value for name, value in row.items() if name not in ("at", "until")}
                 refused = pipe.put(Line(0, msgspec.json.encode({"subscribe": columns}), monotonic()))

@@ -17,6 +17,8 @@ from gateway.serve.access import Caller
 from gateway.serve.door import Door
 from gateway.serve.problems import Problem, answer
 from gateway.serve.writer import Outcome, Row, refused
+from matching.decoding import cut_deep, is_deep
+from matching.reasons import MAX_DEPTH
 from matching.validate import bare
 
 NDJSON = "application/x-ndjson"
@@ -59,7 +61,7 @@ def media_type(request: Request, *others: str) -> str:
 
 
 async def read_body(request: Request) -> bytes:
-    """A body of at most `MOST_BODY_BYTES`, that comes within `BODY_S`, from where it begins (`bare`). Raises Problem."""
+    """A body of at most `MOST_BODY_BYTES`, that comes within `BODY_S`, from its first row on. Raises Problem."""
     try:
         async with asyncio.timeout(BODY_S):
             return await _whole(request)
@@ -91,9 +93,20 @@ def rows_of(body: bytes) -> list[bytes] | None:
     if not body.startswith(b"["):
         return None
     try:
-        return [one_line(bytes(row)) for row in _RAW.decode(body)]
+        return members_of(body, _RAW.decode)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Problem(400, "not_json", f"the body is no JSON array ({error})") from None
+
+
+def members_of(body: bytes, decode: Callable[[bytes], Sequence[msgspec.Raw]]) -> list[bytes]:
+    """The rows that a decoder finds in a body, as lines; one too deep for it stays so deep that it is refused."""
+    try:
+        rows = decode(body)
+    except RecursionError:
+        if not is_deep(body):
+            raise
+        rows = decode(cut_deep(body, 2 * MAX_DEPTH))
+    return [one_line(bytes(row)) for row in rows]
 
 
 async def log_rows(door: Door, data: Sequence[bytes], row_of: RowOf, patient: bool = False) -> list[Outcome]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.serve.bodies import one_line
+from gateway.serve.bodies import members_of
 from gateway.serve.problems import Problem
 from gateway.serve.writer import Outcome, refused
 from matching.kinds import KINDS
@@ -33,7 +33,7 @@ class _Collection(msgspec.Struct):
 def features_of(body: bytes) -> list[bytes]:
     """The features of a FeatureCollection, each as a line. Raises Problem."""
     try:
-        return [one_line(bytes(one)) for one in msgspec.json.decode(body, type=_Collection).features]
+        return members_of(body, lambda data: msgspec.json.decode(data, type=_Collection).features)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Problem(
             422, "bad_geojson", f"the body is no FeatureCollection ({error})", "body", "send one, of GeoJSON"

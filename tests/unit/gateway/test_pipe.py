@@ -235,7 +235,7 @@ def test_command_counts_apart_who_has_no_time_or_is_dated_too_far_ahead(words, t
 
 @pytest.mark.parametrize("before", [b"\xef\xbb\xbf", b"\x1e", b"\x1e\xef\xbb\xbf ", b"\t"])
 def test_pipe_takes_the_first_message_whatever_stands_before_it(words, tmp_path, before):
-    """A mark of the order of bytes, and record separators (RFC 8142), as programs write them; also under other names."""
+    """Byte order marks, and record separators (RFC 8142), as programs write them; also under other names."""
     other = json.dumps({"tweet": "w1", "latitude": 1, "longitude": 1, "id": "c"}).encode()
     rows = [json.dumps(row).encode() for row in ({"subscribe": ALL}, W1 | {"id": "a"}, W1 | {"id": "b"})] + [other]
     lines = [before + row + b"\r\n" for row in rows]
