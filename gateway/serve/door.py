@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from gateway.live.write_ahead_log import WriteAheadLog
-from gateway.serve.access import Access
+from gateway.serve.access import Access, Caller
 from gateway.serve.hub import Hub
 from gateway.serve.problems import Problem, later, overloaded
 from gateway.serve.registry import Registry
@@ -67,13 +67,13 @@ class Door:
         self.webhooks: Callable[[], dict[str, Any] | None] = lambda: None
         self._releaser = releaser
 
-    async def log(self, rows: Sequence[Row], size_bytes: int) -> list[Outcome]:
-        """Hand rows to the writer, and wait until all are durable.
+    async def log(self, rows: Sequence[Row], size_bytes: int, caller: Caller) -> list[Outcome]:
+        """Hand rows of a caller to the writer, and wait until all are durable.
 
         Raises
         ------
         Problem
-            If too many rows wait, the server ends, or the log cannot be written.
+            If too many rows wait, of this caller or of all, the server ends, or the log cannot be written.
         """
         self.refuse_if_closing()
         loop = asyncio.get_running_loop()
@@ -87,7 +87,7 @@ class Door:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and its client with it
                 loop.call_soon_threadsafe(settle, outcomes)
 
-        if not self.writer.submit(rows, size_bytes, report):
+        if not self.writer.submit(rows, size_bytes, report, caller.name):
             if self.writer.failure is not None:
                 raise not_durable(self.writer.failure)
             raise overloaded()
@@ -96,11 +96,11 @@ class Door:
             raise Problem(503, "not_durable", outcomes[0]["detail"])
         return outcomes
 
-    async def log_all(self, rows: Sequence[Row], size_bytes: int) -> list[Outcome]:
+    async def log_all(self, rows: Sequence[Row], size_bytes: int, caller: Caller) -> list[Outcome]:
         """As `log`, but waits while too many rows wait: what a stream of rows needs."""
         while True:
             try:
-                return await self.log(rows, size_bytes)
+                return await self.log(rows, size_bytes, caller)
             except Problem as problem:
                 if problem.status != 429:
                     raise

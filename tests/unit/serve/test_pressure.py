@@ -21,7 +21,7 @@ def message(name):
 
 
 def test_api_refuses_what_does_not_fit_and_says_when_to_come_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(writers, "MOST_WAITING", 3)
+    monkeypatch.setattr(writers, "MOST_WAITING", 6)
     with door_of(tmp_path / "out", most=0, batch=2) as (stream, _, port), ThreadPoolExecutor(8) as threads:
         open_batch = [threads.submit(call, port, "POST", "/v1/messages", message(f"a{place}")) for place in range(2)]
         await_(lambda: stream.writer.lines == 2)
