@@ -12,6 +12,7 @@ from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.access import Access, Caller
 from gateway.serve.hub import Hub
 from gateway.serve.problems import Problem, later, overloaded
+from gateway.serve.questions import Questions
 from gateway.serve.registry import Registry
 from gateway.serve.releasing import Releaser
 from gateway.serve.writer import Outcome, Row, Writer
@@ -32,6 +33,8 @@ class Door:
     ----------
     access : Access
         Who may do what.
+    questions : Questions
+        Whose question is answered when.
     ready : bool
         Whether the topology matches.
     closing : bool
@@ -61,6 +64,7 @@ class Door:
         self.ready = self.closing = False
         self.snapshot: Snapshot | None = None
         self.more_figures: list[Callable[[], Iterator[Any]]] = []
+        self.questions = Questions(self.is_busy)
         self.latency = releaser.in_flight.latency
         self.feed: Feed | None = None
         self.sinks: Callable[[], list[dict[str, Any]]] = list
@@ -123,6 +127,10 @@ class Door:
     def updates(self) -> int:
         """How many updates were released since the start."""
         return self._releaser.updates
+
+    def is_busy(self) -> bool:
+        """Whether rows wait to be logged, or messages to be matched."""
+        return self.writer.waiting > 0 or self.behind() > 0
 
     def behind(self) -> int:
         """How many logged messages have updates that are not released yet."""

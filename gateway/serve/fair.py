@@ -1,6 +1,6 @@
 """Fair sharing between callers: `Room` bounds what each may have waiting, `FairQueue` gives each its turn.
 
-Used by `gateway.serve.writer` for rows. A caller is a key, or an address
+Used by `gateway.serve.writer` for rows and by `gateway.serve.questions`. A caller is a key, or an address
 where the server needs no key.
 """
 

@@ -5,6 +5,7 @@ Added to the app by `gateway.serve.app`. Read on in `gateway.serve.registry` and
 
 import time
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -133,7 +134,7 @@ def routes(door: Door) -> APIRouter:
         "/v1/subscriptions",
         summary="List active subscriptions",
         response_model=SubscriptionsPage,
-        responses={200: {"content": {GEOJSON: {"schema": {"type": "object"}}}}},
+        responses={200: {"content": {GEOJSON: {"schema": {"type": "object"}}}}, **LATER},
     )
     async def list_active(
         request: Request,
@@ -162,12 +163,17 @@ def routes(door: Door) -> APIRouter:
             wanted = wanted and caller.sees(one.owner) and owner in (None, one.owner)
             return wanted and (box is None or meet(one.box, box))
 
-        found: list[Registered] = []
-        for one in door.registry.listed(names):
-            if is_wanted(one):
-                found.append(one)
-                if len(found) > limit:
-                    break
+        def first_wanted(share: Callable[[], None]) -> list[Registered]:
+            found: list[Registered] = []
+            for one in door.registry.listed(names):
+                share()
+                if is_wanted(one):
+                    found.append(one)
+                    if len(found) > limit:
+                        break
+            return found
+
+        found = await door.questions.answer(caller.name, "list", first_wanted)
         page = found[:limit]
         cursor = page[-1].number if len(found) > limit else None
         if form == "geojson" or (form is None and GEOJSON in request.headers.get("accept", "")):
