@@ -20,15 +20,14 @@ from gateway.serve.models import Message, Subscription, UpdateRow
 from gateway.serve.models import Problem as ProblemModel
 from gateway.serve.page_routes import install as install_page
 from gateway.serve.paths import RawSegments
-from gateway.serve.problems import MEDIA_TYPE, Problem, answer, install
+from gateway.serve.problems import CONTENT, Problem, answer, install
 from gateway.shell.suggesting import refuse_unknown
 from matching.errors import ConfigError
 
 _DESCRIPTION = "Subscribe to a stream of geo-tagged text over the network. Guide: docs/serve.md."
 _KEYS = "Made by `skyray keys create`; needed as soon as there is one."
-_REF = {"schema": {"$ref": "#/components/schemas/Problem"}}
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    "default": {"description": "An error, with its reason code", "content": {MEDIA_TYPE: _REF}}
+    "default": {"description": "An error, with its reason code", "content": CONTENT}
 }
 
 

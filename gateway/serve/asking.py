@@ -6,7 +6,7 @@ Answered from the write-ahead log by the oracle's rules (`gateway.runs.match_rul
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gateway.live.admission import Refused
@@ -35,6 +35,8 @@ from topology.wiring import fading_of
 #: Messages that are read for an answer at most, those of a preview, and subscriptions that are judged for one.
 MOST_READ, PREVIEWED, MOST_JUDGED = 200_000, 20_000, 20_000
 
+Share = Callable[[], None]
+
 
 class _Read(NamedTuple):
     """A message of the log, with its vector as of its batch."""
@@ -62,7 +64,7 @@ class Asking:
         self._vocabulary = registry.vocabulary
         self._fading = fading_of(config, registry.vocabulary)
 
-    def explain(self, one: Registered, seq: int, last_seq: int) -> dict[str, Any]:
+    def explain(self, one: Registered, seq: int, last_seq: int, share: Share = lambda: None) -> dict[str, Any]:
         """Why a message is, or is not, in a subscription's result as of a boundary.
 
         Parameters
@@ -72,6 +74,8 @@ class Asking:
             Of a logged message.
         last_seq : int
             The boundary.
+        share : callable
+            Called again and again meanwhile: lets others have the processor.
 
         Returns
         -------
@@ -99,7 +103,7 @@ class Asking:
         there: list[_Read] = []
         ends: dict[int, int] = {}
         current: dict[str, int] = {}
-        for read in self._messages(first, last_seq):
+        for read in self._messages(first, last_seq, share):
             earlier = current.get(read.parsed.object_id)
             if earlier is not None:
                 ends.setdefault(earlier, read.seq)
@@ -122,7 +126,7 @@ class Asking:
         owner = subscriber(one.columns, parsed, KINDS)._replace(at=one.at)
         return answer_of(verdict, scene, kind, self._vocabulary, owner, seq, texts)
 
-    def match(self, data: bytes, most: int, owner: str | None = None) -> dict[str, Any]:
+    def match(self, data: bytes, most: int, owner: str | None = None, share: Share = lambda: None) -> dict[str, Any]:
         """Which active subscriptions a message would reach if it came now.
 
         Parameters
@@ -133,6 +137,8 @@ class Asking:
             Subscriptions that are listed.
         owner : str, optional
             Whose subscriptions are matched; by default all are.
+        share : callable
+            As of `explain`.
 
         Returns
         -------
@@ -156,6 +162,7 @@ class Asking:
         message = oracle_message(parsed, vector_of(parsed, words), 0, space, window)
         reached, reasons = [], Counter[str]()
         for one in judged:
+            share()
             row = subscription_row(one.columns, words, space, KINDS)
             assert isinstance(row, ParsedSubscription), "it was accepted"
             verdict = judge(self._alone(message, row, words), _subscription(row), message)
@@ -177,8 +184,8 @@ class Asking:
             "complete": len(judged) == len(candidates),
         }
 
-    def preview(self, columns: Mapping[str, Any], shown: int) -> dict[str, Any]:
-        """What a subscription would have matched among the last `PREVIEWED` messages.
+    def preview(self, columns: Mapping[str, Any], shown: int, share: Share = lambda: None) -> dict[str, Any]:
+        """What a subscription would have matched among the last `PREVIEWED` messages; `share` as of `explain`.
 
         Returns
         -------
@@ -190,8 +197,11 @@ class Asking:
         InputError
             With the reason code of a refusal.
         """
-        reads = list(self._messages(max(0, self._wal.next_seq - PREVIEWED), self._wal.next_seq - 1))
-        texts = [counts_of(read.parsed, self._vocabulary) for read in reads]
+        reads = list(self._messages(max(0, self._wal.next_seq - PREVIEWED), self._wal.next_seq - 1, share))
+        texts = []
+        for read in reads:
+            share()
+            texts.append(counts_of(read.parsed, self._vocabulary))
         named = {"subscription_id": "preview", **columns}
         keywords = [word for name in ("keywords", "not_keywords") for word in self._terms(named.get(name))]
         words = self._words([*(term for text in texts for term in text), *keywords])
@@ -233,7 +243,7 @@ class Asking:
         decay = decay_model(self._fading, words, row.terms)
         return Scene([message], 0, NO_FLOOR, None, {}, self._registry.space.max_distance, decay)
 
-    def _messages(self, first: int, last: int) -> Iterator[_Read]:
+    def _messages(self, first: int, last: int, share: Share = lambda: None) -> Iterator[_Read]:
         """Logged messages from one seq to another, clock marks among them."""
         if last < first:
             return
@@ -244,6 +254,7 @@ class Asking:
             parsed = messages_of(record, at, self._registry.space, self._schema, self._wal.log)
             for seq, one in enumerate(parsed, start=at):
                 if first <= seq <= last:
+                    share()
                     yield _Read(seq, one, vector_of(one, self._vocabulary, first_id))
 
     def _stream_time(self, last_seq: int) -> int:

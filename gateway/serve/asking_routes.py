@@ -3,9 +3,9 @@
 Added to the app by `gateway.serve.app`. Read on in `gateway.serve.asking`.
 """
 
-import asyncio
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from collections.abc import AsyncIterator
+from contextlib import closing
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
@@ -19,7 +19,8 @@ from gateway.serve.hub import LINES, Interest
 from gateway.serve.message_routes import MESSAGE
 from gateway.serve.models import Explanation, Match, Preview, Results
 from gateway.serve.paths import Id
-from gateway.serve.problems import Problem, refusal
+from gateway.serve.problems import LATER, TOO_LARGE, Problem, refusal
+from gateway.serve.questions import Turn
 from gateway.serve.standing import results_at
 from gateway.serve.subscription_routes import SUBSCRIPTION_BODY, known, not_active
 from gateway.serve.writer import refused
@@ -27,19 +28,10 @@ from matching.kinds import KINDS
 from matching.reasons import explain as meaning_of
 from matching.validate import decode_object
 
-#: Questions that are answered at a time: each takes a share of the processor from the stream.
-_AT_ONCE = 2
-
-_T = TypeVar("_T")
-
 
 def routes(door: Door, asking: Asking) -> APIRouter:
-    router = APIRouter(tags=["questions"])
-    turns = asyncio.Semaphore(_AT_ONCE)
-
-    async def answer(question: Callable[..., _T], *arguments: Any) -> _T:
-        async with turns:
-            return await asyncio.to_thread(question, *arguments)
+    router = APIRouter(tags=["questions"], responses=LATER)
+    questions = door.questions
 
     @router.get(
         "/v1/subscriptions/{subscription_id}/results",
@@ -52,10 +44,11 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         As of the message `as_of`. Each row has `rank`, `message_id`, `seq`, `score`, `text`, `lon`, `lat`, `words`
         found, and `distance_km` (null where the subscription has a region).
         """
-        known(door, subscription_id, caller_of(request))
-        async with turns:
-            found = results_at(door.hub, door.registry, asking, [subscription_id], door.hub.history.head)
-            async for one in found:
+        caller = caller_of(request)
+        known(door, subscription_id, caller)
+        with closing(questions.open(caller.name, "results")) as turn:
+            names, head = [subscription_id], door.hub.history.head
+            async for one in results_at(door.hub, door.registry, asking, names, head, turn):
                 return encoded(one)
         raise not_active(subscription_id)  # it has ended meanwhile
 
@@ -69,9 +62,12 @@ def routes(door: Door, asking: Asking) -> APIRouter:
 
         As of the message `as_of`. `updates` are those of this message for this subscription.
         """
-        one, seq = known(door, subscription, caller_of(request)), _seq_of(door, message)
-        found = await answer(asking.explain, one, seq, door.hub.history.head.boundary)
-        updates = [row for row in await _updates_of(door, subscription) if row["seq"] == seq]
+        caller = caller_of(request)
+        one, seq = known(door, subscription, caller), _seq_of(door, message)
+        with closing(questions.open(caller.name, "explain")) as turn:
+            async with turn:
+                found = await turn.run(asking.explain, one, seq, door.hub.history.head.boundary)
+                updates = [row async for row in _updates_of(door, subscription, turn) if row["seq"] == seq]
         shown = ("id", "change", "as_of", "score")
         return encoded(found | {"updates": [{name: row[name] for name in shown} for row in updates]})
 
@@ -79,6 +75,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         "/v1/match",
         summary="Which subscriptions a message would reach",
         response_model=Match,
+        responses=TOO_LARGE,
         openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": MESSAGE}}}},
     )
     async def match(request: Request, limit: Annotated[int, Query(ge=1, le=1_000)] = 100) -> Response:
@@ -87,13 +84,14 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         A kind that keeps the best messages would have it unless better ones are there.
         """
         media_type(request)
-        owner = caller_of(request).owner
-        return encoded(await answer(asking.match, one_line(await read_body(request)), limit, owner))
+        caller, body = caller_of(request), one_line(await read_body(request))
+        return encoded(await questions.answer(caller.name, "match", asking.match, body, limit, caller.owner))
 
     @router.post(
         "/v1/preview",
         summary="What a subscription would have matched",
         response_model=Preview,
+        responses=TOO_LARGE,
         openapi_extra=SUBSCRIPTION_BODY,
     )
     async def preview(
@@ -104,17 +102,19 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         columns = decode_object(await read_body(request))
         if isinstance(columns, str):
             raise refusal(refused(columns, meaning_of(columns, KINDS)))
-        return encoded(await answer(asking.preview, columns, limit))
+        return encoded(await questions.answer(caller_of(request).name, "preview", asking.preview, columns, limit))
 
     return router
 
 
-async def _updates_of(door: Door, subscription_id: str) -> list[dict[str, Any]]:
+async def _updates_of(door: Door, subscription_id: str, turn: Turn) -> AsyncIterator[dict[str, Any]]:
     """All updates of a subscription id so far, in order."""
-    interest = Interest(frozenset([subscription_id]))
-    found = [data async for data in door.hub.past(LINES, interest, BEGINNING)]
-    rows = (msgspec.json.decode(line) for line in b"".join(found).splitlines())
-    return [row for row in rows if "change" in row]
+    async for data in door.hub.past(LINES, Interest(frozenset([subscription_id])), BEGINNING):
+        for line in data.splitlines():
+            row = msgspec.json.decode(line)
+            if "change" in row:
+                yield row
+        await turn.pass_on()
 
 
 def _seq_of(door: Door, message: str) -> int:

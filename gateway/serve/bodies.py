@@ -5,18 +5,20 @@ Used by `gateway.serve.message_routes` and `gateway.serve.subscription_routes`.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
+from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.live.pipe import one_line
 from gateway.serve.access import Caller
 from gateway.serve.door import Door
 from gateway.serve.problems import Problem, answer
-from gateway.serve.writer import Outcome, Row, refused
+from gateway.serve.writer import MOST_ROWS, Outcome, Row, refused
 from matching.decoding import cut_deep, is_deep
 from matching.reasons import MAX_DEPTH
 from matching.validate import bare
@@ -29,10 +31,15 @@ BODY_S = 60.0
 #: Rows of a stream that are logged at a time, and bytes of outcomes that wait for a client that does not read them.
 GROUP_ROWS, MOST_OUTCOME_BYTES = 1_000, 64 * 2**20
 
+#: Bytes of a body up to which the event loop cuts it and checks its rows, which a thread does otherwise.
+_SHORT_BYTES = 64 * 2**10
+#: Bytes of an array that are looked at together.
+_BLOCK_BYTES = 2**20
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
 #: Seconds between two looks whether a stream of lines may continue, while none come.
 _LOOK_S = 0.5
 
+_Decoded = TypeVar("_Decoded")
 RowOf = Callable[[bytes], Row | Outcome]
 _Group = list[tuple[int, bytes]]
 
@@ -88,33 +95,70 @@ async def _whole(request: Request) -> bytes:
     return bare(b"".join(parts))
 
 
-def rows_of(body: bytes) -> list[bytes] | None:
-    """The members of a JSON array as lines; None if the body is no array. Raises Problem."""
+async def rows_of(body: bytes) -> list[bytes] | None:
+    """The members of a JSON array as lines; None if the body is no array.
+
+    A long body is cut in a thread. Raises Problem, also for more than `MOST_ROWS` members.
+    """
     if not body.startswith(b"["):
         return None
+    return _members(body) if len(body) <= _SHORT_BYTES else await asyncio.to_thread(_members, body)
+
+
+def _members(body: bytes) -> list[bytes]:
+    if has_more_members(body, MOST_ROWS):
+        detail = f"the array has more than {MOST_ROWS:,} members, and no more are taken at once"
+        raise Problem(
+            413, "too_many_rows", detail, "body", f"send lines as {NDJSON}, which have no end, or fewer at once"
+        )
     try:
-        return members_of(body, _RAW.decode)
+        return [one_line(bytes(row)) for row in decoded(body, _RAW.decode)]
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Problem(400, "not_json", f"the body is no JSON array ({error})") from None
 
 
-def members_of(body: bytes, decode: Callable[[bytes], Sequence[msgspec.Raw]]) -> list[bytes]:
-    """The rows that a decoder finds in a body, as lines; one too deep for it stays so deep that it is refused."""
+def decoded(body: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded:
+    """What a decoder makes of a body; a row too deep for it stays so deep that it is refused."""
     try:
-        rows = decode(body)
+        return decode(body)
     except RecursionError:
         if not is_deep(body):
             raise
-        rows = decode(cut_deep(body, 2 * MAX_DEPTH))
-    return [one_line(bytes(row)) for row in rows]
+        return decode(cut_deep(body, 2 * MAX_DEPTH))
 
 
-async def log_rows(door: Door, data: Sequence[bytes], row_of: RowOf, patient: bool = False) -> list[Outcome]:
-    """Log rows, and return the outcome of each; `row_of` may refuse one."""
-    rows = [refused("line_too_long", _TOO_LONG) if len(each) > MOST_LINE_BYTES else row_of(each) for each in data]
+def has_more_members(array: bytes, most: int) -> bool:
+    """Whether a JSON array has more than so many members. O(bytes), in blocks, and holds no member."""
+    if array.count(b",") < most:
+        return False
+    array = array.replace(b"\\\\", b"").replace(b'\\"', b"")  # so that every quote begins or ends a text
+    depth, quoted, commas = 0, 0, 0
+    for first in range(0, len(array), _BLOCK_BYTES):
+        block = np.frombuffer(array, np.uint8, min(_BLOCK_BYTES, len(array) - first), first)
+        inside = (np.cumsum(block == ord('"'), dtype=np.uint8) + quoted) & 1
+        opens, closes = ((block == ord(one)) | (block == ord(other)) for one, other in ("[{", "]}"))
+        steps = (opens.view(np.int8) - closes.view(np.int8)) * (1 - inside).view(np.int8)
+        depths = depth + np.cumsum(steps, dtype=np.int32)
+        commas += np.count_nonzero((block == ord(",")) & (inside == 0) & (depths == 1))
+        if commas >= most:
+            return True
+        depth, quoted = int(depths[-1]), int(inside[-1])
+    return False
+
+
+async def log_rows(
+    door: Door, caller: Caller, data: Sequence[bytes], row_of: RowOf, patient: bool = False
+) -> list[Outcome]:
+    """Log rows of a caller, and return the outcome of each; `row_of` may refuse one, and is called in a thread."""
+
+    def rows_of_data() -> list[Row | Outcome]:
+        return [refused("line_too_long", _TOO_LONG) if len(each) > MOST_LINE_BYTES else row_of(each) for each in data]
+
+    size_bytes = sum(map(len, data))
+    rows = rows_of_data() if size_bytes <= _SHORT_BYTES else await asyncio.to_thread(rows_of_data)
     taken = [row for row in rows if not isinstance(row, dict)]
     log = door.log_all if patient else door.log
-    outcomes = iter(await log(taken, sum(map(len, data))) if taken else [])
+    outcomes = iter(await log(taken, size_bytes, caller) if taken else [])
     return [row if isinstance(row, dict) else next(outcomes) for row in rows]
 
 
@@ -163,7 +207,8 @@ class LineOutcomes(Response):
                 if self._paced:
                     await self._door.access.pace_messages(self._caller, len(data))
                 self._door.access.refuse_if_ended(self._caller)
-                outcomes = await log_rows(self._door, [line for _, line in data], self._row_of, patient=True)
+                lines = [line for _, line in data]
+                outcomes = await log_rows(self._door, self._caller, lines, self._row_of, patient=True)
                 numbered = [{"line": number, **one} for (number, _), one in zip(data, outcomes, strict=True)]
                 if self._delivered:
                     every += [one for one in outcomes if "seq" in one][-1:]
@@ -237,3 +282,27 @@ def encoded(
 ) -> Response:
     """An answer of JSON."""
     return Response(msgspec.json.encode(content), status, headers=headers, media_type=media)
+
+
+async def encoded_outcomes(outcomes: Sequence[Outcome], counts: dict[str, Any] | None = None) -> Response:
+    """An answer with an outcome a row, encoded and sent some rows at a time.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+    counts : dict, optional
+        Written before them, in an object that has them as `outcomes`; without it the answer is an array.
+    """
+    pieces = [b"[" if counts is None else msgspec.json.encode(counts)[:-1] + b',"outcomes":[']
+    for first in range(0, len(outcomes), GROUP_ROWS):
+        rows = [{"line": line, **one} for line, one in enumerate(outcomes[first : first + GROUP_ROWS], start=first + 1)]
+        pieces += [b"," if first else b"", msgspec.json.encode(rows)[1:-1]]
+        await asyncio.sleep(0)
+    pieces.append(b"]" if counts is None else b"]}")
+
+    async def parts() -> AsyncGenerator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    headers = {"Content-Length": str(sum(map(len, pieces)))}
+    return StreamingResponse(parts(), headers=headers, media_type="application/json")

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gateway.serve.writer import Message, Subscribe, Writer
+from gateway.serve.writer import TURN_ROWS, Message, Subscribe, Writer
 from gateway.shell.terminal import cell
 from matching.errors import ConfigError
 from matching.kind_table import Kind
@@ -134,7 +134,8 @@ class Demo:
         while not self._over.wait(max(0.0, began + published / self._rate_per_s - time.monotonic())):
             due = int((time.monotonic() - began) * self._rate_per_s) + 1 - published
             now = datetime.now(UTC).isoformat()
-            rows = [Message(msgspec.json.encode(message(self._number + at, now))) for at in range(max(1, due))]
+            count = min(max(1, due), TURN_ROWS)  # after a pause of the writer they come in several requests
+            rows = [Message(msgspec.json.encode(message(self._number + at, now))) for at in range(count)]
             self._submit(rows, sum(len(row.data) for row in rows))
             self._number += len(rows)
             published += len(rows)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from gateway.live.write_ahead_log import WriteAheadLog
-from gateway.serve.access import Access
+from gateway.serve.access import Access, Caller
 from gateway.serve.hub import Hub
 from gateway.serve.problems import Problem, later, overloaded
+from gateway.serve.questions import Questions
 from gateway.serve.registry import Registry
 from gateway.serve.releasing import Releaser
 from gateway.serve.writer import Outcome, Row, Writer
@@ -32,6 +33,8 @@ class Door:
     ----------
     access : Access
         Who may do what.
+    questions : Questions
+        Whose question is answered when.
     ready : bool
         Whether the topology matches.
     closing : bool
@@ -61,19 +64,20 @@ class Door:
         self.ready = self.closing = False
         self.snapshot: Snapshot | None = None
         self.more_figures: list[Callable[[], Iterator[Any]]] = []
+        self.questions = Questions(self.is_busy)
         self.latency = releaser.in_flight.latency
         self.feed: Feed | None = None
         self.sinks: Callable[[], list[dict[str, Any]]] = list
         self.webhooks: Callable[[], dict[str, Any] | None] = lambda: None
         self._releaser = releaser
 
-    async def log(self, rows: Sequence[Row], size_bytes: int) -> list[Outcome]:
-        """Hand rows to the writer, and wait until all are durable.
+    async def log(self, rows: Sequence[Row], size_bytes: int, caller: Caller) -> list[Outcome]:
+        """Hand rows of a caller to the writer, and wait until all are durable.
 
         Raises
         ------
         Problem
-            If too many rows wait, the server ends, or the log cannot be written.
+            If too many rows wait, of this caller or of all, the server ends, or the log cannot be written.
         """
         self.refuse_if_closing()
         loop = asyncio.get_running_loop()
@@ -87,7 +91,7 @@ class Door:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and its client with it
                 loop.call_soon_threadsafe(settle, outcomes)
 
-        if not self.writer.submit(rows, size_bytes, report):
+        if not self.writer.submit(rows, size_bytes, report, caller.name):
             if self.writer.failure is not None:
                 raise not_durable(self.writer.failure)
             raise overloaded()
@@ -96,11 +100,11 @@ class Door:
             raise Problem(503, "not_durable", outcomes[0]["detail"])
         return outcomes
 
-    async def log_all(self, rows: Sequence[Row], size_bytes: int) -> list[Outcome]:
+    async def log_all(self, rows: Sequence[Row], size_bytes: int, caller: Caller) -> list[Outcome]:
         """As `log`, but waits while too many rows wait: what a stream of rows needs."""
         while True:
             try:
-                return await self.log(rows, size_bytes)
+                return await self.log(rows, size_bytes, caller)
             except Problem as problem:
                 if problem.status != 429:
                     raise
@@ -123,6 +127,10 @@ class Door:
     def updates(self) -> int:
         """How many updates were released since the start."""
         return self._releaser.updates
+
+    def is_busy(self) -> bool:
+        """Whether rows wait to be logged, or messages to be matched."""
+        return self.writer.waiting > 0 or self.behind() > 0
 
     def behind(self) -> int:
         """How many logged messages have updates that are not released yet."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.serve.bodies import members_of
+from gateway.serve.bodies import decoded, rows_of
 from gateway.serve.problems import Problem
 from gateway.serve.writer import Outcome, refused
 from matching.kinds import KINDS
@@ -27,13 +27,17 @@ _SHAPES = ("region", "circle", "lon", "lat")
 
 class _Collection(msgspec.Struct):
     type: Literal["FeatureCollection"]
-    features: list[msgspec.Raw]
+    features: msgspec.Raw
 
 
-def features_of(body: bytes) -> list[bytes]:
-    """The features of a FeatureCollection, each as a line. Raises Problem."""
+async def features_of(body: bytes) -> list[bytes]:
+    """The features of a FeatureCollection, each as a line. Raises Problem, as `gateway.serve.bodies.rows_of`."""
     try:
-        return members_of(body, lambda data: msgspec.json.decode(data, type=_Collection).features)
+        features = decoded(body, lambda data: msgspec.json.decode(data, type=_Collection).features)
+        found = await rows_of(bytes(features))
+        if found is None:
+            raise ValueError("features is no array")
+        return found
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Problem(
             422, "bad_geojson", f"the body is no FeatureCollection ({error})", "body", "send one, of GeoJSON"

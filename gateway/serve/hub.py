@@ -12,7 +12,7 @@ import heapq
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -52,6 +52,8 @@ class Interest(NamedTuple):
 
 
 Snapshot = Callable[[Position], AsyncIterator[dict[str, Any]]]
+Reading = AbstractAsyncContextManager[Any]
+_AT_ONCE: Reading = nullcontext()
 
 
 class Form(ABC):
@@ -277,6 +279,7 @@ class Hub:
         after: Position | None,
         is_valid: Callable[[], bool] = lambda: True,
         snapshot: Snapshot | None = None,
+        reading: Reading = _AT_ONCE,
     ) -> AsyncIterator[bytes]:
         """Events of one client until the hub closes.
 
@@ -290,6 +293,8 @@ class Hub:
             Whether the client may still read; called before each event.
         snapshot : callable, optional
             Yields the `snapshot` events that come first, as of the position.
+        reading : async context manager, optional
+            Files are read within it: a turn among those who read.
 
         Yields
         ------
@@ -308,7 +313,9 @@ class Hub:
                     yield form.named("snapshot", one, None)
                 else:
                     yield form.named("progress", {"through": position.boundary}, self._id(position))
-            while self._is_open(is_valid) and (piece := await self._next(form, interest, position)) is not None:
+            while (
+                self._is_open(is_valid) and (piece := await self._next(form, interest, position, reading)) is not None
+            ):
                 data, position = piece
                 if data:
                     yield data
@@ -343,8 +350,16 @@ class Hub:
             data, position = piece
             yield data
 
-    async def poll(self, form: Form, interest: Interest, after: Position, wait_s: float, most: int) -> bytes:
-        """About `most` updates after a position; waits until there is one, at most `wait_s`."""
+    async def poll(
+        self,
+        form: Form,
+        interest: Interest,
+        after: Position,
+        wait_s: float,
+        most: int,
+        reading: Reading = _AT_ONCE,
+    ) -> bytes:
+        """About `most` updates after a position; waits until there is one, at most `wait_s`. `reading`: as `follow`."""
         found: list[bytes] = []
         came = asyncio.Event()
         self._polls.add(came)
@@ -353,7 +368,7 @@ class Hub:
             position, count = after, 0
             while True:
                 came.clear()
-                while count < most and (piece := await self._next(form, interest, position)) is not None:
+                while count < most and (piece := await self._next(form, interest, position, reading)) is not None:
                     data, position = piece
                     found.append(data)
                     count += data.count(b"\n")
@@ -367,7 +382,9 @@ class Hub:
         finally:
             self._polls.discard(came)
 
-    async def _next(self, form: Form, interest: Interest, position: Position) -> tuple[bytes, Position] | None:
+    async def _next(
+        self, form: Form, interest: Interest, position: Position, reading: Reading = _AT_ONCE
+    ) -> tuple[bytes, Position] | None:
         """Some events after a position, and the position behind them; None once it is at the head, or beyond."""
         history = self.history
         if isinstance(position, Foreign):
@@ -380,7 +397,8 @@ class Hub:
         else:
             until, only = history.floor, self._only(interest)
             try:
-                found, behind = await asyncio.to_thread(history.parts.read_after, position, until, only)
+                async with reading:
+                    found, behind = await asyncio.to_thread(history.parts.read_after, position, until, only)
                 behind = min(behind, history.head)
             except PartsMissing as missing:
                 behind = Position(missing.boundary - 1, 0)

@@ -13,6 +13,7 @@ from gateway.serve.bodies import (
     LineOutcomes,
     array_of,
     encoded,
+    encoded_outcomes,
     log_rows,
     media_type,
     one_line,
@@ -21,7 +22,7 @@ from gateway.serve.bodies import (
 )
 from gateway.serve.door import Door
 from gateway.serve.models import MessageOutcome, MessagesAnswer
-from gateway.serve.problems import refusal
+from gateway.serve.problems import LATER, TOO_LARGE, refusal
 from gateway.serve.writer import Message
 
 #: Schema of a message.
@@ -49,7 +50,7 @@ def routes(door: Door) -> APIRouter:
         "/v1/messages",
         summary="Publish messages",
         response_model=MessageOutcome | MessagesAnswer,
-        responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}},
+        responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}, **TOO_LARGE, **LATER},
         openapi_extra=BODY,
     )
     async def publish(
@@ -67,16 +68,15 @@ def routes(door: Door) -> APIRouter:
         if media_type(request) == NDJSON:
             return LineOutcomes(door, caller, Message, delivered, paced=True)
         body = await read_body(request)
-        rows = rows_of(body)
+        rows = await rows_of(body)
         door.access.count_messages(caller, 1 if rows is None else len(rows))
-        outcomes = await log_rows(door, [one_line(body)] if rows is None else rows, Message)
+        outcomes = await log_rows(door, caller, [one_line(body)] if rows is None else rows, Message)
         if rows is None and outcomes[0]["status"] == "refused":
             raise refusal(outcomes[0])
         more: dict[str, Any] = {"delivered": await door.delivered(outcomes)} if delivered else {}
         if rows is None:
             return encoded(outcomes[0] | more)
-        numbered = [{"line": line, **one} for line, one in enumerate(outcomes, start=1)]
-        return encoded({**_counts(outcomes), "outcomes": numbered, **more})
+        return await encoded_outcomes(outcomes, _counts(outcomes) | more)
 
     return router
 

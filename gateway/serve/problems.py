@@ -28,6 +28,19 @@ STATUS_OF = {
     "not_durable": 503,
     "not_json": 400,
 }
+#: Content of an error, for OpenAPI.
+CONTENT = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+#: Descriptions of answers for OpenAPI: a body that is too large, and one that may come again later.
+TOO_LARGE: dict[int | str, dict[str, Any]] = {
+    413: {"description": "More bytes or rows than a request may have, which `detail` names", "content": CONTENT}
+}
+LATER: dict[int | str, dict[str, Any]] = {
+    429: {
+        "description": "More waits than may, of this caller or of all",
+        "headers": {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}},
+        "content": CONTENT,
+    }
+}
 #: What to do about a reason, where its detail does not say.
 _REMEDIES = {
     "unknown_subscription": "check the id; GET /v1/subscriptions lists the active ones",
@@ -92,7 +105,7 @@ def later(status: int, reason: str, detail: str, retry_s: int, more: str = "") -
 
 def overloaded(retry_s: int = 1) -> Problem:
     """429: more waits than may."""
-    return later(429, "overloaded", "more rows wait to be logged than fit", retry_s)
+    return later(429, "overloaded", "more rows wait to be logged, of this caller or of all, than may", retry_s)
 
 
 def answer(problem: Problem) -> Response:

@@ -3,7 +3,6 @@
 Added to the app by `gateway.serve.replay_server`. Read on in `gateway.serve.replay`.
 """
 
-import asyncio
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated, Any, TypeVar
@@ -16,7 +15,8 @@ from gateway.serve.hub import EVENTS, LINES
 from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
 from gateway.serve.models import Explanation, Health, Results, Subscription, SubscriptionsPage
 from gateway.serve.paths import Id
-from gateway.serve.problems import Problem
+from gateway.serve.problems import LATER, Problem
+from gateway.serve.questions import Questions
 from gateway.serve.replay import Replay, Wanted
 from gateway.serve.subscription_routes import MOST_LISTED
 from gateway.serve.update_routes import HEADERS, position_of
@@ -26,13 +26,12 @@ AsOf = Annotated[int | None, Query(description="seq of a message, the last one b
 
 
 def routes(replay: Replay) -> APIRouter:
-    router = APIRouter(tags=["replay"])
+    router = APIRouter(tags=["replay"], responses=LATER)
     release = version("skyray")
-    turn = asyncio.Lock()  # `Replay` is for one thread at a time
+    questions = Questions(at_once=1)  # `Replay` is for one thread at a time
 
     async def answer(question: Callable[..., _T], *arguments: Any) -> _T:
-        async with turn:
-            return await asyncio.to_thread(question, *arguments)
+        return await questions.answer("", question.__name__, lambda share: question(*arguments))
 
     def seq_of(as_of: int | None) -> int:
         return replay.last if as_of is None else min(as_of, replay.last)

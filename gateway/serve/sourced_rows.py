@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from gateway.live.pipe import Line
-from gateway.serve.writer import Message, Outcome, Writer
+from gateway.serve.writer import MOST_WAITING_BYTES, Message, Outcome, Writer
 from gateway.sources.feed import HandOver
 
 #: Reads of the source that wait for the log at most: the other callers need room, too.
 MOST_OPEN = 2
+#: Bytes of a read that count at most: it is in memory already, and one that never found room would end the reading.
+MOST_COUNTED_BYTES = MOST_WAITING_BYTES // 4
 #: Seconds before rows are handed over again that found no room.
 _AGAIN_S = 0.05
 #: Refusals that are quoted, of each reason: the others are counted.
@@ -34,7 +36,8 @@ def into_writer(writer: Writer, say: Callable[[str], None]) -> HandOver:
                     _say_refusal(line, outcome, refusals, say)
 
         rows = [Message(line.data, line.origin) for line in lines]
-        if not writer.submit(rows, sum(len(row.data) for row in rows), report):
+        size_bytes = sum(len(row.data) for row in rows)
+        if not writer.submit(rows, min(size_bytes, MOST_COUNTED_BYTES), report):
             room.release()
             threading.Event().wait(_AGAIN_S)
             return False

@@ -4,9 +4,8 @@ All updates of the subscriptions up to there are read (`gateway.serve.history`),
 Used by `gateway.serve.asking_routes` and `gateway.serve.update_routes`; `gateway.serve.replay` has updates of its own.
 """
 
-import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from gateway.serve.asking import Asking
 from gateway.serve.history import BEGINNING, Position
 from gateway.serve.hub import LINES, Hub, Interest
+from gateway.serve.questions import Turn
 from gateway.serve.registry import Registered, Registry
 from matching.kind_table import Kind
 from matching.kinds import KINDS
@@ -53,7 +53,7 @@ class Standing:
 
 
 async def results_at(
-    hub: Hub, registry: Registry, asking: Asking, names: Sequence[str], until: Position
+    hub: Hub, registry: Registry, asking: Asking, names: Sequence[str], until: Position, turn: Turn
 ) -> AsyncIterator[dict[str, Any]]:
     """Results of subscriptions as of a position that is not beyond the head, one after the other.
 
@@ -65,6 +65,8 @@ async def results_at(
     names : sequence of str
         Ids; those that are not active and have nothing in their result are left out.
     until : Position
+    turn : Turn
+        Work is done within it, and nothing is yielded within it.
 
     Yields
     ------
@@ -74,21 +76,35 @@ async def results_at(
     for first in range(0, len(names), GROUP):
         group = names[first : first + GROUP]
         standing = {name: Standing() for name in group}
-        async for lines in hub.past(LINES, Interest(frozenset(group)), BEGINNING, until):
-            await asyncio.to_thread(_take, standing, lines, until)
-        for name in group:
-            one = registry.active.get(name)
-            if one is None and not standing[name].inside:
-                continue
-            kind = KINDS.named(registry.last_kind[name] if one is None else one.kind)
-            ranked = standing[name].ranked(kind, NEVER if one is None else one.at)
-            rows = [_result_row(asking, one, rank, row) for rank, row in ranked]
-            yield {"subscription_id": name, "kind": kind.name, "as_of": until.boundary, "results": rows}
-        await asyncio.sleep(0)
+        async with turn:
+            async for lines in hub.past(LINES, Interest(frozenset(group)), BEGINNING, until):
+                await turn.run(_take, standing, lines, until)
+                await turn.pass_on()
+            found = await turn.run(_results, registry, asking, standing, until)
+        for one in found:
+            yield one
 
 
-def _take(standing: dict[str, Standing], lines: bytes, until: Position) -> None:
+def _results(
+    registry: Registry, asking: Asking, standing: Mapping[str, Standing], until: Position, share: Callable[[], None]
+) -> list[dict[str, Any]]:
+    found = []
+    for name, rows in standing.items():
+        one = registry.active.get(name)
+        if one is None and not rows.inside:
+            continue
+        kind = KINDS.named(registry.last_kind[name] if one is None else one.kind)
+        ranked = []
+        for rank, row in rows.ranked(kind, NEVER if one is None else one.at):
+            share()
+            ranked.append(_result_row(asking, one, rank, row))
+        found.append({"subscription_id": name, "kind": kind.name, "as_of": until.boundary, "results": ranked})
+    return found
+
+
+def _take(standing: Mapping[str, Standing], lines: bytes, until: Position, share: Callable[[], None]) -> None:
     for line in lines.splitlines():
+        share()
         row = msgspec.json.decode(line)
         if "change" in row and Position.of(row["id"]) <= until:
             standing[row["subscription_id"]].take(row)

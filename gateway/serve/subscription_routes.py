@@ -5,6 +5,7 @@ Added to the app by `gateway.serve.app`. Read on in `gateway.serve.registry` and
 
 import time
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -12,7 +13,17 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 
 from gateway.serve.access import Caller, caller_of
-from gateway.serve.bodies import NDJSON, LineOutcomes, array_of, encoded, log_rows, media_type, read_body, rows_of
+from gateway.serve.bodies import (
+    NDJSON,
+    LineOutcomes,
+    array_of,
+    encoded,
+    encoded_outcomes,
+    log_rows,
+    media_type,
+    read_body,
+    rows_of,
+)
 from gateway.serve.door import Door
 from gateway.serve.etags import IfTagged
 from gateway.serve.geojson import GEOJSON, collection_of, columns_of, features_of
@@ -20,7 +31,7 @@ from gateway.serve.keys import MOST_OWNER
 from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
 from gateway.serve.models import Subscription, SubscriptionOutcome, SubscriptionsPage
 from gateway.serve.paths import Id
-from gateway.serve.problems import Problem, refusal
+from gateway.serve.problems import LATER, TOO_LARGE, Problem, refusal
 from gateway.serve.regions import box_of, meet
 from gateway.serve.registry import EXPIRES, Registered, expiry_us
 from gateway.serve.writer import Outcome, Row, Subscribe, Unsubscribe, precondition, refused
@@ -81,7 +92,9 @@ def routes(door: Door) -> APIRouter:
                 "model": SubscriptionOutcome | list[SubscriptionOutcome],
                 "description": "Lines or an array, or it exists already",
                 "content": {NDJSON: {"schema": {"type": "string"}}},
-            }
+            },
+            **TOO_LARGE,
+            **LATER,
         },
         openapi_extra=_ANY,
     )
@@ -108,20 +121,20 @@ def routes(door: Door) -> APIRouter:
             return LineOutcomes(door, caller, row_of)
         body = await read_body(request)
         if media == GEOJSON:
-            rows = features_of(body)
-            outcomes = await log_rows(door, rows, row_of_feature)
+            rows = await features_of(body)
+            outcomes = await log_rows(door, caller, rows, row_of_feature)
         else:
-            rows = rows_of(body)
-            outcomes = await log_rows(door, [body] if rows is None else rows, row_of)
+            rows = await rows_of(body)
+            outcomes = await log_rows(door, caller, [body] if rows is None else rows, row_of)
         if rows is None:
             return _answer(outcomes[0])
-        return encoded([{"line": line, **one} for line, one in enumerate(outcomes, start=1)])
+        return await encoded_outcomes(outcomes)
 
     @router.get(
         "/v1/subscriptions",
         summary="List active subscriptions",
         response_model=SubscriptionsPage,
-        responses={200: {"content": {GEOJSON: {"schema": {"type": "object"}}}}},
+        responses={200: {"content": {GEOJSON: {"schema": {"type": "object"}}}}, **LATER},
     )
     async def list_active(
         request: Request,
@@ -150,12 +163,17 @@ def routes(door: Door) -> APIRouter:
             wanted = wanted and caller.sees(one.owner) and owner in (None, one.owner)
             return wanted and (box is None or meet(one.box, box))
 
-        found: list[Registered] = []
-        for one in door.registry.listed(names):
-            if is_wanted(one):
-                found.append(one)
-                if len(found) > limit:
-                    break
+        def first_wanted(share: Callable[[], None]) -> list[Registered]:
+            found: list[Registered] = []
+            for one in door.registry.listed(names):
+                share()
+                if is_wanted(one):
+                    found.append(one)
+                    if len(found) > limit:
+                        break
+            return found
+
+        found = await door.questions.answer(caller.name, "list", first_wanted)
         page = found[:limit]
         cursor = page[-1].number if len(found) > limit else None
         if form == "geojson" or (form is None and GEOJSON in request.headers.get("accept", "")):
@@ -181,7 +199,7 @@ def routes(door: Door) -> APIRouter:
         "/v1/subscriptions/{subscription_id}",
         summary="Create or replace a subscription",
         response_model=SubscriptionOutcome,
-        responses={201: {"model": SubscriptionOutcome, "description": "Created"}},
+        responses={201: {"model": SubscriptionOutcome, "description": "Created"}, **TOO_LARGE, **LATER},
         openapi_extra=SUBSCRIPTION_BODY,
     )
     async def put(
@@ -191,18 +209,23 @@ def routes(door: Door) -> APIRouter:
     ) -> Response:
         """Create a subscription, or replace the active one of this id."""
         media_type(request)
-        row = _row_of(await read_body(request), True, caller_of(request), subscription_id)
+        body, caller = await read_body(request), caller_of(request)
+        row = _row_of(body, True, caller, subscription_id)
         if isinstance(row, Subscribe):
             row = row._replace(conditions=conditions)
-        return _answer(row if isinstance(row, dict) else (await door.log([row], 0))[0])
+        return _answer(row if isinstance(row, dict) else (await door.log([row], len(body), caller))[0])
 
     @router.delete(
-        "/v1/subscriptions/{subscription_id}", summary="End a subscription", response_model=SubscriptionOutcome
+        "/v1/subscriptions/{subscription_id}",
+        summary="End a subscription",
+        response_model=SubscriptionOutcome,
+        responses=LATER,
     )
     async def delete(request: Request, subscription_id: Id, conditions: IfTagged) -> Response:
         """End a subscription before the next message."""
-        row = Unsubscribe(subscription_id, conditions, caller_of(request).owner)
-        return _answer((await door.log([row], 0))[0])
+        caller = caller_of(request)
+        row = Unsubscribe(subscription_id, conditions, caller.owner)
+        return _answer((await door.log([row], len(subscription_id), caller))[0])
 
     return router
 

@@ -6,6 +6,7 @@ Added to the app by `gateway.serve.app`. Read on in `gateway.serve.hub`, and for
 
 import re
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -20,7 +21,8 @@ from gateway.serve.history import BEGINNING, END, Foreign, Position
 from gateway.serve.hub import EVENTS, LINES, Form, Interest, Snapshot
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
-from gateway.serve.problems import Problem, refusal
+from gateway.serve.problems import LATER, Problem, refusal
+from gateway.serve.questions import Turn
 from gateway.serve.regions import box_of
 from gateway.serve.standing import results_at
 from gateway.serve.writer import refused
@@ -32,13 +34,15 @@ HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 def routes(door: Door, asking: Asking) -> APIRouter:
     router = APIRouter(tags=["updates"])
 
-    def snapshot_of(interest: Interest) -> Snapshot:
+    def snapshot_of(interest: Interest, turn: Turn) -> Snapshot:
         """What is in the results of followed subscriptions, those with messages of the region."""
 
         async def snapshot(until: Position) -> AsyncIterator[dict[str, Any]]:
             names = door.hub.names_of(interest)
-            async for one in results_at(door.hub, door.registry, asking, names, until):
-                yield one | {"results": [row for row in one["results"] if interest.has_place(row["lon"], row["lat"])]}
+            with closing(turn):
+                async for one in results_at(door.hub, door.registry, asking, names, until, turn):
+                    rows = [row for row in one["results"] if interest.has_place(row["lon"], row["lat"])]
+                    yield one | {"results": rows}
 
         return snapshot
 
@@ -58,6 +62,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
                     NDJSON: {"schema": {"type": "string"}},
                 },
             },
+            **LATER,
         },
     )
     async def follow(
@@ -111,19 +116,21 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         after = position_of(last_event_id, "header Last-Event-ID", tag_of) or position_of(since, "query since", tag_of)
         events = "text/event-stream" in request.headers.get("accept", "")
         form = EVENTS if events else LINES
-        first = snapshot_of(interest) if snapshot and after is None else None
-        if poll and first is not None:
+        has_snapshot, reading = snapshot and after is None, door.questions.turn(caller.name, "updates")
+        if poll and has_snapshot:
             raise Problem(
                 422, "bad_parameter", "a poll has no snapshot", "query snapshot", "leave poll out, or read the results"
             )
         if poll:
             start = door.hub.history.head if after is None else after
             with door.access.stream(caller):
-                data = await door.hub.poll(form, interest, start, wait_s, limit)
+                data = await door.hub.poll(form, interest, start, wait_s, limit, reading)
             door.access.refuse_if_ended(caller)
             return Response(data, headers=HEADERS, media_type=form.media_type)
-        events_of = door.hub.follow(form, interest, after, door.access.validity(caller), first)
-        return _Stream(events_of, form, door.access, caller)
+        turn = door.questions.open(caller.name, "snapshot") if has_snapshot else None
+        first = None if turn is None else snapshot_of(interest, turn)
+        events_of = door.hub.follow(form, interest, after, door.access.validity(caller), first, reading)
+        return _Stream(events_of, form, door.access, caller, turn)
 
     return router
 
@@ -131,14 +138,21 @@ def routes(door: Door, asking: Asking) -> APIRouter:
 class _Stream(StreamingResponse):
     """A stream that counts as open until its client has gone, even before the first event."""
 
-    def __init__(self, content: AsyncIterator[bytes], form: Form, access: Access, caller: Caller):
+    def __init__(
+        self, content: AsyncIterator[bytes], form: Form, access: Access, caller: Caller, snapshot: Turn | None
+    ):
         super().__init__(content, headers=HEADERS, media_type=form.media_type)
         self._access = access
         self._caller = caller
+        self._snapshot = snapshot
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._access.stream(self._caller):
-            await super().__call__(scope, receive, send)
+        try:
+            with self._access.stream(self._caller):
+                await super().__call__(scope, receive, send)
+        finally:
+            if self._snapshot is not None:
+                self._snapshot.close()
 
 
 def position_of(text: str | None, where: str, tag_of: Callable[[int], str] | None = None) -> Position | None:

@@ -1,14 +1,14 @@
 """Requests become lines of the write-ahead log: many requests in one batch, with one fsync.
 
-A thread takes requests in the order in which they come, checks each row as `skyray live` checks a line, and closes a
-batch when it is full, or when its first row has waited for the linger time and the topology has room. Outcomes are
-reported once the batch is durable. Used by the routes of messages and of subscriptions; a `Pipe`
-(`gateway.live.pipe`) whose lines are requests.
+A thread takes some rows of one caller, then some of the next, and so on, the rows of a request in their order. It
+checks each row as `skyray live` checks a line, and closes a batch when it is full, or when its first row has waited for
+the linger time and the topology has room. Outcomes are reported once the batch is durable. Used by the routes of
+messages and of subscriptions; a `Pipe` (`gateway.live.pipe`) whose lines are requests. Read on in `gateway.serve.fair`:
+whose turn it is.
 """
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from gateway.live.mapping import ColumnMapping
 from gateway.live.pipe import Line, Pipe
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.etags import Conditions
+from gateway.serve.fair import FairQueue, Room
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.recent_ids import REMEMBERED, RecentIds, id_of
 from gateway.serve.registry import OWNER, Registry, etag_of, owner_of
@@ -30,8 +31,14 @@ from spouts.log import Origin
 from spouts.parsed import parse_message
 from topology.preparing import Preparing
 
-#: Rows, and their bytes, that may wait; beyond it requests are answered with 429.
-MOST_WAITING, MOST_WAITING_BYTES = 20_000, 64 * 2**20
+#: Rows, and their bytes, that may wait, of one caller half (`Room`); beyond it requests are answered with 429.
+MOST_WAITING, MOST_WAITING_BYTES = 40_000, 64 * 2**20
+#: Rows of a request at most; a quarter of those that may wait, so that one finds room beside others.
+MOST_ROWS = 10_000
+#: Rows that a caller's turn takes, before the next caller has one.
+TURN_ROWS = 500
+#: Rows, refused ones among them, behind which a smaller batch is closed: what it has does not wait for more of them.
+_MOST_TAKEN = 5_000
 #: Seconds that the thread sleeps at most while nothing comes, and while it waits for the topology.
 _LOOK_S, _AGAIN_S = 0.2, 0.02
 
@@ -72,10 +79,14 @@ Row = Message | Subscribe | Unsubscribe
 
 
 class _Request(NamedTuple):
+    """Rows that are reported together; `outcomes` are those of the rows that were taken."""
+
+    caller: str
     rows: Sequence[Row]
     size_bytes: int
     came_s: float
     report: Callable[[list[Outcome]], None]
+    outcomes: list[Outcome]
 
 
 class _Parked(NamedTuple):
@@ -139,12 +150,13 @@ class Writer(Pipe):
         self._recent.recover(wal.lines_from(max(0, wal.next_seq - remembered)))
         self._line = wal.line
         self._open_messages: list[ParsedMessage] = []
-        self._requests: deque[_Request] = deque()
+        self._requests: FairQueue[_Request] = FairQueue()
         self._parked: list[_Parked] = []
-        self._waiting = self._waiting_bytes = self._parked_rows = 0
+        self._room, self._parked_room = (Room(MOST_WAITING, MOST_WAITING_BYTES) for _ in range(2))
         self._came = threading.Condition()
-        self._processed: list[tuple[_Request, list[Outcome]]] = []
-        self._current: _Request | None = None  # some of its rows are taken
+        self._processed: list[_Request] = []
+        self._taken = 0  # rows since the last batch
+        self._current: _Request | None = None  # some of its rows are being taken
         self._closing = False
         in_flight.on_idle = self._wake
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
@@ -156,15 +168,17 @@ class Writer(Pipe):
     @property
     def waiting(self) -> int:
         """Rows that wait."""
-        return self._waiting + self._parked_rows
+        return self._room.used[0] + self._parked_room.used[0]
 
     @property
     def preparing(self) -> list[str]:
         """Kinds whose kernels are being prepared."""
         return [] if self._kernels is None else self._kernels.preparing
 
-    def submit(self, rows: Sequence[Row], size_bytes: int, report: Callable[[list[Outcome]], None]) -> bool:
-        """Hand over rows; False if too many wait, or the writer has ended.
+    def submit(
+        self, rows: Sequence[Row], size_bytes: int, report: Callable[[list[Outcome]], None], caller: str = ""
+    ) -> bool:
+        """Hand over rows; False if too many wait, of this caller or of all, or the writer has ended.
 
         Parameters
         ----------
@@ -175,18 +189,21 @@ class Writer(Pipe):
             Takes an outcome for each row, in the writer's thread, once all are durable: a dict of `status` (accepted,
             duplicate, created, replaced, unchanged, deleted, refused, failed), `reason` and `detail` of a refusal, and
             `id` and `seq` of a message, or `subscription_id`, `etag` and `from_seq` of a subscription.
+        caller : str
+            Whose rows they are: callers take turns, and share what may wait. "" for the server's own.
         """
         unprepared = self._unprepared(rows)
+        request = _Request(caller, rows, size_bytes, time.monotonic(), report, [])
         with self._came:
-            if unprepared:
-                return self._park(_Parked(_Request(rows, size_bytes, time.monotonic(), report), unprepared))
-            full = self._waiting + len(rows) > MOST_WAITING or self._waiting_bytes + size_bytes > MOST_WAITING_BYTES
-            if self._closing or self.failure is not None or (full and self._requests):
+            room = self._parked_room if unprepared else self._room
+            if self._closing or self.failure is not None or not room.has(caller, len(rows), size_bytes):
                 return False
-            self._requests.append(_Request(rows, size_bytes, time.monotonic(), report))
-            self._waiting += len(rows)
-            self._waiting_bytes += size_bytes
-            self._came.notify()
+            if unprepared:
+                room.take(caller, len(rows), size_bytes)
+                self._parked.append(_Parked(request, unprepared))
+            else:
+                self._put(request)
+                self._came.notify()
         return True
 
     def begin(self) -> None:
@@ -210,9 +227,9 @@ class Writer(Pipe):
         except BaseException as error:
             self.failure = error  # the driver raises it
             with self._came:
-                left, self._requests = [*self._requests, *(one.request for one in self._parked)], deque()
-                self._parked.clear()
-            left += [request for request, _ in self._processed] + ([self._current] if self._current else [])
+                left = [*self._requests, *(one.request for one in self._parked), *self._processed]
+                self._requests, self._parked = FairQueue(), []
+            left += [self._current] if self._current else []
             for request in left:
                 request.report(
                     [{"status": "failed", "reason": "not_durable", "detail": str(error)}] * len(request.rows)
@@ -223,7 +240,8 @@ class Writer(Pipe):
         """Take a request, or close the batch that is due."""
         self._expire()
         self._unpark()
-        left_s, full = self._left_s(), len(self._open) >= self._batch
+        left_s = self._left_s()
+        full = len(self._open) >= self._batch or self._taken >= max(self._batch, _MOST_TAKEN)
         if self._open and (full or (left_s <= 0.0 and not self._requests)):
             self._commit(_LOOK_S if full else _AGAIN_S)
             return
@@ -234,10 +252,12 @@ class Writer(Pipe):
                 self._came.wait(min(max(0.0, left_s), _LOOK_S))
             if not self._requests:
                 return
-            request = self._requests.popleft()
-            self._waiting -= len(request.rows)
-            self._waiting_bytes -= request.size_bytes
-        self._process(request)
+            self._current = self._requests.take()
+        self._process(self._current)
+
+    def _put(self, request: _Request) -> None:
+        self._requests.put(request.caller, request)
+        self._room.take(request.caller, len(request.rows), request.size_bytes)
 
     def _left_s(self) -> float:
         """Nothing to wait for while the topology is idle: rows that come while it matches these are the next batch."""
@@ -255,14 +275,6 @@ class Writer(Pipe):
         named = {kind for kind in kinds if isinstance(kind, str)}  # what is no text is refused later
         return frozenset(kind for kind in named if not self._kernels.is_ready(kind))
 
-    def _park(self, parked: _Parked) -> bool:
-        full = self._parked_rows + len(parked.request.rows) > MOST_WAITING
-        if self._closing or self.failure is not None or (full and self._parked):
-            return False
-        self._parked.append(parked)
-        self._parked_rows += len(parked.request.rows)
-        return True
-
     def _unpark(self) -> None:
         """Requests whose kinds are ready now come next, in the order in which they came."""
         if not self._parked or self._kernels is None:
@@ -274,10 +286,8 @@ class Writer(Pipe):
                     self._parked.append(one)
                     continue
                 request = one.request._replace(came_s=time.monotonic())
-                self._requests.append(request)
-                self._parked_rows -= len(request.rows)
-                self._waiting += len(request.rows)
-                self._waiting_bytes += request.size_bytes
+                self._parked_room.give_back(request.caller, len(request.rows), request.size_bytes)
+                self._put(request)
 
     def _give_up_parked(self, why: str) -> None:
         with self._came:
@@ -286,9 +296,16 @@ class Writer(Pipe):
             one.request.report([{"status": "failed", "reason": "not_durable", "detail": why}] * len(one.request.rows))
 
     def _process(self, request: _Request) -> None:
-        outcomes: list[Outcome] = []
-        self._current = request
-        for row in request.rows:
+        """Take some rows of a request; the rest has its turn after the other requests of its caller.
+
+        The server's own requests come one after the other: the positions of a source go forward alone.
+        """
+        first = len(request.outcomes)
+        rows = request.rows[first : first + TURN_ROWS]
+        is_last = first + len(rows) == len(request.rows)
+        with self._came:
+            self._room.give_back(request.caller, len(rows), request.size_bytes if is_last else 0)
+        for row in rows:
             while len(self._open) >= self._batch:
                 self._commit(_LOOK_S)
             self._line += 1
@@ -296,13 +313,18 @@ class Writer(Pipe):
             outcome = self._take_row(row, request.came_s)
             if outcome["status"] == "refused":
                 self.refused[outcome["reason"]] += 1
-            outcomes.append(outcome)
+            request.outcomes.append(outcome)
+            self._taken += 1
         self._current = None
-        if self._open:
-            self._processed.append((request, outcomes))
+        if not is_last:
+            with self._came:
+                self._requests.put(request.caller, request, first=not request.caller)
+        elif self._open:
+            self._processed.append(request)
         else:
+            self._taken = 0
             self._wal.keep_positions()
-            request.report(outcomes)
+            request.report(request.outcomes)
 
     def _commit(self, patience_s: float) -> None:
         """Close the batch if the topology has room, and report what is durable then. Changes alone need no room."""
@@ -312,9 +334,10 @@ class Writer(Pipe):
             return
         self.close_batch()
         self._open_messages.clear()
+        self._taken = 0
         processed, self._processed = self._processed, []
-        for request, outcomes in processed:
-            request.report(outcomes)
+        for request in processed:
+            request.report(request.outcomes)
 
     def _expire(self) -> None:
         for name in self._registry.expired(round(self._now() * 1e6)):

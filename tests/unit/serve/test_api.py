@@ -389,6 +389,8 @@ def test_description_is_openapi_3_1_and_whole(served):
     for path in ("/v1/messages", "/v1/subscriptions"):
         kinds = description["paths"][path]["post"]["responses"]["200"]["content"].keys()
         assert kinds == {"application/json", "application/x-ndjson"}
+        answers = description["paths"][path]["post"]["responses"]
+        assert {"413", "429"} <= answers.keys() and "Retry-After" in answers["429"]["headers"]
 
 
 @pytest.mark.promtool

@@ -13,6 +13,7 @@ from gateway.serve import hub as hubs
 from gateway.serve import standing
 from gateway.serve.history import BEGINNING, History, Position
 from gateway.serve.hub import EVENTS, LINES, Hub, Interest
+from gateway.serve.questions import Questions
 from gateway.serve.releasing import RANKS, RawUpdate, release
 from gateway.serve.standing import results_at
 from gateway.serve.update_routes import position_of
@@ -119,7 +120,7 @@ def test_results_as_of_a_place_are_the_same_by_groups_of_any_size(monkeypatch):
         found = []
         for size in (1, 2, 7):
             monkeypatch.setattr(standing, "GROUP", size)
-            rows = results_at(hub, Ended(), None, hub.names_of(ALL), Position(29, 3))
+            rows = results_at(hub, Ended(), None, hub.names_of(ALL), Position(29, 3), Questions().turn("a", "results"))
             found.append([one async for one in rows])
         assert found[0] == found[1] == found[2] and [one["subscription_id"] for one in found[0]] == [
             f"s{number}" for number in range(6)

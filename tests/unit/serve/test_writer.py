@@ -82,7 +82,7 @@ def test_writer_rows_wait_for_others_only_while_the_topology_is_busy(stack, tmp_
 
 
 def test_writer_while_the_topology_has_no_room_gathers_and_then_refuses(stack, tmp_path, monkeypatch):
-    monkeypatch.setattr(writers, "MOST_WAITING", 10)
+    monkeypatch.setattr(writers, "MOST_WAITING", 20)
     stream = stack.enter_context(WriterStream(tmp_path / "out", most=1, batch=5))
     stream.writer.begin()
     first = stream.submit(message("m0"))
@@ -213,7 +213,7 @@ def test_writer_that_ends_answers_what_waits_for_kernels_that_nothing_of_it_is_l
 
 
 def test_writer_too_much_that_waits_for_kernels_is_refused(stack, tmp_path, monkeypatch):
-    monkeypatch.setattr(writers, "MOST_WAITING", 3)
+    monkeypatch.setattr(writers, "MOST_WAITING", 6)
     preparing = Held()
     stream = stack.enter_context(WriterStream(tmp_path / "out", preparing=preparing))
     stream.writer.begin()
@@ -224,3 +224,58 @@ def test_writer_too_much_that_waits_for_kernels_is_refused(stack, tmp_path, monk
     preparing.may.set()
     await_(lambda: all(found))
     stream.end()
+
+
+def test_writer_callers_take_turns_however_much_the_others_have_sent(stack, tmp_path, monkeypatch):
+    monkeypatch.setattr(writers, "TURN_ROWS", 10)
+    stream = stack.enter_context(WriterStream(tmp_path / "out"))
+    floods = {f"flood {number}": [message(f"f{number}-{row}") for row in range(400)] for number in range(3)}
+    found: dict = {name: [] for name in [*floods, "polite"]}
+    for name, rows in floods.items():
+        assert stream.writer.submit(rows, 100, found[name].extend, name)
+    for number in range(3):
+        assert stream.writer.submit([message(f"p{number}")], 100, found["polite"].extend, "polite")
+    stream.writer.begin()
+    stream.end()
+    assert [one["seq"] for one in found["polite"]] == [30, 61, 92]
+    for name, rows in floods.items():
+        assert [one["id"] for one in found[name]] == [f"f{name[-1]}-{row}" for row in range(len(rows))]
+        assert sorted(one["seq"] for one in found[name]) == [one["seq"] for one in found[name]]
+    assert stream.writer.waiting == 0 and stream.writer._room.used == (0, 0)
+
+
+def test_writer_small_request_does_not_wait_for_a_long_one_of_the_same_caller(stack, tmp_path, monkeypatch):
+    monkeypatch.setattr(writers, "TURN_ROWS", 10)
+    stream, found, own = stack.enter_context(WriterStream(tmp_path / "out")), [], []
+    for caller, first in (("a", found), ("", own)):
+        for name, count in (("long", 100), ("short", 1)):
+            rows = [message(f"{caller} {name} {row}") for row in range(count)]
+            assert stream.writer.submit(rows, 100, first.extend if name == "short" else print, caller)
+    stream.writer.begin()
+    stream.end()
+    assert found[0]["seq"] == 20, "behind a turn of each caller"
+    assert own[0]["seq"] == 201, "rows of a source keep their order: its positions go forward"
+
+
+def test_writer_limits_count_bytes_and_subscriptions_also_while_nothing_waits(stack, tmp_path, monkeypatch):
+    monkeypatch.setattr(writers, "MOST_WAITING", 20)
+    monkeypatch.setattr(writers, "MOST_WAITING_BYTES", 1_000)
+    preparing = Held()
+    stream = stack.enter_context(WriterStream(tmp_path / "out", preparing=preparing))
+    preparing.may.set()
+    for rows in ([message("m")], [Subscribe(tea("s"))], [Subscribe(nearest("n"))], [Unsubscribe("s")]):
+        assert not stream.writer.submit(rows * 11, 1, print), rows
+        assert not stream.writer.submit(rows, 501, print), rows
+    assert stream.writer.waiting == 0
+
+
+def test_writer_batch_is_closed_behind_many_refused_rows(stack, tmp_path, monkeypatch):
+    monkeypatch.setattr(writers, "TURN_ROWS", 10)
+    monkeypatch.setattr(writers, "_MOST_TAKEN", 50)
+    stream, order = stack.enter_context(WriterStream(tmp_path / "out", batch=5)), []
+    bad = [message("bad", "")] * 500
+    assert stream.writer.submit(bad, 1, lambda outcomes: order.append("flood"), "flood")
+    assert stream.writer.submit([message("m")], 1, lambda outcomes: order.append("polite"), "polite")
+    stream.writer.begin()
+    stream.end()
+    assert order == ["polite", "flood"] and stream.writer.refused["empty_text"] == 500

@@ -1,0 +1,75 @@
+"""Fair sharing between callers: `Room` bounds what each may have waiting, `FairQueue` gives each its turn.
+
+Used by `gateway.serve.writer` for rows and by `gateway.serve.questions`. A caller is a key, or an address
+where the server needs no key.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Room:
+    """Bounded amounts, such as rows and bytes, that callers have waiting.
+
+    A caller may have at most as much as is then left: one alone half of the room, and beside any number of greedy
+    callers a newcomer with little still finds some.
+
+    Parameters
+    ----------
+    *most : int
+        Of all callers together, of each amount.
+
+    Attributes
+    ----------
+    used : tuple of int
+    """
+
+    def __init__(self, *most: int):
+        self.used = (0,) * len(most)
+        self._most = most
+        self._of: dict[str, tuple[int, ...]] = {}
+
+    def has(self, caller: str, *amounts: int) -> bool:
+        """Whether a caller may have so much more."""
+        mine = self._of.get(caller, (0,) * len(self._most))
+        each = zip(self._most, self.used, mine, amounts, strict=True)
+        return all(own + more <= most - used - more for most, used, own, more in each)
+
+    def take(self, caller: str, *amounts: int) -> None:
+        mine = self._of.get(caller, (0,) * len(self._most))
+        self._of[caller] = tuple(own + more for own, more in zip(mine, amounts, strict=True))
+        self.used = tuple(used + more for used, more in zip(self.used, amounts, strict=True))
+        if not any(self._of[caller]):
+            del self._of[caller]
+
+    def give_back(self, caller: str, *amounts: int) -> None:
+        self.take(caller, *(-less for less in amounts))
+
+
+class FairQueue(Generic[_T]):
+    """Items by name: names take turns, and the items of one name keep their order. O(1) each."""
+
+    def __init__(self) -> None:
+        self._items: OrderedDict[str, deque[_T]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def __iter__(self) -> Iterator[_T]:
+        return (item for items in self._items.values() for item in items)
+
+    def put(self, name: str, item: _T, first: bool = False) -> None:
+        """Append an item to those of its name, or with `first` put it before them."""
+        items = self._items.setdefault(name, deque())
+        (items.appendleft if first else items.append)(item)
+
+    def take(self) -> _T:
+        """The next item of the name whose turn it is; the name's next turn comes after those of all others."""
+        name, items = self._items.popitem(last=False)
+        item = items.popleft()
+        if items:
+            self._items[name] = items
+        return item

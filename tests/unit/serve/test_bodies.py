@@ -1,0 +1,89 @@
+"""Long bodies: cut off the event loop, refused before any row is made if they have too many, answered in pieces."""
+
+import json
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.serve import bodies
+from gateway.serve.bodies import has_more_members
+from gateway.serve.writer import MOST_ROWS
+from tests.support.doors import door_of
+from tests.support.serving import NDJSON, call
+
+pytestmark = pytest.mark.timeout(120)
+
+JSON, GEOJSON = {"Content-Type": "application/json"}, {"Content-Type": "application/geo+json"}
+TEXTS = st.text('ab,[]{}"\\ \u00e9\U0001f600', max_size=8)
+VALUES = st.recursive(
+    TEXTS | st.integers() | st.none(), lambda part: st.lists(part) | st.dictionaries(TEXTS, part), max_leaves=12
+)
+
+
+@given(st.lists(VALUES, max_size=8), st.booleans(), st.sampled_from([1, 3, 8, 2**20]), st.integers(1, 9))
+def test_members_of_an_array_are_counted_as_a_reader_of_json_counts_them(rows, escaped, block_bytes, most):
+    whole, bodies._BLOCK_BYTES = bodies._BLOCK_BYTES, block_bytes
+    try:
+        for indent in (None, 1):
+            array = json.dumps(rows, ensure_ascii=escaped, indent=indent).encode()
+            assert has_more_members(array, most) == (len(rows) > most)
+    finally:
+        bodies._BLOCK_BYTES = whole
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory):
+    with door_of(tmp_path_factory.mktemp("bodies") / "out") as (_, _, found):
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("path", "media", "before", "after"),
+    [
+        ("/v1/messages", JSON, b" \r\n\t[", b"]"),
+        ("/v1/subscriptions", JSON, b"[", b"]"),
+        ("/v1/subscriptions", GEOJSON, b'{"type": "FeatureCollection", "features": [', b"]}"),
+    ],
+)
+def test_array_of_too_many_rows_is_refused_with_their_number_before_any_is_taken(port, path, media, before, after):
+    refused = call(port, "GET", "/health").json["refused"]
+    for rows in (MOST_ROWS + 1, 5_000_000):
+        answer = call(port, "POST", path, before + b"{}," * (rows - 1) + b"{}" + after, **media)
+        assert (answer.status, answer.json["reason"]) == (413, "too_many_rows")
+        assert f"{MOST_ROWS:,}" in answer.json["detail"] and NDJSON["Content-Type"] in answer.json["do"]
+    assert call(port, "GET", "/health").json["refused"] == refused
+    answer = call(port, "POST", path, before + b"{}," * 9 + b"{}" + after, **media)
+    assert answer.status == 200 and b'"line":10,' in answer.body
+
+
+def test_array_of_as_many_rows_as_may_be_is_taken_and_answered_in_order(port):
+    rows = [{"id": f"m{row}", "text": "a, [b] {\\", "lon": 1, "lat": row % 80} for row in range(MOST_ROWS)]
+    rows[7]["lat"] = 91
+    answer = call(port, "POST", "/v1/messages", rows)
+    assert answer.status == 200 and int(answer.headers["content-length"]) == len(answer.body)
+    assert answer.json["accepted"] == MOST_ROWS - 1 and answer.json["refused"] == 1
+    assert [one["line"] for one in answer.json["outcomes"]] == list(range(1, MOST_ROWS + 1))
+    wanted = [row["id"] if row["lat"] < 91 else None for row in rows]
+    assert [one.get("id") for one in answer.json["outcomes"]] == wanted
+    made = [{"kind": "boolean", "keywords": "tea", "region": [0, 0, row, 1]} for row in (1, 2, 3)]
+    assert [one["line"] for one in call(port, "POST", "/v1/subscriptions", made).json] == [1, 2, 3]
+    assert call(port, "POST", "/v1/subscriptions", b"[]", **JSON).json == []
+
+
+def test_long_body_is_cut_and_checked_in_a_thread_and_its_answer_is_sent_in_pieces(port, monkeypatch):
+    threads = []
+    for name in ("_members", "refused"):
+        whole = getattr(bodies, name)
+
+        def noted(*arguments, whole=whole):
+            threads.append(threading.current_thread().name)
+            return whole(*arguments)
+
+        monkeypatch.setattr(bodies, name, noted)
+    monkeypatch.setattr(bodies, "MOST_LINE_BYTES", 10)
+    monkeypatch.setattr(bodies, "GROUP_ROWS", 100)
+    answer = call(port, "POST", "/v1/messages", [{"text": "x" * 200}] * 1_000)
+    assert [one["reason"] for one in answer.json["outcomes"]] == ["line_too_long"] * 1_000
+    assert len(threads) == 1_001 and not any("http" in name for name in threads)
