@@ -100,6 +100,18 @@ def serve(
             rich_help_panel="Server",
         ),
     ] = None,
+    tiles: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Tiles for the page's map, such as https://HOST/{z}/{x}/{y}.png, or .pbf or .mvt for vector tiles; "
+            "without, it has coasts, borders and large cities.",
+            rich_help_panel="Server",
+        ),
+    ] = "",
+    tiles_by: Annotated[
+        str, typer.Option(metavar="TEXT", help="Who is named on the map as their maker.", rich_help_panel="Server")
+    ] = "",
     keys: Annotated[
         Path | None,
         typer.Option(help="File of the keys; by default keys.json of the folder.", rich_help_panel="Server"),
@@ -149,6 +161,7 @@ def serve(
     from gateway.serve.replay_server import serve_run
     from gateway.serve.server import Server, bind
     from gateway.serve.sourced_rows import into_writer
+    from gateway.serve.tiles import Tiles
     from gateway.serve.writer import Writer
     from gateway.shell.interrupts import draining
     from gateway.sinks.cursor import Released
@@ -167,9 +180,10 @@ def serve(
     out = folder_of(out, run_dir, demo_rate, demo)
     if (out is None) == (run_dir is None):
         raise ConfigError("name either --out, the folder of a stream to serve, or --run, a run to look at; or --demo")
+    map_tiles = Tiles.of(tiles, tiles_by)
     if run_dir is not None:
         refuse_for_run(host, from_, to)
-        return serve_run(run_dir, host, port, _names(host), stream.say)
+        return serve_run(run_dir, host, port, _names(host), stream.say, map_tiles)
     assert out is not None, "one of the two is named"
     source = source_of(from_) if from_ else None
     deliveries = Deliveries(to or (), lambda line: stream.say(f"serve: {line}"))
@@ -224,7 +238,7 @@ def serve(
         hub.on_release, door.more_figures, door.sinks = wake, [lambda: figures_of(hooks)], deliveries.figures
         door.webhooks = lambda: summary_of(hooks)
         more = [webhook_routes.routes(door, hooks)]
-        web = make_app(door, asking, _names(host, *(allowed_host or ())), allow_origin or (), more)
+        web = make_app(door, asking, _names(host, *(allowed_host or ())), allow_origin or (), more, map_tiles)
         server = Server(web, listening, hub.start, bounds.most_connections, proxies)
         step("starting Ray" if executor == "ray" else "loading kernels")
         stopping = stack.enter_context(draining())

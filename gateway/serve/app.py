@@ -21,6 +21,7 @@ from gateway.serve.models import Problem as ProblemModel
 from gateway.serve.page_routes import install as install_page
 from gateway.serve.paths import RawSegments
 from gateway.serve.problems import CONTENT, Problem, answer, install
+from gateway.serve.tiles import Tiles
 from gateway.shell.suggesting import refuse_unknown
 from matching.errors import ConfigError
 
@@ -37,6 +38,7 @@ def make_app(
     hosts: frozenset[str],
     origins: Sequence[str] = (),
     more: Sequence[APIRouter] = (),
+    tiles: Tiles | None = None,
 ) -> FastAPI:
     """The app of a live stream.
 
@@ -50,10 +52,12 @@ def make_app(
         Origins of other web pages whose scripts may call the API (CORS).
     more : sequence of APIRouter
         Further routes, such as those of webhooks (`gateway.sinks`).
+    tiles : Tiles, optional
+        Of the page's map.
     """
     alone = (part.routes(door) for part in (message_routes, subscription_routes, operation_routes))
     with_answers = (part.routes(door, asking) for part in (update_routes, asking_routes))
-    app = assembled([*alone, *with_answers, *more])
+    app = assembled([*alone, *with_answers, *more], tiles)
     app.add_middleware(AccessGate, access=door.access)  # Starlette runs the middleware added last first
     if origins:
         app.add_middleware(
@@ -67,7 +71,7 @@ def make_app(
     return app
 
 
-def assembled(routers: Iterable[APIRouter]) -> FastAPI:
+def assembled(routers: Iterable[APIRouter], tiles: Tiles | None = None) -> FastAPI:
     """An app of these routes and the web page, without checks of keys and hosts."""
     app = _Api(
         title="Skyray",
@@ -82,7 +86,7 @@ def assembled(routers: Iterable[APIRouter]) -> FastAPI:
     install(app, [route for router in parts for route in router.routes])
     for router in parts:
         app.include_router(router)
-    install_page(app)
+    install_page(app, tiles)
     app.add_middleware(RawSegments)
     app.add_middleware(Heads)
     return app

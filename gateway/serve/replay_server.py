@@ -12,6 +12,7 @@ from gateway.serve.app import Hosts, assembled
 from gateway.serve.replay import Replay
 from gateway.serve.replay_routes import routes
 from gateway.serve.server import Server, bind
+from gateway.serve.tiles import Tiles
 from gateway.shell.interrupts import draining
 from gateway.shell.terminal import Terminal, cell
 
@@ -19,7 +20,9 @@ from gateway.shell.terminal import Terminal, cell
 _POLL_S = 0.1
 
 
-def serve_run(folder: Path, host: str, port: int, hosts: frozenset[str], say: Callable[[str], None]) -> int:
+def serve_run(
+    folder: Path, host: str, port: int, hosts: frozenset[str], say: Callable[[str], None], tiles: Tiles | None = None
+) -> int:
     """Serve a run until it is interrupted.
 
     Parameters
@@ -31,6 +34,8 @@ def serve_run(folder: Path, host: str, port: int, hosts: frozenset[str], say: Ca
         Names by which the server may be called.
     say : callable
         Takes lines for people.
+    tiles : Tiles, optional
+        Of the page's map.
 
     Raises
     ------
@@ -43,7 +48,7 @@ def serve_run(folder: Path, host: str, port: int, hosts: frozenset[str], say: Ca
             step(f"reading {folder}")
             replay = Replay(folder)
         stopping = stack.enter_context(draining())
-        app = assembled([routes(replay)])
+        app = assembled([routes(replay)], tiles)
         app.add_middleware(Hosts, names=hosts)
         stack.enter_context(Server(app, listening, lambda loop: None))
         figures = replay.figures()

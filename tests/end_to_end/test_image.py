@@ -90,6 +90,12 @@ def test_image_says_its_user_ports_and_volumes(images):
     assert variables["RAY_AUTH_MODE"] == "token" and variables["RAY_USAGE_STATS_ENABLED"] == "0"
 
 
+def test_volumes_of_the_image_are_the_folders_that_are_named_at_every_start(images, volumes):
+    for number in range(12):
+        ended(images, volumes, "touch", f"/data/start-{number}", f"/var/cache/skyray/start-{number}")
+    assert {name: len(list(folder.glob("start-*"))) for name, folder in volumes.items()} == {"data": 12, "kernels": 12}
+
+
 def test_commands_of_the_image_run_as_its_user_who_may_write_only_where_volumes_are(images, volumes):
     script = "id -u; touch /data/a /var/cache/skyray/b; ! touch /opt/skyray/c 2>/dev/null; ! touch /etc/d 2>/dev/null"
     assert ended(images, volumes, "sh", "-ec", script).split() == [str(USER)]

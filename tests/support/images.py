@@ -18,6 +18,8 @@ SUITE, MIRROR = "bookworm", "http://deb.debian.org/debian"
 #: What `debootstrap` adds to the smallest system: what the first line of the container file asks of BASE.
 PACKAGES = "python3,python3-venv,ca-certificates,wget"
 BASE, TAG = "localhost/skyray-base:test", "localhost/skyray:test"
+#: Volumes that the container file declares.
+_VOLUMES = ("/data", "/var/cache/skyray")
 _PIP = "[global]\nno-index = true\nfind-links = /wheels\nno-compile = true\n"
 
 
@@ -55,6 +57,9 @@ class Images:
         words = ["build", "--isolation", "chroot", "--pull-never", "--build-arg", f"BASE={BASE}", *mounts]
         _ended(self.buildah(*words, "--file", str(ROOT / "deploy" / "Containerfile"), "--tag", TAG, str(ROOT)))
         self._container = _ended(self.buildah("from", "--pull-never", TAG)).strip()
+        # A declared volume and a folder at the same place: buildah mounts either, by chance (the folder 5 times of 20).
+        undeclared = (word for place in _VOLUMES for word in ("--volume", f"{place}-"))
+        _ended(self.buildah("config", *undeclared, self._container))
 
     def _download(self) -> None:
         """The wheels that the container file installs, its build backend among them."""
@@ -67,7 +72,11 @@ class Images:
 
     def inside(self, *words: str, data: Path, kernels: Path) -> list[str]:
         """A command line that runs in the image, as its user, with these folders as its volumes."""
-        mounts = ["--volume", f"{data}:/data", "--volume", f"{kernels}:/var/cache/skyray"]
+        mounts = [
+            word
+            for folder, place in zip((data, kernels), _VOLUMES, strict=True)
+            for word in ("--volume", f"{folder}:{place}")
+        ]
         return self.buildah("run", "--isolation", "chroot", *mounts, self._container, "--", *words)
 
     def config(self) -> str:

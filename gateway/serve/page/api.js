@@ -20,8 +20,8 @@ export async function call(method, path, body, { quiet = false } = {}) {
 }
 
 // As `call`, for lines of JSON.
-export async function callLines(path) {
-  const text = await (await send("GET", path)).text();
+export async function callLines(path, { quiet = false } = {}) {
+  const text = await (await send("GET", path, undefined, quiet)).text();
   return text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
 }
 

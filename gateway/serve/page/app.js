@@ -1,8 +1,8 @@
 // The page: starts its parts and hands updates to them. Read on in `stream.js`, `map.js`, `subscribe.js`.
 
 import { Active } from "/page/active.js";
-import { call, pathsOf } from "/page/api.js";
-import { byId, show } from "/page/dom.js";
+import { call, callLines, pathsOf, withQuery } from "/page/api.js";
+import { byId, once, show } from "/page/dom.js";
 import { Drawing } from "/page/drawing.js";
 import { onKey } from "/page/keys.js";
 import { WorldMap } from "/page/map.js";
@@ -19,6 +19,7 @@ import { useAttributes } from "/page/where.js";
 import { Why } from "/page/why.js";
 
 const MOST_MESSAGES = 3000;
+const LATEST = 100; // messages that the first view looks for
 
 let subscriptions = null; // how many are active
 const messages = new Map(); // seq -> what is known of a message
@@ -58,7 +59,10 @@ const drawing = new Drawing(world, (shape, found) => {
   tabs.select("tab-subscribe");
   placeFields.fill(shape, found);
 });
-const active = new Active((rows) => world.showSubscriptions(rows));
+const active = new Active((rows) => {
+  world.showSubscriptions(rows);
+  world.begin(rows, latest, facts.world);
+});
 const picked = new Picked((columns) => {
   world.showPicked(columns);
   show(byId("only-label"), columns !== null);
@@ -71,7 +75,6 @@ const form = new SubscribeForm(placeFields, {
     world.showDrawn(null);
     active.load();
     await pick(id);
-    if (matchMedia("(max-width: 760px)").matches) byId("picked").scrollIntoView();
   },
 });
 const publish = new PublishForm((message) => {
@@ -89,10 +92,24 @@ function narrow() {
 async function pick(id) {
   try {
     await picked.pick(id);
+    bringIntoSight("picked");
     for (const { seq, lon, lat } of picked.rows.values()) world.points.place(seq, lon, lat);
   } catch (error) {
     status.say(error.message);
   }
+}
+
+// On a phone the parts of the page stand below each other.
+function bringIntoSight(id) {
+  if (matchMedia("(max-width: 760px)").matches) byId(id).scrollIntoView();
+}
+
+// Messages that came last, as far as subscriptions have them.
+async function lastMessages() {
+  if (facts.run) return (await call("GET", withQuery("/v1/messages", { through: facts.run.last, limit: LATEST }), undefined, { quiet: true })).messages;
+  const since = Math.max(-1, facts.next_seq - 1 - LATEST);
+  const lines = await callLines(withQuery("/v1/updates", { since, poll: true, wait_s: 0, limit: LATEST }), { quiet: true });
+  return lines.filter((line) => line.change);
 }
 
 function follow() {
@@ -149,18 +166,21 @@ byId("active").addEventListener("click", (event) => {
   if (row) pick(row.dataset.subscription);
 });
 byId("only").addEventListener("change", narrow);
-byId("picked-show").addEventListener("click", () => world.fit(picked.columns, [...picked.rows.values()]));
+byId("picked-show").addEventListener("click", () => {
+  bringIntoSight("map");
+  world.fit(picked.columns, [...picked.rows.values()]);
+});
 byId("picked-ask").addEventListener("click", () => ask(null, picked.id));
-byId("picked-end").addEventListener("click", async () => {
+byId("picked-end").addEventListener("click", once(byId("picked-end"), async () => {
   const { id } = picked;
   try {
     await endSubscription(id);
-    picked.close();
+    if (picked.id === id) picked.close();
     active.load();
   } catch (error) {
     status.say(error.message);
   }
-});
+}));
 
 function frame(now) {
   updates.draw(now);
@@ -175,6 +195,8 @@ async function offer() {
   show(byId("preview"), paths.has("/v1/preview"));
   show(byId("would-reach"), paths.has("/v1/match"));
   show(byId("ask"), paths.has("/v1/explain"));
+  latest = await lastMessages().catch(() => []);
+  await firstRows;
   if (!(await world.ready)) return;
   drawing.start();
   form.changeKind();
@@ -192,6 +214,7 @@ async function look() {
 }
 
 let status = null;
+let latest = [];
 const facts = await call("GET", "/v1/stream").catch(() => ({}));
 useAttributes(facts.attributes);
 why.onSphere = facts.distance === "sphere";
@@ -200,7 +223,7 @@ status = new Status(stream, () => {
   active.load();
   picked.read().catch((error) => status.say(error.message));
 });
-active.load();
+const firstRows = active.load();
 onKey(() => (facts.kinds ? active.load() : location.reload())); // it was begun without access
 setInterval(look, 2000);
 offer();

@@ -1,4 +1,6 @@
-// The map's style: land, borders and cities of the files beside it, in the colours of the style sheet.
+// The map's style: land, borders and cities of the files beside it, in the colours of the style sheet. Streets: `tiles.js`.
+
+import { backgroundOf, landUntil, tileLayers, tileSources } from "/page/tiles.js";
 
 const VENDOR = "/page/vendor/";
 
@@ -27,11 +29,12 @@ function unroll(geometry) {
 }
 
 export async function basemapData() {
-  const [world, cities] = await Promise.all(
-    ["countries-50m.json", "cities.json"].map((name) => fetch(VENDOR + name).then((answer) => answer.json())),
+  const [world, cities, { tiles }] = await Promise.all(
+    [`${VENDOR}countries-50m.json`, `${VENDOR}cities.json`, "/page/map.json"].map((path) => fetch(path).then((answer) => answer.json())),
   );
   const { countries } = world.objects;
   return {
+    tiles,
     land: unroll(globalThis.topojson.merge(world, world.objects.land.geometries)),
     borders: unroll(globalThis.topojson.mesh(world, countries, (one, other) => one !== other)),
     cities: {
@@ -47,12 +50,13 @@ export async function basemapData() {
 
 const EMPTY = { type: "FeatureCollection", features: [] };
 
-export function styleOf({ land, borders, cities }) {
+export function styleOf({ tiles, land, borders, cities }, dark) {
   const paint = colours();
   const geojson = (data, more = {}) => ({ type: "geojson", data, ...more });
   return {
     version: 8,
     sources: {
+      ...tileSources(tiles),
       land: geojson(land),
       borders: geojson(borders),
       cities: geojson(cities, { attribution: "Natural Earth, GeoNames" }),
@@ -61,10 +65,11 @@ export function styleOf({ land, borders, cities }) {
       drawn: geojson(EMPTY),
     },
     layers: [
-      { id: "water", type: "background", paint: { "background-color": paint.water } },
-      { id: "land", type: "fill", source: "land", paint: { "fill-color": paint.land } },
-      { id: "shore", type: "line", source: "land", paint: { "line-color": paint.border, "line-width": 0.8 } },
-      { id: "borders", type: "line", source: "borders", paint: { "line-color": paint.border, "line-width": 0.6 } },
+      { id: "water", type: "background", paint: { "background-color": backgroundOf(tiles, paint) } },
+      { id: "land", type: "fill", source: "land", ...landUntil(tiles), paint: { "fill-color": paint.land } },
+      { id: "shore", type: "line", source: "land", ...landUntil(tiles), paint: { "line-color": paint.border, "line-width": 0.8 } },
+      { id: "borders", type: "line", source: "borders", ...landUntil(tiles), paint: { "line-color": paint.border, "line-width": 0.6 } },
+      ...tileLayers(tiles, paint, dark),
       ...areaLayers("subscriptions", paint.accent, 0.06, 1),
       ...areaLayers("picked", paint.accent, 0.16, 2.5),
       ...areaLayers("drawn", paint.hot, 0.12, 2),
@@ -72,6 +77,7 @@ export function styleOf({ land, borders, cities }) {
         id: "cities",
         type: "symbol",
         source: "cities",
+        ...(tiles ? { maxzoom: 5 } : {}), // tiles have names of their own
         layout: {
           "text-field": ["get", "name"],
           "text-size": ["interpolate", ["linear"], ["zoom"], 1, 10, 8, 13],

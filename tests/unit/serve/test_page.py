@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.serve.page_routes import headers_of
+from gateway.serve.tiles import Tiles
+from matching.errors import ConfigError
 from tests.support.serving import Served
 
 pytestmark = pytest.mark.timeout(180)
@@ -41,6 +44,55 @@ def test_page_has_a_policy_that_takes_nothing_from_elsewhere_and_nothing_inline(
 
 
 @pytest.mark.parametrize(
+    ("url", "origin", "vector"),
+    [
+        ("https://tiles.example/{z}/{x}/{y}.png", "https://tiles.example", False),
+        ("http://127.0.0.1:8081/osm/{z}/{x}/{y}@2x.webp?key=a-b_c", "http://127.0.0.1:8081", False),
+        ("https://tiles.example/{z}/{x}/{y}.pbf?key=1", "https://tiles.example", True),
+        ("https://tiles.example/v1/{z}/{x}/{y}.mvt", "https://tiles.example", True),
+    ],
+)
+def test_page_with_tiles_may_load_from_their_host_and_from_no_other(url, origin, vector):
+    tiles = Tiles.of(url, "Makers")
+    assert tiles is not None and tiles.as_dict() == {"url": url, "credit": "Makers", "vector": vector}
+    before, after = (headers_of(one)["Content-Security-Policy"].split("; ") for one in (None, tiles))
+    assert [part for part in after if part not in before] == [f"connect-src 'self' {origin}"]
+    assert set(before) <= set(after)
+    assert headers_of(tiles)["Referrer-Policy"] == "strict-origin", "some tile servers refuse a page without a name"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "tiles.example/{z}/{x}/{y}.png",
+        "ftp://tiles.example/{z}/{x}/{y}.png",
+        "https://tiles.example/{z}/{x}.png",
+        "https://{s}.tiles.example/{z}/{x}/{y}.png",
+        "https://tiles.example/{z}/{x}/{y}{r}.png",
+        "https://tiles.example/{z}/{x}/{y}.png; script-src *",
+        "https://me:secret@tiles.example/{z}/{x}/{y}.png",
+        "https://tiles.example:x/{z}/{x}/{y}.png",
+        "https://tiles.example:0/{z}/{x}/{y}.png",
+        "https:///{z}/{x}/{y}.png",
+        "https://[::1/{z}/{x}/{y}.png",
+        "https://tiles.example *.example/{z}/{x}/{y}.png",
+        "https://tiles.example/{z}/{x}/{y}.png\r\nX: y",
+    ],
+)
+def test_tiles_that_are_no_url_of_tiles_are_refused_and_say_how_to_write_one(url):
+    with pytest.raises(
+        ConfigError, match=r"(?s)--tiles .*(write it as https://HOST/\{z\}/\{x\}/\{y\}.png|name one host)"
+    ):
+        Tiles.of(url, "")
+
+
+def test_tiles_a_maker_without_tiles_is_refused():
+    assert Tiles.of("", "") is None
+    with pytest.raises(ConfigError, match="--tiles"):
+        Tiles.of("", "Makers")
+
+
+@pytest.mark.parametrize(
     "path", ["/page/none.js", "/page/../app.py", "/page/%2e%2e/app.py", "/page/..%2fapp.py", "/page/", "/page/vendor"]
 )
 def test_page_serves_its_own_files_alone(served, path):
@@ -57,7 +109,13 @@ def test_page_is_no_part_of_the_description_and_takes_no_other_method(served):
 def test_page_every_file_that_it_names_is_served_with_a_type_that_a_browser_takes(served):
     named = {name for path in OURS for name in re.findall(r'"(/page/[^"]+\.\w+)"', path.read_text(encoding="utf-8"))}
     assert len(named) > 20
-    types = {"js": "javascript", "mjs": "javascript", "css": "text/css", "svg": "image/svg+xml"}
+    types = {
+        "js": "javascript",
+        "mjs": "javascript",
+        "css": "text/css",
+        "svg": "image/svg+xml",
+        "json": "application/json",
+    }
     for name in sorted(named):
         answer = served.call("GET", name)
         assert answer.status == 200, name
