@@ -24,11 +24,12 @@ from matching.model import ChangeList, Names, Removals, SubscriptionTable, empty
 from matching.space import Space
 from matching.validate import ParsedSubscription, build_table, decode_object, subscription_row
 from matching.window import Window
+from matching.words.message_words import MessageWords
 from spouts.cuts import Cuts
 from spouts.cutting import MessageSpout, Rows, Source
 from spouts.log import LogReader, Record
 from spouts.logged_words import LoggedWords
-from spouts.parsed import counts_of, message_batch, messages_of, objects_of
+from spouts.parsed import message_batch, messages_of, objects_of, words_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
 from topology.core.api.component import Context, Saved, Spout, Tick
 
@@ -61,6 +62,7 @@ class LogSource(Source):
         self.last = (0, 0)
         self._reader = LogReader(log)
         self._words = words
+        self._message_words = MessageWords(words.vocabulary)
         self._window = window
         self._space = space
         self._next_seq = 0
@@ -112,9 +114,8 @@ class LogSource(Source):
     def _rows(self, record: Record) -> Rows:
         schema = self._words.vocabulary.attributes
         parsed = list(messages_of(record, self._next_seq, self._space, schema, self._reader.path))
-        vocabulary = self._words.vocabulary
-        vectors = vocabulary.unit_vectors([counts_of(one, vocabulary) for one in parsed])
-        self.unknown_words += sum(vector.unknown for vector in vectors)
+        vectors = self._message_words.vectors(self._message_words.cut(list(map(words_of, parsed))))
+        self.unknown_words += int(vectors.unknown.sum())
         messages = message_batch(parsed, vectors, self._next_seq, self._space, self._window)
         self._next_seq += len(parsed)
         names = Names.of([one.message_id for one in parsed])

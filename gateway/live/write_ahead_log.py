@@ -35,7 +35,7 @@ from matching.errors import CheckpointError, ConfigError
 from matching.validate import ParsedMessage, decode_object
 from matching.window import NO_FLOOR, Window
 from spouts.log import NONE_ADMITTED, Admitted, LogReader, Origin, Positions, Record, encode_record, read_records
-from spouts.parsed import counts_of, parse_message
+from spouts.parsed import parse_message, words_of
 from topology.core.checkpoint.storage import LocalDisk, written
 from topology.folder import KEYS, RunFolder, checksum
 from topology.settings import LiveConfig
@@ -268,8 +268,9 @@ class WriteAheadLog:
     def _admit(self, messages: Sequence[ParsedMessage]) -> Admitted:
         """Admit the new terms of a batch."""
         assert self._new_terms is not None, "recover() comes first"
-        texts = (counts_of(message, self._new_terms.vocabulary) for message in messages)
-        return self._new_terms.admit(texts, self.next_seq - len(self.marks))
+        words = self._new_terms.words
+        texts = list(map(words_of, messages)) if self._new_terms.has_room else []
+        return self._new_terms.admit(words.new_terms(words.cut(texts)), self.next_seq - len(self.marks))
 
     def _time_us(self) -> int | None:
         return None if self._clock.time_us == NO_FLOOR else self._clock.time_us
