@@ -11,4 +11,4 @@ PIECES = (
     "\ufdfa",
 )  # fmt: skip
 #: Contexts of a character, which stands for "?".
-AROUND = ("?", "a?#b?é?", "?? 漢?x?")
+AROUND = ("a?#b?é?", "?? 漢?x?")

@@ -50,13 +50,13 @@ def test_cut_does_not_depend_on_how_texts_are_grouped(rows):
 @pytest.mark.wide
 @pytest.mark.parametrize("around", AROUND)
 def test_cut_of_every_character_is_that_of_tokenise(around):
-    cutter = Cutter()
-    for first in range(0, 0x110000, 64 * PAGE):
-        characters = [chr(code) for code in range(first, first + 64 * PAGE) if not 0xD800 <= code < 0xE000]
+    cutter, codes = Cutter(), [*range(0x33000), *range(0xE0000, 0xE0200)]  # elsewhere there are none
+    for first in range(0, len(codes), 64 * PAGE):
+        characters = [chr(code) for code in codes[first : first + 64 * PAGE] if not 0xD800 <= code < 0xE000]
         texts = [around.replace("?", character) for character in characters]
         for _ in range(2):  # the pages are filled behind the first
             assert words_of(cutter, texts) == [tokenise(text) for text in texts]
-    assert cutter.unsure < 1.2 * 0x110000
+    assert cutter.unsure < 1.2 * len(codes)
 
 
 def test_most_characters_of_common_scripts_are_sure():
