@@ -12,11 +12,12 @@ import numpy as np
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema, attribute_values, key_of
 from matching.errors import CheckpointError
 from matching.fields import MESSAGE_ROLES
-from matching.model import NO_KEYS, MessageBatch, join_messages
+from matching.model import NO_KEYS, MessageBatch, Names, join_messages
 from matching.space import Space
 from matching.text import TermColumns, TermVector, Vocabulary
 from matching.validate import DELETE, PUBLISH, ParsedMessage, RawMessage, decode_object, message_row, with_attributes
 from matching.window import NO_FLOOR, Window
+from spouts.cutting import Rows
 from spouts.log import Record
 from spouts.versions import Objects
 
@@ -76,6 +77,17 @@ def counts_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> Mapping[str, int
 def vector_of(parsed: ParsedMessage, vocabulary: Vocabulary, first_id: int = 0) -> TermVector:
     """Terms and weights of a message, of terms from `first_id` on (`Vocabulary.unit_vector`)."""
     return vocabulary.unit_vector(counts_of(parsed, vocabulary), first_id)
+
+
+def rows_of(
+    parsed: Sequence[ParsedMessage], vectors: TermColumns, first_seq: int, space: Space, window: Window
+) -> Rows:
+    """The messages of a batch of a live stream as its spout publishes them. O(messages + terms)."""
+    messages = message_batch(parsed, vectors, first_seq, space, window)
+    times = messages.event_time_us if window.kind == "time" else None
+    ahead = np.array([one.ahead for one in parsed], np.bool_)
+    names = Names.of([one.message_id for one in parsed])
+    return Rows(messages, names, times, objects=objects_of(parsed), ahead=ahead if ahead.any() else None)
 
 
 def objects_of(parsed: Sequence[ParsedMessage]) -> Objects:
