@@ -46,11 +46,11 @@ LATE_DOCUMENT_FREQUENCY = 0.5
 _LONG_MARK_RUN = regex.compile(r"([\p{M}\uFF9E\uFF9F]{30})[\p{M}\uFF9E\uFF9F]+")
 # Invisible characters inside words (soft hyphen, joiners, direction marks, variation selectors). The zero-width
 # space stays: it separates words.
-_IGNORABLE = regex.compile(r"[\p{Default_Ignorable_Code_Point}--\u200B]+", regex.V1)
+IGNORABLE = regex.compile(r"[\p{Default_Ignorable_Code_Point}--\u200B]+", regex.V1)
 # With the semicolon alone: HTML also knows a hundred names without, but texts have BTC&ETH and links ?a=1&region=2.
 _ENTITY = re.compile(r"&(#[0-9]+|#[xX][0-9A-Fa-f]+|[A-Za-z][A-Za-z0-9]{1,31});")
 
-_UNSPACED = (
+UNSPACED = (
     r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Bopomofo}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
     r"\u30FC\u3005-\u3007"
 )
@@ -58,10 +58,10 @@ _URL = r"(?:https?|ftp)://{0}*|www\.{0}+"
 _ASCII_TOKEN = re.compile(_URL.format("[!-~]") + r"|((?<![a-z0-9_])[#@][a-z0-9_]+|[a-z0-9]+)")
 _TOKEN = regex.compile(
     # Unspaced scripts end a link, since there text follows one without a space.
-    _URL.format(rf"[!-~[[\p{{L}}\p{{M}}\p{{N}}]--[{_UNSPACED}]]]")
+    _URL.format(rf"[!-~[[\p{{L}}\p{{M}}\p{{N}}]--[{UNSPACED}]]]")
     + r"|(?P<tag>(?<![\p{L}\p{M}\p{N}_])[#@][\p{L}\p{M}\p{N}_]+)"
-    + rf"|(?P<unspaced>(?:[{_UNSPACED}&&[\p{{L}}\p{{N}}]]\p{{M}}*+)+)"
-    + rf"|(?P<word>[[\p{{L}}\p{{N}}]--[{_UNSPACED}]][[\p{{L}}\p{{M}}\p{{N}}]--[{_UNSPACED}&&[\p{{L}}\p{{N}}]]]*)"
+    + rf"|(?P<unspaced>(?:[{UNSPACED}&&[\p{{L}}\p{{N}}]]\p{{M}}*+)+)"
+    + rf"|(?P<word>[[\p{{L}}\p{{N}}]--[{UNSPACED}]][[\p{{L}}\p{{M}}\p{{N}}]--[{UNSPACED}&&[\p{{L}}\p{{N}}]]]*)"
     + r"|(?P<picture>\p{RI}\p{RI}|\p{Extended_Pictographic})",
     regex.V1,
 )
@@ -128,7 +128,7 @@ def _tokenise_unicode(text: str) -> list[str]:
 
 def normalise(text: str) -> str:
     """NFKC and case folding without invisible characters; long runs of combining marks are cut. Linear."""
-    text = _LONG_MARK_RUN.sub(r"\1", _IGNORABLE.sub("", text))
+    text = _LONG_MARK_RUN.sub(r"\1", IGNORABLE.sub("", text))
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     # Folding turns the Turkish capital I into i and a lone dot, which a search for "istanbul" would not find.
     return folded.replace("i\u0307", "i")
@@ -241,6 +241,31 @@ class TermVector(NamedTuple):
     stopped: int
 
 
+class TermColumns(NamedTuple):
+    """Terms of many messages: row r has `terms[offsets[r]:offsets[r + 1]]`.
+
+    offsets : int64[rows + 1]
+    terms : int32[nnz]       ascending within a row, without repeats
+    counts : int32[nnz]
+    weights : float32[nnz]   unit L2 norm for each row
+    unknown, stopped : int32[rows]
+        Distinct terms that are left out, as of `TermVector`.
+    """
+
+    offsets: Int64
+    terms: Int32
+    counts: Int32
+    weights: Float32
+    unknown: Int32
+    stopped: Int32
+
+    @classmethod
+    def of_one(cls, vector: TermVector) -> "TermColumns":
+        """The terms of one message."""
+        left_out = (np.array([count], np.int32) for count in (vector.unknown, vector.stopped))
+        return cls(np.array([0, vector.terms.shape[0]]), vector.terms, vector.counts, vector.weights, *left_out)
+
+
 class Vocabulary:
     """All terms of a collection with their statistics; `term_id` 0 is the rarest.
 
@@ -271,6 +296,10 @@ class Vocabulary:
     ----------
     admitted : list of str
         Terms admitted so far, in that order.
+    forgotten : int
+        How often the admitted terms were forgotten.
+    form : callable or None
+        What the terms of a text are turned into (`term_form`).
 
     Notes
     -----
@@ -297,6 +326,7 @@ class Vocabulary:
         self.terms = list(terms)
         self.most_terms = most_terms
         self.admitted: list[str] = []
+        self.forgotten = 0
         self.document_frequency = _from_id(most_terms, document_frequency, np.int64)
         self.collection_count = _from_id(most_terms, collection_count, np.int64)
         self.idf: Float64 = _from_id(most_terms, idf, np.float64)
@@ -305,7 +335,7 @@ class Vocabulary:
         self.stop_terms = frozenset(stop_terms)
         self.stem_language = stem_language
         self.folds_accents = folds_accents
-        self._form = term_form(stem_language, folds_accents)
+        self.form = term_form(stem_language, folds_accents)
         self._ids = {term: term_id for term_id, term in enumerate(self.terms, start=most_terms)}
         if not len(self._ids) == len(document_frequency) == len(collection_count) == len(idf):
             raise ConfigError("vocabulary: columns of different length or a term that occurs twice; run the ETL again")
@@ -372,7 +402,7 @@ class Vocabulary:
 
     def count_terms(self, text: str) -> dict[str, int]:
         """How often each term occurs in a text, folded and stemmed the way this vocabulary was."""
-        return count_terms(text, self._form)
+        return count_terms(text, self.form)
 
     def keyword_terms(self, keywords: str | Iterable[str]) -> list[str]:
         """Distinct terms of a subscription's keywords, in order of first appearance."""
@@ -403,6 +433,7 @@ class Vocabulary:
             del self._ids[term]
         self.idf[self.first_id : self.most_terms] = 0.0
         self.admitted.clear()
+        self.forgotten += 1
 
     def unit_vector(self, counts: Mapping[str, int], first_id: int = 0) -> TermVector:
         """A message's vector: each term weighs count * idf, scaled to unit norm over the terms known here.
@@ -411,8 +442,8 @@ class Vocabulary:
         """
         return self._vector(counts, True, first_id)
 
-    def unit_vectors(self, rows: Sequence[Mapping[str, int]], first_id: int = 0) -> list[TermVector]:
-        """`unit_vector` of many messages, to the bit, in a third of the time; the arrays are views of shared ones."""
+    def unit_vectors(self, rows: Sequence[Mapping[str, int]], first_id: int = 0) -> TermColumns:
+        """`unit_vector` of many messages, to the bit, in a third of the time."""
         found: list[int] = []  # ids and counts apart: a pair an occurrence is work for Python's collector of cycles
         repeated: list[int] = []
         for counts in rows:
@@ -425,12 +456,9 @@ class Vocabulary:
         terms, repeats = ids[known].astype(TERM), np.array(repeated, np.int32)[known]
         offsets = np.concatenate([[0], np.cumsum(np.bincount(row[known], minlength=len(rows)))])
         weights = unit_weights(self.idf[terms] * repeats, offsets)
-        vectors, ends = [], offsets.tolist()
-        for counts, start, end in zip(rows, ends, ends[1:], strict=False):
-            stopped = self._stopped(counts)
-            unknown = len(counts) - (end - start) - stopped
-            vectors.append(TermVector(terms[start:end], repeats[start:end], weights[start:end], unknown, stopped))
-        return vectors
+        stopped = np.array(list(map(self._stopped, rows)), np.int32)
+        unknown = (lengths - np.diff(offsets)).astype(np.int32) - stopped
+        return TermColumns(offsets, terms, repeats, weights, unknown, stopped)
 
     def keyword_vector(self, terms: Iterable[str]) -> TermVector:
         """A subscription's vector: each distinct term weighs its idf, scaled to unit norm over the terms known here."""

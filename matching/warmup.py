@@ -42,7 +42,9 @@ from matching.model import (
 from matching.operator import OperatorContext, OperatorInput, WindowQuery
 from matching.space import EARTH, Space
 from matching.storage.marks import Marker
+from matching.text import Vocabulary
 from matching.window import Boundary, Window
+from matching.words.message_words import MessageWords
 
 _SPACE = Space(*EARTH)
 #: A half-life of one microsecond, the step of the messages' times: every score halves from message to message.
@@ -54,6 +56,8 @@ _BATCHES, _SIZE, _COMING = 8, 8, 10
 _MANY, _MANY_MESSAGES = (1200, 200, 1500), 128
 
 
+#: Name of the part for the texts of messages, beside the names of kinds.
+WORDS = "words"
 #: A part of a warm-up: its name for people, and the function that runs its kernels.
 Part = tuple[str, Callable[[], None]]
 
@@ -99,7 +103,9 @@ def parts(
     all_of_them: bool = False,
     used: Collection[str] | None = None,
 ) -> Iterator[Part]:
-    """The parts of the warm-up of kinds, only of those named in `used` if that is given; see `warmup`."""
+    """The parts of the warm-up of texts and kinds, only of those named in `used` if that is given; see `warmup`."""
+    if used is None or WORDS in used:
+        yield WORDS, _warm_words
     for kind in kinds.run:
         if used is None or kind.name in used:
             yield from _parts_of(kind, engines, windows, all_of_them)
@@ -123,10 +129,18 @@ def in_turn(parts: Sequence[Part]) -> Iterator[Warmed]:
             yield Warmed(number, len(parts), compiled, name)
 
 
+def _warm_words() -> None:
+    """Cut texts, one of which the kernel is not sure of, and enter more tokens than the table has room for."""
+    words = MessageWords(Vocabulary.of_counts([], most_terms=1))
+    cut = words.cut(["&eacute; &amp; 東京", *(" ".join(f"word{number} long-{number:09}" for number in range(3_000)),)])
+    words.vectors(cut)
+
+
 def _warm_in_parallel(all_of_them: bool) -> Iterator[Warmed]:
-    """Warm up kinds in one process for each core: the compiler takes one core, and kinds share few kernels."""
+    """Warm up in one process for each core: the compiler takes one core, and kinds share few kernels."""
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        names = {pool.submit(_warm_named, kind.name, all_of_them): kind.name for kind in KINDS.run}
+        parts_of = [kind.name for kind in KINDS.run] + [WORDS]
+        names = {pool.submit(_warm_named, name, all_of_them): name for name in parts_of}
         compiled = 0
         for number, done in enumerate(as_completed(names), 1):
             compiled += done.result()
@@ -134,8 +148,8 @@ def _warm_in_parallel(all_of_them: bool) -> Iterator[Warmed]:
 
 
 def _warm_named(name: str, all_of_them: bool) -> int:
-    """Warm up a kind, and touch its stamp, which says so to others; returns the number of kernels compiled."""
-    compiled = max(warmed.compiled for warmed in in_turn(list(_parts_of(KINDS.named(name), {}, {}, all_of_them))))
+    """Warm up a kind, or texts, and touch its stamp for other processes; returns the number of kernels compiled."""
+    compiled = max(warmed.compiled for warmed in in_turn(list(parts(KINDS, {}, {}, all_of_them, [name]))))
     if (stamp := stamp_of(name, None, None)) is not None:
         stamp.touch(mode=0o600)
     return compiled
@@ -291,7 +305,7 @@ if __name__ == "__main__":
     sys.stdout.write("compiling kernels, unless they are cached: a few minutes the first time\n")
     for warmed in _warm_in_parallel("--all" in sys.argv):
         sys.stdout.write(
-            f"{time.perf_counter() - begun:7.1f} s  kernels: {warmed.done} of {warmed.of} kinds ready ({warmed.part})\n"
+            f"{time.perf_counter() - begun:7.1f} s  kernels: {warmed.done} of {warmed.of} parts ready ({warmed.part})\n"
         )
         sys.stdout.flush()
     sys.stdout.write(f"kernels ready in {time.perf_counter() - begun:.1f} s\n")

@@ -24,11 +24,13 @@ from matching.model import ChangeList, Names, Removals, SubscriptionTable, empty
 from matching.space import Space
 from matching.validate import ParsedSubscription, build_table, decode_object, subscription_row
 from matching.window import Window
+from matching.words.message_words import MessageWords
 from spouts.cuts import Cuts
 from spouts.cutting import MessageSpout, Rows, Source
+from spouts.handover import handover_of
 from spouts.log import LogReader, Record
 from spouts.logged_words import LoggedWords
-from spouts.parsed import counts_of, message_batch, messages_of, objects_of
+from spouts.parsed import messages_of, rows_of, words_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
 from topology.core.api.component import Context, Saved, Spout, Tick
 
@@ -60,7 +62,9 @@ class LogSource(Source):
         self.unknown_words = 0
         self.last = (0, 0)
         self._reader = LogReader(log)
+        self._handover = handover_of(log)
         self._words = words
+        self._message_words = MessageWords(words.vocabulary)
         self._window = window
         self._space = space
         self._next_seq = 0
@@ -77,7 +81,6 @@ class LogSource(Source):
     def go_to(self, place: tuple[int, int]) -> None:
         """Continue reading at this place."""
         self._next_seq, self._reader.offset = place
-        self._words.go_to(place[1])
 
     def skip_to(self, seq: int) -> None:
         """See `Source.skip_to`; O(bytes up to there)."""
@@ -93,13 +96,23 @@ class LogSource(Source):
         """The rows of the next record with messages; None while there is none."""
         while True:
             place = self.place
-            record = self._reader.read()
-            if record is None:
-                return None
-            self._words.take(record, self._reader.offset)
-            if record.messages:
-                self.last = place
-                return self._rows(record)
+            handed = self._handover.take(place[1]) if self._handover is not None else None
+            if handed is not None:
+                self._reader.offset = handed.end
+                rows, unknown = handed.rows, handed.unknown_words
+            else:
+                record = self._reader.read()
+                if record is None:
+                    return None
+                if not record.messages:
+                    continue
+                self._words.go_to(place[1])
+                self._words.take(record, self._reader.offset)
+                rows, unknown = self._rows(record)
+            self.last = place
+            self._next_seq += len(rows.messages)
+            self.unknown_words += unknown
+            return rows
 
     @property
     def more(self) -> bool:
@@ -109,18 +122,11 @@ class LogSource(Source):
     def close(self) -> None:
         self._reader.close()
 
-    def _rows(self, record: Record) -> Rows:
+    def _rows(self, record: Record) -> tuple[Rows, int]:
         schema = self._words.vocabulary.attributes
         parsed = list(messages_of(record, self._next_seq, self._space, schema, self._reader.path))
-        vocabulary = self._words.vocabulary
-        vectors = vocabulary.unit_vectors([counts_of(one, vocabulary) for one in parsed])
-        self.unknown_words += sum(vector.unknown for vector in vectors)
-        messages = message_batch(parsed, vectors, self._next_seq, self._space, self._window)
-        self._next_seq += len(parsed)
-        names = Names.of([one.message_id for one in parsed])
-        times = messages.event_time_us if self._window.kind == "time" else None
-        ahead = np.array([one.ahead for one in parsed], np.bool_)
-        return Rows(messages, names, times, objects=objects_of(parsed), ahead=ahead if ahead.any() else None)
+        vectors = self._message_words.vectors(self._message_words.cut(list(map(words_of, parsed))))
+        return rows_of(parsed, vectors, self._next_seq, self._space, self._window), int(vectors.unknown.sum())
 
 
 class LoggedMessages(MessageSpout):

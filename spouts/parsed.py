@@ -12,11 +12,12 @@ import numpy as np
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema, attribute_values, key_of
 from matching.errors import CheckpointError
 from matching.fields import MESSAGE_ROLES
-from matching.model import NO_KEYS, MessageBatch, join_messages
+from matching.model import NO_KEYS, MessageBatch, Names, join_messages
 from matching.space import Space
-from matching.text import TermVector, Vocabulary
-from matching.validate import PUBLISH, ParsedMessage, RawMessage, decode_object, message_row, with_attributes
+from matching.text import TermColumns, TermVector, Vocabulary
+from matching.validate import DELETE, PUBLISH, ParsedMessage, RawMessage, decode_object, message_row, with_attributes
 from matching.window import NO_FLOOR, Window
+from spouts.cutting import Rows
 from spouts.log import Record
 from spouts.versions import Objects
 
@@ -63,9 +64,14 @@ def messages_of(
         yield parsed._replace(ahead=ahead)
 
 
+def words_of(parsed: ParsedMessage) -> str:
+    """The text whose words a message has; a deletion, and a message dated too far ahead, has none."""
+    return "" if parsed.op == DELETE or parsed.ahead else parsed.text
+
+
 def counts_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> Mapping[str, int]:
-    """How often a message has each term; none for a deletion or one dated too far ahead."""
-    return {} if parsed.op == 1 or parsed.ahead else vocabulary.count_terms(parsed.text)
+    """How often a message has each term."""
+    return vocabulary.count_terms(words_of(parsed))
 
 
 def vector_of(parsed: ParsedMessage, vocabulary: Vocabulary, first_id: int = 0) -> TermVector:
@@ -73,12 +79,23 @@ def vector_of(parsed: ParsedMessage, vocabulary: Vocabulary, first_id: int = 0) 
     return vocabulary.unit_vector(counts_of(parsed, vocabulary), first_id)
 
 
+def rows_of(
+    parsed: Sequence[ParsedMessage], vectors: TermColumns, first_seq: int, space: Space, window: Window
+) -> Rows:
+    """The messages of a batch of a live stream as its spout publishes them. O(messages + terms)."""
+    messages = message_batch(parsed, vectors, first_seq, space, window)
+    times = messages.event_time_us if window.kind == "time" else None
+    ahead = np.array([one.ahead for one in parsed], np.bool_)
+    names = Names.of([one.message_id for one in parsed])
+    return Rows(messages, names, times, objects=objects_of(parsed), ahead=ahead if ahead.any() else None)
+
+
 def objects_of(parsed: Sequence[ParsedMessage]) -> Objects:
-    return Objects([one.object_id for one in parsed], np.array([one.op == 1 for one in parsed], np.bool_))
+    return Objects([one.object_id for one in parsed], np.array([one.op == DELETE for one in parsed], np.bool_))
 
 
 def message_batch(
-    parsed: Sequence[ParsedMessage], vectors: Sequence[TermVector], first_seq: int, space: Space, window: Window
+    parsed: Sequence[ParsedMessage], vectors: TermColumns, first_seq: int, space: Space, window: Window
 ) -> MessageBatch:
     """Messages as columns, with consecutive seqs. O(messages + terms).
 
@@ -96,18 +113,13 @@ def message_batch(
     untimed = (one.ahead or one.event_time_us is None for one in parsed)
     times = [NO_FLOOR if none else one.event_time_us for none, one in zip(untimed, parsed, strict=True)]
     times = np.array(times, np.int64)
-    offsets = np.zeros(len(parsed) + 1, np.int64)
-    np.cumsum([vector.terms.shape[0] for vector in vectors], out=offsets[1:])
-    terms = np.concatenate([np.zeros(0, np.int32), *(vector.terms for vector in vectors)])
-    weights = np.concatenate([np.zeros(0, np.float32), *(vector.weights for vector in vectors)])
-    counts = np.concatenate([np.zeros(0, np.int32), *(vector.counts for vector in vectors)])
     life = window.lives(seq, times)
     width = max((len(one.attributes) for one in parsed), default=0)
     missing = (None,) * width  # of clock marks
     keys = [[key_of(value) for value in one.attributes or missing] for one in parsed]
     keys = np.array(keys, np.int64).reshape(len(parsed), width) if width else NO_KEYS
     batch = MessageBatch(
-        seq, x, y, west, south, east, north, life, offsets, terms, weights, counts.astype(np.int32), times, keys,
-        space.vectors(lon, lat),
+        seq, x, y, west, south, east, north, life, vectors.offsets, vectors.terms, vectors.weights, vectors.counts,
+        times, keys, space.vectors(lon, lat),
     )  # fmt: skip
     return join_messages([batch, batch.take(np.zeros(0, np.int64))])  # stores points without boxes

@@ -1,4 +1,4 @@
-"""Compiles the kernels of a kind when its first subscription arrives, while the stream runs.
+"""Compiles the kernels of a kind when its first subscription arrives, while the stream runs; and those of texts.
 
 A child process compiles them into the cache (`matching.kernel_cache`), since the compiler would block the interpreter
 of this one; then a thread loads them here, if tasks run in this process. Code that registers subscriptions calls
@@ -21,7 +21,7 @@ from distribution.routers import works_on_all_kinds
 from matching.kernel_cache import stamp_of
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.warmup import parts
+from matching.warmup import WORDS, parts
 from topology.engines import kinds_with
 from topology.settings import RunConfig
 
@@ -33,7 +33,9 @@ _NICENESS = 5
 
 
 class Preparing:
-    """Prepares kinds in the order of the calls of `is_ready`; a context manager that ends its child processes.
+    """Prepares kinds, and `matching.warmup.WORDS`, in the order of the calls of `is_ready`.
+
+    A context manager that ends its child processes.
 
     Parameters
     ----------
@@ -98,7 +100,7 @@ class Preparing:
     def is_ready(self, name: str) -> bool:
         """Whether a kind's kernels are there; if not, they will be. A name that is no kind's has none."""
         with self._changed:
-            if name in self._ready or name not in self._kinds:
+            if name in self._ready or (name not in self._kinds and name != WORDS):
                 return True
             if name not in self._preparing and name not in self._wanted and not self._closed:
                 self._wanted.append(name)

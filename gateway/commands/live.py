@@ -89,6 +89,7 @@ def live(
     from gateway.shell.interrupts import draining
     from gateway.sources.feed import Feed, into_pipe
     from gateway.sources.uris import source_of
+    from matching.warmup import WORDS
     from topology.live import LiveRun
     from topology.preparing import Preparing
     from topology.settings import LIVE_CREDITS
@@ -164,7 +165,7 @@ def live(
             deliveries.check()
             return pipe.ended and listener.reached(run.incarnation) >= wal.next_seq - 1
 
-        preparing.wait(kind.name for kind in admission.kinds_met)
+        preparing.wait([WORDS, *(kind.name for kind in admission.kinds_met)])
         preparing.leave_a_core()
         stopping()  # from here on the first interrupt drains
 

@@ -171,6 +171,7 @@ def serve(
     from gateway.sinks.webhooks.settings import WebhookSettings
     from gateway.sources.feed import Feed
     from gateway.sources.uris import source_of
+    from matching.warmup import WORDS
     from topology.folder import FINISHED, INTERRUPTED, KEYS
     from topology.live import LiveRun
     from topology.preparing import Preparing
@@ -269,7 +270,7 @@ def serve(
             on_stop=made.stop,
             stopping=stopping,
         )  # fmt: skip
-        preparing.wait(set(registry.last_kind.values()))
+        preparing.wait({WORDS, *registry.last_kind.values()})
         preparing.leave_a_core()
         if demo:
             announcer.begins(f"http://{_in_url(name)}:{number}", out, demo_rate or RATE_PER_S)

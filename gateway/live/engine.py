@@ -45,7 +45,7 @@ from matching.text import TermVector, Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.parquet import read_manifest
-from spouts.parsed import counts_of, message_batch, objects_of, vector_of
+from spouts.parsed import message_batch, objects_of, vector_of, words_of
 from spouts.subscriptions import load_vocabulary
 from spouts.versions import Versions
 from topology.engines import check_distance, filter_refusal, kinds_with
@@ -273,10 +273,11 @@ class Engine:
     def _match(self, taken: Sequence[ParsedMessage]) -> UpdateBatch:
         """Match messages as one batch, with which new terms are admitted."""
         first = self._boundary.last_seq + 1
-        counts = [counts_of(parsed, self.vocabulary) for parsed in taken]
-        self._admission.new_terms.admit(counts, first)
-        vectors = self.vocabulary.unit_vectors(counts)
-        self.unknown_words += sum(vector.unknown for vector in vectors)
+        new_terms = self._admission.new_terms
+        cut = new_terms.words.cut(list(map(words_of, taken)))
+        new_terms.admit(new_terms.words.new_terms(cut), first)
+        vectors = new_terms.words.vectors(cut)
+        self.unknown_words += int(vectors.unknown.sum())
         batch = message_batch(taken, vectors, first, self.space, self.window)
         self._clock = stream_time(batch.life, self._clock)
         last = first + len(taken) - 1

@@ -10,6 +10,7 @@ topology the same vocabulary.
 from collections.abc import Iterable
 
 from matching.text import Vocabulary
+from matching.words.message_words import MessageWords
 from spouts.log import NONE_ADMITTED, Admitted, Record
 
 #: The part of the room that is kept for terms of subscriptions.
@@ -23,10 +24,16 @@ class NewTerms:
     ----------
     vocabulary : Vocabulary
         Its `most_terms` is the room; with 0 nothing is admitted.
+
+    Attributes
+    ----------
+    words : MessageWords
+        Of the vocabulary; for the thread that admits terms.
     """
 
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
+        self.words = MessageWords(vocabulary)
         self._most_by_messages = vocabulary.most_terms - -(-vocabulary.most_terms // _KEPT_PART)
         self._open: set[str] = set()  # of subscriptions, for the next batch
 
@@ -39,23 +46,24 @@ class NewTerms:
         self._open.update(new)
         return True
 
-    def admit(self, texts: Iterable[Iterable[str]], messages: int) -> Admitted:
+    @property
+    def has_room(self) -> bool:
+        """Whether a term of a message may be admitted."""
+        return self._taken < self._most_by_messages
+
+    def admit(self, terms: Iterable[str], messages: int) -> Admitted:
         """Admit the terms of a batch.
 
         Parameters
         ----------
-        texts : iterable of iterable of str
-            The terms of each message of the batch; those that do not fit stay unknown. Not read where none fits.
+        terms : iterable of str
+            Distinct terms of the messages of the batch, in order of first appearance; those that do not fit stay
+            unknown.
         messages : int
             Those of the stream before the batch.
         """
-        left = self._most_by_messages - self._taken
-        for text in texts if left > 0 else ():
-            new = [term for term in text if self._is_new(term)][:left]
-            self._open.update(new)
-            left -= len(new)
-            if not left:
-                break
+        room = max(0, self._most_by_messages - self._taken)
+        self._open.update(list(filter(self._is_new, terms))[:room])
         if not self._open:
             return NONE_ADMITTED
         admitted = Admitted(tuple(sorted(self._open)), self.vocabulary.messages + messages)  # by UTF-8 bytes

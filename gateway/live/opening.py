@@ -95,7 +95,8 @@ def open_stream(
         refuses=subscription_refusal(config, most_terms=config.most_terms),
         max_ahead_s=config.max_ahead,
     )
-    wal = WriteAheadLog(folder, settings_of(config, mapping.named), durable, admission.window)
+    here = config.executor == "local"
+    wal = WriteAheadLog(folder, settings_of(config, mapping.named), durable, admission.window, hands_over=here)
     stack.enter_context(wal.run.locked())
     stack.callback(wal.close)
     earlier = wal.begin()

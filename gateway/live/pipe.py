@@ -27,6 +27,7 @@ from gateway.live.mapping import ColumnMapping
 from gateway.shell.terminal import as_json
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import ParsedMessage, bare
+from matching.warmup import WORDS
 from spouts.log import Origin
 from topology.preparing import Preparing
 
@@ -244,7 +245,7 @@ class Pipe:
         if not taken:
             return
         if self._preparing is not None:
-            self._preparing.wait(kind.name for kind in self._admission.kinds_met)
+            self._preparing.wait([WORDS, *(kind.name for kind in self._admission.kinds_met)])
         messages = sum(one.message is not None for one in taken)
         if messages:
             self.batches += 1

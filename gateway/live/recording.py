@@ -11,8 +11,6 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +23,12 @@ from gateway.live.vocabulary_files import write_table, write_vocabulary
 from gateway.live.write_ahead_log import WriteAheadLog, start_of
 from gateway.shell.terminal import writing_to
 from matching.attributes import ATTRIBUTE, TYPES
-from matching.text import TermVector, Vocabulary
+from matching.text import Vocabulary
 from matching.validate import ParsedMessage
+from matching.words.message_words import MessageWords
 from spark_etl.schemas import ATTRIBUTES_VERSION, FORMAT_VERSION, message_schema
 from spouts.columns import AHEAD
-from spouts.parsed import counts_of, messages_of
+from spouts.parsed import messages_of, words_of
 from topology.core.checkpoint.storage import LocalDisk, written
 
 BOUNDARIES = "boundaries.parquet"
@@ -135,7 +134,7 @@ class _Messages:
     def __init__(self, folder: Path, vocabulary: Vocabulary):
         self.seq = 0
         self.valued = Counter(dict.fromkeys((one.name for one in vocabulary.attributes.attributes), 0))
-        self._folder, self._vocabulary = folder, vocabulary
+        self._folder, self._vocabulary, self._words = folder, vocabulary, MessageWords(vocabulary)
         self._schema = message_schema(vocabulary.attributes).append(pa.field(AHEAD, pa.bool_(), nullable=False))
         self._parsed: list[ParsedMessage] = []
         self._first_ids: list[int] = []
@@ -172,18 +171,16 @@ class _Messages:
 
     def _weighed(self) -> dict[str, Any]:
         """Terms, counts and weights: of the terms that were known with the batch of each message."""
-        vocabulary, vectors = self._vocabulary, list[TermVector]()
-        counts = (counts_of(one, vocabulary) for one in self._parsed)
-        for first_id, group in groupby(zip(self._first_ids, counts, strict=True), key=itemgetter(0)):
-            vectors += vocabulary.unit_vectors([each for _, each in group], first_id)
-        offsets = np.concatenate([[0], np.cumsum([one.terms.shape[0] for one in vectors], dtype=np.int64)])
+        vectors = self._words.vectors(self._words.cut(list(map(words_of, self._parsed))), self._first_ids)
         found = {}
         for name in ("terms", "counts", "weights"):
             field = self._schema.field(name)
-            values = np.concatenate([np.zeros(0, np.int32), *(getattr(one, name) for one in vectors)])
+            values = getattr(vectors, name)
             if name == "terms":
-                values = values - vocabulary.first_id  # in the file ids begin with 0
-            lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values, field.type.value_type))
+                values = values - self._vocabulary.first_id  # in the file ids begin with 0
+            lists = pa.ListArray.from_arrays(
+                pa.array(vectors.offsets, pa.int32()), pa.array(values, field.type.value_type)
+            )
             found[name] = lists.cast(field.type)
         return found
 

@@ -28,7 +28,6 @@ from typing import Any
 
 from gateway.live.acknowledged import DURABLE, DurableMark, refuse_lost
 from gateway.live.admission import Admission, Refused
-from gateway.live.new_terms import NewTerms
 from gateway.live.pipe import Taken
 from gateway.live.stream_clock import StreamClock
 from gateway.live.update_listener import MessageText
@@ -36,6 +35,8 @@ from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
 from matching.validate import ParsedMessage, decode_object
 from matching.window import NO_FLOOR, Window
+from spouts.cutting import Rows
+from spouts.handover import Handed, Handover, close_handover, open_handover
 from spouts.log import (
     NONE_ADMITTED,
     Admitted,
@@ -47,7 +48,7 @@ from spouts.log import (
     encode_record,
     read_records,
 )
-from spouts.parsed import counts_of, parse_message
+from spouts.parsed import parse_message, rows_of, words_of
 from topology.core.checkpoint.storage import LocalDisk, written
 from topology.core.executors.logs import driver_log
 from topology.folder import KEYS, RunFolder, checksum
@@ -79,6 +80,8 @@ class WriteAheadLog:
         Called with the number of the last durable line; without it nothing is forced to disk.
     window : Window, optional
         If it is by time, a clock advances stream time while the stream is idle.
+    hands_over : bool
+        The topology runs in this process: its spout takes batches without reading the log (`spouts.handover`).
 
     Attributes
     ----------
@@ -110,6 +113,7 @@ class WriteAheadLog:
         settings: dict[str, Any],
         durable: Callable[[int], None] | None = None,
         window: Window | None = None,
+        hands_over: bool = False,
     ):
         self.folder = folder
         self.run = RunFolder(folder)
@@ -123,11 +127,13 @@ class WriteAheadLog:
         self.settle: Callable[[], None] = lambda: None
         self._clock = StreamClock(window or Window("count", 1))
         self._durable = durable
+        self._hands_over = hands_over
         self._file: Any = None
         self._mark: DurableMark | None = None
         self._before = ""  # checksum of the last record
         self._reader: LogReader | None = None
-        self._new_terms: NewTerms | None = None
+        self._admission: Admission | None = None
+        self._handover: Handover | None = None
         self._offsets = array("q")
         self._tags = array("L")
         self._admitted = array("q")
@@ -195,6 +201,8 @@ class WriteAheadLog:
                 self._mark = DurableMark(self.folder, self.size_bytes)
         self.durable_through = self.next_seq - 1
         self._reader = LogReader(self.log)
+        if self._hands_over:
+            self._handover = open_handover(self.log)
         if self.line and self._durable is not None:
             self._durable(self.line)
 
@@ -222,7 +230,7 @@ class WriteAheadLog:
         CheckpointError
             If the log is damaged.
         """
-        self._new_terms = admission.new_terms
+        self._admission = admission
         time_us, newest_us, changes_wait = NO_FLOOR, NO_FLOOR, False
         for record, offset, end in read_records(self.log) if self.log.exists() else ():
             if (last_seq is not None and self.next_seq > last_seq) or (through is not None and end > through):
@@ -273,9 +281,9 @@ class WriteAheadLog:
         self._clock.note_changes(taken[-1].message is None, taken[-1].line.came_s)
         lines = [one.line.data for one in taken]
         parsed = [one.message for one in taken if one.message is not None]
-        admitted = self._admit(parsed) if parsed else NONE_ADMITTED
+        admitted, handed = self._weigh(parsed) if parsed else (NONE_ADMITTED, None)
         times = {"time_us": self._time_us(), "ahead": ahead}
-        self._append(lines, changes, last_seq, **times, admitted=admitted)
+        self._append(lines, changes, last_seq, handed, **times, admitted=admitted)
 
     def due(self, now_s: float) -> int | None:
         """See `gateway.live.pipe.Keeper`. Raises DeliveryError if a disk fails."""
@@ -287,7 +295,7 @@ class WriteAheadLog:
     def mark(self, time_us: int, now_s: float) -> None:
         """See `gateway.live.pipe.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
         self._clock.mark(time_us, now_s)
-        admitted, last_seq = self._admit([]), self.next_seq
+        (admitted, _), last_seq = self._weigh([]), self.next_seq
         self.marks[last_seq] = time_us
         self._append([b""], (), last_seq, time_us=time_us, mark=True, admitted=admitted)
 
@@ -301,11 +309,18 @@ class WriteAheadLog:
         if self._reached:
             self._append([], (), -1, time_us=self._time_us())
 
-    def _admit(self, messages: Sequence[ParsedMessage]) -> Admitted:
-        """Admit the new terms of a batch."""
-        assert self._new_terms is not None, "recover() comes first"
-        texts = (counts_of(message, self._new_terms.vocabulary) for message in messages)
-        return self._new_terms.admit(texts, self.next_seq - len(self.marks))
+    def _weigh(self, messages: Sequence[ParsedMessage]) -> tuple[Admitted, tuple[Rows, int] | None]:
+        """Admit the new terms of a batch; returns also its rows and unknown words, if they are handed over."""
+        assert self._admission is not None, "recover() comes first"
+        new_terms, space = self._admission.new_terms, self._admission.space
+        needed = self._handover is not None or new_terms.has_room
+        cut = new_terms.words.cut(list(map(words_of, messages)) if needed else [])
+        admitted = new_terms.admit(new_terms.words.new_terms(cut), self.next_seq - len(self.marks))
+        if self._handover is None or not messages:
+            return admitted, None
+        vectors = new_terms.words.vectors(cut)
+        rows = rows_of(messages, vectors, self.next_seq, space, self._admission.window)
+        return admitted, (rows, int(vectors.unknown.sum()))
 
     def _time_us(self) -> int | None:
         return None if self._clock.time_us == NO_FLOOR else self._clock.time_us
@@ -315,8 +330,18 @@ class WriteAheadLog:
             # a copy: other threads read it
             self.positions[source] = self.positions.get(source, {}) | partitions
 
-    def _append(self, lines: Sequence[bytes], changes: Sequence[int], last_seq: int, **more: Any) -> None:
-        """Write a record, with the positions that were reached; fields as in `spouts.log.encode_record`."""
+    def _append(
+        self,
+        lines: Sequence[bytes],
+        changes: Sequence[int],
+        last_seq: int,
+        handed: tuple[Rows, int] | None = None,
+        **more: Any,
+    ) -> None:
+        """Write a record, with the positions that were reached; fields as in `spouts.log.encode_record`.
+
+        The spout may take the rows of the batch once it could read them from the log.
+        """
         reached, self._reached = self._reached, {}
         data = encode_record(lines, changes, self.line, last_seq, **more, positions=reached, before=self._before)
         self._before = checksum_in(data)
@@ -324,6 +349,8 @@ class WriteAheadLog:
         with writing_to(self.log):
             self._file.write(data)
             self._file.flush()
+            if self._handover is not None and handed is not None:
+                self._handover.put(self.size_bytes, Handed(*handed, self.size_bytes + len(data)))
             if self._durable is not None:
                 os.fsync(self._file.fileno())
         self.size_bytes += len(data)
@@ -339,8 +366,8 @@ class WriteAheadLog:
     def look_up(self, seqs: Sequence[int]) -> Mapping[int, MessageText]:
         """Texts of messages by seq, for any thread. One read of the log for each batch of older ones."""
         found = {}
-        assert self._new_terms is not None, "recover() comes first"
-        schema = self._new_terms.vocabulary.attributes
+        assert self._admission is not None, "recover() comes first"
+        schema = self._admission.vocabulary.attributes
         for seq in seqs:
             text = self._recent.get(seq)
             if text is None:
@@ -368,11 +395,12 @@ class WriteAheadLog:
 
     def first_id_of(self, seq: int) -> int:
         """The lowest id of a term as of the batch of a message: later ones it does not have."""
-        assert self._new_terms is not None, "recover() comes first"
-        return self._new_terms.vocabulary.most_terms - self._admitted[bisect_right(self.ends, seq - 1)]
+        assert self._admission is not None, "recover() comes first"
+        return self._admission.vocabulary.most_terms - self._admitted[bisect_right(self.ends, seq - 1)]
 
     def close(self) -> None:
         """Close the log."""
+        close_handover(self.log)
         for file in (self._file, self._reader, self._mark):
             if file is not None:
                 file.close()
@@ -389,10 +417,10 @@ class WriteAheadLog:
 
     def _note(self, offset: int, last_seq: int, checksum: str) -> None:
         if last_seq >= 0:
-            assert self._new_terms is not None, "recover() comes first"
+            assert self._admission is not None, "recover() comes first"
             self._offsets.append(offset)
             self._tags.append(int(checksum[:8] or "0", 16))
-            self._admitted.append(len(self._new_terms.vocabulary.admitted))
+            self._admitted.append(len(self._admission.vocabulary.admitted))
             self.ends.append(last_seq)
 
     def line_of(self, seq: int) -> bytes:

@@ -127,7 +127,7 @@ def _message(
         raise ConfigError(f"this message would be rejected as {parsed}: {meaning_of(parsed, kinds)}")
     parsed = parsed._replace(event_time_us=EPOCH_US, attributes=_values(attributes, vocabulary))
     counts = vocabulary.count_terms(parsed.text)
-    batch = message_batch([parsed], [vocabulary.unit_vector(counts)], 0, space, Window("count", 1))
+    batch = message_batch([parsed], vocabulary.unit_vectors([counts]), 0, space, Window("count", 1))
     extras = Extras([EPOCH_US], batch.counts.tolist())
     return next(messages_of(batch, extras)), [word for word in counts if vocabulary.id_of(word) is None]
 

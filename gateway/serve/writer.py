@@ -27,6 +27,7 @@ from gateway.serve.registry import OWNER, Registry, etag_of, owner_of
 from matching.errors import DeliveryError
 from matching.fields import identifier
 from matching.validate import ParsedMessage, decode_object
+from matching.warmup import WORDS
 from spouts.log import Origin
 from spouts.parsed import parse_message
 from topology.preparing import Preparing
@@ -219,6 +220,8 @@ class Writer(Pipe):
 
     def _run(self) -> None:
         try:
+            if self._kernels is not None:
+                self._kernels.wait([WORDS], self.stopped)
             while not (self._closing and not self._requests):
                 self._advance()
             while self._open:

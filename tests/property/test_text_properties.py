@@ -14,6 +14,8 @@ from matching.text import (
     term_form,
     tokenise,
 )
+from matching.words.cutting import Cutter
+from tests.support.texts import PIECES
 
 # Text in which the awkward characters are frequent.
 awkward = st.text(
@@ -99,7 +101,24 @@ def test_vocabulary_vectors_have_unit_norm_and_ascending_terms(messages):
 def test_vocabulary_vectors_of_many_messages_are_those_of_each_to_the_bit(messages):
     vocabulary = Vocabulary.of_counts([{"a": 2, "b": 1, "the": 3}, {"a": 1, "c": 1}])
     vocabulary.stop_terms = frozenset({"the"})
-    for one, together in zip(messages, vocabulary.unit_vectors(messages), strict=True):
-        alone = vocabulary.unit_vector(one)
-        assert all(np.array_equal(a, b) for a, b in zip(alone[:3], together[:3], strict=True))
-        assert alone[3:] == together[3:]
+    together = vocabulary.unit_vectors(messages)
+    for row, one in enumerate(messages):
+        alone, (start, end) = vocabulary.unit_vector(one), together.offsets[row : row + 2]
+        columns = (column[start:end] for column in together[1:4])
+        assert all(np.array_equal(a, b) for a, b in zip(alone[:3], columns, strict=True))
+        assert alone[3:] == (together.unknown[row], together.stopped[row])
+
+
+@given(
+    st.lists(st.one_of(texts, st.lists(st.one_of(st.sampled_from(PIECES), texts), max_size=6).map("".join)), max_size=8)
+)
+@settings(max_examples=400, deadline=None)
+def test_texts_cut_in_a_block_have_the_terms_of_each(block):
+    cut, names = CUTTER.cut(block), CUTTER.strings()
+    found = [names[number] for number in cut.tokens.tolist()]
+    assert found == [token for text in block for token in tokenise(text)]
+    assert np.diff(cut.offsets).tolist() == [len(tokenise(text)) for text in block]
+
+
+#: Kept from example to example, so that its pages are filled and its table grows.
+CUTTER = Cutter()

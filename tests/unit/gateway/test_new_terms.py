@@ -40,27 +40,27 @@ def test_new_terms_of_a_batch_are_admitted_in_the_order_of_their_bytes():
     new = new_terms(100)
     assert new.of_subscription(["a", "ż", "😀", "｡"])
     assert new.vocabulary.id_of("a") is None, "not before the batch is closed"
-    assert new.admit([["zoo", "old"], ["a", "é"]], 7) == Admitted(("a", "zoo", "é", "ż", "｡", "😀"), 10)
+    assert new.admit(["zoo", "old", "a", "é"], 7) == Admitted(("a", "zoo", "é", "ż", "｡", "😀"), 10)
     assert [new.vocabulary.id_of(term) for term in ("a", "zoo", "old")] == [99, 98, 100]
-    assert new.admit([["a", "old", "next"]], 9) == Admitted(("next",), 12)
+    assert new.admit(["a", "old", "next"], 9) == Admitted(("next",), 12)
     assert new.vocabulary.idf[[99, 94, 93]].tolist() == [math.log(21), math.log(21), math.log(25)]
-    assert new.admit([["a"]], 20) == NONE_ADMITTED
+    assert new.admit(["a"], 20) == NONE_ADMITTED
 
 
 def test_new_terms_of_messages_leave_a_tenth_of_the_room_to_subscriptions():
     new = new_terms(11)  # two are kept
-    assert new.admit([[f"m{number}" for number in range(20)]], 0).terms == tuple(f"m{number}" for number in range(9))
+    assert new.admit([f"m{number}" for number in range(20)], 0).terms == tuple(f"m{number}" for number in range(9))
     assert not new.of_subscription(["x", "y", "z"]), "they do not all fit, so none is taken"
     assert new.of_subscription(["x", "m3", "y"]) and new.of_subscription(["y", "x"])
     assert not new.of_subscription(["z"])
-    assert new.admit([["z"]], 1).terms == ("x", "y") and not new.of_subscription(["z"]) and new.of_subscription(["m0"])
+    assert new.admit(["z"], 1).terms == ("x", "y") and not new.of_subscription(["z"]) and new.of_subscription(["m0"])
 
 
 def test_new_terms_without_room_and_stop_terms_are_not_admitted():
     none = new_terms(0)
-    assert none.of_subscription(["b"]) and none.admit([["a"]], 1) == NONE_ADMITTED
+    assert not none.has_room and none.of_subscription(["b"]) and none.admit(["a"], 1) == NONE_ADMITTED
     stopped = new_terms(10, stop_terms=["the"])
-    assert stopped.of_subscription(["the"]) and stopped.admit([["the", "sea"]], 1).terms == ("sea",)
+    assert stopped.of_subscription(["the"]) and stopped.admit(["the", "sea"], 1).terms == ("sea",)
 
 
 def test_new_terms_that_a_log_has_twice_are_refused():

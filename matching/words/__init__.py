@@ -1,0 +1,11 @@
+"""Words of many texts at once: the tokeniser of `matching.text` as a kernel, and the vectors of a block of messages.
+
+    words = MessageWords(vocabulary)
+    cut = words.cut(["ramen is open", "no coffee"])     # terms in order of appearance, as numbers
+    cut.new_terms()                                     # terms without an id, in order of first appearance
+    words.vectors(cut)                                  # ascending term ids, counts, unit weights
+
+`matching.text.tokenise` decides what a term is. The kernel gives the same terms or says that it is not sure of a text,
+which `tokenise` then cuts. `characters` has the tables of the kernel, `cutting` the kernel and its table of tokens,
+`message_words` the ids and weights of tokens by a vocabulary.
+"""

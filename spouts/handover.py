@@ -1,0 +1,92 @@
+"""Batches that go from the write-ahead log of a live stream to its message spout without being read again.
+
+The process that logs a batch has its columns already. Where the spout runs in the same process, it takes them from here
+by their place in the log; what is not here it reads from the log: on Ray, after a restart or a rollback, and what was
+dropped because the spout was late. Both ways give the same rows.
+"""
+
+import os
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from spouts.cutting import Rows
+
+#: Bytes of batches that wait for the spout; the oldest are dropped beyond.
+MOST_BYTES = 64 << 20
+
+
+class Handed(NamedTuple):
+    """The messages of a record.
+
+    rows : Rows
+    unknown_words : int    distinct words of each message without an id, summed
+    end : int              where the next record begins, in bytes
+    """
+
+    rows: Rows
+    unknown_words: int
+    end: int
+
+
+class Handover:
+    """Batches of one log by the offset of their record; for two threads.
+
+    Attributes
+    ----------
+    taken : int
+        How many batches the spout took.
+    size_bytes : int
+        Of the arrays of the batches that wait.
+    """
+
+    def __init__(self) -> None:
+        self.taken = self.size_bytes = 0
+        self._waiting: dict[int, Handed] = {}  # by ascending offset
+        self._lock = threading.Lock()
+
+    def put(self, offset: int, handed: Handed) -> None:
+        """Leave a batch whose record is in the log, behind those before it."""
+        with self._lock:
+            self._waiting[offset] = handed
+            self.size_bytes += _size_of(handed)
+            while self.size_bytes > MOST_BYTES:
+                self._drop(next(iter(self._waiting)))
+
+    def take(self, offset: int) -> Handed | None:
+        """The batch of the record at an offset, None if it is not here. Drops the batches before it."""
+        with self._lock:
+            for passed in [each for each in self._waiting if each < offset]:
+                self._drop(passed)
+            if offset not in self._waiting:
+                return None
+            self.taken += 1
+            return self._drop(offset)
+
+    def _drop(self, offset: int) -> Handed:
+        handed = self._waiting.pop(offset)
+        self.size_bytes -= _size_of(handed)
+        return handed
+
+
+#: By the path of the log: of the streams that this process logs.
+_OPEN: dict[Path, Handover] = {}
+
+
+def open_handover(log: str | os.PathLike[str]) -> Handover:
+    """Begin to hand over the batches of a log, until `close_handover`."""
+    return _OPEN.setdefault(Path(log).absolute(), Handover())
+
+
+def handover_of(log: str | os.PathLike[str]) -> Handover | None:
+    """The batches of a log, if this process logs them."""
+    return _OPEN.get(Path(log).absolute())
+
+
+def close_handover(log: str | os.PathLike[str]) -> None:
+    _OPEN.pop(Path(log).absolute(), None)
+
+
+def _size_of(handed: Handed) -> int:
+    rows = handed.rows
+    return sum(column.nbytes for column in (*rows.messages, *rows.names))
