@@ -68,7 +68,8 @@ class Stream:
             max_ahead_s=self.config.max_ahead,
             now=now,
         )
-        self.journal = WriteAheadLog(out, settings_of(self.config, named), self.durable.append, self.gate.window)
+        keeping = settings_of(self.config, named), self.durable.append, self.gate.window
+        self.journal = WriteAheadLog(out, *keeping, hands_over=self.config.executor == "local")
         self.before = self.journal.begin()
         self.journal.recover(self.gate)
         if self.before:

@@ -1,0 +1,114 @@
+"""Batches that the log hands over: the same rows as from the log itself, and the log where none is there."""
+
+import itertools
+import shutil
+
+import numpy as np
+import pytest
+
+from matching.window import Window
+from spouts import handover
+from spouts.handover import close_handover, handover_of
+from spouts.live import LogSource
+from spouts.logged_words import LoggedWords
+from tests.support.etl_folder import random_rows, write_etl
+from tests.support.live_streams import Stream
+
+NEW = "new words: Größe 東京 #tag https://a.b &amp; \U0001f525"
+ROWS = [
+    {"text": "w1 w2 w1", "lon": 1.5, "lat": 2, "id": "a", "time": 100},
+    {"text": NEW, "lon": -3, "lat": 4, "id": "b", "time": 160},
+    {"text": "w3", "west": 1, "south": 1, "east": 2, "north": 3, "id": "range", "time": 170},
+    {"id": "gone", "object_id": "a", "op": "delete", "lon": 0, "lat": 0, "time": 180},
+    {"text": "w1 later", "lon": 0, "lat": 0, "id": "ahead", "time": 10**9 * 4},
+    {"text": "no term of a vocabulary, w1", "lon": 0, "lat": 0, "time": 190, "object_id": "a"},
+    {"text": "1,2 ok?", "lon": 0, "lat": 0, "id": "x", "time": 200},
+]
+SUBSCRIBE = {"subscribe": {"subscription_id": "s", "kind": "boolean", "keywords": "fresh", "region": [-9, -9, 9, 9]}}
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    return write_etl(tmp_path_factory.mktemp("handover") / "words", random_rows(200))
+
+
+@pytest.fixture(params=[1, 2, 7, 1_000])
+def stream(request, words, tmp_path):
+    """A stream with a log of batches of this size, changes between them and a mark of the clock."""
+    stream = Stream(words, tmp_path / "out", window="time:100", most_terms=1_000, max_ahead=1e6)
+    for number, row in enumerate(itertools.islice(itertools.cycle(ROWS), 40)):
+        stream.take(row | {"id": f"{row.get('id', 'none')}{number}"})
+        if number % request.param == request.param - 1:
+            stream.pipe.close_batch()
+        if number == 20:
+            stream.pipe.close_batch()
+            stream.journal.mark(260_000_000, 0.0)
+            stream.take(SUBSCRIBE)
+            stream.pipe.close_batch()
+    stream.pipe.close_batch()
+    yield stream
+    stream.journal.close()
+
+
+def source_of(stream, log, words):
+    return LogSource(str(log), LoggedWords(log, words, 1_000), Window("time", 100), stream.gate.space)
+
+
+def read_all(source):
+    places, rows = [], []
+    while (found := source.read()) is not None:
+        places.append(source.last)
+        rows.append(found)
+    return places, rows
+
+
+def assert_same(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        for name, column, like in zip(one.messages._fields, one.messages, other.messages, strict=True):
+            assert column.dtype == like.dtype and np.array_equal(column, like), name
+        assert one.names.strings() == other.names.strings()
+        assert one.objects.names == other.objects.names
+        assert np.array_equal(one.objects.deleted, other.objects.deleted)
+        for name in ("event_time_us", "ahead", "outside"):
+            assert np.array_equal(getattr(one, name), getattr(other, name)), name
+
+
+def test_rows_that_are_handed_over_are_those_of_the_log(stream, words, tmp_path):
+    copy = shutil.copy(stream.journal.log, tmp_path / "copy")
+    handed, logged = source_of(stream, stream.journal.log, words), source_of(stream, copy, words)
+    places, rows = read_all(handed)
+    assert handover_of(stream.journal.log).taken == len(rows) - 1, "all but the mark of the clock"
+    assert handover_of(copy) is None
+    expected_places, expected = read_all(logged)
+    assert places == expected_places and handed.place == logged.place
+    assert handed.unknown_words == logged.unknown_words
+    assert_same(rows, expected)
+    assert sum(len(one.messages) for one in rows) == 41 and any(one.ahead is not None for one in rows)
+
+
+def test_rows_of_an_earlier_place_are_read_again_from_the_log(stream, words):
+    source = source_of(stream, stream.journal.log, words)
+    places, rows = read_all(source)
+    for back in (0, len(rows) // 2, len(rows) - 1):
+        source.go_to(places[back])
+        assert_same(read_all(source)[1], rows[back:])
+    taken = handover_of(stream.journal.log).taken
+    assert taken == len(rows) - 1, "each batch was there once"
+
+
+def test_batches_beyond_the_bound_are_dropped_and_read_from_the_log(stream, words, monkeypatch):
+    waiting = handover_of(stream.journal.log)
+    monkeypatch.setattr(handover, "MOST_BYTES", waiting.size_bytes // 2)
+    stream.take(ROWS[0] | {"id": "last"})
+    stream.pipe.close_batch()
+    assert waiting.size_bytes <= handover.MOST_BYTES
+    source = source_of(stream, stream.journal.log, words)
+    rows = read_all(source)[1]
+    assert sum(len(one.messages) for one in rows) == 42 and waiting.taken < len(rows) - 1 and waiting.size_bytes == 0
+
+
+def test_log_that_is_closed_hands_nothing_over(stream, words):
+    close_handover(stream.journal.log)
+    assert handover_of(stream.journal.log) is None
+    assert sum(len(one.messages) for one in read_all(source_of(stream, stream.journal.log, words))[1]) == 41
