@@ -24,7 +24,7 @@ from gateway.live.tables import TABLES, reopened
 from gateway.live.write_ahead_log import LOG
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
-from matching.part_names import ListedPart, PartName, listed_line
+from matching.part_names import ListedPart, listed_line
 from topology.core.checkpoint.storage import check_part, list_path, parts_list
 from topology.core.checkpoint.store import CheckpointStore, manifest_name
 from topology.folder import CHECKPOINTS, REPORT, RunFolder
@@ -160,17 +160,15 @@ def _copy_updates(folder: Path, copy: Path) -> None:
     if not updates.is_dir():
         return
     (copy / "updates").mkdir(mode=updates.stat().st_mode & 0o777)
+    before = parts_list(updates)  # those of it that are not copied are gone; later ones may be named meanwhile
     names = {path.name: names.get(path.name, path.name) for path in updates.glob("part-*")} | names
     for name, temporary in names.items():
-        try:
-            shutil.copy2(updates / name, copy / "updates" / name)
-        except FileNotFoundError:  # it has its name in a moment; or it was read and removed by its reader
+        for there in (name, temporary, name):  # it may get its name in between; or was read and removed by its reader
             with suppress(FileNotFoundError):
-                shutil.copy2(updates / temporary, copy / "updates" / name)
-    listed = {**parts, **parts_list(updates)}
-    # a part that was named behind those that were copied is none of the copy's; one that is gone stays so
-    last = max(map(PartName.of, names), default=PartName(-1)).number
-    lines = [listed_line(name, part._asdict()) for name, part in listed.items() if PartName.of(name).number <= last]
+                shutil.copy2(updates / there, copy / "updates" / name)
+                break
+    listed = before | {name: part for name, part in {**parts, **parts_list(updates)}.items() if name in names}
+    lines = [listed_line(name, part._asdict()) for name, part in listed.items()]
     if lines:
         list_path(copy / "updates").write_bytes(b"".join(lines))
 

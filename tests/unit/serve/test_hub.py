@@ -202,7 +202,7 @@ def test_hub_encodes_an_update_once_for_all_clients(monkeypatch):
     async def story():
         hub, encoded = hub_of(), deque()
         whole = hubs.Events.update
-        monkeypatch.setattr(hubs.Events, "update", lambda form, one: encoded.append(one) or whole(form, one))
+        monkeypatch.setattr(hubs.Events, "update", lambda form, one, tag: encoded.append(one) or whole(form, one))
         clients = [Client(hub) for _ in range(20)]
         await clients[0].until(lambda: all(one.events for one in clients))
         hub.deliver([boundary(0, "a", "b")], 0)
