@@ -305,7 +305,7 @@ def test_keys_command_makes_lists_and_revokes(tmp_path):
     out = tmp_path / "out"
     code, text, _ = run("create", "--out", out, "--scope", "publish", "--scope", "subscribe", "--owner", "shop")
     assert code == 0 and text.startswith("sk_") and len(text.strip().splitlines()) == 1
-    assert stat.S_IMODE(os.stat(out / KEYS).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(out / KEYS).st_mode) == 0o600 and stat.S_IMODE(os.stat(out).st_mode) == 0o700
     code, listed, _ = run("list", "--out", out, "--json")
     (key,) = json.loads(listed)["keys"]
     assert (key["scopes"], key["owner"], key["expires"]) == (["subscribe", "publish"], "shop", None)
