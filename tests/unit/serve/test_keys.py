@@ -149,7 +149,10 @@ def test_owners_see_and_change_their_own_alone(served):
         return {row["subscription_id"] for row in lines if "change" in row}
 
     assert told(served.shop) == {"mine"} and told(served.rival) == {"theirs"}
-    assert told(served.rival, "&subscription=mine") == set(), "naming it does not help"
+    mine = rival("GET", "/v1/updates?poll=1&subscription=mine")
+    assert mine.body.replace(b"mine", b"none") == rival("GET", "/v1/updates?poll=1&subscription=none").body
+    refused(mine, 404, "unknown_subscription")
+    assert told(served.admin, "&subscription=mine&owner=rival") == set(), "naming it does not help"
     assert told(served.admin, "&owner=shop") == {"mine"} and told(served.admin) >= {"mine", "theirs", "nobodys"}
     refused(served.rival("GET", "/v1/updates?poll=1&owner=shop"), 403, "missing_scope")
     # an id stays with its owner: its updates are there still
