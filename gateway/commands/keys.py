@@ -42,7 +42,7 @@ def create(
     path = _path_of(out, keys)
     if unknown := [name for name in scope if name not in SCOPES]:
         raise ConfigError(f"--scope {unknown[0]}: choose one of {', '.join(SCOPES)}")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
     lasts_s = None if expires_in_days is None else expires_in_days * _DAY_S
     key, text = create_key(path, frozenset(name for name in SCOPES if name in scope), owner, lasts_s)
     Terminal(json).answer({"key": text, **key.shown()}, lambda shown: shown.print(text, soft_wrap=True))

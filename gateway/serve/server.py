@@ -112,18 +112,27 @@ class _Protocol(HttpToolsProtocol):
         """Returns whether an answer is still to be sent."""
         self._at_end = True
         cycle = self.cycle
-        if self._refused or not cycle or cycle.response_complete or cycle.more_body:
+        if not cycle or cycle.response_complete or cycle.more_body:
             return False
         cycle.message_event.set()  # a stream that waits for the client to leave
         return True
 
     def send_400_response(self, msg: str) -> None:
+        self._refused, cycle = True, self.cycle  # nothing that is sent from now on is read as a request
+        if cycle and not cycle.response_complete and not cycle.more_body:
+            cycle.keep_alive = False  # the answer to the request before goes out, and ends the connection
+            return
+        if cycle and not cycle.response_complete:  # amid a body
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self.transport.close()
+                return
         status, reason, detail = self._refusal or (400, "bad_request", msg)
         body = msgspec.json.encode(body_of(status, reason, detail, "the request line and the headers", _AS_HTTP))
         head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
         self.transport.write(STATUS_LINE[status] + head.encode() + body)
-        self.transport.write_eof()  # the client closes; until then nothing that it sends is read as a request
-        self._refused = True
+        self.transport.write_eof()  # the client closes: it could not read the answer if we did, with its data unread
         self._expect_headers()
 
     def on_message_begin(self) -> None:

@@ -123,6 +123,31 @@ def test_headers_that_are_too_long_or_name_two_hosts_are_refused(port, line, hea
     assert reason is None or b"application/problem+json" in head
 
 
+def test_request_that_cannot_be_read_takes_no_answer_from_the_one_before(port, capfd):
+    row = json.dumps(ROW).encode()
+    for bad in (b"garbage\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000 + b"\r\n\r\n"):
+        for ends in (False, True):
+            answer = talk(port, request(b"POST", b"/v1/messages", row) + bad, ends=ends)
+            assert answer.count(b"HTTP/1.1") == 1 and parts(answer)[0] == 200, (bad[:20], answer)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_body_that_cannot_be_read_is_refused_or_ends_the_connection(port, capfd):
+    head = b"POST /v1/messages HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\nContent-Type: application/"
+    assert parts(talk(port, head + b"json\r\n\r\nzz\r\n"))[0] == 400
+    line = lines_of([ROW])
+    with socket.create_connection(("127.0.0.1", port), 20) as client:
+        client.sendall(head + b"x-ndjson\r\n\r\n%x\r\n%s\r\n" % (len(line), line))
+        answer = b""
+        while b'"accepted"' not in answer:
+            answer += client.recv(2**16)
+        client.sendall(b"zz\r\n")
+        while part := client.recv(2**16):
+            answer += part
+    assert answer.count(b"HTTP/1.1") == 1
+    assert "Traceback" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"])
 @pytest.mark.parametrize("chunked", [False, True])
 def test_body_that_is_too_long_is_answered_and_read_to_its_end(port, more, chunked):

@@ -149,7 +149,10 @@ def test_owners_see_and_change_their_own_alone(served):
         return {row["subscription_id"] for row in lines if "change" in row}
 
     assert told(served.shop) == {"mine"} and told(served.rival) == {"theirs"}
-    assert told(served.rival, "&subscription=mine") == set(), "naming it does not help"
+    mine = rival("GET", "/v1/updates?poll=1&subscription=mine")
+    assert mine.body.replace(b"mine", b"none") == rival("GET", "/v1/updates?poll=1&subscription=none").body
+    refused(mine, 404, "unknown_subscription")
+    assert told(served.admin, "&subscription=mine&owner=rival") == set(), "naming it does not help"
     assert told(served.admin, "&owner=shop") == {"mine"} and told(served.admin) >= {"mine", "theirs", "nobodys"}
     refused(served.rival("GET", "/v1/updates?poll=1&owner=shop"), 403, "missing_scope")
     # an id stays with its owner: its updates are there still
@@ -305,7 +308,7 @@ def test_keys_command_makes_lists_and_revokes(tmp_path):
     out = tmp_path / "out"
     code, text, _ = run("create", "--out", out, "--scope", "publish", "--scope", "subscribe", "--owner", "shop")
     assert code == 0 and text.startswith("sk_") and len(text.strip().splitlines()) == 1
-    assert stat.S_IMODE(os.stat(out / KEYS).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(out / KEYS).st_mode) == 0o600 and stat.S_IMODE(os.stat(out).st_mode) == 0o700
     code, listed, _ = run("list", "--out", out, "--json")
     (key,) = json.loads(listed)["keys"]
     assert (key["scopes"], key["owner"], key["expires"]) == (["subscribe", "publish"], "shop", None)
