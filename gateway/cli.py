@@ -8,10 +8,13 @@ Exit codes are in `gateway.shell.exit_codes`: 1 an answer that is no (not exact,
 to (`_UNWRITABLE`), else 4.
 """
 
+import contextlib
 import errno
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -45,11 +48,13 @@ from gateway.commands import (
 from gateway.shell.interrupts import Interrupts, run_interruptible
 from gateway.shell.options import Group
 from gateway.shell.packages import check_packages
-from gateway.shell.terminal import fail
+from gateway.shell.terminal import fail, remedy_of
 from matching.errors import DeliveryError, EngineError, InputError, TopologyError
 
 #: Error numbers of a file system that cannot be written to; any other is taken for an error of reading.
 _UNWRITABLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG))
+#: A file system with less room is full.
+_LEAST_BYTES = 2**20
 
 app = typer.Typer(
     cls=Group,
@@ -124,6 +129,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_interruptible(lambda interrupts: _run_command(given, interrupts))
 
 
+def full_places(given: Sequence[str]) -> str:
+    """Paths among the arguments, the present folder and that of temporary files, as far as their file systems are full.
+
+    The system does not say to which file it could not write; "" if none of these is full.
+    """
+    paths = [Path(one.rpartition("=")[2]) for one in given if os.sep in one]
+    full = []
+    for path in (*paths, Path.cwd(), Path(tempfile.gettempdir())):
+        with contextlib.suppress(OSError, ValueError):
+            there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+            if os.statvfs(there).f_bavail * os.statvfs(there).f_frsize < _LEAST_BYTES:
+                full.append(str(path))
+    return ", ".join(dict.fromkeys(full))
+
+
 def _run_command(given: list[str], interrupts: Interrupts) -> int:
     """Run a command and report its error; returns the exit code."""
 
@@ -145,8 +165,11 @@ def _run_command(given: list[str], interrupts: Interrupts) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - or the interpreter complains while it exits
         return 141
     except OSError as error:
-        report(f"{error.filename or 'system'}: {error.strerror or error}; check the path and its permissions")
-        return (DeliveryError if error.errno in _UNWRITABLE else InputError).exit_code
+        unwritable = error.errno in _UNWRITABLE
+        do = remedy_of(error) if unwritable else "check the path and its permissions"
+        where = error.filename or (full_places(given) if unwritable else "") or "system"
+        report(f"{where}: {error.strerror or error}; {do}")
+        return (DeliveryError if unwritable else InputError).exit_code
     except SystemExit as ended:
         if isinstance(ended.__context__, BrokenPipeError):  # Typer and Rich exit upon a broken pipe
             return 141

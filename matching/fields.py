@@ -56,12 +56,29 @@ _EPOCH_NAIVE = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 
 
+class Fault(NamedTuple):
+    """A column, and its value as it came; None if the row has none."""
+
+    column: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.column} is {'missing' if self.value is None else shown(self.value)}"
+
+    @property
+    def short(self) -> Any:
+        """The value, or what it is (`shown`) if it may be long."""
+        short = isinstance(self.value, bool | float | None) or (isinstance(self.value, int) and abs(self.value) < 2**53)
+        return self.value if short or (isinstance(self.value, str) and len(self.value) <= 40) else shown(self.value)
+
+
 class Refusal(NamedTuple):
-    """Why a value or a row cannot be used: a code of `matching.reasons`, and what is wrong where ("" where the code
-    says it)."""
+    """Why a value or a row cannot be used: a code of `matching.reasons`, what is wrong where ("" where the code says
+    it), and the column at fault, if it is one."""
 
     reason: str
     detail: str = ""
+    fault: Fault | None = None
 
 
 def coordinate(value: Any, limit: float) -> float | str:

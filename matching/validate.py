@@ -25,9 +25,11 @@ from matching.decoding import bare as bare
 from matching.decoding import decode
 from matching.decoding import decode_object as decode_object
 from matching.errors import ConfigError
+from matching.faults import subscription_fault
 from matching.fields import (
     FIRST_US,
     MESSAGE_ROLES,
+    Fault,
     Refusal,
     coordinate,
     encodes,
@@ -331,7 +333,11 @@ def subscription_row(
     round, is `wrong_place`, since its owner expects something that would not happen.
     """
     parsed = _parsed(obj, vocabulary, space, kinds)
-    return Refusal(parsed) if isinstance(parsed, str) else parsed
+    if isinstance(parsed, ParsedSubscription):
+        return parsed
+    found = Refusal(parsed) if isinstance(parsed, str) else parsed
+    fault = found.fault or subscription_fault(found.reason, obj)
+    return found if fault is None else Refusal(found.reason, found.detail or str(fault), fault)
 
 
 def _parsed(
@@ -341,7 +347,8 @@ def _parsed(
     if not obj.keys() <= SUBSCRIPTION_COLUMNS:
         for name, value in obj.items():
             if value is not None and (meant := misspelt(name)):
-                return Refusal("unknown_column", f"{shown(name)} is no column of subscriptions; did you mean {meant}?")
+                what = f"{shown(name)} is no column of subscriptions; did you mean {meant}?"
+                return Refusal("unknown_column", what, Fault(name, value))
     subscription_id = identifier(obj.get("subscription_id"))
     if not subscription_id:
         return "bad_id" if subscription_id is None else "missing_id"
@@ -363,7 +370,7 @@ def _parsed(
         place = _point_of(obj, space)
     else:
         place = _region_of(obj, kind, None if shape is None else shape.region)
-    if isinstance(place, str):
+    if isinstance(place, str | Refusal):
         return place
     if shape is not None and not math.isnan(shape.radius_m) and "alpha" in kind.fields and not space.on_sphere:
         return "radius_in_plane"
@@ -451,13 +458,17 @@ def _point_of(obj: Mapping[str, Any], space: Space) -> _Place | str:
     return float(x), float(y), _NO_REGION, tuple(vectors.ravel().tolist())
 
 
-def _region_of(obj: Mapping[str, Any], kind: Kind, around: tuple[float, float, float, float] | None) -> _Place | str:
+def _region_of(
+    obj: Mapping[str, Any], kind: Kind, around: tuple[float, float, float, float] | None
+) -> _Place | Refusal | str:
     """No x, no y, the region, or that around a shape; or a reason code."""
     sides = obj.get("region")
     if obj.get("lon") is not None or obj.get("lat") is not None or (around is not None and sides is not None):
         return "wrong_place"
     if around is not None:
         return math.nan, math.nan, around, ()
+    if sides is None:
+        return Refusal("bad_region", "region is missing; everywhere is [-180, -90, 180, 90]")
     if not isinstance(sides, list | tuple) or len(sides) != 4:
         return "bad_region"
     degrees = []

@@ -192,7 +192,8 @@ def in_groups(rows: Rows, patience: Patience, most: int = GROUP_ROWS) -> Flow[No
     """
     first = 1
     while taken := (yield Take(most)):
-        lines = [_line_of(row, rows.column) for row in taken]
+        lines, named = zip(*(_line_of(row, rows.column) for row in taken), strict=True)
+        place = 0
         for group in _within_bytes(lines):
             outcomes = iter((yield from _send([line for line in group if isinstance(line, bytes)], rows, patience)))
             for line in group:
@@ -201,27 +202,39 @@ def in_groups(rows: Rows, patience: Patience, most: int = GROUP_ROWS) -> Flow[No
                     raise Failed(
                         f"POST {rows.path}", "fewer outcomes than rows", "bad_answer", do="see the server's log"
                     )
-                yield Item(msgspec.structs.replace(outcome, line=first))
-                first += 1
+                outcome = outcome if named[place] else _unnamed(outcome)
+                yield Item(msgspec.structs.replace(outcome, line=first + place))
+                place += 1
+        first += len(taken)
 
 
 def _refusal(reason: str) -> dict[str, str]:
     return {"reason": reason, "detail": REASONS[reason]}
 
 
-def _line_of(row: Row, column: str) -> bytes | str:
-    """A row as JSON with an id; the reason code if it is a line that is no object."""
+def _unnamed(outcome: Any) -> Any:
+    """The outcome without the id that the row was given here, if it was refused."""
+    name = getattr(outcome, "subscription_id", None)
+    if outcome.status != "refused" or name is None:
+        return outcome
+    detail = (outcome.detail or "").replace(f"subscription {name!r}", "the subscription", 1)
+    return msgspec.structs.replace(outcome, subscription_id=None, detail=detail)
+
+
+def _line_of(row: Row, column: str) -> tuple[bytes | str, bool]:
+    """A row as JSON with an id, or the reason code of a line that is no object; and whether it came with an id."""
     if isinstance(row, str | bytes):
         line = bare(row.encode("utf-8", "surrogatepass") if isinstance(row, str) else row)
         found = decode_object(line)
-        if isinstance(found, str):
-            return found
-        return line if found.get(column) is not None else requests.encode(_named(found, column))
-    return requests.encode(_named(row, column))
+        if isinstance(found, str) or _is_named(found, column):
+            return (found if isinstance(found, str) else line), True
+        row = found
+    named = _is_named(row, column)
+    return requests.encode(row if named else requests.with_id(row, column)), named
 
 
-def _named(row: Mapping[str, Any], column: str) -> Mapping[str, Any]:
-    return row if "unsubscribe" in row else requests.with_id(row, column)
+def _is_named(row: Mapping[str, Any], column: str) -> bool:
+    return row.get(column) is not None or "unsubscribe" in row
 
 
 def _within_bytes(lines: Sequence[bytes | str]) -> Iterator[list[bytes | str]]:

@@ -18,6 +18,8 @@ class MessageOutcome(msgspec.Struct, frozen=True):
     line: int | None = None
     reason: str | None = None
     detail: str | None = None
+    column: str | None = None
+    value: Any = None
     delivered: bool | None = None
 
 
@@ -31,6 +33,8 @@ class SubscriptionOutcome(msgspec.Struct, frozen=True):
     line: int | None = None
     reason: str | None = None
     detail: str | None = None
+    column: str | None = None
+    value: Any = None
 
 
 class Subscription(NamedTuple):

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from gateway.live.new_terms import NewTerms
 from matching.errors import InputError
-from matching.fields import Refusal
+from matching.faults import message_fault
+from matching.fields import Fault, Refusal, shown
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.reasons import explain
@@ -25,10 +26,25 @@ from topology.settings import MAX_AHEAD_S
 
 
 class Refused(NamedTuple):
-    """A refused line: reason code, and the reason in words."""
+    """A refused line: reason code, the reason in words, and the column at fault, if it is one."""
 
     reason: str
     what: str
+    fault: Fault | None = None
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """`column` and `value` of the column at fault; none of them if it is not one, no `value` if it has none."""
+        found = {} if self.fault is None else {"column": self.fault.column, "value": self.fault.short}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+class _RefusedSubscription(InputError):
+    """A subscription that fails the checks, with the column at fault."""
+
+    def __init__(self, refusal: Refusal, message: str):
+        super().__init__(refusal.reason, message)
+        self.fault = refusal.fault
 
 
 class Admission:
@@ -112,7 +128,7 @@ class Admission:
         parsed = subscription_row(row, self.vocabulary, self.space, self.kinds)
         if isinstance(parsed, Refusal):
             what = explain(parsed.reason, self.kinds, parsed.detail)
-            raise InputError(parsed.reason, f"subscription {row.get('subscription_id')!r}: {what}")
+            raise _RefusedSubscription(parsed, f"subscription {shown(row.get('subscription_id'))}: {what}")
         name = parsed.subscription_id
         if not self.kinds[parsed.kind].runs:
             raise InputError("kind_without_engine", f"subscription {name!r}: no engine matches its kind")
@@ -132,23 +148,27 @@ class Admission:
             raise InputError("unknown_subscription", f"subscription {subscription_id!r}: is not active")
         self._forget(subscription_id)
 
-    def line(self, data: bytes) -> ParsedMessage | None | Refused:
+    def line(self, data: bytes, name_of: Callable[[str], str] = str) -> ParsedMessage | None | Refused:
         """Check a line and apply its change: a message, None for a change of subscriptions, or the refusal.
 
-        Never raises; about 15 us.
+        `name_of` gives the name that a column of the line had where it came from. Never raises; about 15 us.
         """
         row = decode_object(data)
         if isinstance(row, str):
             return Refused(row, explain(row, self.kinds))
         if "subscribe" not in row and "unsubscribe" not in row:
             parsed = self.message(row)
-            return Refused(parsed, explain(parsed, self.kinds)) if isinstance(parsed, str) else parsed
+            if not isinstance(parsed, str):
+                return parsed
+            fault = message_fault(parsed, row, self.space, self.vocabulary.attributes)
+            fault = None if fault is None else fault._replace(column=name_of(fault.column))
+            return Refused(parsed, explain(parsed, self.kinds, str(fault or "")), fault)
         if len(row) > 1:
             return Refused("unknown_column", "a line with subscribe or unsubscribe has no other column")
         try:
             self._change(row)
         except InputError as error:
-            return Refused(error.reason_code, str(error))
+            return Refused(error.reason_code, str(error), getattr(error, "fault", None))
         return None
 
     @property

@@ -83,6 +83,14 @@ class ColumnMapping:
         values |= {path: value_at(row, path) for path in self._paths}
         return json.dumps({role: value for role, value in values.items() if value is not None}).encode()
 
+    def column_of(self, data: bytes, role: str) -> str:
+        """The input column of a role in a line that was renamed; the role itself where there is none."""
+        row = decode_object(data)
+        found = Refused("", "") if isinstance(row, str) else self._columns(columns_of_row(row))
+        if isinstance(found, Refused) or not isinstance(row, dict) or (not self.named and role in row):
+            return role
+        return (self.named | found).get(role) or role
+
     def _columns(self, there: Columns) -> dict[str, str] | Refused:
         """Role -> input column, for the roles that the user has not named; cached by the line's column names."""
         shape = (tuple(there.seen), tuple(there.points))

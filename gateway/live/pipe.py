@@ -106,7 +106,8 @@ class Pipe:
     admission : Admission
     keeper : Keeper
     refuse : callable
-        Called with each refusal: a dict of `line` (or of `source`, `partition` and `offset`), `reason`, `what`, `row`.
+        Called with each refusal: a dict of `line` (or of `source`, `partition` and `offset`), `reason`, `what`, `row`,
+        and `column` and `value` where one is at fault.
     in_flight : InFlight
     batch : int
         Messages and changes of a batch at most.
@@ -226,14 +227,17 @@ class Pipe:
         place = {"line": line.number}
         if line.origin is not None:
             place = {"source": line.origin.source, "partition": line.origin.partition, "offset": line.origin.offset}
-        self._refuse({**place, "reason": refused.reason, "what": refused.what, "row": quoted})
+        self._refuse({**place, "reason": refused.reason, "what": refused.what, **refused.named, "row": quoted})
 
-    def put(self, line: Line) -> Refused | None:
-        """Check a line and append it to the open batch; returns the refusal of a line that fails the checks."""
+    def put(self, line: Line, came: bytes | None = None) -> Refused | None:
+        """Check a line and append it to the open batch; returns the refusal of a line that fails the checks.
+
+        `came` is the line with the columns as they came, if it was renamed before.
+        """
         data = self._mapping.rename(line.data)
         if isinstance(data, Refused):
             return data
-        found = self._admission.line(data)
+        found = self._admission.line(data, lambda role: self._mapping.column_of(came or line.data, role))
         if isinstance(found, Refused):
             return found
         self._open.append(Taken(line._replace(data=data), found))

@@ -231,7 +231,7 @@ class Asking:
     def _message_of(self, data: bytes) -> ParsedMessage:
         renamed = self._mapping.rename(data)
         if isinstance(renamed, Refused):
-            raise InputError(*renamed)
+            raise InputError(renamed.reason, renamed.what)
         found = decode_object(renamed)
         parsed = found if isinstance(found, str) else parse_message(found, self._registry.space, self._schema)
         if isinstance(parsed, str):

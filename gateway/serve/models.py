@@ -43,6 +43,8 @@ class MessageOutcome(BaseModel):
     line: int | None = Field(default=None, description="of the request, from 1, where it has several rows")
     reason: str | None = None
     detail: str | None = None
+    column: str | None = Field(default=None, description="of a refusal: whose value is at fault")
+    value: Any = Field(default=None, description="what the row has there, as text where it may be long")
     delivered: bool | None = Field(default=None, description="with wait=delivered: whether its updates are out")
 
 
@@ -101,6 +103,8 @@ class SubscriptionOutcome(BaseModel):
     line: int | None = None
     reason: str | None = None
     detail: str | None = None
+    column: str | None = None
+    value: Any = None
 
 
 class SubscriptionsPage(BaseModel):
@@ -313,6 +317,8 @@ class Problem(BaseModel):
     detail: str
     reason: str
     where: str | None = None
+    column: str | None = None
+    value: Any = None
     do: str
 
 

@@ -94,7 +94,9 @@ def body_of(status: int, reason: str, detail: str, where: str = "", do: str = ""
 def refusal(outcome: dict[str, Any], where: str = "body") -> Problem:
     """The problem of a refused row (`gateway.serve.writer.Outcome`)."""
     reason = outcome["reason"]
-    return Problem(STATUS_OF.get(reason, 422), reason, outcome["detail"], where)
+    problem = Problem(STATUS_OF.get(reason, 422), reason, outcome["detail"], where)
+    problem.body |= {name: outcome[name] for name in ("column", "value") if name in outcome}
+    return problem
 
 
 def later(status: int, reason: str, detail: str, retry_s: int, more: str = "") -> Problem:

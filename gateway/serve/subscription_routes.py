@@ -225,7 +225,7 @@ def routes(door: Door) -> APIRouter:
         """End a subscription before the next message."""
         caller = caller_of(request)
         row = Unsubscribe(subscription_id, conditions, caller.owner)
-        return _answer((await door.log([row], len(subscription_id), caller))[0])
+        return _answer((await door.log([row], len(subscription_id), caller))[0], "path")
 
     return router
 
@@ -262,9 +262,10 @@ def _row_of(data: bytes, replace: bool, caller: Caller, subscription_id: str | N
 
 def _subscribe_of(columns: dict[str, Any], replace: bool, caller: Caller) -> Row | Outcome:
     """A subscription as the writer takes it, with an id if it has none."""
-    if columns.get("subscription_id") is None:
+    made = columns.get("subscription_id") is None
+    if made:
         columns["subscription_id"] = uuid.uuid4().hex
-    return _with_expiry(columns) or Subscribe(columns, replace, owner=caller.owner)
+    return _with_expiry(columns) or Subscribe(columns, replace, owner=caller.owner, made=made)
 
 
 def _with_expiry(columns: dict[str, Any]) -> Outcome | None:
@@ -283,10 +284,10 @@ def _with_expiry(columns: dict[str, Any]) -> Outcome | None:
     return None
 
 
-def _answer(outcome: Outcome) -> Response:
-    """The answer for one subscription. Raises Problem for a refusal."""
+def _answer(outcome: Outcome, where: str = "body") -> Response:
+    """The answer for one subscription. Raises Problem for a refusal; `where` is what names the subscription."""
     if outcome["status"] == "refused":
-        raise refusal(outcome)
+        raise refusal(outcome, "header If-Match" if outcome["reason"] == "precondition_failed" else where)
     headers = {"ETag": outcome["etag"]} if "etag" in outcome else {}
     if outcome["status"] == "created":
         headers["Location"] = f"/v1/subscriptions/{quote(outcome['subscription_id'], safe='')}"

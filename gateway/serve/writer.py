@@ -25,7 +25,7 @@ from gateway.serve.keys import MOST_OWNER
 from gateway.serve.recent_ids import REMEMBERED, RecentIds, id_of
 from gateway.serve.registry import OWNER, Registry, etag_of, owner_of
 from matching.errors import DeliveryError
-from matching.fields import identifier
+from matching.fields import identifier, shown
 from matching.validate import ParsedMessage, decode_object
 from matching.warmup import WORDS
 from spouts.log import Origin
@@ -60,12 +60,14 @@ class Subscribe(NamedTuple):
     replace : bool    one of the same id and other columns is replaced; else it is refused
     conditions : Conditions    what is asked of the entity tag of the one that is there
     owner : str or None    whose subscriptions may be changed; None: those of all
+    made : bool    its id was made by the server: a refusal does not name it
     """
 
     columns: dict[str, Any]
     replace: bool = False
     conditions: Conditions = Conditions()
     owner: str | None = None
+    made: bool = False
 
 
 class Unsubscribe(NamedTuple):
@@ -188,7 +190,8 @@ class Writer(Pipe):
             Of their data.
         report : callable
             Takes an outcome for each row, in the writer's thread, once all are durable: a dict of `status` (accepted,
-            duplicate, created, replaced, unchanged, deleted, refused, failed), `reason` and `detail` of a refusal, and
+            duplicate, created, replaced, unchanged, deleted, refused, failed), `reason` and `detail` of a refusal,
+            `column` and `value` where one is at fault, and
             `id` and `seq` of a message, or `subscription_id`, `etag` and `from_seq` of a subscription.
         caller : str
             Whose rows they are: callers take turns, and share what may wait. "" for the server's own.
@@ -353,7 +356,11 @@ class Writer(Pipe):
                 self._wal.reached(row.origin)
             return self._take_message(row.data, came_s)
         if isinstance(row, Subscribe):
-            return self._subscribe(row, came_s)
+            outcome = self._subscribe(row, came_s)
+            if row.made and outcome["status"] == "refused":
+                name = shown(outcome.pop("subscription_id", ""))
+                outcome["detail"] = outcome["detail"].replace(f"subscription {name}", "the subscription", 1)
+            return outcome
         return self._unsubscribe(row, came_s)
 
     def _take_message(self, data: bytes, came_s: float) -> Outcome:
@@ -363,14 +370,14 @@ class Writer(Pipe):
                 return refused("not_a_message", "subscriptions are changed by /v1/subscriptions")
         renamed = self._mapping.rename(data)
         if isinstance(renamed, Refused):
-            return refused(*renamed)
+            return _outcome_of(renamed)
         name = id_of(renamed)
         earlier = None if name is None else self._recent.get(name)
         if name is not None and earlier is not None:
             return self._again(name, earlier, renamed)
-        refusal = self.put(Line(self._line, renamed, came_s))
+        refusal = self.put(Line(self._line, renamed, came_s), data)
         if refusal is not None:
-            return refused(*refusal)
+            return _outcome_of(refusal)
         parsed = self._open[-1].message
         assert parsed is not None, "it is no change"
         seq = self._keeper.next_seq + len(self._open_messages)
@@ -460,7 +467,7 @@ class Writer(Pipe):
         """Put a change of subscriptions into the open batch; returns its refusal, if any."""
         self._registry.next_seq = self._next_seq
         refusal = self.put(Line(self._line, msgspec.json.encode(change), came_s))
-        return None if refusal is None else refused(*refusal)
+        return None if refusal is None else _outcome_of(refusal)
 
     @property
     def _next_seq(self) -> int:
@@ -470,6 +477,10 @@ class Writer(Pipe):
 
 def refused(reason: str, detail: str) -> Outcome:
     return {"status": "refused", "reason": reason, "detail": detail}
+
+
+def _outcome_of(one: Refused) -> Outcome:
+    return refused(one.reason, one.what) | one.named
 
 
 def precondition(name: str, there: str | None, conditions: Conditions) -> Outcome | None:

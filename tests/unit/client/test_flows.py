@@ -138,6 +138,20 @@ def test_groups_give_ids_to_rows_without_one_and_to_no_change_that_ends():
     assert named["subscription_id"] != also["subscription_id"] and ended == {"unsubscribe": "s0"}
 
 
+def test_refused_row_without_id_keeps_its_line_and_gets_no_id_that_was_made_here():
+    rows = [{"kind": "knn"}, '{"kind": "topk"}', {"subscription_id": "mine"}, {"unsubscribe": "gone"}]
+    names = ["made 1", "made 2", "mine", "gone"]
+    answers = [
+        {"status": "refused", "subscription_id": name, "reason": "bad_k", "detail": f"subscription {name!r}: no k"}
+        for name in names
+    ]
+    commands, _ = drive(flows.in_groups(Rows.of_subscriptions(True), PATIENCE), [rows, good(answers), []])
+    found = [one.value for one in of(Item, commands)]
+    assert [one.line for one in found] == [1, 2, 3, 4]
+    assert [one.subscription_id for one in found] == [None, None, "mine", "gone"]
+    assert [one.detail for one in found[1:3]] == ["the subscription: no k", "subscription 'mine': no k"]
+
+
 def test_groups_are_bounded_in_bytes(monkeypatch):
     monkeypatch.setattr(flows, "GROUP_BYTES", 30)
     rows = [{"id": "x" * 20}] * 3

@@ -1,5 +1,6 @@
 """Exit codes: the same fault has the same code in every command, the one that --help promises; nothing half is left."""
 
+import errno
 import json
 import os
 import re
@@ -200,3 +201,24 @@ def test_exit_codes_worth_another_try_are_in_the_help_of_a_run(capsys, monkeypat
     assert cli.main(["run", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "with --resume auto: 3, 6, 9, 75, 130, 141, 143, and 137 (killed)" in shown
+
+
+def test_full_file_system_is_named_by_the_paths_that_the_command_was_given(tmp_path, monkeypatch, capsys):
+    """The system does not say which file it could not write."""
+    full, real = tmp_path / "full", os.statvfs
+    full.mkdir()
+
+    def no_room(path):
+        found = real(path)
+        return os.statvfs_result([*found[:4], 0, *found[5:]]) if full in (Path(path), *Path(path).parents) else found
+
+    def fails(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("gateway.cli.os.statvfs", no_room)
+    monkeypatch.setattr("gateway.cli.check_packages", fails)
+    assert cli.main(["run", "--messages", str(tmp_path), "--out", str(full / "not" / "there")]) == 6
+    said = capsys.readouterr().err
+    assert f"{full / 'not' / 'there'}: No space left" in said and "free space" in said and "system:" not in said
+    assert cli.main(["run", f"--out={full}/x"]) == 6 and f"{full}/x: No space" in capsys.readouterr().err
+    assert cli.main(["run"]) == 6 and "system: No space left on device; free space" in capsys.readouterr().err

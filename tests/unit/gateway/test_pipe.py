@@ -246,3 +246,16 @@ def test_pipe_takes_the_first_message_whatever_stands_before_it(words, tmp_path,
     assert logged[:3] == rows[:3] and json.loads(logged[3])["text"] == "w1"
     stream.match()
     assert [row["message_id"] for row in stream.told] == ["a", "b", "c"]
+
+
+def test_pipe_refusal_names_the_column_as_it_came_and_its_value(words, tmp_path):
+    stream = Stream(words, tmp_path / "out", named={"time": "posted.at"})
+    rows = [
+        {"tweet": "w1", "latitude": 1, "lng": 200},
+        W1 | {"posted": {"at": "soon"}},
+        {"subscribe": ALL | {"match": 0}},
+    ]
+    stream.pipe.run(lines_of(rows))
+    named = [(one["line"], one["column"], one["value"]) for one in stream.refused]
+    assert named == [(1, "lng", 200), (2, "posted.at", "soon"), (3, "match", 0)]
+    assert "lng is 200 (" in stream.refused[0]["what"]

@@ -277,3 +277,53 @@ def test_random_requests_of_every_path_never_fail(served):
                 assert problem == (answer.status >= 400), (method, address, body, answer)
                 seen[answer.status] += 1
     assert seen.keys() >= {200, 404, 415, 422}, seen
+
+
+def test_refusals_name_the_column_as_it_came_and_its_value(served):
+    row = {"id": "x", "tweet": "ramen", "lng": 1, "latitude": "north"}
+    answer = call(served.port, "POST", "/v1/messages", json.dumps(row).encode(), **JSON)
+    assert (answer.status, answer.json["column"], answer.json["value"]) == (422, "latitude", "north")
+    assert answer.json["detail"].startswith("latitude is 'north' (")
+    rows = [row, message("y", lat=95), message("z", text=["ramen"]), message("v", text=None)]
+    found = served.call("POST", "/v1/messages", rows).json["outcomes"]
+    named = [(one["column"], one.get("value")) for one in found]
+    assert named == [("latitude", "north"), ("lat", 95), ("text", "list"), ("text", None)]
+    answer = served.call("POST", "/v1/subscriptions", ramen("s", region=[1, 1, 2, 99]))
+    assert (answer.json["column"], answer.json["value"]) == ("region", "list")
+    answer = served.call("POST", "/v1/subscriptions", ramen("s"))
+    assert answer.json["column"] == "region" and "everywhere is [-180, -90, 180, 90]" in answer.json["detail"]
+    answer = served.call("POST", "/v1/subscriptions", ramen({"a": "x" * 9_000}, region=[1, 1, 2, 2]))
+    assert answer.json["reason"] == "bad_id" and len(answer.body) < 1_000, "not what may be long"
+
+
+@pytest.mark.parametrize("form", ["one", "array", "lines", "geojson"])
+def test_refused_subscription_without_id_has_its_line_and_no_id_that_the_server_made(served, form):
+    rows = [ramen(None, region=[1, 2, 2, 1]), ramen(None), ramen(None, region=[1, 1, 2, 2], ttl_s=-1)]
+    rows = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    if form == "one":
+        found = [served.call("POST", "/v1/subscriptions", row).json for row in rows]
+    elif form == "array":
+        found = served.call("POST", "/v1/subscriptions", rows).json
+    elif form == "lines":
+        body = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        found = call(served.port, "POST", "/v1/subscriptions", body, **NDJSON).lines
+    else:
+        features = [{"type": "Feature", "geometry": None, "properties": row} for row in rows]
+        collection = json.dumps({"type": "FeatureCollection", "features": features}).encode()
+        found = call(served.port, "POST", "/v1/subscriptions", collection, Content_Type="application/geo+json").json
+    assert [one["reason"] for one in found] == ["bad_region", "bad_region", "bad_time"]
+    assert [one.get("line") for one in found] == ([None] * 3 if form == "one" else [1, 2, 3])
+    assert not any("subscription_id" in one for one in found)
+    assert [one["detail"].split(":")[0] for one in found[:2]] == ["the subscription"] * 2
+    named = served.call("POST", "/v1/subscriptions", [ramen("mine")]).json[0]
+    assert named["subscription_id"] == "mine" and named["detail"].startswith("subscription 'mine': ")
+
+
+def test_refusal_of_a_change_says_where_the_fault_is(served):
+    gone = served.call("DELETE", "/v1/subscriptions/nobody")
+    assert (gone.status, gone.json["where"]) == (404, "path")
+    in_body = served.call("POST", "/v1/subscriptions", {"unsubscribe": "nobody"})
+    assert (in_body.status, in_body.json["where"]) == (404, "body")
+    for method, body in (("DELETE", None), ("PUT", ramen("all", region=[1, 1, 2, 2]))):
+        stale = served.call(method, "/v1/subscriptions/all", body, If_Match='"x"')
+        assert (stale.status, stale.json["where"]) == (412, "header If-Match")
