@@ -8,7 +8,7 @@ names of a message. Used by `gateway.live.pipe`, `gateway.serve.writer` and `gat
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.live.admission import Refused
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
@@ -21,6 +21,17 @@ from spark_etl.finding import Columns, columns_of_roles, columns_of_row
 ROLES = ("text", "lat", "lon", "time", "id")
 #: Bounds of the cache of found columns: sets of column names, and columns of one set.
 _SHAPES, _COLUMNS = 1_000, 200
+
+
+class RenamedLine(NamedTuple):
+    """A line with the column names of a message.
+
+    data : bytes
+    row : dict or str    the object of the line, or the reason code why it is none
+    """
+
+    data: bytes
+    row: dict[str, Any] | str
 
 
 class ColumnMapping:
@@ -58,18 +69,18 @@ class ColumnMapping:
         self._sought = [role for role in ROLES if role not in self.named]
         self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, str] | Refused] = {}
 
-    def rename(self, data: bytes) -> bytes | Refused:
-        """A line with the column names of a message, or a refusal if a column is ambiguous or missing.
+    def rename(self, data: bytes) -> RenamedLine | Refused:
+        """Decode a line, and give it the column names of a message; a refusal if a column is ambiguous or missing.
 
-        Returns `data` as it is, but from where its row begins (`bare`), for changes of subscriptions, for lines that
+        The bytes stay as they are, but from where the row begins (`bare`), for changes of subscriptions, for lines that
         have these names already, and for bytes that are no JSON object, which admission refuses. Never raises.
         """
         data = bare(data)
         row = decode_object(data)
         if isinstance(row, str) or "subscribe" in row or "unsubscribe" in row:
-            return data
+            return RenamedLine(data, row)
         if not self.named and row.keys() <= _ROLES and _is_read(row.get("time")):
-            return data
+            return RenamedLine(data, row)
         found = self._columns(columns_of_row(row))
         if isinstance(found, Refused):
             return found
@@ -79,9 +90,10 @@ class ColumnMapping:
             if "time" in found and columns["time"] != "time":
                 values["time"] = None  # the column was a guess, and is no time
         elif all(name == role for role, name in columns.items()):
-            return data
+            return RenamedLine(data, row)
         values |= {path: value_at(row, path) for path in self._paths}
-        return json.dumps({role: value for role, value in values.items() if value is not None}).encode()
+        renamed = {role: value for role, value in values.items() if value is not None}
+        return RenamedLine(json.dumps(renamed).encode(), renamed)
 
     def column_of(self, data: bytes, role: str) -> str:
         """The input column of a role in a line that was renamed; the role itself where there is none."""

@@ -23,7 +23,7 @@ import msgspec
 
 from gateway.live.admission import Admission, Refused
 from gateway.live.in_flight import InFlight
-from gateway.live.mapping import ColumnMapping
+from gateway.live.mapping import ColumnMapping, RenamedLine
 from gateway.shell.terminal import as_json
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import ParsedMessage, bare
@@ -219,7 +219,7 @@ class Pipe:
             self._keeper.reached(line.origin)
         if not bare(line.data):
             return
-        refused = self.put(line)
+        refused = self._admit(line, self._mapping.rename(line.data))
         if refused is None:
             return
         self.refused[refused.reason] += 1
@@ -229,18 +229,14 @@ class Pipe:
             place = {"source": line.origin.source, "partition": line.origin.partition, "offset": line.origin.offset}
         self._refuse({**place, "reason": refused.reason, "what": refused.what, **refused.named, "row": quoted})
 
-    def put(self, line: Line, came: bytes | None = None) -> Refused | None:
-        """Check a line and append it to the open batch; returns the refusal of a line that fails the checks.
-
-        `came` is the line with the columns as they came, if it was renamed before.
-        """
-        data = self._mapping.rename(line.data)
-        if isinstance(data, Refused):
-            return data
-        found = self._admission.line(data, lambda role: self._mapping.column_of(came or line.data, role))
+    def _admit(self, line: Line, renamed: RenamedLine | Refused) -> Refused | None:
+        """Check a line, and append it with its new names to the open batch; returns its refusal, if any."""
+        if isinstance(renamed, Refused):
+            return renamed
+        found = self._admission.row(renamed.row, lambda role: self._mapping.column_of(line.data, role))
         if isinstance(found, Refused):
             return found
-        self._open.append(Taken(line._replace(data=data), found))
+        self._open.append(Taken(line._replace(data=renamed.data), found))
         return None
 
     def close_batch(self) -> None:

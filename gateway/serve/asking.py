@@ -26,7 +26,7 @@ from matching.kinds import KINDS
 from matching.naive_rows import Message, Subscription, subscriptions_of
 from matching.reasons import explain as meaning_of
 from matching.text import LATE_DOCUMENT_FREQUENCY, TermVector, Vocabulary, inverse_document_frequency
-from matching.validate import ParsedMessage, ParsedSubscription, build_table, decode_object, subscription_row
+from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.window import NO_FLOOR
 from spouts.parsed import counts_of, message_batch, messages_of, parse_message, vector_of
 from topology.settings import LiveConfig
@@ -232,7 +232,7 @@ class Asking:
         renamed = self._mapping.rename(data)
         if isinstance(renamed, Refused):
             raise InputError(renamed.reason, renamed.what)
-        found = decode_object(renamed)
+        found = renamed.row
         parsed = found if isinstance(found, str) else parse_message(found, self._registry.space, self._schema)
         if isinstance(parsed, str):
             raise InputError(parsed, meaning_of(parsed, KINDS))

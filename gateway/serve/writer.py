@@ -9,20 +9,20 @@ whose turn it is.
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from gateway.live.admission import Refused
 from gateway.live.in_flight import InFlight
-from gateway.live.mapping import ColumnMapping
+from gateway.live.mapping import ColumnMapping, RenamedLine
 from gateway.live.pipe import Line, Pipe
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.etags import Conditions
 from gateway.serve.fair import FairQueue, Room
 from gateway.serve.keys import MOST_OWNER
-from gateway.serve.recent_ids import REMEMBERED, RecentIds, id_of
+from gateway.serve.recent_ids import REMEMBERED, RecentIds
 from gateway.serve.registry import OWNER, Registry, etag_of, owner_of
 from matching.errors import DeliveryError
 from matching.fields import identifier, shown
@@ -364,18 +364,17 @@ class Writer(Pipe):
         return self._unsubscribe(row, came_s)
 
     def _take_message(self, data: bytes, came_s: float) -> Outcome:
-        if b'subscribe"' in data:
-            found = decode_object(data)
-            if not isinstance(found, str) and ("subscribe" in found or "unsubscribe" in found):
-                return refused("not_a_message", "subscriptions are changed by /v1/subscriptions")
         renamed = self._mapping.rename(data)
         if isinstance(renamed, Refused):
             return _outcome_of(renamed)
-        name = id_of(renamed)
+        row = {} if isinstance(renamed.row, str) else renamed.row
+        if "subscribe" in row or "unsubscribe" in row:
+            return refused("not_a_message", "subscriptions are changed by /v1/subscriptions")
+        name = identifier(row.get("id")) or None
         earlier = None if name is None else self._recent.get(name)
         if name is not None and earlier is not None:
-            return self._again(name, earlier, renamed)
-        refusal = self.put(Line(self._line, renamed, came_s), data)
+            return self._again(name, earlier, row)
+        refusal = self._admit(Line(self._line, data, came_s), renamed)
         if refusal is not None:
             return _outcome_of(refusal)
         parsed = self._open[-1].message
@@ -386,7 +385,7 @@ class Writer(Pipe):
             self._recent.put(name, seq)
         return {"status": "accepted", "id": parsed.message_id, "seq": seq}
 
-    def _again(self, name: str, seq: int, data: bytes) -> Outcome:
+    def _again(self, name: str, seq: int, row: Mapping[str, Any]) -> Outcome:
         """A message whose id was sent before: the same one, or another."""
         schema = self._admission.vocabulary.attributes
         first = self._keeper.next_seq
@@ -395,7 +394,7 @@ class Writer(Pipe):
             if seq >= first
             else parse_message(decode_object(self._wal.line_of(seq)), self._admission.space, schema)
         )
-        now = parse_message(decode_object(data), self._admission.space, schema)
+        now = parse_message(row, self._admission.space, schema)
         if isinstance(now, ParsedMessage) and isinstance(earlier, ParsedMessage) and now.content == earlier.content:
             self.duplicates += 1
             return {"status": "duplicate", "id": name, "seq": seq}
@@ -466,7 +465,8 @@ class Writer(Pipe):
     def _change(self, change: dict[str, Any], came_s: float) -> Outcome | None:
         """Put a change of subscriptions into the open batch; returns its refusal, if any."""
         self._registry.next_seq = self._next_seq
-        refusal = self.put(Line(self._line, msgspec.json.encode(change), came_s))
+        data = msgspec.json.encode(change)
+        refusal = self._admit(Line(self._line, data, came_s), RenamedLine(data, decode_object(data)))
         return None if refusal is None else _outcome_of(refusal)
 
     @property

@@ -8,6 +8,7 @@ import pytest
 from gateway.live.admission import Refused
 from gateway.live.mapping import ColumnMapping
 from matching.errors import ConfigError
+from matching.validate import decode_object
 from spouts.subscriptions import load_vocabulary
 from tests.support.beside import Beside, random_message, random_subscription
 from tests.support.documents import blocks
@@ -19,7 +20,10 @@ PLACE = {"lat": 35.7, "lon": 139.7}
 
 def renamed(row, **named):
     found = ColumnMapping(named).rename(json.dumps(row).encode())
-    return found if isinstance(found, Refused) else json.loads(found)
+    if isinstance(found, Refused):
+        return found
+    assert json.loads(found.data) == found.row == decode_object(found.data)
+    return found.row
 
 
 @pytest.mark.parametrize(
@@ -63,7 +67,8 @@ def test_mapping_line_gets_the_names_of_a_message(row, named, message):
 )
 def test_mapping_line_that_needs_no_other_names_keeps_what_it_says(line):
     found = ColumnMapping().rename(line)
-    assert found == line or json.loads(found) == {
+    assert found.row == decode_object(found.data)
+    assert found.data == line or json.loads(found.data) == {
         name: value for name, value in json.loads(line).items() if name in ("text", "lat", "lon", "time")
     }
 

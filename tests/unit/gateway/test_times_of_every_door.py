@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from gateway.live.mapping import ColumnMapping
+from gateway.live.mapping import ColumnMapping, RenamedLine
 from gateway.serve.registry import expiry_us
 from matching.attributes import AttributeSchema
 from matching.conditions import parse_where
 from matching.fields import Refusal, event_time_us
-from matching.validate import ParsedMessage, RawMessage, decode_object
+from matching.validate import ParsedMessage, RawMessage
 from spark_etl.ingest import Row
 from spark_etl.options import EtlOptions
 from spark_etl.rows import RowCleaner, column_at_fault
@@ -39,8 +39,8 @@ def cleaned(time, made):
 
 def line(time, made):
     renamed = ColumnMapping().rename(json.dumps(message(time, made)).encode())
-    assert isinstance(renamed, bytes)
-    return parse_message(decode_object(renamed), schema=SCHEMA)
+    assert isinstance(renamed, RenamedLine)
+    return parse_message(renamed.row, schema=SCHEMA)
 
 
 @pytest.mark.parametrize("value", TIMES, ids=repr)
