@@ -20,6 +20,7 @@ from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.serve.fair import Room, Share
 from gateway.serve.keys import SCOPES, Key, KeyRing, KeyScope, Refused
 from gateway.serve.limits import Limits
 from gateway.serve.problems import Problem, answer, later
@@ -34,6 +35,8 @@ _SCOPES: dict[str, KeyScope] = {"/v1/messages": "publish", "/metrics": "admin"}
 MOST_WRONG = 20
 #: Seconds that a ticket is valid; most tickets of one caller in that time; most tickets in all.
 TICKET_S, TICKETS_OF_ONE, MOST_TICKETS = 30, 1_000, 100_000
+#: Bytes of bodies, and of outcomes that wait to be read, of all requests at a time, and of one caller half (`Room`).
+MOST_BUFFERED_BYTES = 512 * 2**20
 _WRONG_KEYS = RateLimitItemPerMinute(MOST_WRONG)
 _BEARER = {"WWW-Authenticate": "Bearer"}
 
@@ -74,6 +77,7 @@ class Access:
 
     def __init__(self, ring: KeyRing, limits: Limits, required: bool = False):
         self.limits = limits
+        self.buffers = Room(MOST_BUFFERED_BYTES)
         self._ring = ring
         self._required = required
         self._tickets: OrderedDict[str, tuple[float, Caller]] = OrderedDict()
@@ -213,12 +217,23 @@ class AccessGate:
                 await answer(Problem(503, "bad_keys", str(error), do="mend the file of the keys"))(scope, receive, send)
                 return
             scope["caller"] = caller
+            scope["buffer"] = share = Share(self._access.buffers, caller.name)
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                share.give_back()
+            return
         await self._app(scope, receive, send)
 
 
 def caller_of(request: Request) -> Caller:
     """The sender of a request, as `AccessGate` has stored it."""
     return request.scope["caller"]
+
+
+def buffer_of(request: Request) -> Share:
+    """What a request has in memory until it is answered, as `AccessGate` has stored it."""
+    return request.scope["buffer"]
 
 
 def _is_open(path: str) -> bool:

@@ -15,9 +15,9 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.live.pipe import one_line
-from gateway.serve.access import Caller
+from gateway.serve.access import Caller, buffer_of
 from gateway.serve.door import Door
-from gateway.serve.problems import Problem, answer
+from gateway.serve.problems import Problem, answer, later
 from gateway.serve.writer import MOST_ROWS, Outcome, Row, refused
 from matching.decoding import cut_deep, is_deep
 from matching.reasons import MAX_DEPTH
@@ -87,10 +87,13 @@ async def _whole(request: Request) -> bytes:
     )
     if int(request.headers.get("content-length", "0")) > MOST_BODY_BYTES:
         raise too_long
+    buffer = buffer_of(request)
     async for chunk in request.stream():
         size += len(chunk)
         if size > MOST_BODY_BYTES:
             raise too_long
+        if not buffer.take(len(chunk)):
+            raise later(429, "overloaded", "more bytes of bodies wait, of this caller or of all, than may", 1)
         parts.append(chunk)
     return bare(b"".join(parts))
 
@@ -201,6 +204,7 @@ class LineOutcomes(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, sending, every = Request(scope, receive), None, []
+        self._buffer = buffer_of(request)
         try:
             groups = _groups(request)
             while (data := await self._next(groups)) is not None:
@@ -242,11 +246,11 @@ class LineOutcomes(Response):
             coming.cancel()
 
     async def _put(self, data: bytes) -> None:
+        while self._waiting_bytes > MOST_OUTCOME_BYTES or not self._buffer.take(len(data)):
+            await asyncio.sleep(0.02)
         self._waiting.append(data)
         self._waiting_bytes += len(data)
         self._changed.set()
-        while self._waiting_bytes > MOST_OUTCOME_BYTES:
-            await asyncio.sleep(0.02)
 
     async def _send(self, send: Send) -> None:
         headers = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store")]
@@ -257,6 +261,7 @@ class LineOutcomes(Response):
             data, self._waiting, self._waiting_bytes = b"".join(self._waiting), [], 0
             ended = self._ended
             await send({"type": "http.response.body", "body": data, "more_body": not ended})
+            self._buffer.give_back(len(data))
             if ended:
                 return
 

@@ -1,7 +1,7 @@
 """Fair sharing between callers: `Room` bounds what each may have waiting, `FairQueue` gives each its turn.
 
-Used by `gateway.serve.writer` for rows and by `gateway.serve.questions`. A caller is a key, or an address
-where the server needs no key.
+Used by `gateway.serve.writer` for rows, by `gateway.serve.questions`, and by `gateway.serve.access` for bodies. A
+caller is a key, or an address where the server needs no key.
 """
 
 from collections import OrderedDict, deque
@@ -47,6 +47,29 @@ class Room:
 
     def give_back(self, caller: str, *amounts: int) -> None:
         self.take(caller, *(-less for less in amounts))
+
+
+class Share:
+    """What one request of a caller has taken of a room."""
+
+    def __init__(self, room: Room, caller: str):
+        self._room = room
+        self._caller = caller
+        self._amount = 0
+
+    def take(self, amount: int) -> bool:
+        """Take so much more; False if there is no room."""
+        if not self._room.has(self._caller, amount):
+            return False
+        self._room.take(self._caller, amount)
+        self._amount += amount
+        return True
+
+    def give_back(self, amount: int | None = None) -> None:
+        """Give back so much, by default all."""
+        amount = self._amount if amount is None else amount
+        self._room.give_back(self._caller, amount)
+        self._amount -= amount
 
 
 class FairQueue(Generic[_T]):

@@ -1,17 +1,24 @@
 """Long bodies: cut off the event loop, refused before any row is made if they have too many, answered in pieces."""
 
+import asyncio
+import http.client
 import json
+import socket
 import threading
+from contextlib import closing
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.serve import bodies
-from gateway.serve.bodies import has_more_members
-from gateway.serve.writer import MOST_ROWS
+from gateway.serve.access import Caller
+from gateway.serve.bodies import LineOutcomes, has_more_members
+from gateway.serve.fair import Room, Share
+from gateway.serve.writer import MOST_ROWS, Message
 from tests.support.doors import door_of
 from tests.support.serving import NDJSON, call
+from tests.support.writing import await_
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -87,3 +94,52 @@ def test_long_body_is_cut_and_checked_in_a_thread_and_its_answer_is_sent_in_piec
     answer = call(port, "POST", "/v1/messages", [{"text": "x" * 200}] * 1_000)
     assert [one["reason"] for one in answer.json["outcomes"]] == ["line_too_long"] * 1_000
     assert len(threads) == 1_001 and not any("http" in name for name in threads)
+
+
+def test_bodies_that_are_read_are_bounded_together_and_another_address_finds_room(tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.serve.access.MOST_BUFFERED_BYTES", 100_000)
+    with door_of(tmp_path / "out") as (_, door, port), closing(socket.create_connection(("127.0.0.1", port))) as slow:
+        head = "POST /v1/messages HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        slow.sendall(head.encode() + b"Content-Length: 50000\r\n\r\n[" + b" " * 49_998)
+        await_(lambda: door.access.buffers.used == (49_999,))
+        for path in ("/v1/messages", "/v1/subscriptions", "/v1/match", "/v1/preview", "/v1/webhooks"):
+            answer = call(port, "POST", path, b"{}", **JSON)
+            assert (answer.status, answer.json["reason"]) == (429, "overloaded"), path
+            assert answer.headers["retry-after"] == "1"
+        other = http.client.HTTPConnection("127.0.0.1", port, timeout=20, source_address=("127.0.0.2", 0))
+        other.request("POST", "/v1/messages", json.dumps({"text": "tea", "lon": 1, "lat": 1}), JSON)
+        assert other.getresponse().status == 200
+        other.close()
+        slow.sendall(b"]")
+        assert slow.recv(100).startswith(b"HTTP/1.1 200")
+        await_(lambda: door.access.buffers.used == (0,))
+        assert call(port, "POST", "/v1/messages", [{"text": "tea", "lon": 1, "lat": 1}]).json["accepted"] == 1
+
+
+def test_outcomes_of_lines_that_nobody_reads_are_bounded_and_all_come_once_they_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(bodies, "GROUP_ROWS", 10)
+    room, caller, found = Room(20_000), Caller("a", frozenset()), []
+
+    async def story(door):
+        reads, body = asyncio.Event(), b'{"text": "tea", "lon": 1, "lat": 95}\n' * 500
+
+        async def receive():
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(event):
+            await reads.wait()
+            found.append(event.get("body", b""))
+
+        scope = {"type": "http", "method": "POST", "headers": [], "buffer": Share(room, "a")}
+        answer = asyncio.create_task(LineOutcomes(door, caller, Message)(scope, receive, send))
+        while room.used[0] < 8_000:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert room.used[0] <= 10_000 and not answer.done() and door.writer.refused.total() < 200
+        reads.set()
+        await answer
+
+    with door_of(tmp_path / "out") as (_, door, _):
+        asyncio.run(asyncio.wait_for(story(door), 60))
+        assert [json.loads(line)["line"] for line in b"".join(found).splitlines()] == list(range(1, 501))
+        assert door.writer.refused.total() == 500 and room.used == (0,)

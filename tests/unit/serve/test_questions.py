@@ -103,26 +103,34 @@ def test_question_pauses_while_the_stream_has_work_and_only_then(monkeypatch):
 
 def test_question_whose_client_has_gone_ends_and_leaves_its_place(monkeypatch):
     monkeypatch.setattr(module, "SLICE_S", 0.0)
-    ended = threading.Event()
+    begun, ended, works, held = (threading.Event() for _ in range(4))
 
     def endless(share):
+        begun.set()
         try:
             while True:
                 share()
         finally:
             ended.set()
 
+    def long(share):
+        works.set()
+        return held.wait(20)
+
     async def story():
         questions = Questions(at_once=1)
         gone = asyncio.create_task(questions.answer("a", "preview", endless))
-        waits = asyncio.create_task(questions.answer("a", "preview", lambda share: None))
-        await asyncio.sleep(0.05)
-        waits.cancel()
-        gone.cancel()
-        await asyncio.gather(gone, waits, return_exceptions=True)
+        assert await asyncio.to_thread(begun.wait, 20)
+        behind = asyncio.create_task(questions.answer("a", "preview", lambda share: None))
+        other = asyncio.create_task(questions.answer("b", "results", long))
+        assert await asyncio.to_thread(works.wait, 20)  # and the first waits for its next turn
+        for one in (gone, behind):
+            one.cancel()
+        await asyncio.gather(gone, behind, return_exceptions=True)
+        held.set()
+        assert await other
         assert await asyncio.to_thread(ended.wait, 20)
-        for _ in range(3):
-            assert await questions.answer("b", "results", lambda share: 7) == 7
+        assert await questions.answer("b", "results", lambda share: 7) == 7
         assert questions._free == 1 and questions.room.used == (0,) and not questions._waiting
 
     run(story)
