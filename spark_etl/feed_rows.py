@@ -14,6 +14,7 @@ import pyarrow as pa
 from matching.attributes import TIME, AttributeSchema
 from matching.errors import ConfigError, EngineError, InputError
 from matching.reasons import MAX_LINE_BYTES
+from matching.table_values import rows_of_table
 from matching.validate import DELETE, RawMessage, decode_object
 from spark_etl.finding import Columns, columns_of_roles, columns_of_row, find_columns
 from spark_etl.geoparquet import with_geometry
@@ -100,8 +101,9 @@ class FeedCleaner:
     def values(self, batch: pa.RecordBatch) -> Iterator[Found]:
         """The lines of JSON in the column `value`; what else identifies a row says where a rejected one stood."""
         names = [field.name for field in batch.schema if field.name != VALUE and _identifies(field.type)]
-        places = batch.select(names).to_pylist() if names else [{}] * batch.num_rows
-        for value, place in zip(batch.column(VALUE), places, strict=True):
+        places = rows_of_table(batch.select(names))
+        for value, named in zip(batch.column(VALUE), places, strict=True):
+            place = {} if isinstance(named, str) else named
             line = value.as_buffer().to_pybytes() if value.is_valid else b""
             found = self._of_line(line)
             if isinstance(found, Rejected):

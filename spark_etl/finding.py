@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 
 from matching.errors import InputError
 from matching.fields import value_at
+from matching.table_values import rows_of_table
 from matching.validate import decode_object
 from spark_etl.documents import objects_of
-from spark_etl.ingest import BROKEN, header_of, line_blocks, table_objects
+from spark_etl.ingest import BROKEN, header_of, line_blocks
 from spark_etl.options import EtlOptions
 from spark_etl.paths import leaves
 from spark_etl.sources import Source
@@ -251,7 +252,7 @@ def objects_in(source: Source, options: EtlOptions, header: list[str] | None) ->
     if source.file_format == "parquet":
         with pq.ParquetFile(source.path) as file:
             for batch in file.iter_batches(MAX_ROWS, use_threads=False):
-                yield from table_objects(batch)
+                yield from (row for row in rows_of_table(batch) if isinstance(row, dict))
         return
     with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
         if source.file_format == "json":

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from matching.errors import InputError
 from matching.fields import encodes
 from matching.reasons import MAX_LINE_BYTES
+from matching.table_values import rows_of_table
 from matching.unpacking import UNPACKING_ERRORS, compression_of, unpacked
 from matching.validate import OBJECT_COLUMNS, bare, decode_object
 from topology.core.places import arrow_file, place
@@ -156,7 +157,7 @@ def _table_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
     try:
         with pq.ParquetFile(arrow_file(path)) as table:
             for batch in table.iter_batches(_PARQUET_ROWS, use_threads=False):
-                for row in _python_rows(batch):
+                for row in rows_of_table(batch):
                     number += 1
                     yield number, row if isinstance(row, str) else _with_objects(row)
     except pa.ArrowException as error:
@@ -169,14 +170,3 @@ def _with_objects(row: dict[str, Any]) -> dict[str, Any]:
     """A row of a table with objects for the JSON text of such columns, None for blank ones."""
     texts = {name: row[name] for name in OBJECT_COLUMNS if isinstance(row.get(name), str)}
     return row | {name: _object_of(text) if text.strip() else None for name, text in texts.items()} if texts else row
-
-
-def _python_rows(batch: pa.RecordBatch) -> list[dict[str, Any] | str]:
-    """Rows of a table; the reason code for a row with text that is not UTF-8."""
-    try:
-        return batch.to_pylist()
-    except UnicodeDecodeError:
-        if len(batch) == 1:
-            return ["bad_utf8"]
-    half = len(batch) // 2
-    return _python_rows(batch.slice(0, half)) + _python_rows(batch.slice(half))

@@ -15,6 +15,7 @@ from matching.reasons import MAX_LINE_BYTES
 from matching.validate import RawMessage
 from spark_etl import documents, ingest
 from spark_etl.clean import CLEAN_SCHEMA, LINE_BITS, MAX_ORIGINAL_CHARACTERS, clean_split, readable, reject_line
+from spark_etl.finding import look
 from spark_etl.ingest import Split, check_columns, line_blocks, plan_tasks, read_blocks
 from spark_etl.options import EtlOptions
 from spark_etl.sources import find_sources
@@ -296,6 +297,25 @@ def test_read_blocks_parquet_bad_utf8_spoils_one_row(tmp_path):
     table = {"post": pa.StructArray.from_arrays([text], ["text"]), "lat": [1.0, 1.0], "lon": [1.0, 1.0]}
     pq.write_table(pa.table(table), path)
     assert values(rows_of(path, text_column="post.text")) == [(1, "ok"), (2, "bad_utf8")]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Asia/Tokyo", "W. Europe Standard Time"])
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_clean_share_parquet_times_beyond_the_range_cost_the_time_and_not_the_file(tmp_path, unit, zone):
+    good, far = 1_539_202_764 * {"ms": 10**3, "us": 10**6, "ns": 10**9}[unit], 2**58
+    unused = pa.array([4_000_000] * 3, pa.int32()).view(pa.date32())
+    table = {"text": ["a", "b", "c"], "lat": [1.0] * 3, "lon": [2.0] * 3, "unused": unused}
+    table["time"] = pa.array([good, far, good], pa.timestamp(unit, zone))
+    pq.write_table(pa.table(table), tmp_path / "raw.parquet")
+    given = options(tmp_path / "raw.parquet")
+    (source,) = find_sources(given)
+    assert list(look(source, given).seen) == ["text", "lat", "lon", "unused", "time"]
+    rows = [row for batch in clean_split(Split(source, 0, 1), given) for row in batch.to_pylist()]
+    times = [row["event_time_us"] for row in rows]
+    assert [row["text"] for row in rows] == ["a", "b", "c"]
+    assert times[0] == times[2] == 1_539_202_764 * 10**6
+    if unit != "ns":  # 2**58 of them are a time
+        assert times[1] is None and rows[1]["bad_time"]
 
 
 def test_read_blocks_damaged_parquet_gives_broken_file(tmp_path):

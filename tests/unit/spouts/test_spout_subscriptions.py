@@ -298,6 +298,13 @@ def test_spout_subscriptions_text_of_a_table_that_is_not_utf8_spoils_one_row(tmp
     assert [(row["line"], row["reason"]) for row in rejected(tmp_path)] == [(1, "bad_utf8"), (4, "bad_utf8")]
 
 
+def test_spout_subscriptions_a_column_of_dates_beyond_the_range_costs_no_subscription(tmp_path):
+    table = pa.Table.from_pylist([topk("a"), topk("b")])
+    pq.write_table(table.append_column("made", pa.array([2**58, 0], pa.timestamp("us"))), tmp_path / "parquet")
+    changes = load_changes([tmp_path / "parquet"], WORDS, EARTH, tmp_path / "rejected.jsonl")
+    assert changes.names.strings() == ["a", "b"] and not rejected(tmp_path)
+
+
 def test_spout_subscriptions_several_files_are_one_list(tmp_path):
     paths = [write(tmp_path / "1", topk("a"), topk("b")), write(tmp_path / "2", topk("a", k=9), "junk")]
     changes = load_changes(paths, WORDS, EARTH, tmp_path / "rejected.jsonl")
