@@ -1,6 +1,7 @@
 """Rows of a subscription file: JSON Lines or CSV (plain, gzip, zstd), or Parquet.
 
-The first bytes decide the format, not the name: a CSV file has a header with `subscription_id` or `unsubscribe`.
+The first bytes decide the format, not the name: a CSV file has a header with `subscription_id` or `unsubscribe`, or
+Excel's `sep=;` before it. CR alone ends its lines where it ends the first.
 Decompression is streamed and lines are bounded, so a file that unpacks to far more than its size costs time but no
 memory. Rows are decoded here and checked in `matching.validate`; read on in `spouts.subscriptions`. Used by
 `spouts.subscriptions`, `spouts.scan` and commands that read subscription files.
@@ -11,9 +12,9 @@ import csv
 import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +24,7 @@ from matching.fields import encodes
 from matching.reasons import MAX_LINE_BYTES
 from matching.table_values import rows_of_table
 from matching.unpacking import UNPACKING_ERRORS, compression_of, unpacked
-from matching.validate import OBJECT_COLUMNS, bare, decode_object
+from matching.validate import OBJECT_COLUMNS, SUBSCRIPTION_COLUMNS, bare, decode_object
 from topology.core.places import arrow_file, place
 
 _BLOCK_BYTES = 1 << 20
@@ -31,8 +32,20 @@ _PARQUET_ROWS = 10_000
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEADER = re.compile(rb"(?:^|[,;\t])\s*\"?(?:subscription_id|unsubscribe)\"?\s*(?:[,;\t]|\r?$)")
 _SEPARATORS = ",;\t"
+#: Excel's way to say what separates the fields.
+_SEPARATOR = re.compile(rb"\"?sep=([^\"\r\n])\"?[ \t]*(?:\r\n|\r|\n)", re.IGNORECASE)
+_LINE = re.compile(rb"([^\r\n]*)(\r\n|\r|\n|)")
 #: Characters of the longest field of CSV: a polygon of most corners fits. A quote that does not close takes as many.
 _FIELD_CHARACTERS, _POLYGON_CHARACTERS = 1 << 17, 1 << 20
+
+
+class _CsvForm(NamedTuple):
+    """The names of columns, what separates fields, whether CR alone ends a line, and how many lines the header has."""
+
+    names: list[str]
+    separator: str
+    only_returns: bool
+    header_lines: int
 
 
 def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any] | str]]:
@@ -43,7 +56,7 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any
     Raises
     ------
     InputError
-        If the file is missing, or damaged so that it cannot be read to its end.
+        If the file is missing, or damaged so that it cannot be read to its end, or has two columns of one name.
     """
     source: Any = place(path)
     try:
@@ -53,13 +66,15 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any
             if start == b"PAR1":
                 yield from _table_rows(source)
                 return
-            lines = read_lines(unpacked_blocks(file))
-            first = next(lines, b"")
-            first = first and first.removeprefix(_BYTE_ORDER_MARK)
-            if first and _HEADER.search(first):
-                yield from _csv_rows(first, lines)
+            blocks = unpacked_blocks(file)
+            start = b""
+            while len(start) < _BLOCK_BYTES and (block := next(blocks, b"")):
+                start += block
+            blocks = itertools.chain([start], blocks)
+            if form := _csv_form(start):
+                yield from _csv_rows(path, form, blocks)
                 return
-            for number, line in enumerate(itertools.chain([first], lines), start=1):
+            for number, line in enumerate(read_lines(blocks), start=1):
                 if line is None:
                     yield number, "line_too_long"
                 elif bare(line):
@@ -100,15 +115,36 @@ def unpacked_blocks(file: BinaryIO) -> Iterator[bytes]:
     return iter(lambda: plain.read(_BLOCK_BYTES), b"")
 
 
-def _csv_rows(header: bytes, lines: Iterator[bytes | None]) -> Iterator[tuple[int, dict[str, Any] | str]]:
+def _csv_form(start: bytes) -> _CsvForm | None:
+    """The form of a file that begins so; None if it is no CSV."""
+    start = start.removeprefix(_BYTE_ORDER_MARK)
+    above = _SEPARATOR.match(start)
+    header, end = _LINE.match(start, above.end() if above else 0).groups()  # type: ignore[union-attr]
+    if not above and not _HEADER.search(header):
+        return None
+    text = header.decode("utf-8", "replace")
+    separator = above[1].decode("utf-8", "replace") if above else max(_SEPARATORS, key=text.count)
+    names: list[str] = []
+    others = csv.field_size_limit(_FIELD_CHARACTERS)  # of the whole process
+    with contextlib.suppress(csv.Error):
+        names = [name.strip() for name in next(csv.reader([text], delimiter=separator[0]), [])]
+    csv.field_size_limit(others)
+    return _CsvForm(names, separator[0], end == b"\r", 2 if above else 1)
+
+
+def _csv_rows(
+    path: str | os.PathLike[str], form: _CsvForm, blocks: Iterator[bytes]
+) -> Iterator[tuple[int, dict[str, Any] | str]]:
     """Rows of CSV by the line on which each ends; an empty field is None. Invalid UTF-8 gives `bad_utf8`."""
-    text = header.decode("utf-8", "replace").rstrip("\r")
-    separator = max(_SEPARATORS, key=text.count)
-    names = [name.strip() for name in next(csv.reader([text], delimiter=separator))]
+    names, separator, only_returns, first = form
+    _check_names(path, names)
+    if only_returns:
+        blocks = (block.replace(b"\r", b"\n") for block in blocks)
+    lines = itertools.islice(read_lines(blocks), first, None)
     too_long: list[int] = []
 
     def texts() -> Iterator[str]:
-        for number, line in enumerate(lines, start=2):
+        for number, line in enumerate(lines, start=first + 1):
             if line is None:
                 too_long.append(number)
             # invalid UTF-8 becomes lone surrogates, which are found below
@@ -127,14 +163,24 @@ def _csv_rows(header: bytes, lines: Iterator[bytes | None]) -> Iterator[tuple[in
         if row is None:
             return
         if isinstance(row, str) or (row and len(row) != len(names)):
-            yield reader.line_num + 1, "bad_csv"
+            yield reader.line_num + first, "bad_csv"
         elif any(map(str.strip, row)):
             fields = dict(zip(names, row, strict=True))
             good = all(map(encodes, row))
             yield (
-                reader.line_num + 1,
+                reader.line_num + first,
                 {name: _field(name, value) for name, value in fields.items()} if good else "bad_utf8",
             )
+
+
+def _check_names(path: str | os.PathLike[str], names: Sequence[str]) -> None:
+    """Refuse a table that has a column of subscriptions twice."""
+    known = {*SUBSCRIPTION_COLUMNS, "unsubscribe"}
+    if twice := next((name for name in names if name in known and names.count(name) > 1), None):
+        raise InputError(
+            "ambiguous_column",
+            f"{path}: {names.count(twice)} columns are called {twice}, and one is needed: rename the others",
+        )
 
 
 def _field(name: str, value: str) -> Any:
@@ -156,6 +202,7 @@ def _table_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
     number = 0
     try:
         with pq.ParquetFile(arrow_file(path)) as table:
+            _check_names(path, table.schema_arrow.names)
             for batch in table.iter_batches(_PARQUET_ROWS, use_threads=False):
                 for row in rows_of_table(batch):
                     number += 1

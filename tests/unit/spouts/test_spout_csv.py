@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matching.attributes import AttributeSchema
+from matching.errors import InputError
 from matching.kinds import KINDS
 from matching.reasons import MAX_CORNERS
 from matching.space import EARTH, Space
@@ -38,7 +39,7 @@ def write(path, rows=ROWS, columns=COLUMNS, **options):
     writer = csv.DictWriter(text, columns, restval="", **options)
     writer.writeheader()
     writer.writerows(rows)
-    path.write_text(text.getvalue(), encoding="utf-8")
+    path.write_text(text.getvalue(), encoding="utf-8", newline="")
     return path
 
 
@@ -47,9 +48,13 @@ def loaded(path):
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-@pytest.mark.parametrize("lineterminator", ["\n", "\r\n"])
-def test_csv_rows_are_what_json_lines_are(tmp_path, delimiter, lineterminator):
-    found = loaded(write(tmp_path / "a.csv", delimiter=delimiter, lineterminator=lineterminator))
+@pytest.mark.parametrize("lineterminator", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("above", ["", "sep=%s", "\ufeffsep=%s", '"SEP=%s"'])
+def test_csv_rows_are_what_json_lines_are(tmp_path, above, delimiter, lineterminator):
+    path = write(tmp_path / "a.csv", delimiter=delimiter, lineterminator=lineterminator)
+    above = above and (above % delimiter + lineterminator).encode()
+    path.write_bytes((above or b"") + path.read_bytes())
+    found = loaded(path)
     path = tmp_path / "a.jsonl"
     as_json = [dict(row) for row in ROWS]
     for row in as_json[1:]:
@@ -210,3 +215,44 @@ def test_json_lines_with_the_name_of_a_column_in_them_are_not_csv(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps(dict.fromkeys(sorted(SUBSCRIPTION_COLUMNS))) + "\n" + json.dumps(ROWS[0]))
     assert loaded(path).names.strings() == ["s1"]
+
+
+@pytest.mark.parametrize("separator", [";", "|"])
+def test_csv_rows_below_a_line_that_says_the_separator_have_their_lines(tmp_path, separator):
+    path = tmp_path / "a.csv"
+    lines = [f"sep={separator}", "subscription_id;kind;keywords;k", "s1;knn;ramen;3", "short;1", "s2;knn;soup;3"]
+    path.write_text("\n".join([lines[0], *(line.replace(";", separator) for line in lines[1:])]))
+    assert [(line, row if isinstance(row, str) else row["subscription_id"]) for line, row in read_rows(path)] == [
+        (3, "s1"),
+        (4, "bad_csv"),
+        (5, "s2"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_csv_and_parquet_with_two_columns_of_one_name_are_refused(tmp_path, name):
+    path = tmp_path / name
+    if name == "a.csv":
+        path.write_text("subscription_id,kind,keywords,note,keywords,note\n1,knn,a,,b,\n")
+    else:
+        columns = ["subscription_id", "keywords", "keywords"]
+        pq.write_table(pa.table([pa.array(["1"])] * 3, names=columns), path)
+    with pytest.raises(InputError, match=f"{name}: 2 columns are called keywords") as refused:
+        list(read_rows(path))
+    assert refused.value.reason_code == "ambiguous_column"
+
+
+def test_csv_columns_that_mean_nothing_may_have_one_name(tmp_path):
+    (tmp_path / "a.csv").write_text("subscription_id,note,note,,\n1,a,b,,\n")
+    assert [row["subscription_id"] for _, row in read_rows(tmp_path / "a.csv")] == ["1"]
+
+
+def test_csv_header_that_cannot_be_parsed_refuses_its_rows(tmp_path):
+    (tmp_path / "a.csv").write_text("subscription_id," + "x" * 200_000 + "\n1,a\n")
+    assert list(read_rows(tmp_path / "a.csv")) == [(2, "bad_csv")]
+
+
+@pytest.mark.parametrize("before", [b"\xef\xbb\xbf", b"\x1e", b" \t"])
+def test_lines_of_json_pass_over_what_is_before_a_row(tmp_path, before):
+    (tmp_path / "a").write_bytes(before + b'{"a": 1}\n' + before + b"\n" + before + b'{"a": 2}\n')
+    assert list(read_rows(tmp_path / "a")) == [(1, {"a": 1}), (3, {"a": 2})]
