@@ -59,9 +59,9 @@ def _value(scalar: Any) -> Any:
     except (ValueError, OverflowError):
         pass
     if isinstance(scalar, Sequence):  # a list or a map
-        return [_value(one) for one in scalar.values]
+        return [_value(one) for one in scalar.values]  # type: ignore[attr-defined]
     if isinstance(scalar, Mapping):  # a struct, two fields of which may have one name
-        return {field.name: _value(scalar[number]) for number, field in enumerate(scalar.type)}
+        return {field.name: _value(scalar[number]) for number, field in enumerate(scalar.type)}  # type: ignore[attr-defined]
     if hasattr(scalar.type, "value_type"):  # of a dictionary
         return _value(scalar.value)
     if hasattr(scalar.type, "tz"):

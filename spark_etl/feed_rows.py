@@ -107,7 +107,7 @@ class FeedCleaner:
             line = value.as_buffer().to_pybytes() if value.is_valid else b""
             found = self._of_line(line)
             if isinstance(found, Rejected):
-                yield found._replace(place=place | found.place)
+                yield found._replace(place={**place, **found.place})
             else:
                 yield self._found(found, self._options, place)
 

@@ -7,7 +7,6 @@ deeper down mostly belongs to something else. Used by `spark_etl.job` and `spark
 by `gateway.live.mapping` for the lines of a live stream.
 """
 
-import csv
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import islice
@@ -16,13 +15,14 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from matching.errors import InputError
-from matching.fields import value_at
+from matching.fields import encodes, value_at
 from matching.table_values import rows_of_table
 from matching.validate import decode_object
-from spark_etl.documents import objects_of
-from spark_etl.ingest import BROKEN, header_of, line_blocks
+from spark_etl.documents import rows_of_document
+from spark_etl.ingest import BROKEN, header_of
 from spark_etl.options import EtlOptions
 from spark_etl.paths import leaves
+from spark_etl.separated import csv_form, csv_rows, line_blocks, lines_of
 from spark_etl.sources import Source
 from spark_etl.unpacking import open_unpacked
 
@@ -178,7 +178,10 @@ def _plain(name: str) -> str:
 
 
 def _place(there: Columns, where: str) -> dict[str, str]:
-    """Latitude and longitude within objects: a GeoJSON point, else two columns of one object."""
+    """Latitude and longitude within objects: a GeoJSON point, else two columns of one object.
+
+    Raises InputError if there are several, or a point called `geo` alone, which may have either order.
+    """
     known = [path for path in _PLACES if path in there.points]
     candidates = {path: (f"{path}.coordinates.1", f"{path}.coordinates.0") for path in known[:1] or there.points}
     if not candidates:
@@ -254,24 +257,16 @@ def objects_in(source: Source, options: EtlOptions, header: list[str] | None) ->
             for batch in file.iter_batches(MAX_ROWS, use_threads=False):
                 yield from (row for row in rows_of_table(batch) if isinstance(row, dict))
         return
+    if header is not None:
+        for _, fields, reason in csv_rows(source, options, csv_form(source, options)):
+            if not reason:
+                texts = [text if encodes(text) else text.encode("utf-8", "replace").decode() for text in fields]
+                yield dict(zip(header, texts, strict=True))
+        return
     with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
         if source.file_format == "json":
-            yield from (row for row in objects_of(stream) if isinstance(row, dict))
-            return
-        for first_line, block in line_blocks(stream):
-            lines = (block or b"").removeprefix(b"\xef\xbb\xbf").split(b"\n")
-            if header is None:
-                rows = (decode_object(line) for line in lines)
-                yield from (row for row in rows if isinstance(row, dict))
-            else:
-                yield from _csv_objects(lines[1:] if first_line == 1 else lines, header, source, options)
-
-
-def _csv_objects(
-    lines: Iterable[bytes], header: list[str], source: Source, options: EtlOptions
-) -> Iterator[dict[str, Any]]:
-    texts = (line.decode("utf-8", "replace").rstrip("\r") + "\n" for line in lines)
-    with suppress(csv.Error):
-        for fields in csv.reader(texts, delimiter=source.delimiter or options.csv_delimiter):
-            if len(fields) == len(header):
-                yield dict(zip(header, fields, strict=True))
+            lines = rows_of_document(stream)
+        else:
+            lines = (line for _, block in line_blocks(stream) for line in lines_of(block))
+        rows = (decode_object(line) for line in lines if line is not None)
+        yield from (row for row in rows if isinstance(row, dict))

@@ -7,13 +7,11 @@ lines is some fifty times cheaper than cleaning, so one file spreads over all co
 `spark_etl.clean`, `spark_etl.job` and `spark_etl.trial`. Next: `spark_etl.clean`.
 """
 
-import csv
-import io
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,19 +19,18 @@ import pyarrow.parquet as pq
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import InputError
 from matching.fields import MESSAGE_ROLES
-from matching.reasons import MAX_LINE_BYTES
 from matching.table_values import rows_of_table
-from matching.unpacking import UNPACKING_ERRORS, Unpacked
+from matching.unpacking import UNPACKING_ERRORS
 from matching.validate import RawMessage, decode_object
-from spark_etl.documents import DOCUMENT_ERRORS, objects_of
+from spark_etl.documents import rows_of_document
 from spark_etl.geometry import placed
 from spark_etl.options import EtlOptions
 from spark_etl.paths import ObjectDecoder, attribute_picker, picker
+from spark_etl.separated import BLOCK_BYTES, CsvRow, csv_form, csv_rows, line_blocks, lines_of
 from spark_etl.sources import Source
 from spark_etl.unpacking import open_unpacked
 
-#: Bytes (rows for tables) of a block, the unit in which a file is split among tasks.
-BLOCK_BYTES = 2**20
+#: Most rows of a block, the unit in which a file is split among tasks; of lines it has `BLOCK_BYTES`.
 BLOCK_ROWS = 4096
 #: Most splits of a file, since the task of each decompresses all of it.
 MAX_SPLITS = 16
@@ -41,7 +38,7 @@ MAX_SPLITS = 16
 TASK_BYTES = 4 * 2**20
 
 #: Raised by reading a damaged file.
-BROKEN = (*UNPACKING_ERRORS, *DOCUMENT_ERRORS, pa.ArrowException)
+BROKEN = (*UNPACKING_ERRORS, pa.ArrowException)
 
 
 class Split(NamedTuple):
@@ -105,62 +102,20 @@ def read_blocks(split: Split, options: EtlOptions) -> Iterator[list[Row]]:
             yield rows
 
 
+_T = TypeVar("_T")
 # Each reader gives one function a block; only the task of the block calls it.
 _Blocks = Iterator[Callable[[], list[Row]]]
 
 
-def line_blocks(stream: Unpacked) -> Iterator[tuple[int, bytes | None]]:
-    """Cut a stream into blocks of whole lines: (number of the first line, from 1, and the bytes).
-
-    A line over `MAX_LINE_BYTES` is a block of its own, without bytes (None), and never in memory as a whole. The cuts
-    depend on the content of the stream alone. An error of reading is raised after the last whole line.
-    """
-    line, rest, skipping, broken = 1, b"", False, None
-    while broken is None:
-        chunk, broken = _read_fully(stream)
-        if not chunk:
-            break
-        if skipping:
-            end = chunk.find(b"\n")
-            if end < 0:
-                continue
-            yield line, None
-            line, chunk, skipping = line + 1, chunk[end + 1 :], False
-        end = chunk.rfind(b"\n") + 1
-        if end:
-            block = rest + chunk[:end]
-            yield line, block
-            line, rest = line + block.count(b"\n"), chunk[end:]
-        else:
-            rest += chunk
-            if len(rest) > MAX_LINE_BYTES:
-                rest, skipping = b"", True
-    if broken is not None:
-        raise broken
-    if skipping:
-        yield line, None
-    elif rest:
-        yield line, rest
-
-
-def _read_fully(stream: Unpacked) -> tuple[bytes, Exception | None]:
-    """`BLOCK_BYTES` of a stream, fewer only at its end or before damage; and the damage."""
-    pieces, wanted = [], BLOCK_BYTES
-    try:
-        while wanted and (piece := stream.read(wanted)):
-            pieces.append(piece)
-            wanted -= len(piece)
-    except BROKEN as error:
-        return b"".join(pieces), error
-    return b"".join(pieces), None
-
-
-def _json_blocks(source: Source, options: EtlOptions) -> _Blocks:
+def _json_rows(options: EtlOptions) -> Callable[[int, Sequence[bytes | None]], list[Row]]:
+    """A function from the number of the first row, and the bytes of rows, to rows; None is a row that is too long."""
     decoder = ObjectDecoder(options.columns(), options.geometry)
     schema = options.attributes()
     attributes = attribute_picker(schema)
 
-    def row_of(number: int, line: bytes) -> Row:
+    def row_of(number: int, line: bytes | None) -> Row:
+        if line is None:
+            return Row(number, "line_too_long", b"")
         if not len(schema):
             return Row(number, decoder.decode(line), line)
         found = decode_object(line)
@@ -168,89 +123,68 @@ def _json_blocks(source: Source, options: EtlOptions) -> _Blocks:
             return Row(number, found, line)
         return Row(number, decoder.pick(found), line, attributes(found))
 
-    def rows_of(first_line: int, block: bytes | None) -> list[Row]:
-        if block is None:
-            return [Row(first_line, "line_too_long", b"")]
-        if first_line == 1:
-            block = block.removeprefix(b"\xef\xbb\xbf")
-        lines = block.removesuffix(b"\n").split(b"\n")
-        return [row_of(number, line) for number, line in enumerate(lines, first_line)]
+    return lambda first, lines: [row_of(number, line) for number, line in enumerate(lines, first)]
 
+
+def _json_blocks(source: Source, options: EtlOptions) -> _Blocks:
+    rows_of = _json_rows(options)
     with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
-        for first_line, block in line_blocks(stream):
-            yield lambda first_line=first_line, block=block: rows_of(first_line, block)
+        for first, block in line_blocks(stream):
+            yield lambda first=first, block=block: rows_of(first, lines_of(block))
+
+
+def _document_blocks(source: Source, options: EtlOptions) -> _Blocks:
+    rows_of, first = _json_rows(options), 1
+    with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
+        for block in _in_blocks(rows_of_document(stream), lambda row: len(row or b"")):
+            yield partial(rows_of, first, block)
+            first += len(block)
+
+
+def _in_blocks(rows: Iterator[_T], size_of: Callable[[_T], int]) -> Iterator[list[_T]]:
+    """Blocks of rows that end by their number or their size; an error of reading is raised after the last of them."""
+    block: list[_T] = []
+    size, broken = 0, None
+    try:
+        for row in rows:
+            block.append(row)
+            size += size_of(row)
+            if len(block) >= BLOCK_ROWS or size >= BLOCK_BYTES:
+                yield block
+                block, size = [], 0
+    except BROKEN as error:
+        broken = error
+    yield block
+    if broken is not None:
+        raise broken
 
 
 def _csv_blocks(source: Source, options: EtlOptions) -> _Blocks:
-    csv.field_size_limit(MAX_LINE_BYTES)  # of this worker process; the default refuses texts that the checks accept
-    too_long: list[int] = []
-
-    def lines() -> Iterator[str]:
-        for first_line, block in line_blocks(stream):
-            if block is None:
-                too_long.append(first_line)
-                yield "\n"
-            else:
-                # Bad bytes become lone surrogates, which the checks find. Only \n ends a line here, as above.
-                text = (block.removeprefix(b"\xef\xbb\xbf") if first_line == 1 else block).decode(
-                    "utf-8", "surrogateescape"
-                )
-                yield from io.StringIO(text, newline="\n")
-
-    with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
-        delimiter = source.delimiter or options.csv_delimiter
-        reader = csv.reader(lines(), delimiter=delimiter)
-        header = next(reader, [])
-        columns = options.columns()
-        names = [*(columns[role] for role in MESSAGE_ROLES), options.geometry]
-        *places, geometry = (header.index(name) if name in header else -1 for name in names)
-        attributes = [header.index(one.path) if one.path in header else -1 for one in options.attributes().attributes]
-        rows_of = partial(_csv_rows, places, geometry, attributes, len(header), delimiter)
-        block: list[tuple[int, list[str] | None]] = []
-        broken = None
-        while True:
-            line = reader.line_num + 1
-            try:
-                fields = next(reader, None)
-                if fields is None:
-                    break
-            except csv.Error:
-                block.append((line, None))
-            except BROKEN as error:
-                broken = error
-                break
-            else:
-                if fields or too_long or reader.line_num == line:
-                    block.append((line, fields))
-            if len(block) >= BLOCK_ROWS:
-                yield lambda block=block: rows_of(set(too_long), block)
-                block = []
-        yield lambda: rows_of(set(too_long), block)
-        if broken is not None:
-            raise broken
+    form = csv_form(source, options)
+    columns = options.columns()
+    names = [*(columns[role] for role in MESSAGE_ROLES), options.geometry or ""]
+    *places, geometry = (form.names.index(name) if name in form.names else -1 for name in names)
+    paths = [one.path for one in options.attributes().attributes]
+    attributes = [form.names.index(path) if path in form.names else -1 for path in paths]
+    rows_of = partial(_csv_rows, places, geometry, attributes, form.delimiter)
+    for block in _in_blocks(csv_rows(source, options, form), lambda row: sum(map(len, row.fields))):
+        yield partial(rows_of, block)
 
 
 def _csv_rows(
-    places: list[int],
-    geometry: int,
-    attributes: list[int],
-    width: int,
-    delimiter: str,
-    too_long: set[int],
-    block: list[tuple[int, list[str] | None]],
+    places: list[int], geometry: int, attributes: list[int], delimiter: str, block: list[CsvRow]
 ) -> list[Row]:
     rows = []
-    for line, fields in block:
-        original = delimiter.join(fields or ()).encode("utf-8", "surrogateescape")
-        if fields and len(fields) == width:
-            values = RawMessage._make([None if place < 0 else fields[place] for place in places])
-            if geometry >= 0:
-                values = placed(values, fields[geometry])
-            found = tuple([None if place < 0 else fields[place] for place in attributes])
-            rows.append(Row(line, values, original, found))
-        else:
-            reason = "line_too_long" if line in too_long else "bad_csv" if fields or fields is None else "empty_line"
+    for line, fields, reason in block:
+        original = delimiter.join(fields).encode("utf-8", "surrogateescape")
+        if reason:
             rows.append(Row(line, reason, original))
+            continue
+        values = RawMessage._make([None if place < 0 else fields[place] for place in places])
+        if geometry >= 0:
+            values = placed(values, fields[geometry])
+        found = tuple([None if place < 0 else fields[place] for place in attributes])
+        rows.append(Row(line, values, original, found))
     return rows
 
 
@@ -303,37 +237,6 @@ def _in_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _document_blocks(source: Source, options: EtlOptions) -> _Blocks:
-    pick, attributes = picker(options.columns(), options.geometry), attribute_picker(options.attributes())
-
-    def rows_of(first: int, block: list[Any]) -> list[Row]:
-        rows = []
-        for number, value in enumerate(block, first):
-            is_object = isinstance(value, dict)
-            values = pick(value) if is_object else "not_json"
-            original = json.dumps(value, ensure_ascii=False)
-            rows.append(Row(number, values, original, attributes(value) if is_object else ()))
-        return rows
-
-    first, block, broken = 1, [], None
-    with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
-        objects = objects_of(stream)
-        while True:
-            try:
-                block.append(next(objects))
-            except StopIteration:
-                break
-            except BROKEN as error:
-                broken = error
-                break
-            if len(block) == BLOCK_ROWS:
-                yield lambda first=first, block=block: rows_of(first, block)
-                first, block = first + len(block), []
-    yield lambda: rows_of(first, block)
-    if broken is not None:
-        raise broken
-
-
 _READERS = {"jsonl": _json_blocks, "csv": _csv_blocks, "parquet": _parquet_blocks, "json": _document_blocks}
 
 
@@ -346,8 +249,8 @@ def check_columns(sources: list[Source], options: EtlOptions, named: Mapping[str
     Raises
     ------
     InputError
-        `missing_column`, with the file, the column and the columns it has. JSON has no header: rows without a value are
-        rejected one by one.
+        `missing_column`, with the file, the column and the columns it has; `ambiguous_column` if two have the name of
+        one that is needed. JSON has no header: rows without a value are rejected one by one.
     """
     columns = options.columns()
     unmet = {f"--{role.replace('_', '-')}": name for role, name in (named or {}).items()}
@@ -360,6 +263,8 @@ def check_columns(sources: list[Source], options: EtlOptions, named: Mapping[str
             raise InputError("broken_file", f"{source.path}: cannot be read ({error}); check or replace it") from None
         if names is None:
             continue
+        if repeated := repeated_column(names, options):
+            raise InputError("ambiguous_column", f"{source.path}: {repeated}")
         place = {columns["lat"], columns["lon"]}
         rectangle = {columns[side] for side in ("west", "south", "east", "north")}
         tables += 1
@@ -397,11 +302,13 @@ def header_of(source: Source, options: EtlOptions) -> list[str] | None:
     if source.file_format == "parquet":
         with pq.ParquetFile(source.path) as file:
             return file.schema_arrow.names
-    if source.file_format != "csv":
-        return None
-    with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
-        start = _read_fully(stream)[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
-    # any line end; a header that cannot be parsed names no column
-    with suppress(csv.Error):
-        return next(csv.reader(io.StringIO(start, newline=""), delimiter=source.delimiter or options.csv_delimiter), [])
-    return []
+    return csv_form(source, options).names if source.file_format == "csv" else None
+
+
+def repeated_column(names: Sequence[str], options: EtlOptions) -> str | None:
+    """Why the columns of a table cannot be used: that one which is used is there twice. None if they can."""
+    paths = [one.path for one in options.attributes().attributes]
+    for name in (*options.columns().values(), options.geometry, *paths):
+        if name and names.count(name) > 1:
+            return f"{names.count(name)} columns are called {name}, and one is needed: rename the others"
+    return None

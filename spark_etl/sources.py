@@ -9,15 +9,20 @@ from typing import NamedTuple
 
 from matching.errors import ConfigError, InputError
 from matching.unpacking import UNPACKING_ERRORS, compression_of
+from matching.validate import bare
+from spark_etl.documents import is_document
 from spark_etl.options import EtlOptions
 from spark_etl.unpacking import open_unpacked
 
 _SUFFIXES = {
     ".jsonl": "jsonl",
-    ".json": "jsonl",
     ".ndjson": "jsonl",
     ".geojsonl": "jsonl",
+    # of lines or one document
+    ".json": "json",
     ".geojson": "json",
+    ".geojsonseq": "json",
+    ".geojsons": "json",
     ".csv": "csv",
     ".tsv": "csv",
     ".parquet": "parquet",
@@ -29,8 +34,9 @@ NAMES_OF_DATA = (
     "(?i)(" + "|".join(map(re.escape, _SUFFIXES)) + ")(" + "|".join(map(re.escape, _COMPRESSION_SUFFIXES)) + ")?$"
 )
 #: Bytes of a JSON file that decide between one document and lines.
-_BEGINNING_BYTES = 4096
-_COLLECTION = re.compile(rb'"type"\s*:\s*"FeatureCollection"')
+_BEGINNING_BYTES = 2**20
+#: Ends of a first line whose row goes on.
+_GOES_ON = (b"{", b"[", b",")
 
 
 class Source(NamedTuple):
@@ -79,13 +85,11 @@ def find_sources(options: EtlOptions) -> list[Source]:
                 "broken_file", f"{path}: cannot be opened ({error.strerror}); check its permissions"
             ) from None
         compression = compression_of(start[:4])
-        file_format = _format_of(path, start, compression) if options.input_format == "auto" else options.input_format
-        if (
-            file_format == "jsonl"
-            and options.input_format == "auto"
-            and _is_document(path, compression, options.encoding)
-        ):
-            file_format = "json"
+        file_format = options.input_format
+        if file_format == "auto":
+            file_format = _format_of(path, start, compression)
+            if file_format in ("jsonl", "json"):
+                file_format = _json_form(file_format, path, compression, options.encoding)
         name = path.relative_to(shared).as_posix()
         sources.append(Source(number, str(path), name, file_format, compression, size_bytes))
     return sources
@@ -133,7 +137,7 @@ def _format_of(path: Path, start: bytes, compression: str) -> str:
     if start[:4] == b"PAR1" and (file_format in (None, "parquet") or _last_bytes(path) == b"PAR1"):
         return "parquet"
     if file_format is None:
-        if compression or start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"{", b"["):
+        if compression or bare(start)[:1] not in (b"{", b"["):
             raise ConfigError(f"{path}: the name does not show the format; set it to one of jsonl, csv, parquet, json")
         return "jsonl"
     return file_format
@@ -145,14 +149,12 @@ def _last_bytes(path: Path) -> bytes:
         return file.read()
 
 
-def _is_document(path: Path, compression: str, encoding: str) -> bool:
-    """Whether a JSON file is one document (an array or a FeatureCollection), not an object a line."""
-    try:
-        with closing(open_unpacked(str(path), compression, encoding)) as stream:
-            start = stream.read(_BEGINNING_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()
-    except UNPACKING_ERRORS:
-        return False
-    first = start.partition(b"\n")[0].strip()
-    # An array in one line may also be a row that is no object.
-    array = first[:1] == b"[" and first[1:].lstrip()[:1] in (b"", b"{")
-    return array or bool(_COLLECTION.search(start[:200]))
+def _json_form(by_name: str, path: Path, compression: str, encoding: str) -> str:
+    """`json` for one document (an array, a FeatureCollection, rows over several lines), `jsonl` for a row a line."""
+    beginning = b""
+    with closing(open_unpacked(str(path), compression, encoding)) as stream, suppress(*UNPACKING_ERRORS):
+        while len(beginning) < _BEGINNING_BYTES and (piece := stream.read(_BEGINNING_BYTES)):
+            beginning += piece
+    first_line = bare(beginning.partition(b"\n")[0])
+    over_lines = by_name == "json" and first_line.endswith(_GOES_ON)
+    return "json" if over_lines or is_document(beginning) else "jsonl"

@@ -13,11 +13,12 @@ import zstandard
 from matching.errors import ConfigError, InputError
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import RawMessage
-from spark_etl import documents, ingest
+from spark_etl import ingest, separated
 from spark_etl.clean import CLEAN_SCHEMA, LINE_BITS, MAX_ORIGINAL_CHARACTERS, clean_split, readable, reject_line
 from spark_etl.finding import look
-from spark_etl.ingest import Split, check_columns, line_blocks, plan_tasks, read_blocks
+from spark_etl.ingest import Split, check_columns, plan_tasks, read_blocks
 from spark_etl.options import EtlOptions
+from spark_etl.separated import line_blocks
 from spark_etl.sources import find_sources
 
 LINES = [json.dumps({"id": f"m{n}", "text": f"word{n}", "lat": n % 90, "lon": n % 180}).encode() for n in range(500)]
@@ -53,7 +54,7 @@ def values(rows):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(ingest, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(separated, "BLOCK_BYTES", 1000)
     monkeypatch.setattr(ingest, "BLOCK_ROWS", 7)
 
 
@@ -68,7 +69,7 @@ def test_line_blocks_any_cut_joins_to_the_stream(small_blocks):
 
 
 def test_line_blocks_endless_line_is_named_and_the_next_is_found(small_blocks, monkeypatch):
-    monkeypatch.setattr(ingest, "MAX_LINE_BYTES", 5000)
+    monkeypatch.setattr(separated, "MAX_LINE_BYTES", 5000)
     data = b"good\n" + b"x" * 50_000 + b"\nalso good\n" + b"y" * 50_000
     blocks = list(line_blocks(io.BytesIO(data)))
     assert [line for line, block in blocks if block is None] == [2, 4]
@@ -168,13 +169,6 @@ def test_read_blocks_members_that_are_no_objects_are_rejected_one_by_one(tmp_pat
     assert values(rows_of(path)) == [(1, "one"), (2, "not_json"), (3, "not_json"), (4, "not_json"), (5, "two")]
 
 
-def test_read_blocks_document_without_rows_is_not_held(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "MAX_LINE_BYTES", 200_000)
-    path = tmp_path / "raw.json"
-    path.write_text('[{"text": "one"}, "' + "x" * 2_000_000 + '", {"text": "two"}]')
-    assert values(rows_of(path)) == [(1, "one"), (0, "broken_file")]
-
-
 def test_read_blocks_columns_may_be_paths(tmp_path):
     row = {"user": {"says": "hi", "at": [{"lat": "1.5"}, {"lon": 2}]}, "a.b": "literal", "a": {"b": "path"}}
     (tmp_path / "raw.jsonl").write_text(json.dumps(row))
@@ -210,14 +204,14 @@ def test_read_blocks_csv_keeps_quoted_newlines_and_finds_bad_rows(tmp_path, smal
 
 
 def test_read_blocks_csv_line_too_long_spoils_one_row(tmp_path, small_blocks, monkeypatch):
-    monkeypatch.setattr(ingest, "MAX_LINE_BYTES", 5000)
+    monkeypatch.setattr(separated, "MAX_LINE_BYTES", 5000)
     path = tmp_path / "raw.csv"
     path.write_bytes(b"text,lat,lon\ngood,1,2\n" + b"x" * 50_000 + b"\nfine,1,2\n")
     assert values(rows_of(path)) == [(2, "good"), (3, "line_too_long"), (4, "fine")]
 
 
 def test_read_blocks_csv_unclosed_quote_ends_in_a_bad_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(ingest, "MAX_LINE_BYTES", 5000)
+    monkeypatch.setattr(separated, "MAX_LINE_BYTES", 5000)
     path = tmp_path / "raw.csv"
     path.write_bytes(b'text,lat,lon\ngood,1,2\n"open,1,2\n' + b"later,1,2\n" * 2000)
     found = values(rows_of(path))
@@ -430,3 +424,69 @@ def test_plan_tasks_large_files_are_shared_and_small_ones_grouped(tmp_path):
 def test_options_bad_setting_is_named(changes, said):
     with pytest.raises(ConfigError, match=said):
         EtlOptions(**{"inputs": ("raw.jsonl",), "out": "out"} | changes).check()
+
+
+CSV = ["id,text,lat,lon", "1,ramen,35.5,139.5", '2,"two\nlines",1,2', "3,last,1,2"]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+@pytest.mark.parametrize("above", ["", "sep=;", '"sep=\t"', "Sep=|"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_read_blocks_csv_of_any_line_end_and_separator_is_read(tmp_path, small_blocks, pack, end, above, encoding):
+    mark = above.strip('"')[-1:] or ","
+    rows = [row.replace(",", mark) for row in CSV]
+    if end == "\r":
+        rows[2] = rows[2].replace("\n", "\r")
+    data = end.join([*([above] if above else []), *rows, ""])
+    path = tmp_path / "raw.csv"
+    path.write_bytes(pack(data.encode(encoding)))
+    first = 2 + bool(above)
+    given = {} if encoding.startswith("utf-8") else {"encoding": encoding}
+    assert values(rows_of(path, **given)) == [(first, "ramen"), (first + 1, "two\nlines"), (first + 3, "last")]
+    named = options(path, **given)
+    there = look(find_sources(named)[0], named)
+    assert there.names == ["id", "text", "lat", "lon"] and there.rows == 3
+    assert there.seen["text"] == (3, "ramen")
+
+
+def test_read_blocks_csv_a_lone_carriage_return_in_a_row_spoils_it(tmp_path):
+    path = tmp_path / "raw.csv"
+    path.write_bytes(b"text,lat,lon\r\none,1,2\r\ntw\ro,1,2\r\nthree,1,2\r\n")
+    assert values(rows_of(path)) == [(2, "one"), (3, "bad_csv"), (4, "three")]
+
+
+def test_read_blocks_csv_below_a_separator_has_line_numbers_of_the_file(tmp_path, small_blocks, monkeypatch):
+    monkeypatch.setattr(separated, "MAX_LINE_BYTES", 5000)
+    path = tmp_path / "raw.csv"
+    path.write_bytes(b"sep=;\ntext;lat;lon\ngood;1;2\n" + b"x" * 50_000 + b"\n\nshort;1\nfine;1;2\n")
+    found = [(3, "good"), (4, "line_too_long"), (5, "empty_line"), (6, "bad_csv"), (7, "fine")]
+    assert values(rows_of(path)) == found
+
+
+@pytest.mark.parametrize("name", ["raw.csv", "raw.parquet"])
+@pytest.mark.parametrize(
+    ("names", "more", "said"),
+    [
+        (["text", "text", "lat", "lon"], {}, "2 columns are called text"),
+        (["text", "lon", "lat", "lon"], {}, "2 columns are called lon"),
+        (["text", "lat", "lon", "id", "id", "id"], {}, "3 columns are called id"),
+        (["text", "lat", "lon", "price", "price"], {"attribute": ("price:number",)}, "called price"),
+        (["text", "place", "place"], {"geometry": "place"}, "called place"),
+        (["text", "lat", "lon", "note", "note", "", ""], {}, None),
+    ],
+    ids=str,
+)
+def test_check_columns_two_of_one_name_are_refused_if_one_is_needed(tmp_path, name, names, more, said):
+    path = tmp_path / name
+    if name == "raw.csv":
+        path.write_text(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n")
+    else:
+        pq.write_table(pa.table([pa.array(["1"])] * len(names), names=names), path)
+    given = options(path, **more)
+    if said is None:
+        check_columns(find_sources(given), given)
+        return
+    with pytest.raises(InputError, match=f"{name}: .*{said}") as refused:
+        check_columns(find_sources(given), given)
+    assert refused.value.reason_code == "ambiguous_column"
