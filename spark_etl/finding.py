@@ -39,6 +39,8 @@ NAMES = {
 }
 #: Names of objects that are the place of a row, the likeliest first.
 _PLACES = ("geometry", "coordinates")
+#: Name of a point whose order nobody can tell: in GeoJSON the longitude comes first, in Twitter's `geo` the latitude.
+_TWITTERS = "geo"
 
 
 class Seen(NamedTuple):
@@ -183,7 +185,13 @@ def _place(there: Columns, where: str) -> dict[str, str]:
     Raises InputError if there are several, or a point called `geo` alone, which may have either order.
     """
     known = [path for path in _PLACES if path in there.points]
-    candidates = {path: (f"{path}.coordinates.1", f"{path}.coordinates.0") for path in known[:1] or there.points}
+    candidates: dict[str, tuple[str, str]] = {}
+    hint = ""
+    for path in known[:1] or there.points:
+        candidates[path] = (f"{path}.coordinates.1", f"{path}.coordinates.0")
+        if path.rpartition(".")[2] == _TWITTERS:
+            candidates[f"{path}, latitude first"] = candidates[path][::-1]
+            hint = f" (a point called {_TWITTERS} has the latitude first, as 0, if it is Twitter's)"
     if not candidates:
         parents = dict.fromkeys(name.rpartition(".")[0] for name in there.seen if "." in name)
         for parent in parents:
@@ -193,7 +201,7 @@ def _place(there: Columns, where: str) -> dict[str, str]:
                 candidates[parent] = (lat[0], lon[0])
     if len(candidates) > 1:
         choices = "; ".join(f"--lat {lat} --lon {lon}" for lat, lon in candidates.values())
-        raise InputError("ambiguous_column", f"{where}: several places in a row, choose one: {choices}")
+        raise InputError("ambiguous_column", f"{where}: several places in a row, choose one: {choices}{hint}")
     return dict(zip(("lat", "lon"), *candidates.values(), strict=True)) if candidates else {}
 
 

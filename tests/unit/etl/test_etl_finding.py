@@ -99,12 +99,34 @@ def test_find_columns_what_is_given_is_not_looked_for(tmp_path):
             [{"text": "a", "from": {"lat": 1, "lon": 1}, "to": {"lat": 1, "lon": 1}}],
             "--lat from.lat --lon from.lon; --lat to.lat --lon to.lon",
         ),
+        (
+            [{**TWEET, "coordinates": None}],
+            r"--lat geo.coordinates.1 --lon geo.coordinates.0; --lat geo.coordinates.0 --lon geo.coordinates.1 "
+            r"\(a point called geo has the latitude first",
+        ),
+        ([{"text": "a", "tweet": {"geo": TWEET["geo"]}}], "--lat tweet.geo.coordinates.0"),
     ],
 )
 def test_find_columns_several_are_refused_by_name(tmp_path, rows, said):
     with pytest.raises(InputError, match=said) as refused:
         found(lines(tmp_path / "raw.jsonl", *rows))
     assert refused.value.reason_code == "ambiguous_column" and "raw.jsonl" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "lat"),
+    [
+        ({**TWEET, "coordinates": None, "lat": 1, "lon": 2}, "lat"),
+        (
+            {"text": "a", "geo": {"coordinates": {"type": "Point", "coordinates": [1, 2]}}},
+            "geo.coordinates.coordinates.1",
+        ),
+        ({"text": "a", "geo": {"lat": 1, "lon": 2}}, "geo.lat"),
+        ({"text": "a", "location": {"type": "Point", "coordinates": [1, 2]}}, "location.coordinates.1"),
+    ],
+)
+def test_find_columns_other_places_beside_or_called_geo_have_one_order(tmp_path, row, lat):
+    assert found(lines(tmp_path / "raw.jsonl", row))["lat"] == lat
 
 
 def test_find_columns_other_names_in_other_files_are_refused(tmp_path):

@@ -121,7 +121,7 @@ def test_live_lines_of_other_names_tell_what_the_oracle_does(tmp_path):
         for place, row in enumerate(messages):
             rest = {name: value for name, value in row.items() if name not in ("text", "lat", "lon", "id")}
             where = ({"latitude": row["lat"], "lng": row["lon"]} if place % 2 else
-                     {"geo": {"type": "Point", "coordinates": [row["lon"], row["lat"]]}})  # fmt: skip
+                     {"place": {"type": "Point", "coordinates": [row["lon"], row["lat"]]}})  # fmt: skip
             text = {"said": {"what": row["text"]}, "text": "other"} if named else {"tweet": row["text"]}
             stream.take({**rest, **where, **text, "id_str": row["id"]})
         stream.pipe.close_batch()
