@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.fields import MAX_ID_CHARACTERS, MESSAGE_ROLES, encodes, event_time_us, value_at
+from matching.fields import MAX_ID_CHARACTERS, MESSAGE_ROLES, encodes, event_time_us, value_at, whole_number
 from matching.model import Float64, Int64
 
 #: Types of attributes, in the order of their codes.
@@ -159,6 +159,8 @@ def _number(value: Any) -> float:
 def _category(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, float | Decimal):
+        value = whole_number(value)
     if isinstance(value, int) and abs(value) < 10**MAX_ID_CHARACTERS:
         return str(value)
     if not isinstance(value, str) or len(value) > MAX_ID_CHARACTERS or "\0" in value or not encodes(value):

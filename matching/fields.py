@@ -23,7 +23,7 @@ LAST_US = 253_402_300_800 * 10**6 - 1
 
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]{1,3},[0-9]+")
-_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
+_WHOLE = re.compile(r"\s*([+-]?[0-9]{1,18})(?:\.0*)?\s*")
 _NOT_FINITE = frozenset(("nan", "inf", "infinity"))
 _EPOCH_NUMBER = re.compile(r"[+-]?[0-9]{9,}(?:\.[0-9]*)?")
 _REDUCED_DATE = re.compile(r"([0-9]{4})(?:-([0-9]{2}))?")
@@ -120,9 +120,14 @@ def _microseconds(moment: datetime) -> int:
 
 
 def identifier(value: Any) -> str | None:
-    """An id as text, "" if there is none, None if it cannot be one (wrong type, too long)."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # a column of whole numbers with gaps, as some writers store it
+    """An id as text, "" if there is none, None if it cannot be one (wrong type, too long, a float from 2^53 on).
+
+    Decimals without a fraction are whole numbers: tables store columns with gaps that way.
+    """
+    if isinstance(value, float | Decimal):
+        value = _without_fraction(value)
+        if value is None:
+            return None
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**MAX_ID_CHARACTERS:
         return str(value)
     if value is None:
@@ -131,22 +136,32 @@ def identifier(value: Any) -> str | None:
 
 
 def whole_number(value: Any) -> int | None:
-    """A whole number or None; floats without a fraction count: some tables store columns with gaps that way.
+    """A whole number or None; decimals without a fraction count: some tables store columns with gaps that way.
 
-    So does text of plain digits, as CSV has nothing else.
+    So does text of plain digits (`"12"`, `"12.0"`), as CSV has nothing else.
     """
     if isinstance(value, str):
-        return int(value) if _WHOLE.fullmatch(value) else None
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
+        digits = _WHOLE.fullmatch(value)
+        return int(digits[1]) if digits else None
+    if isinstance(value, float | Decimal):
+        return _without_fraction(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _without_fraction(value: float | Decimal) -> int | None:
+    """A decimal as a whole number; None if it has a fraction, or has lost digits, as a float from 2^53 on may have."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 2**53 else None
+    if not value.is_finite() or value.adjusted() >= MAX_ID_CHARACTERS or value != value.to_integral_value():
+        return None
+    return int(value)
 
 
 def share(value: Any) -> float | None:
     """A number from 0 to 1, also as plain decimal text; None if it is none."""
     if isinstance(value, str):
         value = float(value) if _DECIMAL.fullmatch(value.strip()) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 <= value <= 1:
         return None
     return float(value)
 

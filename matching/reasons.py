@@ -27,7 +27,7 @@ REASONS = {
     "bad_attribute": "an attribute's value is a list, has another type than the schema says, or is no finite number",
     "bad_csv": "the row has not as many fields as the header, or its quotes do not close",
     "bad_geometry": "the geometry is neither a point nor a rectangle along the axes, in degrees, or is no WKT or WKB",
-    "bad_id": f"an id must be text or a whole number, of at most {MAX_ID_CHARACTERS} characters",
+    "bad_id": f"an id must be text or a whole number (a float: below 2^53), of at most {MAX_ID_CHARACTERS} characters",
     "bad_k": f"k must be a whole number from 1 to {MAX_K:,} ({{k_needed}} one)",
     "bad_match": "match must be all, any, or a whole number from 1: how many distinct words of the keywords are needed",
     "bad_op": "op must be publish (0) or delete (1)",

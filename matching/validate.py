@@ -221,6 +221,9 @@ def message_row(
     known = isinstance(raw.op, str | int | None) and not isinstance(raw.op, bool)  # False equals 0
     op = _OPS.get(raw.op) if known else None
     if op is None:
+        number = whole_number(raw.op)  # 1.0, "1.0", as some tables store columns with gaps
+        op = None if number is None else _OPS.get(number)
+    if op is None:
         return "bad_op"
     text = "" if raw.text is None else raw.text
     if type(text) is not str:

@@ -6,13 +6,16 @@ from decimal import Decimal
 
 import pytest
 
+from matching.attributes import CATEGORY, attribute_value
 from matching.errors import ConfigError
-from matching.fields import coordinate, event_time_us, identifier
+from matching.fields import coordinate, event_time_us, identifier, share, whole_number
 from matching.reasons import MAX_LINE_BYTES, REASONS
 from matching.space import Space
 from matching.text import MAX_TEXT_CHARACTERS
 from matching.validate import (
+    DELETE,
     MESSAGE_ROLES,
+    PUBLISH,
     MessageDecoder,
     ParsedMessage,
     RawMessage,
@@ -261,6 +264,58 @@ def test_event_time_unreadable_raises_value_error(value):
         event_time_us(value)
 
 
-def test_identifier_whole_numbers_become_text():
-    assert [identifier(value) for value in (7, 7.0, "7", None, 7.5, False)] == ["7", "7", "7", "", None, None]
-    assert identifier(10**600) is None
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (7, "7"),
+        (7.0, "7"),
+        (-7.0, "-7"),
+        (Decimal("7.00"), "7"),
+        (Decimal("1E+3"), "1000"),
+        ("7", "7"),
+        ("7.0", "7.0"),
+        (None, ""),
+        (2**64, "18446744073709551616"),
+        (float(2**53 - 1), "9007199254740991"),
+        (float(2**53), None),
+        (1.05e18, None),
+        (Decimal(2**70), str(2**70)),
+        (Decimal("1E+999999"), None),
+        (Decimal("NaN"), None),
+        (Decimal("7.5"), None),
+        (float("inf"), None),
+        (float("nan"), None),
+        (7.5, None),
+        (False, None),
+        (10**600, None),
+    ],
+)
+def test_identifier_whole_numbers_become_text_if_no_digit_is_lost(value, text):
+    assert identifier(value) == text
+
+
+@pytest.mark.parametrize("value", [12, 12.0, "12", " 12.0 ", "12.", Decimal("12.0")])
+def test_whole_number_decimals_without_a_fraction_are_whole(value):
+    assert whole_number(value) == 12
+
+
+@pytest.mark.parametrize("value", ["12.5", 12.5, "1e3", Decimal("12.5"), True, None, "", ".0", 2.0**60, [12]])
+def test_whole_number_others_are_none(value):
+    assert whole_number(value) is None
+
+
+@pytest.mark.parametrize(("op", "code"), [(1.0, DELETE), ("1.0", DELETE), (Decimal(1), DELETE), (0.0, PUBLISH)])
+def test_message_row_op_may_be_a_decimal(op, code):
+    parsed = message_row(RawMessage(text="a", lon=1, lat=2, op=op))
+    assert isinstance(parsed, ParsedMessage) and parsed.op == code
+
+
+def test_attribute_value_category_whole_decimals_are_whole_numbers():
+    assert [attribute_value(CATEGORY, value) for value in (3, 3.0, Decimal("3.0"), -0.0)] == ["3", "3", "3", "0"]
+    for value in (3.5, 2.0**60, float("nan")):
+        with pytest.raises(ValueError, match="category"):
+            attribute_value(CATEGORY, value)
+
+
+def test_share_may_be_a_decimal():
+    assert (share(Decimal("0.5")), share(Decimal("1.5")), share(0.5)) == (0.5, None, 0.5)
