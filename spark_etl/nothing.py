@@ -12,6 +12,8 @@ _REMEDIES = {
     "missing_coordinate": "name the columns of the place with --lat and --lon",
     "coordinate_out_of_range": "see whether latitude and longitude are the right way round (--lat, --lon)",
     "not_json": "say what the input is with --format",
+    "nul_byte": "say how the text is encoded with --encoding, such as utf-16",
+    "bad_utf8": "say how the text is encoded with --encoding, such as latin-1",
     "bad_csv": "say what separates the columns with --delimiter",
     "bad_time": "say how times are written with --time-format, or leave --require-time out",
     "missing_time": "name the column of the time with --time, or leave --require-time out",

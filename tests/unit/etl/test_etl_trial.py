@@ -106,3 +106,14 @@ def test_try_rows_value_of_the_wrong_type_names_its_column(raw, tmp_path):
     with pytest.raises(InputError, match="2 wrong_type .*: column body.*To mend it, correct these rows") as refused:
         try_rows(EtlOptions(inputs=(str(raw),)), 100)
     assert "dry-run" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said"), [("utf-16", "--encoding, such as utf-16"), ("latin-1", "--encoding, such as latin-1")]
+)
+def test_try_rows_of_another_encoding_says_the_option_that_helps(tmp_path, encoding, said):
+    path = tmp_path / "raw.jsonl"
+    path.write_bytes('{"text": "café", "lat": 1, "lon": 2}\n'.encode(encoding))
+    with pytest.raises(InputError, match=said):
+        try_rows(EtlOptions((str(path),)), 5)
+    assert try_rows(EtlOptions((str(path),), encoding=encoding), 5)["kept"] == 1
