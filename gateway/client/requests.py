@@ -13,6 +13,7 @@ import msgspec
 from gateway.client.commands import Answer, Request
 from gateway.client.errors import NotFound
 from gateway.client.rows import MessageOutcome, Results, Subscription, SubscriptionOutcome
+from gateway.plain_values import plain_value
 from matching.errors import InputError
 
 T = TypeVar("T")
@@ -142,7 +143,7 @@ def subscription_path(subscription_id: str, rest: str = "") -> str:
 
 
 def encode(value: Any) -> bytes:
-    """Encode as JSON, NumPy's numbers like Python's. Raises InputError."""
+    """Encode as JSON, values of NumPy and pandas like Python's. Raises InputError."""
     try:
         return msgspec.json.encode(value, enc_hook=_plain)
     except (TypeError, ValueError, RecursionError) as error:
@@ -179,11 +180,10 @@ def params_of(**given: Any) -> Params:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if hasattr(value, "item"):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    found = plain_value(value)
+    if found is value:
+        raise TypeError(f"{type(value).__name__} has no form in JSON")
+    return found
 
 
 def _decoder(of: type[T]) -> Callable[[Answer], T]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from gateway.live.admission import Admission
 from gateway.live.oracle_rows import decay_model, message_row, oracle_message
+from gateway.plain_values import plain_value, table_name
 from gateway.runs.explaining import RIVALS, answer_of
 from gateway.runs.match_rules import Scene, judge
 from gateway.runs.reader import Row, Subscriber, subscriber
@@ -205,7 +206,7 @@ class Engine:
         Parameters
         ----------
         subscription : mapping, optional
-            Columns as in a file of subscriptions.
+            Columns as in a file of subscriptions; values may be NumPy's.
         **columns
             More of them.
 
@@ -223,7 +224,7 @@ class Engine:
             raise InputError(
                 "wrong_type", f"subscribe takes columns, as a mapping or by name, not {_short(subscription)}"
             )
-        row = {**(subscription or {}), **columns}
+        row = plain_value({**(subscription or {}), **columns})
         parsed = self._admission.subscribe(row)
         name = parsed.subscription_id
         if name in self._subscribed:
@@ -247,8 +248,9 @@ class Engine:
         ----------
         messages : iterable of mapping, or one
             Each with `text`, `lon`, `lat`, and if need be `id`, `time`, `object_id`, `op` and the sides of a rectangle
-            `west`, `south`, `east`, `north`; other columns are ignored. A bad one is counted in `rejected`, the
-            others are matched. Without messages: updates of the changes of subscriptions since the last batch.
+            `west`, `south`, `east`, `north`; other columns are ignored. Values may be NumPy's; NaN, NaT and NA are
+            missing values. A bad one is counted in `rejected`, the others are matched. Without messages: updates of the
+            changes of subscriptions since the last batch.
 
         Returns
         -------
@@ -259,15 +261,22 @@ class Engine:
         Raises
         ------
         InputError
-            If `messages` is neither a message nor an iterable of them.
+            If `messages` is neither a message nor an iterable of them, such as a DataFrame.
         """
+        if table := table_name(messages):
+            raise InputError(
+                "wrong_type",
+                f"publish takes messages, not a {table}: give it the rows, of pandas df.to_dict('records'), of Arrow "
+                "table.to_pylist(), of polars df.to_dicts()",
+            )
         if isinstance(messages, str | bytes) or not isinstance(messages, Iterable):
             raise InputError(
                 "wrong_type",
                 f"publish takes one message or several, such as {{'text': ..., 'lon': ..., 'lat': ...}}, not "
                 f"{_short(messages)}",
             )
-        judged = map(self._admission.message, [messages] if isinstance(messages, Mapping) else messages)
+        rows = map(plain_value, [messages] if isinstance(messages, Mapping) else messages)
+        judged = map(self._admission.message, rows)
         return self._rows_of(self._match([parsed for parsed in judged if isinstance(parsed, ParsedMessage)]))
 
     def _match(self, taken: Sequence[ParsedMessage]) -> UpdateBatch:

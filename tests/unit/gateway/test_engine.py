@@ -4,6 +4,8 @@ import math
 from collections import Counter
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -341,3 +343,62 @@ def test_engine_explains_a_subscription_before_the_batch_that_gives_its_words_id
 def test_engine_room_for_terms_that_is_no_number_is_refused(most_terms):
     with pytest.raises(ConfigError, match="most_terms .*: give a whole number from 0 to 100,000,000"):
         skyray.Engine((), most_terms=most_terms)
+
+
+MESSAGE = {"text": "ramen", "lon": 1.0, "lat": 2.0}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"id": np.int64(7)},
+        {"id": np.float64(7)},
+        {"id": np.str_("a"), "text": np.str_("ramen")},
+        {"lon": np.float32(1), "lat": np.float16(2)},
+        {"lon": np.int64(1), "lat": np.uint8(2)},
+        {"time": pd.NaT},
+        {"time": np.datetime64("NaT")},
+        {"time": float("nan"), "id": np.nan, "object_id": pd.NA, "op": np.float32("nan")},
+        {"time": np.datetime64("2018-10-10T20:19:24", "ns")},
+        {"time": pd.Timestamp("2018-10-10T20:19:24.000000001", tz="Asia/Tokyo")},
+        {"west": np.nan, "south": np.nan, "east": np.nan, "north": np.nan},
+        {"op": np.int8(0)},
+    ],
+    ids=str,
+)
+def test_engine_takes_values_of_numpy_and_pandas(columns):
+    engine = skyray.Engine()
+    engine.subscribe(subscription_id="all", kind="boolean", keywords="ramen", region=np.array([-180, -90, 180, 90]))
+    assert len(engine.publish([MESSAGE | columns])) == 1 and not engine.rejected
+
+
+def test_engine_reads_moments_of_numpy_and_pandas_as_they_are():
+    engine = skyray.Engine(window="time:60")
+    engine.subscribe(
+        subscription_id="a", kind="topk", keywords="ramen", lon=1, lat=1, k=np.int64(9), alpha=np.float32(0.5)
+    )
+    first = np.datetime64("1970-02-01T00:00:00", "ns")  # read as microseconds its number would be an hour later
+    moments = [first, pd.Timestamp(first) + pd.Timedelta("30s"), str(first + np.timedelta64(70, "s"))]
+    for name, moment in enumerate(moments):
+        engine.publish({**MESSAGE, "id": name, "time": moment})
+    assert {row["message_id"] for row in engine.results("a")} == {"1", "2"}
+    with pytest.raises(InputError) as refused:
+        engine.subscribe(subscription_id="b", kind="topk", keywords="a", lon=1, lat=1, k=3, alpha=np.float32(1.5))
+    assert refused.value.reason_code == "bad_alpha"
+
+
+def test_engine_rows_of_a_frame_are_its_messages():
+    engine = skyray.Engine(attributes=["price:number", "type:category"])
+    engine.subscribe(subscription_id="a", kind="boolean", keywords="ramen", region=[-180, -90, 180, 90],
+                     where={"price": {"lte": np.int64(5)}, "type": 1})  # fmt: skip
+    frame = pd.DataFrame([MESSAGE | {"id": 1.0, "price": 5, "type": 1.0}, MESSAGE | {"price": 4}])
+    assert [row["message_id"] for row in engine.publish(frame.to_dict("records"))] == ["1"]
+    assert not engine.rejected
+
+
+@pytest.mark.parametrize("table", [pd.DataFrame([MESSAGE]), pa.table({"text": ["ramen"]}), pa.record_batch({"a": [1]})])
+def test_engine_publish_of_a_table_is_refused_with_what_to_give(table):
+    engine = skyray.Engine()
+    with pytest.raises(InputError, match=f"not a {type(table).__name__}: give it the rows") as refused:
+        engine.publish(table)
+    assert refused.value.reason_code == "wrong_type" and not engine.rejected

@@ -1,0 +1,53 @@
+"""Values of NumPy and pandas as Python's own, for rows that programs hand over.
+
+Neither library is imported: their values are known by their methods. Used by `gateway.live.engine` and
+`gateway.client.requests`.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+_PLAIN = frozenset((str, int, bool, type(None)))
+#: pandas' marks of a missing value.
+_MISSING = frozenset(("NaTType", "NAType"))
+#: NumPy's moments of more digits than Python's.
+_FINER = frozenset(f"datetime64[{unit}]" for unit in ("ns", "ps", "fs", "as"))
+
+
+def plain_value(value: Any) -> Any:
+    """A value as Python's own, within lists and mappings too; any other value as it is.
+
+    None for a missing value as pandas has it: NaT, NA, and NaN. Moments have microseconds.
+    """
+    if type(value) in _PLAIN or isinstance(value, type):
+        return value
+    if isinstance(value, Mapping):
+        return {name: plain_value(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_value(part) for part in value]
+    if type(value).__name__ in _MISSING:
+        return None
+    if isinstance(value, datetime):
+        return value.to_pydatetime(warn=False) if hasattr(value, "to_pydatetime") else value  # type: ignore[attr-defined]
+    if getattr(value, "shape", ()):
+        return [plain_value(part) for part in value]
+    if hasattr(value, "dtype") and hasattr(value, "item"):
+        return _scalar(value)
+    return None if isinstance(value, float) and value != value else value
+
+
+def _scalar(value: Any) -> Any:
+    """A scalar of NumPy; a moment that Python does not have as text, which nothing reads as a time."""
+    if not str(value.dtype).startswith("datetime64"):
+        return plain_value(value.item())
+    if str(value.dtype) in _FINER:
+        value = value.astype("datetime64[us]")
+    found = value.item()
+    return str(value) if isinstance(found, int) else found
+
+
+def table_name(value: Any) -> str | None:
+    """The type of a table of any library (pandas, polars, Arrow), whose rows are not what it iterates over; or None."""
+    tabular = hasattr(value, "__dataframe__") or hasattr(value, "__arrow_c_stream__")
+    return type(value).__name__ if tabular else None
