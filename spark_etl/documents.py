@@ -27,6 +27,8 @@ _BLANKS = re.compile(rb"(?:[\s,\x1e]|\xef\xbb\xbf)*+")
 _SCALARS = re.compile(rb"[^{\[\n]*+")
 _LINE = re.compile(rb"[^\n]*+")
 _FEATURES = re.compile(rb'(?<!\\)"features"\s*:\s*\Z')
+#: In a member that cannot be decoded.
+_FEATURE = re.compile(rb'"geometry"\s*:|"type"\s*:\s*"Feature"')
 #: More than is between the name of a member and its value.
 _NAME_BYTES = 256
 
@@ -119,7 +121,7 @@ class _Cutter:
         first = decode_object(member)
         if isinstance(first, dict):
             return first.get("type") == "Feature" or "geometry" in first
-        return b'"geometry"' in member
+        return _FEATURE.search(member) is not None
 
     def members(self) -> Iterator[bytes | None]:
         """The members of the array that begins here; goes behind its end."""

@@ -18,7 +18,7 @@ from matching.table_values import rows_of_table
 from matching.validate import DELETE, RawMessage, decode_object
 from spark_etl.finding import Columns, columns_of_roles, columns_of_row, find_columns
 from spark_etl.geoparquet import with_geometry
-from spark_etl.ingest import Row, Split, check_columns, read_blocks, table_rows
+from spark_etl.ingest import Row, Split, check_columns, read_blocks, repeated_column, table_rows
 from spark_etl.options import EtlOptions
 from spark_etl.paths import attribute_picker, picker
 from spark_etl.rows import CleanRow, RowCleaner, column_at_fault, readable
@@ -187,6 +187,8 @@ def with_found_columns(names: Sequence[str], options: EtlOptions) -> EtlOptions:
     except InputError as error:
         raise ConfigError(str(error)) from None
     options = options.with_columns(found)
+    if repeated := repeated_column(names, options):
+        raise ConfigError(f"the stream: {repeated}")
     columns = options.columns()
 
     def is_there(role: str) -> bool:

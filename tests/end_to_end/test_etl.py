@@ -24,6 +24,7 @@ from matching.text import tokenise
 from spark_etl.job import STAGES, EtlOptions, run_etl
 from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
 from spark_etl.session import spark_session
+from spark_etl.trial import try_rows
 from spouts.parquet import read_manifest
 from tests.support.etl_folder import write_lines
 
@@ -475,6 +476,36 @@ def test_etl_attributes_have_the_same_bytes_in_memory_and_by_shuffles(spark, tmp
     monkeypatch.setattr("spark_etl.ingest.TASK_BYTES", 100)
     run(spark, source, tmp_path / "two", **given)
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
+
+
+def test_etl_odd_values_in_every_form_have_the_same_bytes_in_memory_and_by_shuffles(spark, tmp_path, monkeypatch):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    odd = [b"NaN", b"1e400", b'"caf\xe9"', b'"a\tb"', b"[" * 2000 + b"]" * 2000, b"%d" % 2**70, b'"\\ud800"', b"tru"]
+    rows = [b'{"id":"%%b%d","text":"ramen %d","lat":1,"lon":2,"more":%b}' % (n, n, odd[n % 8]) for n in range(16)]
+    named = {form: [row % form.encode() for row in rows] for form in ("array", "collection", "lines", "sequence")}
+    (raw / "array.json").write_bytes(b"[" + b",".join(named["array"]) + b"]")
+    collection = b'{"features":[%b],"type":"FeatureCollection"}'
+    first = named["collection"][0].replace(b"{", b'{"type":"Feature",', 1)
+    (raw / "collection.geojson").write_bytes(collection % b",".join([first, *named["collection"][1:]]))
+    (raw / "lines.geojson").write_bytes(b"\xef\xbb\xbf" + b"\n".join(named["lines"]))
+    (raw / "sequence.geojsonseq").write_bytes(b"".join(b"\x1e%b\n" % row for row in named["sequence"]))
+    (raw / "mac.csv").write_bytes(b"sep=;\rid;text;lat;lon\rx1;ramen;1,5;2\rx2;b\xe9b;1;2\rx3;soba;1;2\r")
+    times = pa.array([0, 2**58, 253_402_300_799_000_000], pa.timestamp("us", "Asia/Tokyo"))
+    table = pa.table({"id": [1.0, 2.0, float(2**60)], "text": ["a", "b", "c"], "lat": [1.0] * 3, "lon": [2.0] * 3})
+    pq.write_table(table.append_column("time", times), raw / "far.parquet")
+    one = run(spark, raw, tmp_path / "one", rows_per_file=7)
+    monkeypatch.setattr("spark_etl.job._SMALL_BYTES", 0)
+    monkeypatch.setattr("spark_etl.ingest.TASK_BYTES", 100)
+    two = run(spark, raw, tmp_path / "two", rows_per_file=7)
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    dry = try_rows(EtlOptions((str(raw),)), 1000)
+    counts = ("read", "kept", "rejected_by_reason", "bad_times")
+    assert [one[name] for name in counts] == [two[name] for name in counts] == [dry[name] for name in counts]
+    lines = try_rows(EtlOptions((str(raw / "lines.geojson"),)), 1000)
+    assert lines["kept"] >= 4 and lines["rejected"] >= 8
+    assert (one["read"], one["kept"], one["bad_times"]) == (4 * 16 + 3 + 3, 4 * lines["kept"] + 2 + 2, 1)
+    assert "broken_file" not in one["rejected_by_reason"]
 
 
 def test_etl_without_attributes_has_the_old_format(spark, tmp_path):

@@ -89,6 +89,7 @@ def test_rows_of_document_any_bytes_are_cut_alike_whatever_is_read_at_a_time(dat
         (SEPARATOR + b'{"a":\n1}\n' + SEPARATOR + b'{"b":2}\n', [b'{"a":\n1}', b'{"b":2}']),
         (b'[{"a":1} {"b":2}, }, {"c":3}]]\n{"d":4}', [b'{"a":1} {"b":2}', b"}", b'{"c":3}', b"]", b'{"d":4}']),
         (b'{"features":[{"geometry":null}],"type":"FeatureCollection"}', [b'{"geometry":null}']),
+        (b'{"features":[{"type":"Feature","a":NaN},{}],"type":1}', [b'{"type":"Feature","a":NaN}', b"{}"]),
         (b'{"text":"x","features":["a"]}', [b'{"text":"x","features":["a"]}']),
         (b'{"type":"Feature","features":[{"geometry":1}]}', [b'{"type":"Feature","features":[{"geometry":1}]}']),
         (b'{"a":"\\"features\\":","b":[{"geometry":1}]}', [b'{"a":"\\"features\\":","b":[{"geometry":1}]}']),

@@ -219,3 +219,15 @@ def test_setting_that_cannot_be_used_is_refused_by_name(tmp_path, monkeypatch, g
         FeedOptions(etl=EtlOptions(**{"inputs": (), **etl}), **own).check()
     FeedOptions(etl=EtlOptions(inputs=("in",)), out="feed").check()
     FeedOptions(etl=EtlOptions(inputs=()), out="feed", format="kafka", option=("subscribe=a=b",)).check()
+
+
+def test_with_found_columns_two_of_one_name_are_refused_if_one_is_needed():
+    with pytest.raises(ConfigError, match="2 columns are called text"):
+        with_found_columns(["text", "lat", "lon", "text"], EtlOptions(("-",)))
+    assert with_found_columns(["text", "lat", "lon", "note", "note"], EtlOptions(("-",))).text_column == "text"
+
+
+def test_feed_values_whose_place_is_no_utf8_are_taken():
+    place = pa.array([b"\xff"], pa.binary()).view(pa.string())
+    batch = pa.record_batch({"value": [b'{"text":"a","lat":1,"lon":2}'], "key": place})
+    assert isinstance(next(iter(FeedCleaner(EtlOptions(("-",))).values(batch))), bytes)
