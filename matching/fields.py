@@ -219,11 +219,10 @@ def whole_number(value: Any) -> int | None:
 
 def _without_fraction(value: float | Decimal) -> int | None:
     """A decimal as a whole number; None if it has a fraction, or has lost digits, as a float from 2^53 on may have."""
-    if not isinstance(value, Decimal):
-        return int(value) if float(value).is_integer() and abs(value) < 2**53 else None
-    if not value.is_finite() or value.adjusted() >= MAX_ID_CHARACTERS or value != value.to_integral_value():
-        return None
-    return int(value)
+    if isinstance(value, Decimal):
+        small = value.is_finite() and value.adjusted() < MAX_ID_CHARACTERS
+        return int(value) if small and value == value.to_integral_value() else None
+    return int(value) if float(value).is_integer() and abs(value) < 2**53 else None
 
 
 def share(value: Any) -> float | None:

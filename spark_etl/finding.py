@@ -190,7 +190,7 @@ def _place(there: Columns, where: str) -> dict[str, str]:
     for path in known[:1] or there.points:
         candidates[path] = (f"{path}.coordinates.1", f"{path}.coordinates.0")
         if path.rpartition(".")[2] == _TWITTERS:
-            candidates[f"{path}, latitude first"] = candidates[path][::-1]
+            candidates[f"{path}, latitude first"] = (f"{path}.coordinates.0", f"{path}.coordinates.1")
             hint = f" (a point called {_TWITTERS} has the latitude first, as 0, if it is Twitter's)"
     if not candidates:
         parents = dict.fromkeys(name.rpartition(".")[0] for name in there.seen if "." in name)
