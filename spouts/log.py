@@ -140,8 +140,8 @@ def encode_record(
     """A record as the log has it; the fields as in `Record`, lines with or without their ends; `before` is the
     `checksum_in` of the record before it."""
     data = b"".join(each.rstrip(b"\r\n") + b"\n" for each in lines)
-    more = time_us, mark, tuple(ahead), admitted.terms, admitted.messages, positions or {}, before
-    head = _Head(last_seq, line, tuple(changes), len(data), "", *more)
+    more = admitted.terms, admitted.messages, positions or {}, before
+    head = _Head(last_seq, line, tuple(changes), len(data), "", time_us, mark, tuple(ahead), *more)
     head.xxh3 = _checksum(head, data)
     return msgspec.json.encode(head) + b"\n" + data
 

@@ -126,8 +126,8 @@ class CheckpointCoordinator:
             files.sort(key=lambda file: (file.component, file.task))
             outputs = [output for *_, output in self._in_order()]
             names = tuple(_relative(output, settings.root) for output in outputs)
-            parts = {name: output.facts for (_, name), output in zip(names, outputs, strict=True) if output.facts}
-            manifest = Manifest(epoch, number, self.incarnation, tuple(files), names, settings.facts(), parts)
+            listed = {name: output.facts for (_, name), output in zip(names, outputs, strict=True) if output.facts}
+            manifest = Manifest(epoch, number, self.incarnation, tuple(files), names, settings.facts(), listed)
             settings.store.commit(manifest)
         except CheckpointError as error:
             self.figures.append(figure | {"failed": str(error)})
