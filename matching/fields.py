@@ -66,10 +66,13 @@ class Fault(NamedTuple):
         return f"{self.column} is {'missing' if self.value is None else shown(self.value)}"
 
     @property
-    def short(self) -> Any:
-        """The value, or what it is (`shown`) if it may be long."""
-        short = isinstance(self.value, bool | float | None) or (isinstance(self.value, int) and abs(self.value) < 2**53)
-        return self.value if short or (isinstance(self.value, str) and len(self.value) <= 40) else shown(self.value)
+    def named(self) -> dict[str, Any]:
+        """`column`, and `value` unless there is none; in place of one that may be long what it is (`shown`)."""
+        if self.value is None:
+            return {"column": self.column}
+        short = isinstance(self.value, bool | float) or (isinstance(self.value, int) and abs(self.value) < 2**53)
+        short = short or (isinstance(self.value, str) and len(self.value) <= 40)
+        return {"column": self.column, "value": self.value if short else shown(self.value)}
 
 
 class Refusal(NamedTuple):

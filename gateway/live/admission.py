@@ -34,9 +34,8 @@ class Refused(NamedTuple):
 
     @property
     def named(self) -> dict[str, Any]:
-        """`column` and `value` of the column at fault; none of them if it is not one, no `value` if it has none."""
-        found = {} if self.fault is None else {"column": self.fault.column, "value": self.fault.short}
-        return {name: value for name, value in found.items() if value is not None}
+        """As of `Fault.named`; nothing if no one column is at fault."""
+        return {} if self.fault is None else self.fault.named
 
 
 class _RefusedSubscription(InputError):

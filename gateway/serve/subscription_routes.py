@@ -35,7 +35,7 @@ from gateway.serve.problems import LATER, TOO_LARGE, Problem, refusal
 from gateway.serve.regions import box_of, meet
 from gateway.serve.registry import EXPIRES, Registered, expiry_us
 from gateway.serve.writer import Outcome, Row, Subscribe, Unsubscribe, precondition, refused
-from matching.fields import identifier
+from matching.fields import Fault, identifier
 from matching.kinds import KINDS
 from matching.reasons import explain
 from matching.validate import decode_object
@@ -275,12 +275,14 @@ def _with_expiry(columns: dict[str, Any]) -> Outcome | None:
     if seconds is not None:
         whole = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= _MOST_TTL_S
         if not whole or columns.get(EXPIRES) is not None:
-            return refused("bad_time", f"{_TTL} must be a number of seconds above 0, without {EXPIRES}")
+            what = f"{_TTL} must be a number of seconds above 0, without {EXPIRES}"
+            return refused("bad_time", what) | Fault(_TTL, seconds).named
         columns[EXPIRES] = datetime.fromtimestamp(now_us / 1e6 + seconds, UTC).isoformat()
     elif columns.get(EXPIRES) is not None:
         expires_us = expiry_us(columns[EXPIRES])
         if expires_us is None or expires_us <= now_us:
-            return refused("bad_time", f"{EXPIRES} must be a time in the future, such as 2030-01-01T00:00:00Z")
+            what = f"{EXPIRES} must be a time in the future, such as 2030-01-01T00:00:00Z"
+            return refused("bad_time", what) | Fault(EXPIRES, columns[EXPIRES]).named
     return None
 
 

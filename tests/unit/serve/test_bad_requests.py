@@ -314,6 +314,7 @@ def test_refused_subscription_without_id_has_its_line_and_no_id_that_the_server_
     assert [one["reason"] for one in found] == ["bad_region", "bad_region", "bad_time"]
     assert [one.get("line") for one in found] == ([None] * 3 if form == "one" else [1, 2, 3])
     assert not any("subscription_id" in one for one in found)
+    assert [(one["column"], one.get("value")) for one in found] == [("region", "list"), ("region", None), ("ttl_s", -1)]
     assert [one["detail"].split(":")[0] for one in found[:2]] == ["the subscription"] * 2
     named = served.call("POST", "/v1/subscriptions", [ramen("mine")]).json[0]
     assert named["subscription_id"] == "mine" and named["detail"].startswith("subscription 'mine': ")
