@@ -31,13 +31,16 @@ class Visit:
     Attributes
     ----------
     page : Page
+    touch : bool
+        Whether its screen is touched, and there is no mouse.
     complaints : list of str
         Errors and warnings of its console, breaches of its policy, exceptions.
     """
 
-    def __init__(self, page: Page, port: int):
+    def __init__(self, page: Page, port: int, touch: bool = False):
         self.page = page
         self.port = port
+        self.touch = touch
         self.complaints: list[str] = []
         self._session: CDPSession | None = None
         page.on("console", lambda one: self._hear(one.type, one.text))
@@ -86,7 +89,11 @@ class Visit:
         return box["x"] + across * box["width"], box["y"] + down * box["height"]
 
     def click_map(self, across: float, down: float) -> None:
+        """A click, on a screen that is touched a tap: nothing moves before it."""
         x, y = self.on_map(across, down)
+        if self.touch:
+            self.page.touchscreen.tap(x, y)
+            return
         self.page.mouse.move(x, y)
         self.page.mouse.click(x, y)
 
@@ -117,12 +124,16 @@ class Visit:
 
 
 @contextmanager
-def visit(browser: Browser, port: int, width: int = 1280, height: int = 800, scheme: Any = "light") -> Iterator[Visit]:
-    """A visit by somebody new."""
-    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+def visit(
+    browser: Browser, port: int, width: int = 1280, height: int = 800, scheme: Any = "light", touch: bool = False
+) -> Iterator[Visit]:
+    """A visit by somebody new; with `touch` by a phone."""
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=touch, is_mobile=touch
+    )
     context.set_default_timeout(90_000)  # other tests run beside this one
     context.add_init_script(_WATCH)
     try:
-        yield Visit(context.new_page(), port)
+        yield Visit(context.new_page(), port, touch)
     finally:
         context.close()

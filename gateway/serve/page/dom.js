@@ -17,6 +17,18 @@ export const show = (node, shown = true) => {
   node.hidden = !shown;
 };
 
+// What a button does, once at a time: a click or Enter meanwhile does nothing. (A button that is disabled loses the focus.)
+export const once = (button, action) => async (event) => {
+  event?.preventDefault();
+  if (button.ariaBusy === "true") return;
+  button.ariaBusy = "true";
+  try {
+    await action();
+  } finally {
+    button.ariaBusy = null;
+  }
+};
+
 // <dt> and <dd> for each pair whose value is there.
 export function facts(pairs) {
   return pairs

@@ -1,13 +1,28 @@
 // Drawing a place on the map: terra-draw for rectangles, circles and polygons; a point is a click.
 
 import { byId, element, show } from "/page/dom.js";
-import { distanceM, middleLatitude } from "/page/shapes.js";
+import { boundsOf, distanceM, middleLatitude } from "/page/shapes.js";
 
 const HINTS = {
   rectangle: "Click one corner, then the opposite one.",
   circle: "Click the middle, then the border.",
-  polygon: "Click the corners; click the first one again to close.",
+  polygon: "Click the corners, then the first one again.",
   point: "Click the place.",
+};
+const LEAST_M = 1; // a shape that is smaller was drawn by two clicks on one place
+const fingers = matchMedia("(hover: none)");
+
+function hintOf(shape) {
+  const hint = HINTS[shape];
+  return fingers.matches ? `${hint.replace("Click", "Tap")} Tap ${shape} again to stop.` : `${hint} Escape ends drawing.`;
+}
+
+// A finger moves nothing before it taps, and shapes are as large as the last move: here a click is a move, too.
+const tapped = (Mode) => class extends Mode {
+  onClick(event) {
+    this.onMouseMove(event);
+    super.onClick(event);
+  }
 };
 
 export class Drawing {
@@ -23,7 +38,7 @@ export class Drawing {
   start() {
     const { TerraDraw, TerraDrawRectangleMode, TerraDrawCircleMode, TerraDrawPolygonMode } = globalThis.terraDraw;
     const { TerraDrawMapLibreGLAdapter } = globalThis.terraDrawMaplibreGlAdapter;
-    const modes = [TerraDrawRectangleMode, TerraDrawCircleMode, TerraDrawPolygonMode].map((Mode) => new Mode());
+    const modes = [TerraDrawRectangleMode, TerraDrawCircleMode, TerraDrawPolygonMode].map((Mode) => new (tapped(Mode))());
     this.draw = new TerraDraw({ adapter: new TerraDrawMapLibreGLAdapter({ map: this.world.map }), modes });
     this.draw.start();
     this.draw.on("finish", (id) => this.finish(id));
@@ -46,11 +61,12 @@ export class Drawing {
     byId("draw-bar").replaceChildren(...this.buttons.values());
   }
 
-  begin(shape) {
+  begin(shape, before = "") {
     this.stop();
+    this.world.begun = true;
     this.mode = shape;
     this.buttons.get(shape)?.setAttribute("aria-pressed", "true");
-    byId("map-hint").textContent = `${HINTS[shape]} Escape ends drawing.`;
+    byId("map-hint").textContent = before + hintOf(shape);
     show(byId("map-hint"));
     if (shape !== "point") this.draw?.setMode(shape);
   }
@@ -77,19 +93,17 @@ export class Drawing {
     const feature = this.draw.getSnapshotFeature(id);
     const shape = this.mode;
     this.finishedAt = performance.now(); // the click that ends a shape is none of its own
+    let next = () => this.stop();
     if (feature && shape) {
       const ring = feature.geometry.coordinates[0];
-      if (shape === "polygon") this.onDrawn(shape, ring.slice(0, -1));
-      else {
-        const [lons, lats] = [ring.map((corner) => corner[0]), ring.map((corner) => corner[1])];
-        const box = [Math.min(...lons), Math.min(...lats), Math.max(...lons), Math.max(...lats)];
-        if (shape === "rectangle") this.onDrawn(shape, box);
-        else {
-          const [lon, lat] = [(box[0] + box[2]) / 2, middleLatitude(box[1], box[3])];
-          this.onDrawn(shape, { lon, lat, radius: distanceM([lon, lat], [box[2], lat]) });
-        }
-      }
+      const [west, south, east, north] = boundsOf([feature.geometry]);
+      const middle = [(west + east) / 2, middleLatitude(south, north)];
+      const radius = distanceM(middle, [east, middle[1]]);
+      if (radius < LEAST_M || distanceM([west, south], [west, north]) < LEAST_M) next = () => this.begin(shape, "That had no size. ");
+      else if (shape === "polygon") this.onDrawn(shape, ring.slice(0, -1));
+      else if (shape === "rectangle") this.onDrawn(shape, [west, south, east, north]);
+      else this.onDrawn(shape, { lon: middle[0], lat: middle[1], radius });
     }
-    setTimeout(() => this.stop()); // not while terra-draw still handles the click
+    setTimeout(next); // not while terra-draw still handles the click
   }
 }

@@ -1,7 +1,7 @@
 // The form of a message, and the messages that were published from this page.
 
 import { call } from "/page/api.js";
-import { byId, degrees, element, numberIn, say, show, shortNumber } from "/page/dom.js";
+import { byId, degrees, element, numberIn, once, say, show, shortNumber } from "/page/dom.js";
 import { messageRow } from "/page/rows.js";
 
 const MOST_ROWS = 30;
@@ -10,11 +10,9 @@ export class PublishForm {
   // onPublished(message)
   constructor(onPublished) {
     this.onPublished = onPublished;
-    byId("publish").addEventListener("submit", (event) => {
-      event.preventDefault();
-      this.publish();
-    });
-    byId("would-reach").addEventListener("click", () => this.reach());
+    const form = byId("publish");
+    form.addEventListener("submit", once(form.querySelector("[type=submit]"), () => this.publish()));
+    byId("would-reach").addEventListener("click", once(byId("would-reach"), () => this.reach()));
   }
 
   place([lon, lat]) {

@@ -36,7 +36,8 @@ export class Status {
 
   figures(health) {
     if (!health) return;
-    byId("active-count").textContent = health.subscriptions.toLocaleString("en");
+    byId("active-count").textContent = health.subscriptions.toLocaleString("en", health.subscriptions < 10000 ? {} : { notation: "compact" });
+    byId("active-count").title = health.subscriptions.toLocaleString("en");
     const behind = Math.max(0, health.next_seq - 1 - health.complete_through);
     byId("behind").textContent = `${behind.toLocaleString("en")} message${behind === 1 ? "" : "s"} behind`;
   }

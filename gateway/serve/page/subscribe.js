@@ -1,7 +1,7 @@
 // The form of a subscription: its fields as columns, preview, subscribe.
 
 import { call, subscriptionPath } from "/page/api.js";
-import { byId, element, numberIn, say, show, shortNumber } from "/page/dom.js";
+import { byId, element, numberIn, once, say, show, shortNumber } from "/page/dom.js";
 import { BadField } from "/page/place.js";
 import { addCondition, whereColumn } from "/page/where.js";
 
@@ -21,10 +21,7 @@ export class SubscribeForm {
     this.place = place;
     this.onSubscribed = onSubscribed;
     const form = byId("subscribe");
-    form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      this.subscribe();
-    });
+    form.addEventListener("submit", once(form.querySelector("[type=submit]"), () => this.subscribe()));
     for (const radio of form.elements.kind) {
       radio.addEventListener("change", () => {
         this.changeKind();
@@ -35,7 +32,7 @@ export class SubscribeForm {
       byId("alpha-value").textContent = byId("alpha").value;
     });
     byId("add-where").addEventListener("click", addCondition);
-    byId("preview").addEventListener("click", () => this.preview());
+    byId("preview").addEventListener("click", once(byId("preview"), () => this.preview()));
     this.changeKind();
     onKind(this.kind);
   }
@@ -110,4 +107,7 @@ export class SubscribeForm {
   }
 }
 
-export const endSubscription = (id) => call("DELETE", subscriptionPath(id));
+// One that has ended meanwhile is ended, too.
+export const endSubscription = (id) => call("DELETE", subscriptionPath(id)).catch((error) => {
+  if (error.problem?.reason !== "unknown_subscription") throw error;
+});
