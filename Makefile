@@ -16,12 +16,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 COMPLETE := $(VENV)/.complete
-WARMED := $(VENV)/.warmed
 DOCUMENTING := $(VENV)/.documenting
 # Python compiles the modules that it imports, few of all; pip would take half of its time to compile each.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 WARM := if test -f matching/warmup.py; then $(BIN)/python -m matching.warmup; fi
-KERNELS := $(shell find matching baselines distribution -name '*.py' 2>/dev/null)
 
 export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -29,7 +27,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: cluster-programs help python setup documenting demo feed-demo docs test test-long test-cluster mutants lint clean
+.PHONY: warmed cluster-programs help python setup documenting demo feed-demo docs test test-long test-cluster mutants lint clean
 
 help:
 	@sed -n '3,11s/^# *//p' Makefile
@@ -37,7 +35,7 @@ help:
 python:
 	@echo "$(PYTHON)"
 
-setup: $(COMPLETE) $(WARMED)
+setup: $(COMPLETE) warmed
 
 documenting: $(DOCUMENTING)
 
@@ -63,15 +61,15 @@ $(COMPLETE): $(INSTALLED)
 	@test ! -s $< || $(INSTALL) --editable '.[$(EVERYTHING)]'
 	@touch $@
 
-# Kernels are compiled into a cache that knows them by their sources: what has not changed is not compiled again.
-$(WARMED): $(INSTALLED) $(KERNELS)
+# Kernels are compiled into a cache that knows them by their sources: what it has is not compiled again, which takes a
+# second to see. No file here could say it: the cache is elsewhere, and without it each process would compile all it uses.
+warmed: $(INSTALLED)
 	@$(WARM)
-	@touch $@
 
-demo: $(WARMED)
+demo: warmed
 	@$(BIN)/skyray demo $(ARGS)
 
-feed-demo: $(WARMED)
+feed-demo: warmed
 	@$(BIN)/skyray feed-demo $(ARGS)
 
 # A link that leads nowhere is an error.
@@ -85,12 +83,12 @@ docs: $(DOCUMENTING)
 
 # Two cores have room for two halves, which `tests/halves.py` shares out. With ARGS, one process does what they say.
 EVERY_ROW := -m "not long and not cluster"
-test: $(COMPLETE) $(WARMED)
+test: $(COMPLETE) warmed
 	@$(BIN)/python -m $(if $(strip $(ARGS)),pytest $(ARGS),tests.halves $(if $(WIDE),--wide))
 
 # Then the kernels' tests again with bounds checked, and without the compiler.
 ENGINE_TESTS := tests/baselines tests/unit/boolean tests/unit/topk tests/unit/knn tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/matching/test_words.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py
-test-long: $(COMPLETE) $(WARMED) cluster-programs
+test-long: $(COMPLETE) warmed cluster-programs
 	@$(BIN)/python -m pytest -m "slow or wide or long or cluster" --hypothesis-profile searching --timeout 3600 $(ARGS)
 	@$(BIN)/python -m pytest tests/property --hypothesis-profile searching --timeout 3600
 	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(EVERY_ROW) --timeout 3600 $(ENGINE_TESTS)
@@ -98,14 +96,14 @@ test-long: $(COMPLETE) $(WARMED) cluster-programs
 	@$(MAKE) --no-print-directory mutants ARGS=
 
 # Those tests fail where programs are missing, so what is missing is installed first.
-test-cluster: $(COMPLETE) $(WARMED) cluster-programs
+test-cluster: $(COMPLETE) warmed cluster-programs
 	@$(BIN)/python -m pytest -m cluster --timeout 3600 $(ARGS)
 
 cluster-programs: $(COMPLETE)
 	@$(BIN)/python -m tests.support.machines
 
 # Needs the kernels as they are; what a fault changes is compiled, or run without the compiler, in a copy.
-mutants: $(COMPLETE) $(WARMED)
+mutants: $(COMPLETE) warmed
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
 lint: $(COMPLETE)

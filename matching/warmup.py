@@ -1,11 +1,11 @@
 """Compile every kernel before the stream starts, so that the first batch is no slower than the next.
 
-`topology.core.executors.ray` warms up each node with the engines of the run; `make setup` runs `python -m
-matching.warmup` for the default engines; `topology.preparing` warms up a kind of a live stream. Afterwards Numba loads
-the kernels from its cache on disk in a fraction of the time. The warm-up runs every kind in `matching.local_engine` on
-tiny inputs that reach every kernel: growth, removal, range messages, objects that end, refills, expiry, both kinds of
-window, a restore. A new kernel, or a new argument type of one, needs an input here that reaches it. With an empty cache
-the warm-up takes minutes, so it reports progress (`Warmed`).
+`topology.core.executors.ray` warms up each node with the engines of the run; `topology.preparing` warms up a kind of a
+live stream; `make setup` and `make test` run `python -m matching.warmup`, which compiles the default engines that the
+cache lacks. Afterwards Numba loads the kernels from its cache on disk in a fraction of the time. The warm-up runs every
+kind in `matching.local_engine` on tiny inputs that reach every kernel: growth, removal, range messages, objects that
+end, refills, expiry, both kinds of window, a restore. A new kernel, or a new argument type of one, needs an input here
+that reaches it. With an empty cache the warm-up takes minutes, so it reports progress (`Warmed`).
 """
 
 import sys
@@ -136,15 +136,24 @@ def _warm_words() -> None:
     words.vectors(cut)
 
 
-def _warm_in_parallel(all_of_them: bool) -> Iterator[Warmed]:
+def _part_names() -> list[str]:
+    return [*(kind.name for kind in KINDS.run), WORDS]
+
+
+def not_in_cache() -> list[str]:
+    """`WORDS` and kinds whose kernels, those of default engines, are not known to be in the cache."""
+    stamps = {name: stamp_of(name, None, None) for name in _part_names()}
+    return [name for name, stamp in stamps.items() if stamp is None or not stamp.exists()]
+
+
+def _warm_in_parallel(names: Sequence[str], all_of_them: bool) -> Iterator[Warmed]:
     """Warm up in one process for each core: the compiler takes one core, and kinds share few kernels."""
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        parts_of = [kind.name for kind in KINDS.run] + [WORDS]
-        names = {pool.submit(_warm_named, name, all_of_them): name for name in parts_of}
+        warming = {pool.submit(_warm_named, name, all_of_them): name for name in names}
         compiled = 0
-        for number, done in enumerate(as_completed(names), 1):
+        for number, done in enumerate(as_completed(warming), 1):
             compiled += done.result()
-            yield Warmed(number, len(names), compiled, names[done])
+            yield Warmed(number, len(warming), compiled, warming[done])
 
 
 def _warm_named(name: str, all_of_them: bool) -> int:
@@ -300,12 +309,20 @@ def _texts(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.arange(rows + 1) * length, terms, np.full(terms.shape[0], length**-0.5, np.float32)
 
 
-if __name__ == "__main__":
+def main(all_of_them: bool) -> None:
+    """Compile what the cache lacks, and say how far it is; without a word if it lacks nothing."""
+    names = _part_names() if all_of_them else not_in_cache()
+    if not names:
+        return
     begun = time.perf_counter()
     sys.stdout.write("compiling kernels, unless they are cached: a few minutes the first time\n")
-    for warmed in _warm_in_parallel("--all" in sys.argv):
+    for warmed in _warm_in_parallel(names, all_of_them):
         sys.stdout.write(
             f"{time.perf_counter() - begun:7.1f} s  kernels: {warmed.done} of {warmed.of} parts ready ({warmed.part})\n"
         )
         sys.stdout.flush()
     sys.stdout.write(f"kernels ready in {time.perf_counter() - begun:.1f} s\n")
+
+
+if __name__ == "__main__":
+    main("--all" in sys.argv)

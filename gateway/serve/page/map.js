@@ -150,8 +150,7 @@ export class WorldMap {
 
 // [west, south, east, north] of subscriptions and messages; null without any.
 function boxOf(all, rows) {
-  const places = rows.map(({ lon, lat }) => ({ type: "Point", coordinates: [lon, lat] }));
-  return boundsOf([...all.flatMap(geometriesOf), ...places]);
+  return boundsOf([...all, ...rows.map(({ lon, lat }) => ({ lon, lat }))].flatMap(geometriesOf));
 }
 
 const isWide = ([west, , east]) => east - west > 180;

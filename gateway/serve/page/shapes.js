@@ -37,18 +37,22 @@ function rectangleRing([west, south, east, north]) {
   return [[west, south], [right, south], [right, north], [west, north], [west, south]];
 }
 
+// Columns are as they were sent: a number may be a text there.
+const asNumber = (value) => (typeof value === "string" ? Number(value) : value);
+
 // The geometries of a subscription's columns: a region, or a point, or both.
 export function geometriesOf(columns) {
   const found = [];
-  if (Array.isArray(columns.region)) found.push({ type: "Polygon", coordinates: [rectangleRing(columns.region)] });
+  if (Array.isArray(columns.region)) found.push({ type: "Polygon", coordinates: [rectangleRing(columns.region.map(asNumber))] });
   if (columns.circle) {
-    const { lon, lat, radius_m: radius } = columns.circle;
+    const [lon, lat, radius] = [columns.circle.lon, columns.circle.lat, columns.circle.radius_m].map(asNumber);
     found.push({ type: "Polygon", coordinates: [circleRing(lon, lat, radius)] });
   }
   if (columns.polygon?.type) found.push(columns.polygon);
-  if (Number.isFinite(columns.lon) && Number.isFinite(columns.lat)) {
-    found.push({ type: "Point", coordinates: [columns.lon, columns.lat] });
-    if (columns.radius_m) found.push({ type: "Polygon", coordinates: [circleRing(columns.lon, columns.lat, columns.radius_m)] });
+  const point = [columns.lon, columns.lat].map(asNumber);
+  if (point.every(Number.isFinite)) {
+    found.push({ type: "Point", coordinates: point });
+    if (columns.radius_m) found.push({ type: "Polygon", coordinates: [circleRing(...point, asNumber(columns.radius_m))] });
   }
   return found;
 }

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import pkgutil
 import subprocess
 import sys
@@ -16,13 +17,16 @@ import baselines
 import matching
 from baselines.kinds import WITH_BASELINES
 from benchmarks.driving import Tasks, kind_of
+from matching import kernel_cache
 from matching.kind_table import Kind
-from matching.warmup import Warmed, in_turn, parts, warmup
+from matching.kinds import KINDS
+from matching.warmup import Warmed, in_turn, not_in_cache, parts, warmup
 from tests.support.any_kind import Recipe, make_turns, window_of
 from tests.support.worlds import SPACE
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
 
+ROOT = Path(__file__).resolve().parents[3]
 #: Enough subscriptions for trees and sorted blocks, enough messages for indexed windows; then small batches.
 RECIPES = (
     Recipe("count:500", 4, (400,), first=2000, arrivals=900, departures=1800),
@@ -100,6 +104,38 @@ def test_warmup_leaves_nothing_to_compile(chosen):
     assert not report["later"]
     assert min(report["told"].values()) > 200 and len(report["told"]) >= (20 if chosen == "all" else 3)
     assert report["called"] > 60
+
+
+def test_setup_compiles_the_kinds_that_the_cache_lacks(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_cache, "folder", lambda: tmp_path)
+    names = [kind.name for kind in KINDS.run]
+    assert not_in_cache() == names
+    for name in names[1:]:
+        stamp = kernel_cache.stamp_of(name, None, None)
+        assert stamp is not None
+        stamp.touch()
+    assert not_in_cache() == names[:1]
+    monkeypatch.setattr(kernel_cache, "folder", lambda: None)
+    assert not_in_cache() == names, "without a cache nothing is known to be there"
+
+
+def test_setup_has_nothing_to_say_of_kernels_that_are_in_the_cache(tmp_path):
+    """Fast, since each `make test` runs it; the empty cache has the stamps alone, so a kernel would be seen."""
+    code = "import matching.warmup as w; [w.stamp_of(kind.name, None, None).touch() for kind in w.KINDS.run]"
+    environment = {**os.environ, "SKYRAY_KERNEL_CACHE": str(tmp_path)}
+    for words in (["-c", code], ["-m", "matching.warmup"]):
+        done = subprocess.run(
+            [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=100
+        )
+        assert done.stdout == done.stderr == ""
+    assert not list(tmp_path.rglob("*.nbc"))
+
+
+@pytest.mark.parametrize("target", ["setup", "test", "test-cluster", "demo"])
+def test_make_looks_into_the_cache_of_kernels_each_time(target):
+    """A file beside the environment said that kernels were compiled, whatever had become of the cache."""
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True, timeout=100)
+    assert "-m matching.warmup" in done.stdout
 
 
 @numba.njit
