@@ -142,7 +142,7 @@ class Writer(Pipe):
         self._open_messages: list[ParsedMessage] = []
         self._requests: deque[_Request] = deque()
         self._parked: list[_Parked] = []
-        self._waiting = self._waiting_bytes = self._parked_rows = 0
+        self._waiting = self._waiting_bytes = self._parked_rows = self._parked_bytes = 0
         self._came = threading.Condition()
         self._processed: list[tuple[_Request, list[Outcome]]] = []
         self._current: _Request | None = None  # some of its rows are taken
@@ -224,7 +224,7 @@ class Writer(Pipe):
         """Take a request, or close the batch that is due."""
         self._expire()
         self._unpark()
-        left_s, full = self._left_s(), len(self._open) >= self._batch
+        left_s, full = self._left_s(), self._full
         if self._open and (full or (left_s <= 0.0 and not self._requests)):
             self._commit(_LOOK_S if full else _AGAIN_S)
             return
@@ -257,11 +257,12 @@ class Writer(Pipe):
         return frozenset(kind for kind in named if not self._kernels.is_ready(kind))
 
     def _park(self, parked: _Parked) -> bool:
-        full = self._parked_rows + len(parked.request.rows) > MOST_WAITING
+        rows, size_bytes = self._parked_rows + len(parked.request.rows), self._parked_bytes + parked.request.size_bytes
+        full = rows > MOST_WAITING or size_bytes > MOST_WAITING_BYTES
         if self._closing or self.failure is not None or (full and self._parked):
             return False
         self._parked.append(parked)
-        self._parked_rows += len(parked.request.rows)
+        self._parked_rows, self._parked_bytes = rows, size_bytes
         return True
 
     def _unpark(self) -> None:
@@ -277,6 +278,7 @@ class Writer(Pipe):
                 request = one.request._replace(came_s=time.monotonic())
                 self._requests.append(request)
                 self._parked_rows -= len(request.rows)
+                self._parked_bytes -= request.size_bytes
                 self._waiting += len(request.rows)
                 self._waiting_bytes += request.size_bytes
 
@@ -290,7 +292,7 @@ class Writer(Pipe):
         outcomes: list[Outcome] = []
         self._current = request
         for row in request.rows:
-            while len(self._open) >= self._batch:
+            while self._full:
                 self._commit(_LOOK_S)
             self._line += 1
             self.lines += 1

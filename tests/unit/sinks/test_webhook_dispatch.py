@@ -54,7 +54,7 @@ def test_bad_endpoints_delay_no_other(stream):
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_endpoint_that_comes_back_gets_all_that_waited_for_room(stream, monkeypatch, in_memory):
     if not in_memory:
-        monkeypatch.setattr(dispatch, "KEPT_AHEAD", 0)
+        monkeypatch.setattr(dispatch, "KEPT_AHEAD_BYTES", 0)
         monkeypatch.setattr(dispatch, "KEPT_ROWS_BYTES", 100)
     with Endpoint(answers(503)) as endpoint, stream.webhooks() as hooks:
         hook = stream.hook(endpoint.url, "s", batch_updates=1)
@@ -67,7 +67,7 @@ def test_endpoint_that_comes_back_gets_all_that_waited_for_room(stream, monkeypa
         await_that(lambda: hook.updates.delivered == 5 * WINDOW)
         assert set(updates_of(endpoint)) == {f"{place}-0" for place in range(5 * WINDOW)}
         await_that(lambda: hook.failures == 0)
-        assert hooks.dispatcher._ahead == hooks.dispatcher._rows_bytes == 0
+        assert hooks.dispatcher._ahead_bytes == hooks.dispatcher._rows_bytes == 0
 
 
 def test_answer_without_an_end_is_not_read_on(stream):
