@@ -71,7 +71,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         """
         one, seq = known(door, subscription, caller_of(request)), _seq_of(door, message)
         found = await answer(asking.explain, one, seq, door.hub.history.head.boundary)
-        updates = [row for row in await _updates_of(door, subscription) if row["seq"] == seq]
+        updates = await _updates_of(door, subscription, seq)
         shown = ("id", "change", "as_of", "score")
         return encoded(found | {"updates": [{name: row[name] for name in shown} for row in updates]})
 
@@ -109,12 +109,13 @@ def routes(door: Door, asking: Asking) -> APIRouter:
     return router
 
 
-async def _updates_of(door: Door, subscription_id: str) -> list[dict[str, Any]]:
-    """All updates of a subscription id so far, in order."""
-    interest = Interest(frozenset([subscription_id]))
-    found = [data async for data in door.hub.past(LINES, interest, BEGINNING)]
-    rows = (msgspec.json.decode(line) for line in b"".join(found).splitlines())
-    return [row for row in rows if "change" in row]
+async def _updates_of(door: Door, subscription_id: str, seq: int) -> list[dict[str, Any]]:
+    """All updates of a message for a subscription id so far, in order."""
+    found: list[dict[str, Any]] = []
+    async for data in door.hub.past(LINES, Interest(frozenset([subscription_id])), BEGINNING):
+        rows = map(msgspec.json.decode, data.splitlines())
+        found += [row for row in rows if "change" in row and row["seq"] == seq]
+    return found
 
 
 def _seq_of(door: Door, message: str) -> int:

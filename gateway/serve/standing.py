@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 class Standing:
-    """The rows of one subscription id, update by update: in its result by seq, and the last matches."""
+    """The rows of one subscription id, update by update, without texts: in its result by seq, and the last matches."""
 
     def __init__(self) -> None:
         self.inside: dict[int, Row] = {}
@@ -82,7 +82,8 @@ async def results_at(
                 continue
             kind = KINDS.named(registry.last_kind[name] if one is None else one.kind)
             ranked = standing[name].ranked(kind, NEVER if one is None else one.at)
-            rows = [_result_row(asking, one, rank, row) for rank, row in ranked]
+            texts = await asyncio.to_thread(hub.history.parts.look_up, sorted({row["seq"] for _, row in ranked}))
+            rows = [_result_row(asking, one, rank, row | {"text": texts[row["seq"]].text}) for rank, row in ranked]
             yield {"subscription_id": name, "kind": kind.name, "as_of": until.boundary, "results": rows}
         await asyncio.sleep(0)
 
@@ -91,6 +92,7 @@ def _take(standing: dict[str, Standing], lines: bytes, until: Position) -> None:
     for line in lines.splitlines():
         row = msgspec.json.decode(line)
         if "change" in row and Position.of(row["id"]) <= until:
+            del row["text"]  # one message may be in many results
             standing[row["subscription_id"]].take(row)
 
 

@@ -151,7 +151,11 @@ def test_server_answers_a_connection_too_many():
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(["--most-connections", 0], "at least 1"), (["--checkpoint-every", 0], "leave it out")],
+    [
+        (["--most-connections", 0], "at least 1"),
+        (["--checkpoint-every", 0], "leave it out"),
+        (["--checkpoint-every", 301], "at most 300"),
+    ],
 )
 def test_serve_refuses_what_it_cannot_keep(tmp_path, options, said):
     with Command(["serve", "--out", tmp_path / "out", *options]) as command:
