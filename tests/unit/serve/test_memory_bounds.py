@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
@@ -24,6 +25,9 @@ from gateway.serve.hub import LINES, Hub, Interest
 from gateway.serve.recent_ids import RecentIds
 from gateway.serve.releasing import RANKS, updates_of
 from gateway.serve.writer import Message, Subscribe
+from gateway.sources import feed as feeds
+from gateway.sources.feed import Feed
+from gateway.sources.source import Delivered
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream
 from tests.support.releasing import RawUpdate, published, released_of, write_part
@@ -228,6 +232,33 @@ def test_updates_of_live_are_written_in_pieces(monkeypatch):
     assert listener.failure is None and max(map(len, written)) < 20 * LONG + update_listener._PIECE * (LONG + 500)
     rows = [json.loads(line)["subscription_id"] for data in written for line in data.splitlines()]
     assert len(written) > 5 and sorted(rows) == sorted(f"s{n}" for n in range(1_000))
+
+
+def test_messages_of_a_broker_are_read_by_their_bytes(monkeypatch):
+    monkeypatch.setattr(feeds, "READ_BYTES", 20 * LONG)
+    asked, sizes = [], iter([10] * 12 + [LONG] * 12 + [10] * 12)
+
+    class Endless:
+        name = "kafka/posts"
+
+        def read(self, most, timeout_s):
+            asked.append(most)
+            first, size = sum(asked[:-1]), next(sizes)
+            return [Delivered("0", first + n, "", b"x" * size) for n in range(most)]
+
+        def acknowledge(self, position):
+            pass
+
+    class NoLog:
+        positions, line = MappingProxyType({}), 0
+
+    taken = []
+    feed = Feed(Endless(), NoLog(), lambda lines: taken.extend(lines) or True)
+    for _ in range(36):
+        feed._advance()
+    assert asked[0] == feeds.FIRST_READ and max(asked) == feeds.MOST_READ
+    assert asked[13:24] == [20] * 11, "long ones"
+    assert asked[-1] == feeds.MOST_READ and [one.origin.offset for one in taken] == list(range(sum(asked)))
 
 
 def test_event_without_an_end_is_not_read_on_by_the_client(monkeypatch):
