@@ -40,7 +40,7 @@ pc: Any = pyarrow.compute  # its functions are made when it is imported, which t
 #: Bytes of updates in memory from which those that the parts have are dropped, and at which no more batches are taken.
 IN_MEMORY_BYTES, MOST_IN_MEMORY_BYTES = 32 * 2**20, 256 * 2**20
 #: Updates that are read at a time, and bytes of parts that stay decoded, besides the last one that was read.
-PIECE, DECODED_BYTES = 5_000, 32 * 2**20
+PIECE, DECODED_BYTES = 5_000, 128 * 2**20
 #: What is read of a part.
 _COLUMNS = ["as_of", "subscription_id", "seq", "change", "score"]
 #: Behind all updates of a boundary.

@@ -216,7 +216,8 @@ def test_hub_client_for_whom_nothing_waits_is_not_slow_however_late_it_reads(mon
             text += (await anext(client)).decode()
         assert [one.id for one in events_of(text) if one.event == "message"] == ["0-0", "1-0", "2-0"]
         assert hub.gaps == 0
-        await client.aclose()
+        hub.close()
+        assert [data async for data in client]
 
     run(story)
 
