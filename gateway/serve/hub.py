@@ -29,6 +29,8 @@ from gateway.serve.releasing import Released, Update, updates_of
 HEARTBEAT_S = 5.0
 #: Most bytes in the queue of a client, and in those of all together.
 QUEUE_BYTES, QUEUES_BYTES = 2**18, 64 * 2**20
+#: Updates of a release that are put into queues at most; of more all clients read in the history.
+MOST_PUT = 50_000
 #: Bytes that are read for a client at a time, about, and that it is sent at a time.
 READ_BYTES, SENT_BYTES = 2**18, 2**16
 #: Seconds in which a client has to read what was sent, if more waits.
@@ -121,7 +123,7 @@ class _Queue:
 
     __slots__ = (
         "_came", "_loop", "_timer", "_until_s", "_waiter",
-        "after", "behind", "chunks", "form", "interest", "is_plain", "size_bytes",
+        "after", "behind", "chunks", "form", "interest", "is_plain", "size_bytes", "updates",
     )  # fmt: skip
 
     def __init__(self, form: Form, interest: Interest):
@@ -130,7 +132,7 @@ class _Queue:
         self.is_plain = interest.kinds is None and interest.owner is None and interest.region is None
         self.after = BEGINNING  # updates up to here it has already
         self.chunks: deque[bytes] = deque()
-        self.size_bytes = 0
+        self.size_bytes = self.updates = 0
         self.behind = False
         self._loop = asyncio.get_running_loop()
         self._came = False
@@ -138,9 +140,10 @@ class _Queue:
         self._timer: asyncio.TimerHandle | None = None
         self._until_s = 0.0
 
-    def put(self, chunk: bytes) -> None:
+    def put(self, chunk: bytes, updates: int) -> None:
         self.chunks.append(chunk)
         self.size_bytes += len(chunk)
+        self.updates += updates
         self.wake()
 
     def fall_behind(self) -> None:
@@ -152,7 +155,7 @@ class _Queue:
     def take(self) -> bytes:
         data = b"".join(self.chunks)
         self.chunks.clear()
-        self.size_bytes = 0
+        self.size_bytes = self.updates = 0
         self._came = False
         return data
 
@@ -342,8 +345,7 @@ class Hub:
         finally:
             self.ended += 1
             self._queues.discard(queue)
-            self._leave(queue)
-            self._taken(queue)
+            self._fall_behind(queue)
             queue.close()
 
     async def past(
@@ -427,7 +429,7 @@ class Hub:
             known = queue.form, self.history.head >= queue.after
             if known not in progress:
                 progress[known] = self._progress(queue)
-            self._queue(queue, progress[known])
+            self._queue(queue, progress[known], 0)
         for came in self._polls:
             came.set()
         self.on_release()
@@ -452,27 +454,38 @@ class Hub:
             rows = np.arange(len(released.boundary))
         else:
             rows = released.rows_of(released.among(by_name))
-        seqs = np.unique(released.table.column("seq").to_numpy()[rows]).tolist() if len(rows) <= PIECE else []
-        updates = updates_of(released, rows, self.history.parts.look_up) if seqs and self._has_texts(seqs) else []
-        if len(updates) < len(rows):
-            touched.update(self._everything, *by_name.values())
-            for queue in touched:
-                self._fall_behind(queue)
-            return touched
-        for update, boundary, place in zip(
-            updates, released.boundary[rows].tolist(), released.place[rows].tolist(), strict=True
-        ):
+        for first in range(0, len(rows), PIECE):
+            some = rows[first : first + PIECE]
+            updates = [] if len(rows) > MOST_PUT else self._at_hand(released, some)
+            if len(updates) < len(some):
+                touched.update(self._everything, *by_name.values())
+                for queue in touched:
+                    self._fall_behind(queue)
+                return touched
+            touched |= self._put_some(updates, released, some, by_name)
+        return touched
+
+    def _at_hand(self, released: Released, rows: np.ndarray) -> list[Update]:
+        """The updates of rows whose texts are in memory; fewer or none if they are long or not all there."""
+        seqs = np.unique(released.table.column("seq").to_numpy()[rows]).tolist()
+        return updates_of(released, rows, self.history.parts.look_up) if self._has_texts(seqs) else []
+
+    def _put_some(
+        self, updates: list[Update], one: Released, rows: np.ndarray, by_name: Mapping[str, list[_Queue]]
+    ) -> set[_Queue]:
+        """Queue updates of some rows, and return the clients that want them."""
+        touched: set[_Queue] = set()
+        for update, boundary, place in zip(updates, one.boundary[rows].tolist(), one.place[rows].tolist(), strict=True):
             written: dict[Form, bytes] = {}
             for queue in [*self._everything, *by_name.get(update.subscription_id, ())]:
-                if not queue.is_plain and not self._is_wanted(update, queue.interest):
+                if queue.behind or not (queue.is_plain or self._is_wanted(update, queue.interest)):
                     continue
                 if boundary <= queue.after.boundary and Position(boundary, place) <= queue.after:
                     continue  # released again after a restart
                 if queue.form not in written:
                     written[queue.form] = queue.form.update(update)
                 touched.add(queue)
-                self.sent += 1
-                self._queue(queue, written[queue.form])
+                self._queue(queue, written[queue.form], 1)
         return touched
 
     def _by_name(self, released: Released) -> dict[str, list[_Queue]]:
@@ -487,8 +500,8 @@ class Hub:
                     found[name] = queues
         return found
 
-    def _queue(self, queue: _Queue, chunk: bytes) -> None:
-        """Put a chunk into a queue, unless there is no room."""
+    def _queue(self, queue: _Queue, chunk: bytes, updates: int) -> None:
+        """Put a chunk, with so many updates, into a queue, unless there is no room."""
         if queue.behind:
             return
         size_bytes = len(chunk)
@@ -496,7 +509,7 @@ class Hub:
             self._fall_behind(queue)
             return
         self.queued_bytes += size_bytes
-        queue.put(chunk)
+        queue.put(chunk, updates)
 
     def _fall_behind(self, queue: _Queue) -> None:
         self.queued_bytes -= queue.size_bytes
@@ -506,6 +519,7 @@ class Hub:
     def _taken(self, queue: _Queue) -> tuple[bytes, Position]:
         """What is in the queue of a client, or else its progress, and the position that it has then."""
         self.queued_bytes -= queue.size_bytes
+        self.sent += queue.updates
         return queue.take() or self._progress(queue), max(queue.after, self.history.head)
 
     def _join(self, queue: _Queue) -> None:

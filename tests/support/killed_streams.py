@@ -254,8 +254,9 @@ class Streams:
         for served in self._served:
             other = [one.position for one in served.taken if known.get(one.position) != one]
             assert not other, f"the server has released another update as {other[0]}"
-        history = self._served[-1].history
-        found = _read_all(self._parts(), Position(history.floor, END)) if history.floor >= 0 else []
+        history, parts = self._served[-1].history, self._parts()
+        history.parts.look_up = parts.look_up  # the journal is closed
+        found = _read_all(parts, Position(history.floor, END)) if history.floor >= 0 else []
         found += history.read_after(Position(history.floor, END), 10**6, None, 10**9)[0]
         assert found == whole.followed, "a client that connects before the end gets other updates"
         assert history.updates == len(whole.followed), "the server counts otherwise"
