@@ -23,11 +23,12 @@ from benchmarks.command import Tell
 from benchmarks.stopwatch import in_turns
 from gateway.live.update_listener import MessageText
 from gateway.serve.history import Position
-from gateway.serve.releasing import RANKS, RawUpdate, Update, release
+from gateway.serve.releasing import RANKS, Update
 from gateway.sinks.postgres import PostgresSink
 from gateway.sinks.pump import MOST
 from gateway.sinks.stream import Piece
 from matching.errors import ConfigError
+from tests.support.releasing import RawUpdate, release
 
 #: Subscriptions, and messages that are in the result of each at a time.
 _SUBSCRIPTIONS, _INSIDE = 1_000, 10
@@ -95,7 +96,7 @@ def _boundaries(count: int, size: int, kind: str) -> list[list[Update]]:
             else:  # the oldest of those that are left
                 gone = (n - later) // 2 * 2 if (n - later) // 2 * 2 < later else n - 1 - later
                 raw.append(RawUpdate(f"s{gone % _SUBSCRIPTIONS}", RANKS["leave"], gone, last, gone / 7))
-        found.append(list(release(last, raw, texts).updates))
+        found.append(release(last, raw, texts))
     return found
 
 

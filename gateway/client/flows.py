@@ -26,6 +26,8 @@ T = TypeVar("T")
 GROUP_ROWS, GROUP_BYTES = 1_000, 4 << 20
 #: Seconds without a byte after which a connection counts as lost; a server sends something every 5 s.
 SILENCE_S = 15.0
+#: Bytes of an event of updates that is not read further: a server's are a row, or the results of a subscription.
+MOST_EVENT_BYTES = 256 << 20
 
 
 class Patience(NamedTuple):
@@ -458,6 +460,9 @@ def _read(state: Followed, following: Following, request: Request, tries: _Tries
                 following.on_gap(found)
             if following.everything or isinstance(found, Update):
                 yield Item(found)
+        if parser.size_bytes > MOST_EVENT_BYTES:
+            detail = f"an event has more than {MOST_EVENT_BYTES:,} bytes"
+            raise Failed(request.what, detail, "event_too_long", do="check the address, and the proxies before it")
     if chunk is None:
         return Failure("the stream ended", True), (parser.retry_ms or 0) / 1_000
     return chunk, 0.0

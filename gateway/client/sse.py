@@ -26,6 +26,8 @@ class EventParser:
     ----------
     retry_ms : int or None
         After how long the server wants to be called again.
+    size_bytes : int
+        Of the event that has not ended yet.
     """
 
     def __init__(self) -> None:
@@ -44,6 +46,10 @@ class EventParser:
             if self._data:
                 yield ServerEvent(self._name or "message", self._id, b"\n".join(self._data))
             self._reset()
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._rest) + sum(map(len, self._data))
 
     def _reset(self) -> None:
         self._name = ""

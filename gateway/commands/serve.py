@@ -23,6 +23,8 @@ from matching.errors import ConfigError, EngineError
 from matching.extras import require
 
 app = typer.Typer()
+#: The longest `--checkpoint-every`, in seconds.
+MOST_BETWEEN_CHECKPOINTS_S = 300.0
 
 
 def limit_options() -> Iterator[Parameter]:
@@ -198,6 +200,11 @@ def serve(
         )
     if settings.get("checkpoint_every") == 0:
         raise ConfigError("--checkpoint-every 0: clients that connect again read from checkpoints; leave it out")
+    if settings.get("checkpoint_every", 0) > MOST_BETWEEN_CHECKPOINTS_S:
+        raise ConfigError(
+            f"--checkpoint-every {settings['checkpoint_every']:g}: updates stay in memory until a checkpoint, and once "
+            f"it is full no more messages are taken; give at most {MOST_BETWEEN_CHECKPOINTS_S:g}"
+        )
     terminal = Terminal()
     with ExitStack() as stack:
         listening = stack.enter_context(bind(host, port))
@@ -208,15 +215,14 @@ def serve(
         config, registry, mapping, wal, earlier = open_stream(stack, *given, lambda line: None, Registry)
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         parts = Parts(out / "updates", wal.ends, wal.look_up)
-        hub = Hub(History(parts), registry, lambda: wal.next_seq, wal.tag_of)
-        releaser = stack.enter_context(
-            Releaser(wal.look_up, in_flight, wal.ends, lambda: wal.durable_through, hub.deliver)
-        )
+        hub = Hub(History(parts), registry, lambda: wal.next_seq, wal.tag_of, wal.has_texts)
+        in_flight.has_room = lambda: hub.history.has_room
+        releaser = stack.enter_context(Releaser(in_flight, wal.ends, lambda: wal.durable_through, hub.deliver))
         live = {"live": wal.settings}
         run = LiveRun(config, wal.run, str(wal.log), releaser.address, live, earlier, lambda: wal.size_bytes)
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
-        releaser.resume(hub.history.resume(run.saved_delivery(), wal.look_up))
+        releaser.resume(hub.history.resume(run.saved_delivery()))
         preparing = stack.enter_context(Preparing.of(config, *([announcer.kind] if demo else [])))
         writer = Writer(
             registry, wal, in_flight, batch, linger_ms / 1000.0, mapping,

@@ -29,6 +29,8 @@ class InFlight:
         From line in to line out.
     through : int
         The watermark, as the seq of a message.
+    has_room : callable
+        Whether their updates have room in memory; beyond it no more batches are taken either.
     on_idle : callable
         Called, in the thread that advances the watermark, when no batch is in flight any more.
     """
@@ -36,6 +38,7 @@ class InFlight:
     def __init__(self, most: int):
         self.latency = LatencyHistogram()
         self.through = -1
+        self.has_room: Callable[[], bool] = lambda: True
         self.on_idle: Callable[[], None] = lambda: None
         self._most = most
         self._batches: deque[tuple[int, np.ndarray]] = deque()
@@ -66,4 +69,4 @@ class InFlight:
     def await_capacity(self, timeout_s: float) -> bool:
         """Wait until one more batch may be in flight; False after the timeout."""
         with self._changed:
-            return self._changed.wait_for(lambda: len(self._batches) < self._most, timeout_s)
+            return self._changed.wait_for(lambda: len(self._batches) < self._most and self.has_room(), timeout_s)

@@ -31,8 +31,10 @@ from matching.warmup import WORDS
 from spouts.log import Origin
 from topology.preparing import Preparing
 
-#: Capacity of the queue of lines that are read and not in a batch yet.
-READ_AHEAD = 20_000
+#: Lines that are read and not in a batch yet, and their bytes.
+READ_AHEAD, READ_AHEAD_BYTES = 20_000, 32 * 2**20
+#: Bytes of lines with which a batch is full, however few they are.
+BATCH_BYTES = 16 * 2**20
 #: Seconds between two checks of `stop` while no line arrives.
 _LOOK_S = 0.2
 #: Seconds for which an overdue batch waits for capacity, before it takes further lines.
@@ -151,8 +153,9 @@ class Pipe:
         self._linger_s = linger_s
         self._mapping = mapping or ColumnMapping()
         self._preparing = preparing
-        self._lines: queue.Queue[Line | None] = queue.Queue(READ_AHEAD)
+        self._lines = _Lines(READ_AHEAD)
         self._open: list[Taken] = []
+        self._open_bytes = 0
 
     def start(self, source: IO[bytes] | None, stop: Callable[[], bool], lines_before: int = 0) -> None:
         """Call `run` in a thread, and store its error in `failure`."""
@@ -189,7 +192,7 @@ class Pipe:
             if not self._open and self._lines.empty():
                 self._keeper.keep_positions()
                 self.pass_time(time.monotonic())
-            left_s, full = self._left_s(), len(self._open) >= self._batch
+            left_s, full = self._left_s(), self._full
             if full or (left_s <= 0.0 and self._lines.empty()):
                 if self._in_flight.await_capacity(_LOOK_S if full else _AGAIN_S):
                     self.close_batch()
@@ -237,11 +240,12 @@ class Pipe:
         if isinstance(found, Refused):
             return found
         self._open.append(Taken(line._replace(data=renamed.data), found))
+        self._open_bytes += len(renamed.data)
         return None
 
     def close_batch(self) -> None:
         """Store the open batch; changes without a message belong to the next one."""
-        taken, self._open = self._open, []
+        taken, self._open, self._open_bytes = self._open, [], 0
         if not taken:
             return
         if self._preparing is not None:
@@ -258,6 +262,11 @@ class Pipe:
         if time_us is not None and self._in_flight.await_capacity(0.0):
             self._in_flight.add(self._keeper.next_seq, [])
             self._keeper.mark(time_us, now_s)
+
+    @property
+    def _full(self) -> bool:
+        """Whether the open batch takes no more lines."""
+        return len(self._open) >= self._batch or self._open_bytes >= BATCH_BYTES
 
     def _left_s(self) -> float:
         """Seconds that the open batch may still wait for lines."""
@@ -276,6 +285,26 @@ class Pipe:
                 self._lines.put(Line(number, data, time.monotonic()))
         finally:
             self._lines.put(None)
+
+
+class _Lines(queue.Queue[Line | None]):
+    """A queue that is full by the number of its lines, or by their bytes."""
+
+    def _init(self, maxsize: int) -> None:
+        super()._init(maxsize)
+        self._bytes = 0
+
+    def _qsize(self) -> int:
+        return self.maxsize if self._bytes >= READ_AHEAD_BYTES else super()._qsize()
+
+    def _put(self, item: Line | None) -> None:
+        super()._put(item)
+        self._bytes += 0 if item is None else len(item.data)
+
+    def _get(self) -> Line | None:
+        item: Line | None = super()._get()
+        self._bytes -= 0 if item is None else len(item.data)
+        return item
 
 
 def one_line(data: bytes) -> bytes:

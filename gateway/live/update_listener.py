@@ -12,9 +12,10 @@ import contextlib
 import shutil
 import socket
 import struct
+import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -26,6 +27,10 @@ from gateway.live.in_flight import InFlight
 from matching.model import CHANGES
 from topology.core.frames import MAGIC
 
+#: Bytes of updates that are written at a time, and updates whose texts are looked up at a time.
+_PIECE_BYTES, _PIECE = 2**20, 100
+#: Bytes of a `MessageText` besides its strings, in a dict.
+_OWN_BYTES = 250
 #: Head of a frame, which has its length (`topology.core.frames`).
 _PREFIX = struct.Struct("<8sIIQQ")
 
@@ -37,6 +42,11 @@ class MessageText(NamedTuple):
     text: str
     lon: float
     lat: float
+
+
+def size_of(text: MessageText) -> int:
+    """Bytes that a text has in memory, about."""
+    return sys.getsizeof(text.text) + sys.getsizeof(text.message_id) + _OWN_BYTES
 
 
 class Listener:
@@ -108,7 +118,8 @@ class Listener:
             new = np.flatnonzero(published.as_of > self.in_flight.through)
             if new.shape[0] and self.failure is None:
                 try:
-                    self._write(b"".join(map(_encoded, self._rows(published, new))))
+                    for piece in self._pieces(published, new):
+                        self._write(piece)
                     self.updates += new.shape[0]
                 except BaseException as error:
                     self.failure = error  # the driver raises it
@@ -153,8 +164,19 @@ class Listener:
         self.in_flight.advance(self._through)
         self._changed.notify_all()
 
-    def _rows(self, published: PublishedUpdates, rows: np.ndarray) -> list[dict[str, Any]]:
-        names = published.names.strings()
+    def _pieces(self, published: PublishedUpdates, rows: np.ndarray) -> Iterator[bytes]:
+        """Updates as lines, some at a time: each has the text of its message."""
+        names, lines, size_bytes = published.names.strings(), list[bytes](), 0
+        for first in range(0, rows.shape[0], _PIECE):
+            some = [_encoded(row) for row in self._rows(published, rows[first : first + _PIECE], names)]
+            lines += some
+            size_bytes += sum(map(len, some))
+            if size_bytes >= _PIECE_BYTES:
+                yield b"".join(lines)
+                lines, size_bytes = [], 0
+        yield b"".join(lines)
+
+    def _rows(self, published: PublishedUpdates, rows: np.ndarray, names: list[str]) -> list[dict[str, Any]]:
         fields = (published.change, published.who, published.as_of, published.seq, published.score)
         columns = (column[rows].tolist() for column in fields)
         messages = self._look_up(sorted(set(published.seq[rows].tolist())))

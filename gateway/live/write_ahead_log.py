@@ -22,7 +22,7 @@ import threading
 import time
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from gateway.live.acknowledged import DURABLE, DurableMark, refuse_lost
 from gateway.live.admission import Admission, Refused
 from gateway.live.pipe import Taken
 from gateway.live.stream_clock import StreamClock
-from gateway.live.update_listener import MessageText
+from gateway.live.update_listener import MessageText, size_of
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
 from matching.validate import ParsedMessage, decode_object
@@ -64,8 +64,8 @@ EMPTY_START = Path("journal", "start")
 VOCABULARY = Path("journal", "vocabulary")
 #: What earlier releases left at the end of a stream, beside what a run leaves.
 _EARLIER_TABLES = ("etl", "subscriptions.jsonl", "boundaries.parquet")
-#: Messages whose texts are kept in memory; older ones are read from the log.
-_RECENT = 50_000
+#: Bytes of the last texts that are kept in memory; older ones are read from the log.
+RECENT_BYTES = 32 * 2**20
 
 
 class WriteAheadLog:
@@ -140,6 +140,7 @@ class WriteAheadLog:
         self.size_bytes = 0
         self._reached: Positions = {}  # what the next record has
         self._recent: dict[int, MessageText] = {}
+        self._recent_from, self._recent_bytes = 0, 0  # earlier texts are not there
         self._read_last: tuple[int, list[bytes]] = (-1, [])
         self._reading = threading.Lock()
 
@@ -270,8 +271,7 @@ class WriteAheadLog:
         first, changes = self.next_seq, [place for place, one in enumerate(taken) if one.message is None]
         ahead = [place for place, one in enumerate(taken) if one.message is not None and one.message.ahead]
         for seq, message in enumerate((one.message for one in taken if one.message is not None), start=first):
-            self._recent[seq] = _text_of(message)
-            self._recent.pop(seq - _RECENT, None)
+            self._remember(seq, _text_of(message))
         messages = len(taken) - len(changes)
         last_seq = first + messages - 1 if messages else -1
         self.line = max(self.line, taken[-1].line.number)
@@ -322,6 +322,16 @@ class WriteAheadLog:
         rows = rows_of(messages, vectors, self.next_seq, space, self._admission.window)
         return admitted, (rows, int(vectors.unknown.sum()))
 
+    def _remember(self, seq: int, text: MessageText) -> None:
+        """Keep the text of the newest message, and drop the oldest ones that are too many then."""
+        self._recent_from = self._recent_from if self._recent else seq
+        self._recent[seq] = text
+        self._recent_bytes += size_of(text)
+        while self._recent_bytes > RECENT_BYTES and self._recent_from < seq:
+            oldest = self._recent.pop(self._recent_from, None)  # None: a clock mark
+            self._recent_bytes -= 0 if oldest is None else size_of(oldest)
+            self._recent_from += 1
+
     def _time_us(self) -> int | None:
         return None if self._clock.time_us == NO_FLOOR else self._clock.time_us
 
@@ -362,6 +372,10 @@ class WriteAheadLog:
         if self.line and self._durable is not None:
             self._durable(self.line)
         self.settle()
+
+    def has_texts(self, seqs: Iterable[int]) -> bool:
+        """Whether the texts of these messages are in memory; for any thread."""
+        return all(seq in self._recent for seq in seqs)
 
     def look_up(self, seqs: Sequence[int]) -> Mapping[int, MessageText]:
         """Texts of messages by seq, for any thread. One read of the log for each batch of older ones."""

@@ -1,4 +1,4 @@
-"""Released boundaries: the latest in memory, earlier ones in the parts of `updates/`.
+"""Released boundaries: the latest in memory, earlier ones in the parts of `updates/`; texts in neither.
 
 A part is cut at a checkpoint, at which nothing is pending; so every boundary is in one part, whole, and what a part and
 all before it lack is later than they are. Of several delivery tasks this is so of the parts of one number together.
@@ -8,7 +8,7 @@ publishes the later ones again. Used by `gateway.serve.hub` and the routes of up
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -22,7 +22,16 @@ import pyarrow.parquet as pq
 
 from bolts.delivery import undelivered
 from bolts.sinks import last_as_of, read_part, reading_part
-from gateway.serve.releasing import RANKS, LookUp, RawUpdate, Released, Update, boundary_of, encoded
+from gateway.serve.releasing import (
+    PIECE_BYTES,
+    RANKS,
+    LookUp,
+    Released,
+    Update,
+    boundary_of,
+    in_order,
+    updates_of,
+)
 from matching.errors import CheckpointError
 from matching.part_names import PartName, whole_parts
 from topology.core.checkpoint.storage import parts_list
@@ -30,10 +39,12 @@ from topology.live import last_seq_of
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
-#: Updates in memory from which those that the parts have are dropped.
-IN_MEMORY = 100_000
-#: Updates that are read from a part at a time, and parts that stay decoded.
-PIECE, DECODED = 5_000, 2
+#: Bytes of updates in memory from which those that the parts have are dropped, and at which no more batches are taken.
+IN_MEMORY_BYTES, MOST_IN_MEMORY_BYTES = 32 * 2**20, 256 * 2**20
+#: Updates that are read at a time, and bytes of parts that stay decoded, besides the last one that was read.
+PIECE, DECODED_BYTES = 5_000, 128 * 2**20
+#: What is read of a part.
+_COLUMNS = ["as_of", "subscription_id", "seq", "change", "score"]
 #: Behind all updates of a boundary.
 END = 2**62
 
@@ -78,14 +89,15 @@ class Parts:
     Attributes
     ----------
     ends : sequence of int
+    look_up : callable
     """
 
     def __init__(self, folder: Path, ends: Sequence[int], look_up: LookUp):
         self._folder = folder
         self.ends = ends
-        self._look_up = look_up
+        self.look_up = look_up
         self._last: dict[tuple[str, ...], int] = {}  # names of one number -> their last boundary
-        self._decoded: OrderedDict[tuple[str, ...], tuple[pa.Table, np.ndarray, np.ndarray]] = OrderedDict()
+        self._decoded: OrderedDict[tuple[str, ...], Released] = OrderedDict()
         self._lock = Lock()
 
     def names(self) -> list[str]:
@@ -100,7 +112,12 @@ class Parts:
         return max([-1, *named, *(self._last_of(names) for _, names in self._numbered())])
 
     def read_after(
-        self, position: Position, until: int, only: Collection[str] | None = None, most: int = PIECE
+        self,
+        position: Position,
+        until: int,
+        only: Collection[str] | None = None,
+        most: int = PIECE,
+        most_bytes: int = PIECE_BYTES,
     ) -> tuple[list[Update], Position]:
         """Some updates after a position, and the position behind them.
 
@@ -111,8 +128,8 @@ class Parts:
             Last boundary to be read.
         only : collection of str, optional
             Ids of subscriptions whose updates are sought.
-        most : int
-            Updates that are read at a time.
+        most, most_bytes : int
+            Updates that are read at a time, and bytes after which no more are.
 
         Returns
         -------
@@ -131,22 +148,14 @@ class Parts:
             before, number = number, next_number
             if Position(self._last_of(names), END) <= position:
                 continue
-            table, boundary, place = self._read(names)
-            low, high = (int(np.searchsorted(boundary, position.boundary, side)) for side in ("left", "right"))
-            first = low + int(np.searchsorted(place[low:high], position.index, "right"))
-            last = min(first + most, int(np.searchsorted(boundary, until, "right")))
+            read = self._read(names)
+            first, last = read.rows_through(*position), read.rows_through(until, END)
             if first >= last:
                 continue
-            if first == 0 and number != before + 1 and position.boundary < boundary[0] - 1:
-                raise PartsMissing(int(boundary[0]))
-            end = Position(int(boundary[last - 1]), int(place[last - 1]))
-            rows = np.arange(first, last)
-            if only is not None:
-                wanted = pc.is_in(
-                    table.column("subscription_id").slice(first, last - first), pa.array(sorted(only), pa.string())
-                )
-                rows = rows[wanted.to_numpy()]
-            return updates_of(table.take(rows), boundary[rows], place[rows], self._look_up), end
+            if first == 0 and number != before + 1 and position.boundary < read.boundary[0] - 1:
+                raise PartsMissing(int(read.boundary[0]))
+            found, end, _ = _read_rows(read, first, last, only, most, most_bytes, self.look_up)
+            return found, end
         there = max((self._last_of(names) for _, names in self._numbered()), default=-1)
         lost = min(until, self.last_boundary())
         if max(position.boundary, there) < lost:
@@ -157,7 +166,7 @@ class Parts:
         """How many updates of this boundary the parts have."""
         for _, names in self._numbered():
             if self._last_of(names) >= boundary:
-                return int((self._read(names)[1] == boundary).sum())
+                return _count_of(self._read(names), boundary)
         return 0
 
     def count_between(self, after: Position, until: int) -> int:
@@ -184,11 +193,10 @@ class Parts:
             if through > after.boundary and is_next and last <= until:
                 count += sum(map(self.rows_of, names))
             else:
-                _, boundary, place = self._read(names)
-                if not is_next and boundary.shape[0] and through < boundary[0] - 1:
-                    raise PartsMissing(int(boundary[0]))
-                later = (boundary > after.boundary) | ((boundary == after.boundary) & (place > after.index))
-                count += int((later & (boundary <= until)).sum())
+                read = self._read(names)
+                if not is_next and read.boundary.shape[0] and through < read.boundary[0] - 1:
+                    raise PartsMissing(int(read.boundary[0]))
+                count += max(0, read.rows_through(until, END) - read.rows_through(*after))
             through = max(through, last)
         if through < until:
             raise PartsMissing(until + 1)
@@ -216,24 +224,22 @@ class Parts:
         with reading_part(path):
             return pq.read_metadata(path).num_rows if listed is None else listed.rows
 
-    def _read(self, names: tuple[str, ...]) -> tuple[pa.Table, np.ndarray, np.ndarray]:
-        """Parts of one number in the order of the stream, with the boundary of each update and its place there.
-
-        Raises PartDamaged.
-        """
+    def _read(self, names: tuple[str, ...]) -> Released:
+        """Parts of one number in the order of the stream. Raises PartDamaged."""
         with self._lock:
             if names in self._decoded:
                 self._decoded.move_to_end(names)
                 return self._decoded[names]
             listed = parts_list(self._folder)
             try:
-                table = pa.concat_tables([read_part(self._folder / name, listed.get(name)) for name in names])
+                tables = [read_part(self._folder / name, listed.get(name)).select(_COLUMNS) for name in names]
             except CheckpointError as error:
                 raise PartDamaged(str(error), self._last_of(names)) from error
-            self._decoded[names] = in_order(table, np.array(self.ends, np.int64))
-            if len(self._decoded) > DECODED:
+            table = pa.concat_tables(tables)
+            read = self._decoded[names] = _in_order(table, np.array(self.ends, np.int64))
+            while len(self._decoded) > 1 and sum(one.size_bytes for one in self._decoded.values()) > DECODED_BYTES:
                 self._decoded.popitem(last=False)
-            return self._decoded[names]
+            return read
 
 
 class History:
@@ -242,11 +248,13 @@ class History:
     Parameters
     ----------
     parts : Parts
-    most : int
-        Updates from which those that the parts have are dropped.
+    most_bytes : int
+        Size from which updates that the parts have are dropped.
 
     Attributes
     ----------
+    size_bytes : int
+        Of the updates in memory.
     floor : int
         Updates of later boundaries are in memory, and no others.
     head : Position
@@ -255,18 +263,18 @@ class History:
         How many were released since the stream began, in whatever process.
     """
 
-    def __init__(self, parts: Parts, most: int = IN_MEMORY):
+    def __init__(self, parts: Parts, most_bytes: int = IN_MEMORY_BYTES):
         self.parts = parts
         self.floor = -1
         self.head = BEGINNING
         self.updates = 0
-        self._most = most
-        self._before: list[int] = []  # of each boundary in memory, how many updates are before it
-        self._boundaries: list[int] = []
-        self._released: list[Released] = []
-        self._count = 0
+        self.size_bytes = 0
+        self._most_bytes = most_bytes
+        self._before: list[int] = []  # of each piece in memory, how many updates are before it
+        self._lasts: list[int] = []  # of each the last boundary
+        self._pieces: list[Released] = []
 
-    def resume(self, saved: Mapping[str, Any] | None, look_up: LookUp) -> int:
+    def resume(self, saved: Mapping[str, Any] | None) -> int:
         """Start where a stream was left, and return up to which seq all is released.
 
         Parameters
@@ -274,7 +282,6 @@ class History:
         saved : mapping of str to array, optional
             What delivery saved in the checkpoint from which the topology resumes (`bolts.delivery`); None without one:
             the topology publishes everything again.
-        look_up : callable
         """
         if saved is None:
             return -1
@@ -283,22 +290,26 @@ class History:
         with suppress(PartDamaged):  # readers of that part are told
             self.head = Position(self.floor, self.parts.count_of(self.floor) if self.floor >= 0 else 0)
         through = max(self.floor, last_seq_of(saved))
-        in_memory = saved_updates(saved, self.floor, self.parts.ends, look_up)
-        self.updates = int(np.sum(saved.get("updates", 0))) - sum(len(one.updates) for one in in_memory)
+        in_memory = saved_updates(saved, self.floor, self.parts.ends)
+        self.updates = int(np.sum(saved.get("updates", 0))) - len(in_memory.boundary)
         with suppress(PartsMissing, PartDamaged):  # the checkpoint may be older than parts that are named already
             self.updates += self.parts.count_between(Position(last_seq_of(saved), END), self.floor)
-        self.append(in_memory, through)
+        self.append([in_memory], through)
         return through
 
     def append(self, released: Sequence[Released], through: int) -> None:
         """Take the next boundaries, and the seq up to which all are released."""
         for one in released:
-            self._boundaries.append(one.boundary)
-            self._released.append(one)
+            count = len(one.boundary)
+            if not count:
+                continue
+            last = int(one.boundary[-1])
+            self._lasts.append(last)
+            self._pieces.append(one)
             self._before.append(self.updates)
-            self._count += len(one.updates)
-            self.updates += len(one.updates)
-            self.head = Position(one.boundary, len(one.updates))
+            self.size_bytes += one.size_bytes
+            self.updates += count
+            self.head = Position(last, _count_of(one, last))
         if through > self.head.boundary:
             self.head = Position(through, 0)
 
@@ -308,12 +319,15 @@ class History:
 
     def count_through(self, position: Position) -> int:
         """How many updates of the stream are up to a position of `has_after`."""
-        place = bisect_left(self._boundaries, position.boundary)
-        if place == len(self._boundaries):
+        place = bisect_left(self._lasts, position.boundary)
+        if place == len(self._lasts):
             return self.updates
-        if self._boundaries[place] != position.boundary:
-            return self._before[place]
-        return self._before[place] + min(position.index + 1, len(self._released[place].updates))
+        return self._before[place] + self._pieces[place].rows_through(*position)
+
+    def count_of(self, boundary: int) -> int:
+        """How many updates a boundary has that is in memory."""
+        place = bisect_left(self._lasts, boundary)
+        return _count_of(self._pieces[place], boundary) if place < len(self._lasts) else 0
 
     def through(self, position: Position) -> int:
         """The last seq up to which all updates are before a position that is not beyond the head."""
@@ -325,28 +339,75 @@ class History:
 
     @property
     def full(self) -> bool:
-        """Whether more than `most` updates are in memory."""
-        return self._count > self._most
+        """Whether more than `most_bytes` are in memory."""
+        return self.size_bytes > self._most_bytes
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more batches may be matched; else their updates wait until a checkpoint has named the next part."""
+        return self.size_bytes < MOST_IN_MEMORY_BYTES
 
     def trim(self, named: int) -> None:
-        """Drop the oldest boundaries until half of `most` is left, of those up to `named`, which the parts have."""
-        drop, count = 0, self._count
-        while drop < len(self._boundaries) and self._boundaries[drop] <= named and count > self._most // 2:
-            count -= len(self._released[drop].updates)
+        """Drop the oldest boundaries until half of `most_bytes` is left, of those up to `named`, which parts have."""
+        drop, size_bytes = 0, self.size_bytes
+        while drop < len(self._lasts) and self._lasts[drop] <= named and size_bytes > self._most_bytes // 2:
+            size_bytes -= self._pieces[drop].size_bytes
             drop += 1
         if drop:
-            self.floor, self._count = self._boundaries[drop - 1], count
-            del self._boundaries[:drop], self._released[:drop], self._before[:drop]
+            self.floor, self.size_bytes = self._lasts[drop - 1], size_bytes
+            del self._lasts[:drop], self._pieces[:drop], self._before[:drop]
 
-    def read_after(self, position: Position, most: int = PIECE) -> tuple[list[Update], Position]:
-        """Some updates after a position of `has_after`, and the position behind them, until the head."""
-        found: list[Update] = []
-        for place in range(bisect_left(self._boundaries, position.boundary), len(self._boundaries)):
-            boundary, updates = self._released[place]
-            found += updates[position.index + 1 :] if boundary == position.boundary else updates
-            if len(found) >= most:
-                return found, Position(boundary, len(updates))
-        return found, self.head
+    def read_after(
+        self, position: Position, most: int = PIECE, only: Collection[str] | None = None, most_bytes: int = PIECE_BYTES
+    ) -> tuple[list[Update], Position]:
+        """Some updates after a position of `has_after`, and the position behind them, until the head.
+
+        Parameters and result as of `Parts.read_after`.
+        """
+        return self.reading(position, most, only, most_bytes)()
+
+    def reading(
+        self, position: Position, most: int = PIECE, only: Collection[str] | None = None, most_bytes: int = PIECE_BYTES
+    ) -> Callable[[], tuple[list[Update], Position]]:
+        """`read_after` for another thread: what is returned reads what is in memory now."""
+        pieces, head = self._pieces[bisect_left(self._lasts, position.boundary) :], self.head
+        look_up = self.parts.look_up
+
+        def read() -> tuple[list[Update], Position]:
+            found: list[Update] = []
+            left_bytes = most_bytes
+            for piece in pieces:
+                first, last = piece.rows_through(*position), len(piece.boundary)
+                some, end, whole = _read_rows(piece, first, last, only, most - len(found), left_bytes, look_up)
+                found += some
+                left_bytes -= sum(len(one.data) for one in some)
+                if not whole or (piece is not pieces[-1] and (len(found) >= most or left_bytes <= 0)):
+                    return found, end
+            return found, head
+
+        return read
+
+
+def _count_of(released: Released, boundary: int) -> int:
+    """How many updates a boundary has."""
+    return released.rows_through(boundary, END) - released.rows_through(boundary, -1)
+
+
+def _read_rows(
+    released: Released,
+    first: int,
+    last: int,
+    only: Collection[str] | None,
+    most: int,
+    most_bytes: int,
+    look_up: LookUp,
+) -> tuple[list[Update], Position, bool]:
+    """Some updates of the rows between two, the position behind them, and whether these are all that are wanted."""
+    rows = np.arange(first, last) if only is None else released.rows_of(released.among(only), first, last)
+    found = updates_of(released, rows[:most], look_up, most_bytes)
+    whole = len(found) == len(rows)
+    end = last - 1 if whole else rows[len(found) - 1]
+    return found, Position(int(released.boundary[end]), int(released.place[end])), whole
 
 
 class PartsMissing(LookupError):
@@ -378,38 +439,33 @@ class PartDamaged(CheckpointError):
         self.boundary = boundary
 
 
-def in_order(table: pa.Table, ends: np.ndarray) -> tuple[pa.Table, np.ndarray, np.ndarray]:
-    """Updates in the order of the stream.
+def with_boundaries(table: pa.Table, ends: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+    """Updates as `in_order` takes them.
 
     Parameters
     ----------
     table : pa.Table
-        Of `bolts.sinks.UPDATE_SCHEMA`: whole boundaries.
+        Of `bolts.sinks.UPDATE_SCHEMA`, or some of its columns: whole boundaries.
     ends : int64[n]
         The last seq of each boundary.
 
     Returns
     -------
-    pa.Table, int64[updates], int64[updates]
-        The table with the column `order`, a rank of `RANKS`; the boundary of each update, and its place there.
+    pa.Table, int64[updates]
+        The table with the column `order`, a rank of `RANKS`; the boundary of each update.
     """
-    boundary = ends[np.searchsorted(ends, table.column("as_of").to_numpy())]
     ranks = pc.index_in(table.column("change"), pa.array(sorted(RANKS, key=RANKS.__getitem__)))
-    table = table.append_column("boundary", pa.array(boundary)).append_column("order", ranks)
-    keys = ("boundary", "subscription_id", "order", "seq")
-    table = table.sort_by([(name, "ascending") for name in keys]).combine_chunks()
-    boundary = table.column("boundary").to_numpy()
-    return table, boundary, np.arange(boundary.shape[0]) - np.searchsorted(boundary, boundary)
+    boundary = ends[np.searchsorted(ends, table.column("as_of").to_numpy())]
+    return table.append_column("order", ranks.cast(pa.int8())), boundary
 
 
-def updates_of(table: pa.Table, boundary: np.ndarray, place: np.ndarray, look_up: LookUp) -> list[Update]:
-    """Rows of `in_order` as clients get them."""
-    columns = (table.column(name).to_pylist() for name in ("subscription_id", "order", "seq", "as_of", "score"))
-    raw = [RawUpdate(*row) for row in zip(*columns, strict=True)]
-    return encoded(zip(boundary.tolist(), place.tolist(), raw, strict=True), look_up)
+def _in_order(table: pa.Table, ends: np.ndarray) -> Released:
+    """Updates in the order of the stream, without what is looked up."""
+    table, boundary = with_boundaries(table.select(_COLUMNS), ends)
+    return in_order(table.drop_columns(["change"]), boundary)
 
 
-def saved_updates(state: Mapping[str, Any], after: int, ends: Sequence[int], look_up: LookUp) -> list[Released]:
+def saved_updates(state: Mapping[str, Any], after: int, ends: Sequence[int]) -> Released:
     """The updates that a checkpoint of the delivery bolt has, since no part had them; those after a boundary.
 
     Parameters
@@ -417,10 +473,6 @@ def saved_updates(state: Mapping[str, Any], after: int, ends: Sequence[int], loo
     state : mapping of str to array
         As `bolts.delivery` and `bolts.sinks` save it.
     """
-    table, boundary, place = in_order(undelivered(state), np.array(ends, np.int64))
-    rows = np.flatnonzero(boundary > after)
-    updates = updates_of(table.take(rows), boundary[rows], place[rows], look_up)
-    found: list[Released] = []
-    for last_seq, some in groupby(updates, key=lambda one: Position.of(one.position).boundary):
-        found.append(Released(last_seq, tuple(some)))
-    return found
+    found = _in_order(undelivered(state), np.array(ends, np.int64))
+    first = found.rows_through(after, END)
+    return Released(found.table.slice(first), found.boundary[first:], found.place[first:])

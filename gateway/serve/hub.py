@@ -1,32 +1,43 @@
 """The hub: gives released updates to the clients that follow; each client has a bounded queue.
 
 The hub encodes an update once for all clients. Everything runs in the event loop, except `Hub.deliver`, which another
-thread calls. A client first gets the updates it has missed from `gateway.serve.history`, at its own pace, and then
-joins the live stream. A client that reads too slowly gets a `gap` event, and its stream ends: it reads the rest when it
-reconnects. Neither the topology nor other clients wait for a slow client. Used by `gateway.serve.update_routes`; read
-on in `gateway.serve.releasing`, which calls `Hub.deliver`.
+thread calls, and texts that are not in memory. A client first gets the updates it has missed from
+`gateway.serve.history`, at its own pace, and then joins the live stream. One for whose updates its queue has no room
+goes back to the history: a burst waits there, and not in a queue. Only a client that does not read for some seconds
+what it was sent is slow: it gets a `gap` event, and its stream ends; it reads the rest when it connects again. Neither
+the topology nor other clients wait for a client. Used by `gateway.serve.update_routes`; read on in
+`gateway.serve.releasing`, which calls `Hub.deliver`.
 """
 
 import asyncio
 import heapq
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
+import numpy as np
 
-from gateway.serve.history import BEGINNING, END, Foreign, History, PartDamaged, PartsMissing, Position
+from gateway.serve.history import BEGINNING, END, PIECE, Foreign, History, PartDamaged, PartsMissing, Position
 from gateway.serve.regions import contains
 from gateway.serve.registry import Registry
-from gateway.serve.releasing import Released, Update
+from gateway.serve.releasing import Released, Update, updates_of
 from topology.core.executors.logs import driver_log
 
 #: Seconds without an event after which a client gets a heartbeat.
 HEARTBEAT_S = 5.0
-#: Most bytes in the queue of a client.
-QUEUE_BYTES = 1 << 20
+#: Most bytes in the queue of a client, and in those of all together.
+QUEUE_BYTES, QUEUES_BYTES = 2**18, 64 * 2**20
+#: Updates of a release that are put into queues at most; of more all clients read in the history.
+MOST_PUT = 50_000
+#: Bytes that are read for a client at a time, about, and that it is sent at a time.
+READ_BYTES, SENT_BYTES = 2**18, 2**16
+#: Seconds in which a client has to read what was sent, if more waits.
+SLOW_S = 15.0
+#: Bytes after which the answer to a poll ends.
+POLL_BYTES = 8 * 2**20
 #: Milliseconds after which a client should connect again.
 RETRY_MS = 1_000
 #: Seconds between two checks for new parts while more updates are in memory than the limit.
@@ -121,11 +132,12 @@ class _Queue:
     """The bounded queue of one client, who waits for chunks in `wait`: by a future, without a task, and one timer.
 
     `is_plain`: the client wants every update under which the indexes of the hub find it, without a further test.
+    `behind`: it takes part in the live stream no more, since there was no room; what it lacks is in the history.
     """
 
     __slots__ = (
         "_came", "_loop", "_timer", "_until_s", "_waiter",
-        "after", "chunks", "form", "interest", "is_plain", "overflown", "size_bytes",
+        "after", "behind", "chunks", "form", "interest", "is_plain", "size_bytes", "updates",
     )  # fmt: skip
 
     def __init__(self, form: Form, interest: Interest):
@@ -134,28 +146,30 @@ class _Queue:
         self.is_plain = interest.kinds is None and interest.owner is None and interest.region is None
         self.after = BEGINNING  # updates up to here it has already
         self.chunks: deque[bytes] = deque()
-        self.size_bytes = 0
-        self.overflown = False
+        self.size_bytes = self.updates = 0
+        self.behind = False
         self._loop = asyncio.get_running_loop()
         self._came = False
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._until_s = 0.0
 
-    def put(self, chunk: bytes) -> None:
-        if self.overflown:
-            return
+    def put(self, chunk: bytes, updates: int) -> None:
         self.chunks.append(chunk)
         self.size_bytes += len(chunk)
-        if self.size_bytes > QUEUE_BYTES:
-            self.overflown = True
-            self.chunks.clear()
+        self.updates += updates
+        self.wake()
+
+    def fall_behind(self) -> None:
+        """Drop what was put since the last `take`."""
+        self.take()
+        self.behind = True
         self.wake()
 
     def take(self) -> bytes:
         data = b"".join(self.chunks)
         self.chunks.clear()
-        self.size_bytes = 0
+        self.size_bytes = self.updates = 0
         self._came = False
         return data
 
@@ -207,11 +221,15 @@ class Hub:
         Seq of the next message of the log.
     tag_of : callable
         Tag of the log up to a boundary (`WriteAheadLog.tag_of`), for the ids of events.
+    has_texts : callable
+        Whether the texts of these messages, by seq, are in memory.
 
     Attributes
     ----------
     sent, gaps : int
         Updates that clients got, each counted for each client, and `gap` events for clients that were too slow.
+    queued_bytes : int
+        In the queues of all clients.
     ended : int
         Streams that have ended.
     on_release : callable
@@ -224,10 +242,13 @@ class Hub:
         registry: Registry,
         logged: Callable[[], int],
         tag_of: Callable[[int], str] = lambda boundary: "",
+        has_texts: Callable[[Collection[int]], bool] = lambda seqs: True,
     ):
         self.history = history
+        self.queued_bytes = 0
         self._logged = logged
         self._tag_of = tag_of
+        self._has_texts = has_texts
         self.sent = self.gaps = self.ended = 0
         self._registry = registry
         self._everything: set[_Queue] = set()  # without a filter by subscription
@@ -301,7 +322,7 @@ class Hub:
         bytes
             Whole events.
         """
-        queue = _Queue(form, interest)
+        queue, loop = _Queue(form, interest), asyncio.get_running_loop()
         self._queues.add(queue)
         try:
             yield form.hint()
@@ -313,32 +334,39 @@ class Hub:
                     yield form.named("snapshot", one, None)
                 else:
                     yield form.named("progress", {"through": position.boundary}, self._id(position))
-            while (
-                self._is_open(is_valid) and (piece := await self._next(form, interest, position, reading)) is not None
-            ):
-                data, position = piece
-                if data:
-                    yield data
-            joined = self._is_open(is_valid)
-            if joined:
-                queue.after = position
-                self._join(queue)
-                yield self._progress(queue)
+            joined = late = False
             while self._is_open(is_valid):
-                await queue.wait(HEARTBEAT_S)
-                if queue.overflown:
+                if joined and not queue.behind:
+                    await queue.wait(HEARTBEAT_S)
+                    if queue.behind or not self._is_open(is_valid):
+                        continue
+                    data, position = self._taken(queue)
+                elif late and position < self.history.head:
                     self.gaps += 1
                     yield form.named("gap", _SLOW, None)
                     return
-                if self._is_open(is_valid):
-                    yield queue.take() or self._progress(queue)
-            if joined and is_valid() and not queue.overflown:
-                yield queue.take() or self._progress(queue)  # what was released just before the hub closed
+                else:
+                    joined, piece = False, await self._next(form, interest, position, reading)
+                    if piece is not None:
+                        data, position = piece
+                    elif self._is_open(is_valid):
+                        joined, queue.after = True, position
+                        self._join(queue)
+                        data = self._progress(queue)
+                    else:
+                        break
+                late = False
+                for some in _pieces(data):
+                    sent_s = loop.time()
+                    yield some
+                    late |= loop.time() - sent_s > SLOW_S
+            if joined and is_valid() and not queue.behind:
+                yield self._taken(queue)[0]  # what was released just before the hub closed
             yield form.hint()
         finally:
             self.ended += 1
             self._queues.discard(queue)
-            self._leave(queue)
+            self._fall_behind(queue)
             queue.close()
 
     async def past(
@@ -359,19 +387,27 @@ class Hub:
         most: int,
         reading: Reading = _AT_ONCE,
     ) -> bytes:
-        """About `most` updates after a position; waits until there is one, at most `wait_s`. `reading`: as `follow`."""
+        """About `most` updates after a position, fewer if they are long; waits until there is one, at most `wait_s`.
+
+        `reading` is as of `follow`.
+        """
         found: list[bytes] = []
         came = asyncio.Event()
         self._polls.add(came)
         try:
             deadline_s = asyncio.get_running_loop().time() + wait_s
-            position, count = after, 0
+            position, count, size_bytes = after, 0, 0
             while True:
                 came.clear()
-                while count < most and (piece := await self._next(form, interest, position, reading)) is not None:
+                while (
+                    count < most
+                    and size_bytes < POLL_BYTES
+                    and (piece := await self._next(form, interest, position, reading)) is not None
+                ):
                     data, position = piece
                     found.append(data)
                     count += data.count(b"\n")
+                    size_bytes += len(data)
                 left_s = deadline_s - asyncio.get_running_loop().time()
                 if count or left_s <= 0 or self._closing:
                     break
@@ -393,12 +429,14 @@ class Hub:
             known = position == history.head or position.boundary < self._logged()
             return None if known else (form.named("gap", _unknown(position), None), history.head)
         if history.has_after(position):
-            found, behind = history.read_after(position)
+            found, behind = await asyncio.to_thread(
+                history.reading(position, PIECE, interest.subscriptions, READ_BYTES)
+            )
         else:
-            until, only = history.floor, self._only(interest)
+            until, only, read = history.floor, self._only(interest), history.parts.read_after
             try:
                 async with reading:
-                    found, behind = await asyncio.to_thread(history.parts.read_after, position, until, only)
+                    found, behind = await asyncio.to_thread(read, position, until, only, PIECE, READ_BYTES)
                 behind = min(behind, history.head)
             except PartsMissing as missing:
                 behind = Position(missing.boundary - 1, 0)
@@ -433,23 +471,15 @@ class Hub:
         self.history.append(released, through)
         touched: set[_Queue] = set()
         for one in released:
-            tag = self._tag_of(one.boundary)
-            for place, update in enumerate(one.updates):
-                written: dict[Form, bytes] = {}
-                for queue in self._interested(update):
-                    if one.boundary <= queue.after.boundary and Position(one.boundary, place) <= queue.after:
-                        continue  # released again after a restart
-                    if queue.form not in written:
-                        written[queue.form] = queue.form.update(update, tag)
-                    queue.put(written[queue.form])
-                    touched.add(queue)
-                    self.sent += 1
+            touched |= self._put(one)
         progress: dict[tuple[Form, bool], bytes] = {}
         for queue in touched:
+            if queue.behind:
+                continue
             known = queue.form, self.history.head >= queue.after
             if known not in progress:
                 progress[known] = self._progress(queue)
-            queue.put(progress[known])
+            self._queue(queue, progress[known], 0)
         for came in self._polls:
             came.set()
         self.on_release()
@@ -461,10 +491,90 @@ class Hub:
             self._trimming = asyncio.get_running_loop().create_task(self._trim())
 
     async def _trim(self) -> None:
-        self.history.trim(await asyncio.to_thread(self.history.parts.last_boundary))
-        await asyncio.sleep(_TRIM_S)
+        while self.history.full:  # nothing may be released meanwhile, since there is no room
+            self.history.trim(await asyncio.to_thread(self.history.parts.last_boundary))
+            await asyncio.sleep(_TRIM_S)
+
+    def _put(self, released: Released) -> set[_Queue]:
+        """Queue updates for the clients that take part, and return these; all fall behind if it is too much at once."""
+        by_name, touched = self._by_name(released), set[_Queue]()
+        if not self._everything and not by_name:
+            return touched
+        if self._everything:
+            rows = np.arange(len(released.boundary))
+        else:
+            rows = released.rows_of(released.among(by_name))
+        for first in range(0, len(rows), PIECE):
+            some = rows[first : first + PIECE]
+            updates = [] if len(rows) > MOST_PUT else self._at_hand(released, some)
+            if len(updates) < len(some):
+                touched.update(self._everything, *by_name.values())
+                for queue in touched:
+                    self._fall_behind(queue)
+                return touched
+            touched |= self._put_some(updates, released, some, by_name)
+        return touched
+
+    def _at_hand(self, released: Released, rows: np.ndarray) -> list[Update]:
+        """The updates of rows whose texts are in memory; fewer or none if they are long or not all there."""
+        seqs = np.unique(released.table.column("seq").to_numpy()[rows]).tolist()
+        return updates_of(released, rows, self.history.parts.look_up) if self._has_texts(seqs) else []
+
+    def _put_some(
+        self, updates: list[Update], one: Released, rows: np.ndarray, by_name: Mapping[str, list[_Queue]]
+    ) -> set[_Queue]:
+        """Queue updates of some rows, and return the clients that want them."""
+        touched: set[_Queue] = set()
+        tags = {boundary: self._tag_of(boundary) for boundary in np.unique(one.boundary[rows]).tolist()}
+        for update, boundary, place in zip(updates, one.boundary[rows].tolist(), one.place[rows].tolist(), strict=True):
+            written: dict[Form, bytes] = {}
+            for queue in [*self._everything, *by_name.get(update.subscription_id, ())]:
+                if queue.behind or not (queue.is_plain or self._is_wanted(update, queue.interest)):
+                    continue
+                if boundary <= queue.after.boundary and Position(boundary, place) <= queue.after:
+                    continue  # released again after a restart
+                if queue.form not in written:
+                    written[queue.form] = queue.form.update(update, tags[boundary])
+                touched.add(queue)
+                self._queue(queue, written[queue.form], 1)
+        return touched
+
+    def _by_name(self, released: Released) -> dict[str, list[_Queue]]:
+        """The clients that a filter finds, by the ids of subscriptions that have updates."""
+        found: dict[str, list[_Queue]] = {}
+        if self._by_subscription or self._by_owner:
+            for name in released.names.to_pylist():
+                queues = [*self._by_subscription.get(name, ())]
+                if self._by_owner:
+                    queues += self._by_owner.get(self._registry.owners.get(name, ""), ())
+                if queues:
+                    found[name] = queues
+        return found
+
+    def _queue(self, queue: _Queue, chunk: bytes, updates: int) -> None:
+        """Put a chunk, with so many updates, into a queue, unless there is no room."""
+        if queue.behind:
+            return
+        size_bytes = len(chunk)
+        if queue.size_bytes + size_bytes > QUEUE_BYTES or self.queued_bytes + size_bytes > QUEUES_BYTES:
+            self._fall_behind(queue)
+            return
+        self.queued_bytes += size_bytes
+        queue.put(chunk, updates)
+
+    def _fall_behind(self, queue: _Queue) -> None:
+        self.queued_bytes -= queue.size_bytes
+        queue.fall_behind()
+        self._leave(queue)
+
+    def _taken(self, queue: _Queue) -> tuple[bytes, Position]:
+        """What is in the queue of a client, or else its progress, and the position that it has then."""
+        self.queued_bytes -= queue.size_bytes
+        self.sent += queue.updates
+        return queue.take() or self._progress(queue), max(queue.after, self.history.head)
 
     def _join(self, queue: _Queue) -> None:
+        queue.behind = False
         for queues, name in self._indexes(queue.interest):
             queues.setdefault(name, set()).add(queue)
         if not self._indexes(queue.interest):
@@ -484,13 +594,6 @@ class Hub:
         if interest.subscriptions is not None:
             return [(self._by_subscription, name) for name in interest.subscriptions]
         return [] if interest.owner is None else [(self._by_owner, interest.owner)]
-
-    def _interested(self, update: Update) -> list[_Queue]:
-        name = update.subscription_id
-        queues = [*self._everything, *self._by_subscription.get(name, ())]
-        if self._by_owner:
-            queues += self._by_owner.get(self._registry.owners.get(name, ""), ())
-        return [queue for queue in queues if queue.is_plain or self._is_wanted(update, queue.interest)]
 
     def _is_wanted(self, update: Update, interest: Interest) -> bool:
         name = update.subscription_id
@@ -519,9 +622,20 @@ class Hub:
         return self.names_of(interest)
 
 
+def _pieces(data: bytes) -> Iterator[bytes]:
+    """Bytes in pieces of `SENT_BYTES`, so that no client has to read more in `SLOW_S`; of whole lines, if they fit."""
+    first = 0
+    while len(data) - first > SENT_BYTES:
+        last = data.rfind(b"\n", first, first + SENT_BYTES) + 1 or first + SENT_BYTES
+        yield data[first:last]
+        first = last
+    if first < len(data):
+        yield data[first:]
+
+
 _SLOW = {
     "reason": "slow",
-    "detail": "events came faster than they were read",
+    "detail": f"what was sent was not read for {SLOW_S:.0f} seconds",
     "do": "connect again with the last id (Last-Event-ID or since=), and read the rest from there",
 }
 

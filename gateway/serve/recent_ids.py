@@ -3,6 +3,7 @@
 Used by `gateway.serve.writer`. After a restart the ids are read from the write-ahead log.
 """
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,8 +11,10 @@ import msgspec
 
 from matching.fields import identifier
 
-#: Messages with an id of the producer's that are remembered at least.
-REMEMBERED = 1_000_000
+#: Messages with an id of the producer's that are remembered at least, unless their ids have more than these bytes.
+REMEMBERED, REMEMBERED_BYTES = 1_000_000, 256 * 2**20
+#: Bytes of an entry besides its string.
+_OWN_BYTES = 130
 
 
 class RecentIds:
@@ -20,13 +23,14 @@ class RecentIds:
     Parameters
     ----------
     remembered : int
-        How many at least; twice as many at most.
+        How many at least, or as many as have `REMEMBERED_BYTES`; twice as many at most.
     """
 
     def __init__(self, remembered: int = REMEMBERED):
         self._remembered = remembered
         self._newer: dict[str, int] = {}
         self._older: dict[str, int] = {}
+        self._newer_bytes = 0
 
     def get(self, message_id: str) -> int | None:
         """The seq of the message with this id."""
@@ -35,8 +39,9 @@ class RecentIds:
 
     def put(self, message_id: str, seq: int) -> None:
         self._newer[message_id] = seq
-        if len(self._newer) >= self._remembered:
-            self._older, self._newer = self._newer, {}
+        self._newer_bytes += sys.getsizeof(message_id) + _OWN_BYTES
+        if len(self._newer) >= self._remembered or self._newer_bytes >= REMEMBERED_BYTES:
+            self._older, self._newer, self._newer_bytes = self._newer, {}, 0
 
     def recover(self, lines: Iterable[tuple[int, bytes]]) -> None:
         """Take the ids of logged messages, each with its seq."""

@@ -12,21 +12,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from bolts.sinks import UPDATE_SCHEMA
 from gateway.live.update_listener import MessageText
 from gateway.runs.explaining import explain_in, last_boundary, number_as_of
 from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import Run, Subscriber, active_at
-from gateway.serve.history import END, Position, in_order, updates_of
+from gateway.serve.history import END, Position, with_boundaries
 from gateway.serve.operation_routes import stream_facts
-from gateway.serve.releasing import Update
+from gateway.serve.releasing import Update, in_order, updates_of
 from gateway.serve.standing import Standing
 from matching.errors import InputError
 from matching.kinds import KINDS
-
-pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
 _COLUMNS = [name for name in UPDATE_SCHEMA.names if name != "message_id"]
 
@@ -70,7 +67,8 @@ class Replay:
         self._ends = boundary_ends(self.run, self.run.message_count())
         pieces = [piece.select(_COLUMNS) for piece in self.run.pieces()]
         table = pa.concat_tables([UPDATE_SCHEMA.empty_table().select(_COLUMNS), *pieces])
-        self._table, self._boundary, self._place = in_order(table, self._ends)
+        self._updates = in_order(*with_boundaries(table, self._ends))
+        self._table, self._boundary, self._place = self._updates
         self._as_of = self._table["as_of"].to_numpy()
         changes = self.run.changes
         self._names, self._at = changes.names.strings(), changes.table.at
@@ -111,7 +109,7 @@ class Replay:
         ----------
         wanted : Wanted
         limit : int
-            Updates at most: the first, or, with `newest`, the last of them.
+            Updates at most, and fewer if they have more than `PIECE_BYTES`: the first, or, with `newest`, the last.
         newest : bool
 
         Returns
@@ -125,6 +123,9 @@ class Replay:
         rest = rows.size > limit and not newest
         rows = rows[-limit:] if newest else rows[:limit]
         through = wanted.through
+        updates = updates_of(self._updates, rows[::-1] if newest else rows, self._texts)
+        updates, rest = updates[:: -1 if newest else 1], rest or (len(updates) < rows.size and not newest)
+        rows = rows[-len(updates) :] if newest and updates else rows[: len(updates)]
         if rows.size:
             behind = Position(int(self._boundary[rows[-1]]), int(self._place[rows[-1]]))
         else:
@@ -132,7 +133,6 @@ class Replay:
         if rest:
             place = bisect_left(self._ends, behind.boundary)
             through = int(self._ends[place - 1]) if place else -1
-        updates = updates_of(self._table.take(rows), self._boundary[rows], self._place[rows], self._texts)
         return updates, behind, through
 
     def subscriptions(
@@ -231,8 +231,7 @@ class Replay:
         rows = np.flatnonzero(inside)
         if names is None:
             return rows
-        ids = self._table["subscription_id"].take(pa.array(rows))
-        return rows[pc.is_in(ids, pa.array(sorted(names), pa.string())).to_numpy()]
+        return np.intersect1d(rows, self._updates.rows_of(self._updates.among(names)), assume_unique=True)
 
     def _active(self, as_of: int) -> list[int]:
         """Numbers of the subscriptions that are active as of a message."""

@@ -15,6 +15,7 @@ from gateway.serve.history import BEGINNING, Position
 from gateway.serve.hub import LINES, Hub, Interest
 from gateway.serve.questions import Turn
 from gateway.serve.registry import Registered, Registry
+from gateway.serve.releasing import LookUp
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from spouts.subscriptions import NEVER
@@ -28,7 +29,7 @@ Row = dict[str, Any]
 
 
 class Standing:
-    """The rows of one subscription id, update by update: in its result by seq, and the last matches."""
+    """The rows of one subscription id, update by update, without texts: in its result by seq, and the last matches."""
 
     def __init__(self) -> None:
         self.inside: dict[int, Row] = {}
@@ -80,13 +81,19 @@ async def results_at(
             async for lines in hub.past(LINES, Interest(frozenset(group)), BEGINNING, until):
                 await turn.run(_take, standing, lines, until)
                 await turn.pass_on()
-            found = await turn.run(_results, registry, asking, standing, until)
+            look_up = hub.history.parts.look_up
+            found = await turn.run(_results, registry, asking, look_up, standing, until)
         for one in found:
             yield one
 
 
 def _results(
-    registry: Registry, asking: Asking, standing: Mapping[str, Standing], until: Position, share: Callable[[], None]
+    registry: Registry,
+    asking: Asking,
+    look_up: LookUp,
+    standing: Mapping[str, Standing],
+    until: Position,
+    share: Callable[[], None],
 ) -> list[dict[str, Any]]:
     found = []
     for name, rows in standing.items():
@@ -94,11 +101,13 @@ def _results(
         if one is None and not rows.inside:
             continue
         kind = KINDS.named(registry.last_kind[name] if one is None else one.kind)
-        ranked = []
-        for rank, row in rows.ranked(kind, NEVER if one is None else one.at):
+        ranked = list(rows.ranked(kind, NEVER if one is None else one.at))
+        texts = look_up(sorted({row["seq"] for _, row in ranked}))
+        results = []
+        for rank, row in ranked:
             share()
-            ranked.append(_result_row(asking, one, rank, row))
-        found.append({"subscription_id": name, "kind": kind.name, "as_of": until.boundary, "results": ranked})
+            results.append(_result_row(asking, one, rank, row | {"text": texts[row["seq"]].text}))
+        found.append({"subscription_id": name, "kind": kind.name, "as_of": until.boundary, "results": results})
     return found
 
 
@@ -107,6 +116,7 @@ def _take(standing: Mapping[str, Standing], lines: bytes, until: Position, share
         share()
         row = msgspec.json.decode(line)
         if "change" in row and Position.of(row["id"]) <= until:
+            del row["text"]  # one message may be in many results
             standing[row["subscription_id"]].take(row)
 
 

@@ -247,7 +247,7 @@ class Writer(Pipe):
         self._expire()
         self._unpark()
         left_s = self._left_s()
-        full = len(self._open) >= self._batch or self._taken >= max(self._batch, _MOST_TAKEN)
+        full = self._full or self._taken >= max(self._batch, _MOST_TAKEN)
         if self._open and (full or (left_s <= 0.0 and not self._requests)):
             self._commit(_LOOK_S if full else _AGAIN_S)
             return
@@ -312,7 +312,7 @@ class Writer(Pipe):
         with self._came:
             self._room.give_back(request.caller, len(rows), request.size_bytes if is_last else 0)
         for row in rows:
-            while len(self._open) >= self._batch:
+            while self._full:
                 self._commit(_LOOK_S)
             self._line += 1
             self.lines += 1

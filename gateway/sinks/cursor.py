@@ -123,7 +123,7 @@ class Released:
         if position >= history.head:
             return Read([], position)
         if history.has_after(position):
-            return Read(*history.read_after(position, most))
+            return Read(*await asyncio.to_thread(history.reading(position, most)))
 
         def read(floor: int = history.floor) -> tuple[list[Update], Position]:
             return history.parts.read_after(position, floor, only() if only is not None else None, most)
@@ -170,8 +170,10 @@ class Released:
         if at.position >= history.head:
             return None
         if history.has_after(at.position):
-            found, behind = history.read_after(at.position, most)
-            return Taken(found, Place(behind, history.count_through(behind)), True)
+            found, behind = await asyncio.to_thread(history.reading(at.position, most))
+            in_memory = history.has_after(behind)
+            count = (history if in_memory else history.parts).count_of(behind.boundary)
+            return Taken(found, Place(behind, at.updates + len(found)), behind.index + 1 >= count)
         floor = Position(history.floor, END)
         until = Place(floor, history.count_through(floor))
         return await asyncio.to_thread(take_of, history.parts, at, until, most)

@@ -15,8 +15,8 @@ from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.sources.source import Position, Source, SourceAway
 from spouts.log import Origin
 
-#: Messages that are read at a time at most.
-MOST_READ = 2_000
+#: Messages that are read at a time at most, in the first read, and bytes from which on fewer are.
+MOST_READ, FIRST_READ, READ_BYTES = 2_000, 100, 16 * 2**20
 #: Seconds that a read waits for messages; that a wait for room lasts before the end of the stream is looked for.
 _READ_S, _ROOM_S = 0.2, 0.1
 #: Seconds before a broker that is away is tried again, doubled each time.
@@ -60,6 +60,7 @@ class Feed:
         self._hand_over = hand_over
         self._read: dict[str, tuple[int, str]] = dict(wal.positions.get(source.name, {}))
         self._number = wal.line
+        self._most = FIRST_READ
         self._acknowledged: Position = {}
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="source", daemon=True)
@@ -120,7 +121,10 @@ class Feed:
 
     def _advance(self) -> None:
         """Read some messages, hand them over, and report what is durable."""
-        lines = self._new(MOST_READ)
+        lines = self._new(self._most)
+        size_bytes = sum(len(line.data) for line in lines)
+        if lines:
+            self._most = min(MOST_READ, 2 * self._most, max(1, READ_BYTES * len(lines) // max(1, size_bytes)))
         while lines and not self._closing.is_set():
             if self._hand_over(lines):
                 self._note(lines)

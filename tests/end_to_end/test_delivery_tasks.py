@@ -13,7 +13,7 @@ import pytest
 from bolts.shares import Owners
 from gateway.runs.reader import Run
 from gateway.runs.verify import verify_run
-from gateway.serve.releasing import Releaser
+from gateway.serve.releasing import Releaser, updates_of
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import EngineError
 from matching.kinds import KINDS
@@ -172,11 +172,12 @@ def released_by(etl, out, deliveries):
             stream.pipe.close_batch()
         assert not stream.refused
 
-        def take(released, through, found=found):
-            found += [(one.position, one.subscription_id, one.data) for each in released for one in each.updates]
+        def take(released, through, found=found, stream=stream):
+            updates = (one for each in released for one in updates_of(each, None, stream.journal.look_up, None))
+            found += [(one.position, one.subscription_id, one.data) for one in updates]
 
         def listening(stream, durable, take=take):
-            return Releaser(stream.journal.look_up, stream.in_flight, stream.journal.ends, durable, take)
+            return Releaser(stream.in_flight, stream.journal.ends, durable, take)
 
         report = stream.match(listening=listening)
         (stream.finish if life == lives - 1 else stream.interrupt)(report)

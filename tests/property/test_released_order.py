@@ -19,7 +19,7 @@ from bolts.publishing import PublishedUpdates, decode, encode
 from bolts.shares import owner_of
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import MessageText
-from gateway.serve.releasing import Releaser
+from gateway.serve.releasing import Releaser, updates_of
 from matching.model import CHANGES, Names
 
 BOUNDARIES, BATCH = 12, 5
@@ -110,7 +110,7 @@ class ReleasedOrder(RuleBasedStateMachine):
         self.found: list[tuple[str, str, str, int]] = []
         self.through = -1
         self.durable = -1
-        self.releaser = Releaser(text_of, InFlight(3), ENDS, lambda: self.durable, self._deliver)
+        self.releaser = Releaser(InFlight(3), ENDS, lambda: self.durable, self._deliver)
         self.saved = -1  # the last seq of the newest checkpoint
         self.incarnation = 0
         self.older: list[_Task] = []
@@ -123,7 +123,7 @@ class ReleasedOrder(RuleBasedStateMachine):
     def _deliver(self, boundaries, through) -> None:
         assert through > self.through
         self.through = through
-        for one in (one for released in boundaries for one in released.updates):
+        for one in (one for released in boundaries for one in updates_of(released, None, text_of)):
             row = msgspec.json.decode(one.data)
             self.found.append((row["id"], row["subscription_id"], row["change"], row["seq"]))
 

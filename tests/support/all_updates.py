@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 
 from gateway.live.update_listener import MessageText
 from gateway.serve.history import BEGINNING, Position
-from gateway.serve.releasing import RawUpdate, Released, Update, release
+from gateway.serve.releasing import Update
 from gateway.sinks.kafka import KafkaSink
 from gateway.sinks.stream import Piece, StreamSink
+from tests.support.releasing import RawUpdate, release
 
 STREAM = "stream-1"
 #: Of every so many boundaries one is larger than a piece.
@@ -19,7 +20,7 @@ _CYCLE, _SMALL, _LARGE, _PIECE = 25, 50, 1_200, 500
 _SUBSCRIPTIONS = 97
 
 
-def boundary(number: int) -> Released:
+def boundary(number: int) -> list[Update]:
     """The updates of a boundary, by its number from 0."""
     end = number * 10 + 9
     size = _LARGE if number % _CYCLE == 7 else _SMALL
@@ -58,7 +59,7 @@ def _updates(position: Position, count: int) -> Iterator[tuple[Update, bool]]:
         end, size = number * 10 + 9, min(_LARGE if number % _CYCLE == 7 else _SMALL, count - before)
         if end >= position.boundary:
             first = position.index + 1 if end == position.boundary else 0
-            for place, update in enumerate(boundary(number).updates[first:size], start=first + 1):
+            for place, update in enumerate(boundary(number)[first:size], start=first + 1):
                 yield update, place == size
         before += size
         number += 1

@@ -30,8 +30,10 @@ def door_of(
     """The stream, its door and its port; the keys are those of the folder."""
     with WriterStream(out, **options) as stream, bind("127.0.0.1", 0) as listening:
         wal = stream.wal
-        hub = Hub(History(Parts(out / "updates", wal.ends, wal.look_up)), stream.registry, lambda: wal.next_seq)
-        releaser = Releaser(wal.look_up, stream.in_flight, wal.ends, lambda: wal.durable_through, hub.deliver)
+        hub = Hub(
+            History(Parts(out / "updates", wal.ends, wal.look_up)), stream.registry, lambda: wal.next_seq, wal.has_texts
+        )
+        releaser = Releaser(stream.in_flight, wal.ends, lambda: wal.durable_through, hub.deliver)
         with releaser:
             access = Access(KeyRing(out / KEYS), limits or Limits())
             door = Door(stream.registry, wal, stream.writer, hub, releaser, access)

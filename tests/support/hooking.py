@@ -3,21 +3,21 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from gateway.live.update_listener import MessageText
 from gateway.serve.history import History, Parts
-from gateway.serve.releasing import Released, Update
+from gateway.serve.releasing import RANKS, Released
 from gateway.sinks import cursor
 from gateway.sinks.webhooks.guard import resolve
 from gateway.sinks.webhooks.model import Webhook
 from gateway.sinks.webhooks.service import Webhooks, new_webhook_id
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.signing import new_secret
+from tests.support.releasing import RawUpdate, released_of
 
 LOOPBACK = WebhookSettings(webhook_allow_host=["127.0.0.1"], webhook_retry_s=0.01)
 
@@ -29,7 +29,7 @@ class Stream:
         self.folder = folder
         self.seq = -1
         self.hooks: Webhooks | None = None
-        self.history = History(Parts(folder / "updates", [], lambda seqs: {}))
+        self.history = History(Parts(folder / "updates", [], _texts))
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
@@ -41,9 +41,7 @@ class Stream:
 
     def release(self, *names: str) -> None:
         self.seq += 1
-        rows = [(f"{self.seq}-{place}", name) for place, name in enumerate(sorted(names))]
-        updates = (Update(name, at, msgspec.json.encode({"id": at, "text": f"{name}\n"}), 0, 0) for at, name in rows)
-        released = Released(self.seq, tuple(updates))
+        released = released_of(self.seq, (RawUpdate(name, RANKS["match"], self.seq, self.seq, None) for name in names))
         self.loop.call_soon_threadsafe(self._append, released, self.seq)
 
     def _append(self, released: Released, through: int) -> None:
@@ -64,6 +62,10 @@ class Stream:
     def hook(self, url: str, name: str, **more: Any) -> Webhook:
         given = {"owner": None, "made_by": None, "created_s": 0, "secret": new_secret(), **more}
         return Webhook(new_webhook_id(), url, name, position=self.history.head, **given)
+
+
+def _texts(seqs: Sequence[int]) -> dict[int, MessageText]:
+    return {seq: MessageText(f"m{seq}", f"ramen {seq}\n", 0.0, 0.0) for seq in seqs}
 
 
 def asked(hooks: Webhooks, make: Callable[[], Any]) -> Any:

@@ -22,7 +22,7 @@ from gateway.live.update_listener import MessageText
 from gateway.live.vocabulary_files import empty_start
 from gateway.runs.verify import verify_run
 from gateway.serve.history import BEGINNING, END, History, Parts, Position
-from gateway.serve.releasing import Released, Releaser, Update
+from gateway.serve.releasing import Released, Releaser, Update, updates_of
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
 from spouts.log import read_records
@@ -254,9 +254,10 @@ class Streams:
         for served in self._served:
             other = [one.position for one in served.taken if known.get(one.position) != one]
             assert not other, f"the server has released another update as {other[0]}"
-        history = self._served[-1].history
-        found = _read_all(self._parts(), Position(history.floor, END)) if history.floor >= 0 else []
-        found += history.read_after(Position(history.floor, END), 10**6)[0]
+        history, parts = self._served[-1].history, self._parts()
+        history.parts.look_up = parts.look_up  # the journal is closed
+        found = _read_all(parts, Position(history.floor, END)) if history.floor >= 0 else []
+        found += history.read_after(Position(history.floor, END), 10**6, None, 10**9)[0]
         assert found == whole.followed, "a client that connects before the end gets other updates"
         assert history.updates == len(whole.followed), "the server counts otherwise"
 
@@ -272,18 +273,18 @@ class _Served(Releaser):
 
     def __init__(self, stream: Stream, durable: Callable[[], int], updates: Path):
         journal = stream.journal
-        super().__init__(journal.look_up, stream.in_flight, journal.ends, durable, self._take)
+        super().__init__(stream.in_flight, journal.ends, durable, self._take)
         self.taken: list[Update] = []
         self.history = History(Parts(updates, journal.ends, journal.look_up))
         self._stream = stream
 
     def resume(self, through: int) -> None:
         """As the server does."""
-        super().resume(self.history.resume(self._stream.run.saved_delivery(), self._stream.journal.look_up))
+        super().resume(self.history.resume(self._stream.run.saved_delivery()))
 
     def _take(self, released: list[Released], through: int) -> None:
         self.history.append(released, through)
-        self.taken += [one for each in released for one in each.updates]
+        self.taken += [one for each in released for one in updates_of(each, None, self._stream.journal.look_up, None)]
 
 
 def _read_all(parts: Parts, until: Position) -> list[Update]:

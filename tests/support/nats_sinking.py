@@ -25,11 +25,12 @@ from nats.js.api import AckPolicy, ConsumerConfig, RawStreamMsg, StreamConfig
 
 from gateway.live.update_listener import MessageText
 from gateway.serve.history import BEGINNING, Position
-from gateway.serve.releasing import RawUpdate, Update, release
+from gateway.serve.releasing import Update
 from gateway.sinks.nats import NatsSink
 from gateway.sinks.stream import Piece, SinkAway
 from tests.support.brokers import NatsBroker, add_stream
 from tests.support.nats_cluster import NatsCluster
+from tests.support.releasing import RawUpdate, release
 
 NAME, SUBJECT, IDENTITY = "UPDATES", "skyray.updates", "5f0c2b9d01e7a384"
 #: Seconds that a test waits for a step, and that a process works.
@@ -47,7 +48,7 @@ def updates_of(count: int, seed: int = 7) -> list[Update]:
         some = range(rng.randrange(60))
         wanted = {(rng.choice(_IDS), rng.randrange(3), max(0, seq - rng.randrange(30))) for _ in some}
         rows = [RawUpdate(*one, seq, rng.choice([None, 0.25])) for one in sorted(wanted)]
-        found += release(seq, rows, _texts).updates
+        found += release(seq, rows, _texts)
     return found[:count]
 
 

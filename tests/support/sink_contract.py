@@ -12,9 +12,10 @@ import pytest
 
 from gateway.live.update_listener import MessageText
 from gateway.serve.history import BEGINNING, Position
-from gateway.serve.releasing import RANKS, RawUpdate, Update, release
+from gateway.serve.releasing import RANKS, Update
 from gateway.sinks.stream import Piece, SinkAway, StreamSink
 from matching.errors import ConfigError
+from tests.support.releasing import RawUpdate, release
 
 #: An update in short: subscription, change, seq.
 Short = tuple[str, str, int]
@@ -28,7 +29,7 @@ def boundary_of(last_seq: int, changes: Iterable[Short]) -> list[Update]:
     def look_up(seqs: Sequence[int]) -> dict[int, MessageText]:
         return {seq: MessageText(f"m{seq}", f"ramen \t\\N 'ü' {seq}\n", seq % 180, -seq % 90) for seq in seqs}
 
-    return list(release(last_seq, raw, look_up).updates)
+    return release(last_seq, raw, look_up)
 
 
 def piece_of(*updates: Update, ends: bool = True, through: int | None = None) -> Piece:

@@ -13,8 +13,9 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from gateway.serve.history import Position
 from gateway.serve.releasing import Update
@@ -30,8 +31,10 @@ from matching.errors import EngineError
 
 #: Batches of a webhook that wait at most, and attempts that are under way.
 WINDOW, IN_FLIGHT = 64, 4
-#: Bytes of rows that wait in memory too, and updates that were read and found no room yet; of all webhooks together.
-KEPT_ROWS_BYTES, KEPT_AHEAD = 16 * 2**20, 50_000
+#: Bytes of rows that wait in memory too, and of updates that were read and found no room yet; of all webhooks together.
+KEPT_ROWS_BYTES, KEPT_AHEAD_BYTES = 16 * 2**20, 16 * 2**20
+#: Bytes of updates from which the webhooks of a position are accepted in turns, and positions that are read at a time.
+ACCEPTED_BYTES, READS = 16 * 2**20, 4
 #: Seconds between two rounds of taking at least, so that updates come together; and at most, for digests.
 LINGER_S, LOOK_S = 0.02, 0.5
 #: Seconds between two writes of positions behind which nothing was accepted.
@@ -124,7 +127,8 @@ class Dispatcher:
         self._came = asyncio.Event()
         self._moved: set[str] = set()
         self._moved_s = time.monotonic()
-        self._rows_bytes = self._ahead = 0  # in all lines
+        self._rows_bytes = self._ahead_bytes = 0  # in all lines
+        self._reading = asyncio.Semaphore(READS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: Together[Delivery, Recorded] = Together(lambda ended: store.change(record(ended)))
         self._closing = False
@@ -218,7 +222,11 @@ class Dispatcher:
             else:
                 groups.setdefault(line.hook.position, []).append(line)
         jobs += [self._take(position, lines) for position, lines in groups.items()]
-        return any(await asyncio.gather(*jobs))
+        return any(await asyncio.gather(*map(self._in_turn, jobs)))
+
+    async def _in_turn(self, job: Coroutine[Any, Any, bool]) -> bool:
+        async with self._reading:
+            return await job
 
     def _takes(self, line: Line, head: Position, now_s: float) -> bool:
         hook = line.hook
@@ -243,7 +251,15 @@ class Dispatcher:
             return False
         lines = [line for line in lines if not line.closed and line.hook.position == position]
         wanted = self._wanted(lines, read.updates)
-        jobs = [self._accept(line, wanted[line.hook.webhook_id], read.behind, read.lost) for line in lines]
+        jobs: list[Coroutine[Any, Any, None]] = []
+        size_bytes = 0
+        for line in lines:
+            mine = wanted[line.hook.webhook_id]
+            jobs.append(self._accept(line, mine, read.behind, read.lost))
+            size_bytes += _size_of(mine)
+            if size_bytes >= ACCEPTED_BYTES:
+                await asyncio.gather(*jobs)
+                jobs, size_bytes = [], 0
         await asyncio.gather(*jobs)
         return True
 
@@ -312,9 +328,10 @@ class Dispatcher:
 
     def _keep_ahead(self, line: Line, left: tuple[list[Update], Position] | None) -> None:
         """Keep what was read and found no room, if there is memory; else it is read again."""
-        self._ahead -= len(line.ahead[0]) if line.ahead is not None else 0
-        line.ahead = left if left is not None and self._ahead + len(left[0]) <= KEPT_AHEAD else None
-        self._ahead += len(line.ahead[0]) if line.ahead is not None else 0
+        self._ahead_bytes -= 0 if line.ahead is None else _size_of(line.ahead[0])
+        has_room = left is not None and self._ahead_bytes + _size_of(left[0]) <= KEPT_AHEAD_BYTES
+        line.ahead = left if has_room else None
+        self._ahead_bytes += 0 if line.ahead is None else _size_of(line.ahead[0])
 
     def _keep_rows(self, line: Line, number: int, rows: bytes) -> None:
         """Keep the rows of a delivery, if there is memory; else the attempt reads them."""
@@ -467,6 +484,10 @@ def cut(hook: Webhook, updates: list[Update], room: int, now_s: int) -> tuple[li
     if some:
         batches.append(_batch(hook, some, now_s))
     return batches, True
+
+
+def _size_of(updates: Iterable[Update]) -> int:
+    return sum(len(one.data) for one in updates)
 
 
 def _batch(hook: Webhook, updates: list[Update], now_s: int) -> tuple[Batch, int]:

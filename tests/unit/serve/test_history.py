@@ -7,20 +7,19 @@ import threading
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bolts.names import IdColumn
-from bolts.publishing import PublishedUpdates, UpdatePublisher
-from bolts.sinks import UPDATE_SCHEMA
+from bolts.publishing import UpdatePublisher
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import MessageText
 from gateway.serve.history import BEGINNING, History, Parts, PartsMissing, Position, saved_updates
 from gateway.serve.hub import LINES, Hub, Interest
-from gateway.serve.releasing import Releaser
+from gateway.serve.releasing import Releaser, updates_of
 from matching.model import CHANGES, Names, UpdateBatch
-from matching.part_names import ListedPart, PartName
+from matching.part_names import ListedPart
+from tests.support.releasing import published, write_part
 from tests.support.writing import await_
 from topology.core.checkpoint.storage import Output, list_path, publish
 
@@ -48,32 +47,6 @@ def rows_of(count, seed=1):
     return list(found.values())
 
 
-def write_part(folder, number, rows, tasks=1):
-    folder.mkdir(exist_ok=True)
-    columns = [(as_of, name, f"m{seq}", seq, change, score) for as_of, name, seq, change, score in rows]
-    table = pa.table(dict(zip(UPDATE_SCHEMA.names, zip(*columns, strict=True), strict=True)), UPDATE_SCHEMA)
-    owners = [sum(row[1].encode()) % tasks for row in rows]
-    for task in range(tasks):
-        own = table.filter(pa.array([owner == task for owner in owners], pa.bool_()))
-        pq.write_table(own, folder / PartName(number, task, tasks).text)
-
-
-def published(rows, incarnation, through, since=-1):
-    names = sorted({row[1] for row in rows})
-    as_of, who, seq, change, score = (np.array(column) for column in zip(*rows, strict=True)) if rows else [[]] * 5
-    return PublishedUpdates(
-        incarnation,
-        through,
-        np.array(as_of, np.int64),
-        np.array(seq, np.int64),
-        np.array([CHANGES.index(each) for each in change], np.int8),
-        np.array([np.nan if each is None else each for each in score], np.float64),
-        np.array([names.index(each) for each in who], np.int32),
-        Names.of(names),
-        since,
-    )
-
-
 def batch_of(rows):
     """Updates as delivery has them."""
     frame = published(rows, 0, -1)
@@ -82,14 +55,18 @@ def batch_of(rows):
     return UpdateBatch(frame.as_of, number, frame.seq, frame.change, frame.score)
 
 
+def updates_in(found):
+    return [update for one in found for update in updates_of(one, None, texts, None)]
+
+
 def released(frames):
     """What is released of some frames: encoded updates in order."""
     found = []
-    releaser = Releaser(texts, InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.extend(boundaries))
+    releaser = Releaser(InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.extend(boundaries))
     for frame in frames:
         releaser.take(frame)
     assert releaser.failure is None
-    return [update for one in found for update in one.updates]
+    return updates_in(found)
 
 
 def expected(rows):
@@ -120,28 +97,26 @@ def test_releaser_holds_a_boundary_until_the_watermark_has_reached_it():
     rows = [(19, "a", 12, "enter", 0.5), (29, "a", 21, "enter", 0.5)]
     late = (19, "b", 11, "enter", 0.5)
     found = []
-    releaser = Releaser(
-        texts, InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.append((boundaries, through))
-    )
+    releaser = Releaser(InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.append((boundaries, through)))
     releaser.take(published(rows, 0, 9))
     assert found == [([], 9)]
     releaser.take(published([late], 0, 19))
     (boundary,) = found[-1][0]
-    assert [one.position for one in boundary.updates] == ["19-0", "19-1"] and found[-1][1] == 19
-    assert [one.subscription_id for one in boundary.updates] == ["a", "b"]
+    assert [one.position for one in updates_in([boundary])] == ["19-0", "19-1"] and found[-1][1] == 19
+    assert [one.subscription_id for one in updates_in([boundary])] == ["a", "b"]
 
 
 def test_releaser_holds_a_boundary_until_its_messages_are_on_disk():
     found, durable = [], [9]
     releaser = Releaser(
-        texts, InFlight(3), ENDS, lambda: durable[0], lambda boundaries, through: found.append((boundaries, through))
+        InFlight(3), ENDS, lambda: durable[0], lambda boundaries, through: found.append((boundaries, through))
     )
     releaser.take(published([(19, "a", 12, "enter", 0.5)], 0, 29))
     assert found == [([], 9)]
     durable[0] = 19
     releaser.settle()
     (boundary,) = found[-1][0]
-    assert boundary.boundary == 19 and found[-1][1] == 19
+    assert boundary.boundary.tolist() == [19] and found[-1][1] == 19
     durable[0] = 49
     releaser.settle()
     assert found[-1] == ([], 29) and releaser.reached(0) == 29
@@ -151,7 +126,7 @@ def test_releaser_holds_a_boundary_until_its_messages_are_on_disk():
 def test_releaser_waits_for_frames_of_an_older_incarnation_that_a_checkpoint_covers(durable):
     """They were sent before the checkpoint, and read after the first frame of the incarnation that begins from it."""
     rows, found, disk = rows_of(400), [], [durable]
-    releaser = Releaser(texts, InFlight(3), ENDS, lambda: disk[0], lambda boundaries, through: found.extend(boundaries))
+    releaser = Releaser(InFlight(3), ENDS, lambda: disk[0], lambda boundaries, through: found.extend(boundaries))
     parts = [[row for row in rows if first <= row[0] < first + 100] for first in range(0, 1_000, 100)]
     extra = parts[3][:5]  # of boundaries behind the checkpoint, and dropped
     releaser.take(published(parts[0], 4, 99))
@@ -165,13 +140,13 @@ def test_releaser_waits_for_frames_of_an_older_incarnation_that_a_checkpoint_cov
     assert not taking.is_alive() and releaser.failure is None and releaser.reached(5) == 999
     disk[0] = 999
     releaser.settle()
-    assert [update for one in found for update in one.updates] == released([published(rows, 0, 999)])
+    assert updates_in(found) == released([published(rows, 0, 999)])
 
 
 def test_releaser_of_an_incarnation_that_ends_at_once_waits_for_the_one_before(tmp_path):
     """Nothing of the first incarnation is read when the second begins, from a checkpoint that the first has made."""
     rows, found = rows_of(200), []
-    with Releaser(texts, InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.extend(boundaries)) as one:
+    with Releaser(InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.extend(boundaries)) as one:
         one.resume(199)
         first, second = (UpdatePublisher(one.address, incarnation) for incarnation in (0, 1))
         first.since, second.since = 199, 499
@@ -183,9 +158,7 @@ def test_releaser_of_an_incarnation_that_ends_at_once_waits_for_the_one_before(t
         await_(lambda: one.released >= 999)
         first.close()
         second.close()
-    assert [update for one in found for update in one.updates] == released(
-        [published([row for row in rows if row[0] >= 200], 0, 999)]
-    )
+    assert updates_in(found) == released([published([row for row in rows if row[0] >= 200], 0, 999)])
 
 
 def read(parts, until, only=None, most=70):
@@ -241,7 +214,7 @@ def test_history_goes_on_from_a_checkpoint_whose_updates_no_part_has(tmp_path):
     saved |= {"sink:score": np.array([np.nan if row[4] is None else row[4] for row in kept])}
     saved |= {"boundary": np.array([[81, 800, 809, 0]], np.int64)}
     history = History(Parts(tmp_path / "updates", ENDS, texts))
-    assert history.resume(saved, texts) == 809 and history.floor == 499 and history.head == (809, 0)
+    assert history.resume(saved) == 809 and history.floor == 499 and history.head == (809, 0)
     found, position = [], BEGINNING
     while position < history.head:
         if history.has_after(position):
@@ -250,7 +223,7 @@ def test_history_goes_on_from_a_checkpoint_whose_updates_no_part_has(tmp_path):
             more, position = history.parts.read_after(position, history.floor)
         found += more
     assert found == [one for one in first if int(one.position.split("-")[0]) < 800]
-    assert saved_updates({"boundary": saved["boundary"]}, -1, ENDS, texts) == []
+    assert len(saved_updates({"boundary": saved["boundary"]}, -1, ENDS).boundary) == 0
 
 
 def test_history_of_which_all_is_in_parts_is_read_to_its_head(tmp_path):
@@ -259,7 +232,7 @@ def test_history_of_which_all_is_in_parts_is_read_to_its_head(tmp_path):
     parts = Parts(tmp_path / "updates", ENDS, texts)
     history = History(parts)
     boundary = max(row[0] // 10 for row in rows) * 10 + 9
-    assert history.resume({"boundary": np.array([[99, 0, boundary, 0]], np.int64)}, texts) == boundary
+    assert history.resume({"boundary": np.array([[99, 0, boundary, 0]], np.int64)}) == boundary
     assert history.head == (boundary, sum(row[0] // 10 * 10 + 9 == boundary for row in rows))
 
     async def polled(position):
@@ -274,9 +247,11 @@ def test_history_of_which_all_is_in_parts_is_read_to_its_head(tmp_path):
 def test_history_drops_from_memory_only_what_the_parts_have():
     rows = rows_of(1_000)
     found = []
-    releaser = Releaser(texts, InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.extend(boundaries))
-    releaser.take(published(rows, 0, 999))
-    history = History(Parts(Path("nowhere"), ENDS, texts), most=100)
+    releaser = Releaser(InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.extend(boundaries))
+    for first in range(0, 1_000, 50):
+        releaser.take(published([row for row in rows if first <= row[0] < first + 50], 0, first + 49))
+    assert len(found) == 20
+    history = History(Parts(Path("nowhere"), ENDS, texts), most_bytes=sum(one.size_bytes for one in found) // 5)
     history.append(found, 999)
     assert history.full
     history.trim(-1)
@@ -285,7 +260,7 @@ def test_history_drops_from_memory_only_what_the_parts_have():
     assert history.floor == 499
     assert len(history.read_after(Position(500, 0), 10**6)[0]) == sum(row[0] > 499 for row in rows)
     history.trim(999)
-    assert 0 < len(history.read_after(Position(history.floor + 1, 0), 10**6)[0]) <= 50 and not history.full
+    assert 0 < len(history.read_after(Position(history.floor + 1, 0), 10**6)[0]) <= 100 and not history.full
 
 
 def listed(folder, *names):
@@ -315,7 +290,7 @@ def history_of_four_parts(tmp_path):
 
     def resumed():
         history = History(Parts(updates, ENDS, texts))
-        assert history.resume({"boundary": np.array([[99, 990, 999, 0]], np.int64)}, texts) == 999
+        assert history.resume({"boundary": np.array([[99, 990, 999, 0]], np.int64)}) == 999
         return history
 
     return [json.loads(one.data) for one in released([published(rows, 0, 999)])], updates, resumed

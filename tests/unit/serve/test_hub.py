@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import random
 import re
+import threading
 from collections import deque
 from typing import ClassVar
 
@@ -14,9 +16,10 @@ from gateway.serve import standing
 from gateway.serve.history import BEGINNING, History, Position
 from gateway.serve.hub import EVENTS, LINES, Hub, Interest
 from gateway.serve.questions import Questions
-from gateway.serve.releasing import RANKS, RawUpdate, release
+from gateway.serve.releasing import RANKS
 from gateway.serve.standing import results_at
 from gateway.serve.update_routes import position_of
+from tests.support.releasing import RawUpdate, released_of
 from tests.support.serving import events_of
 
 ALL = Interest()
@@ -26,6 +29,9 @@ class NoParts:
     """No files: everything is in memory."""
 
     ends = range(10_000)
+
+    def look_up(self, seqs):
+        return texts(seqs)
 
     def last_boundary(self):
         return -1
@@ -43,7 +49,7 @@ def texts(seqs):
 
 
 def boundary(last_seq, *names):
-    return release(last_seq, [RawUpdate(name, RANKS["match"], last_seq, last_seq, None) for name in names], texts)
+    return released_of(last_seq, [RawUpdate(name, RANKS["match"], last_seq, last_seq, None) for name in names])
 
 
 def hub_of(logged=0):
@@ -55,14 +61,15 @@ def hub_of(logged=0):
 class Client:
     """Reads the events of a stream in a task."""
 
-    def __init__(self, hub, interest=ALL, after=None, form=EVENTS):
-        self.text = ""
+    def __init__(self, hub, interest=ALL, after=None, form=EVENTS, pause_s=lambda: 0):
+        self.text, self.pause_s = "", pause_s
         self.stream = hub.follow(form, interest, after)
         self.task = asyncio.create_task(self.read())
 
     async def read(self):
         async for data in self.stream:
             self.text += data.decode()
+            await asyncio.sleep(self.pause_s())
 
     @property
     def events(self):
@@ -70,7 +77,7 @@ class Client:
 
     @property
     def ids(self):
-        return [one.id for one in self.events if one.event == "message"]
+        return re.findall(r'"id":"([^"]+)","change"', self.text)
 
     async def until(self, what):
         async with asyncio.timeout(20):
@@ -115,7 +122,7 @@ def test_results_as_of_a_place_are_the_same_by_groups_of_any_size(monkeypatch):
         for last in range(40):
             rows = [RawUpdate(f"s{(last + step) % 6}", RANKS["enter"], last, last, 1.0) for step in range(2)]
             rows += [RawUpdate(f"s{(last - 9) % 6}", RANKS["leave"], last - 9, last, 1.0)] if last >= 9 else []
-            hub.deliver([release(last, rows, texts)], last)
+            hub.deliver([released_of(last, rows)], last)
         await asyncio.sleep(0)
         found = []
         for size in (1, 2, 7):
@@ -175,6 +182,7 @@ def test_hub_client_whose_last_id_is_ahead_after_a_restart_gets_only_what_follow
 def test_hub_client_that_is_slow_gets_a_gap_and_reads_the_rest_when_it_comes_again(monkeypatch):
     async def story():
         monkeypatch.setattr(hubs, "QUEUE_BYTES", 2_000)
+        monkeypatch.setattr(hubs, "SLOW_S", 0.05)
         hub = hub_of()
         slow, quick = hub.follow(EVENTS, ALL, None), Client(hub)
         text = (await anext(slow) + await anext(slow)).decode()
@@ -196,6 +204,77 @@ def test_hub_client_that_is_slow_gets_a_gap_and_reads_the_rest_when_it_comes_aga
         await asyncio.gather(quick.task, again.task)
 
     run(story)
+
+
+def test_hub_client_for_whom_nothing_waits_is_not_slow_however_late_it_reads(monkeypatch):
+    async def story():
+        monkeypatch.setattr(hubs, "SLOW_S", 0.01)
+        hub = hub_of()
+        client = hub.follow(EVENTS, ALL, None)
+        text = (await anext(client) + await anext(client)).decode()
+        for last in range(3):
+            hub.deliver([boundary(last, "a")], last)
+            await asyncio.sleep(0.02)
+            text += (await anext(client)).decode()
+        assert [one.id for one in events_of(text) if one.event == "message"] == ["0-0", "1-0", "2-0"]
+        assert hub.gaps == 0
+        hub.close()
+        assert [data async for data in client]
+
+    run(story)
+
+
+@pytest.mark.parametrize("has_texts", [True, False])
+def test_hub_clients_get_every_update_once_however_large_a_burst_is(monkeypatch, has_texts):
+    """Bursts larger than a queue, than all queues, and than a piece; some clients read late, some in the history.
+
+    Texts that are not in memory are looked up outside the event loop.
+    """
+    looked_up = set()
+
+    class Long(NoParts):
+        def look_up(self, seqs):
+            looked_up.add(threading.current_thread() is threading.main_thread())
+            return {seq: MessageText(f"m{seq}", "x" * 300, 1.0, 2.0) for seq in seqs}
+
+    async def story(seed):
+        rng = random.Random(seed)
+        monkeypatch.setattr(hubs, "QUEUE_BYTES", rng.choice([600, 5_000, 2**18]))
+        monkeypatch.setattr(hubs, "QUEUES_BYTES", rng.choice([3_000, 2**26]))
+        monkeypatch.setattr(hubs, "READ_BYTES", rng.choice([1, 2_000, 2**18]))
+        monkeypatch.setattr(hubs, "SENT_BYTES", rng.choice([100, 2**16]))
+        hub = Hub(History(Long()), Kinds(), lambda: 0, has_texts=lambda seqs: has_texts)
+        hub.start(asyncio.get_running_loop())
+        interests = [ALL, Interest(frozenset("a")), Interest(frozenset("bc")), Interest(None, frozenset(["knn"]))]
+        clients = [
+            Client(hub, interest, after=BEGINNING, pause_s=lambda: rng.choice([0, 0, 0.003]))
+            for interest in interests * 3
+        ]
+        wanted, last = [], 0
+        for _ in range(12):
+            some = []
+            for _ in range(rng.randrange(1, 4)):
+                last += rng.randrange(1, 5)
+                names = rng.sample("abcdefgh", rng.randrange(1, 9))
+                wanted += [(f"{last}-{place}", name) for place, name in enumerate(sorted(names))]
+                some.append(boundary(last, *names))
+            hub.deliver(some, last)
+            assert hub.queued_bytes <= hubs.QUEUES_BYTES
+            if rng.random() < 0.5:
+                await asyncio.sleep(rng.choice([0, 0.002]))
+        for client, interest in zip(clients, interests * 3, strict=True):
+            names = interest.subscriptions or ("b" if interest.kinds else "abcdefgh")
+            mine = [one for one, name in wanted if name in names]
+            await client.until(lambda client=client, mine=mine: len(client.ids) >= len(mine))
+            assert client.ids == mine
+        hub.close()
+        await asyncio.gather(*(one.task for one in clients))
+        assert all(one.ids == sorted(set(one.ids), key=one.ids.index) for one in clients)
+        assert hub.gaps == 0 and hub.queued_bytes == 0
+
+    for seed in range(4):
+        asyncio.run(story(seed))
+    assert has_texts or looked_up == {False}
 
 
 def test_hub_encodes_an_update_once_for_all_clients(monkeypatch):
@@ -296,8 +375,9 @@ def test_hub_poll_that_is_cut_off_says_up_to_where_it_is_whole():
             hub.deliver([boundary(last, *(f"s{number:04}" for number in range(4_000)))], last)
         await asyncio.sleep(0.01)
         found, position = [], BEGINNING
-        for _ in range(3):
+        while position < hub.history.head:
             lines = (await hub.poll(LINES, ALL, position, 0.0, 10)).splitlines()
+            assert 10 < len(lines) < 5_000, "it is cut off by its bytes"
             found += [json.loads(line)["id"] for line in lines[:-1]]
             progress = json.loads(lines[-1])["progress"]
             position = Position(*map(int, progress["id"].rsplit("-", 1)))

@@ -155,6 +155,7 @@ def test_server_answers_a_connection_too_many():
         (["--most-connections", 0], "at least 1"),
         (["--checkpoint-every", 0], "leave it out"),
         (["--trusted-proxy", "*"], "give an address, or a network"),
+        (["--checkpoint-every", 301], "at most 300"),
     ],
 )
 def test_serve_refuses_what_it_cannot_keep(tmp_path, options, said):

@@ -14,7 +14,7 @@ import pytest
 from bolts.sinks import UPDATE_SCHEMA
 from gateway.live.update_listener import MessageText
 from gateway.serve.history import BEGINNING, History, Parts, Position
-from gateway.serve.releasing import RANKS, RawUpdate, release
+from gateway.serve.releasing import RANKS, updates_of
 from gateway.sinks import pump as pumps
 from gateway.sinks.committed import Committed
 from gateway.sinks.cursor import Released
@@ -22,6 +22,7 @@ from gateway.sinks.pump import FILE, Positions, Pump
 from gateway.sinks.stream import SinkAway
 from matching.errors import ConfigError, DeliveryError, InputError
 from tests.support.hooking import await_that
+from tests.support.releasing import RawUpdate, released_of
 
 #: Last seqs of boundaries, and how many updates each has.
 ENDS = list(range(4, 200, 5))
@@ -36,8 +37,9 @@ def texts(seqs):
     return {seq: MessageText(f"m{seq}", "text", 1.0, 2.0) for seq in seqs}
 
 
-RELEASED = [release(end, raw_of(end, size), texts) for end, size in zip(ENDS, SIZES, strict=True)]
-EVERY = [one.position for each in RELEASED for one in each.updates]
+RELEASED = [released_of(end, raw_of(end, size)) for end, size in zip(ENDS, SIZES, strict=True)]
+POSITIONS = [[one.position for one in updates_of(each, None, texts)] for each in RELEASED]
+EVERY = [one for some in POSITIONS for one in some]
 
 
 def write_part(folder, number, boundaries):
@@ -62,17 +64,17 @@ class Stream:
         self._thread.start()
         self.supply = Released(self.history, lambda: self.loop)
         self.said = []
-        self.history.append([one for one in RELEASED[:30] if one.updates], ENDS[29])
+        self.history.append(RELEASED[:30], ENDS[29])
         self.history.trim(ENDS[29])
         assert self.history.floor < ENDS[29]  # half of what may be in memory is not reached
-        self.history._most = 0
+        self.history._most_bytes = 0
         self.history.trim(ENDS[29])
         self.release(30, 40 if in_memory else 30)
 
     def release(self, first, last):
         if first == last:
             return
-        some = [one for one in RELEASED[first:last] if one.updates]
+        some = RELEASED[first:last]
         done = threading.Event()
         self.loop.call_soon_threadsafe(lambda: (self.history.append(some, ENDS[last - 1]), done.set()))
         assert done.wait(10)
@@ -195,7 +197,7 @@ def test_updates_whose_files_are_gone_are_counted_and_said(stream, gone, lacks):
         (stream.folder / "updates" / f"part-{number:05d}.parquet").unlink()
     sink = Remembering()
     figures = through(stream.pump(sink))
-    absent = {one.position for place in lacks for one in RELEASED[place].updates}
+    absent = {one for place in lacks for one in POSITIONS[place]}
     assert sink.ids == [one for one in EVERY if one not in absent]
     assert figures["lost"] == len(absent) and figures["released"] == len(EVERY) and adds_up(figures)
     assert figures["delivered"] == len(sink.ids)
@@ -290,7 +292,7 @@ def test_position_beyond_the_log_is_refused_and_one_that_is_matched_again_is_wai
         pump.wake()
         await_that(lambda: pump.figures()["waiting"] == 0 and sink.ids)
         pump.close()
-        assert sink.ids == [one.position for each in RELEASED[35:] for one in each.updates]
+        assert sink.ids == [one for some in POSITIONS[35:] for one in some]
         assert pump.figures()["lost"] == 0 and pump.figures()["delivered"] == len(EVERY)
     finally:
         stream.close()
@@ -331,7 +333,7 @@ def test_committed_parts_are_delivered_as_they_come_and_a_gap_stops_the_sink(tmp
     supply = Committed(updates, Parts(updates, ENDS, texts))
     pump = Pump(sink, "one", supply, Positions(tmp_path, "one"), said.append, lambda: 200)
     pump.begin()
-    wanted = [one.position for each in RELEASED[:20] for one in each.updates]
+    wanted = [one for some in POSITIONS[:20] for one in some]
     await_that(lambda: sink.ids == wanted[: len(sink.ids)] and len(sink.ids) == sum(SIZES[:10]))
     write_part(updates, 1, range(10, 20))
     await_that(lambda: sink.ids == wanted)

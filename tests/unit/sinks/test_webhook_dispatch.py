@@ -9,7 +9,7 @@ import pytest
 
 from gateway.sinks.contract import Batch
 from gateway.sinks.webhooks import dispatch, store
-from gateway.sinks.webhooks.dispatch import IN_FLIGHT, WINDOW
+from gateway.sinks.webhooks.dispatch import IN_FLIGHT, WINDOW, Dispatcher
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.store import FILE, Store
 from matching.errors import DeliveryError, InputError
@@ -54,7 +54,7 @@ def test_bad_endpoints_delay_no_other(stream):
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_endpoint_that_comes_back_gets_all_that_waited_for_room(stream, monkeypatch, in_memory):
     if not in_memory:
-        monkeypatch.setattr(dispatch, "KEPT_AHEAD", 0)
+        monkeypatch.setattr(dispatch, "KEPT_AHEAD_BYTES", 0)
         monkeypatch.setattr(dispatch, "KEPT_ROWS_BYTES", 100)
     with Endpoint(answers(503)) as endpoint, stream.webhooks() as hooks:
         hook = stream.hook(endpoint.url, "s", batch_updates=1)
@@ -67,7 +67,31 @@ def test_endpoint_that_comes_back_gets_all_that_waited_for_room(stream, monkeypa
         await_that(lambda: hook.updates.delivered == 5 * WINDOW)
         assert set(updates_of(endpoint)) == {f"{place}-0" for place in range(5 * WINDOW)}
         await_that(lambda: hook.failures == 0)
-        assert hooks.dispatcher._ahead == hooks.dispatcher._rows_bytes == 0
+        assert hooks.dispatcher._ahead_bytes == hooks.dispatcher._rows_bytes == 0
+
+
+def test_updates_that_webhooks_have_no_room_for_have_a_bound_in_bytes_and_all_arrive(stream, monkeypatch):
+    """Of many webhooks at one place, which are accepted in turns."""
+    monkeypatch.setattr(dispatch, "KEPT_AHEAD_BYTES", 2_000)
+    monkeypatch.setattr(dispatch, "ACCEPTED_BYTES", 1)
+    monkeypatch.setattr(dispatch, "READS", 1)
+    with Endpoint(answers(503)) as endpoint, stream.webhooks() as hooks:
+        dispatcher, most, usual = hooks.dispatcher, [0], Dispatcher._keep_ahead
+
+        def keep_ahead(self, line, left):
+            usual(self, line, left)
+            most[0] = max(most[0], self._ahead_bytes)
+
+        monkeypatch.setattr(Dispatcher, "_keep_ahead", keep_ahead)
+        mine = [stream.hook(endpoint.url, "s", batch_updates=1) for _ in range(4)]
+        for hook in mine:
+            asked(hooks, lambda hook=hook: hooks.create(hook))
+        for _ in range(3 * WINDOW):
+            stream.release("s")
+        endpoint.await_(lambda book: len(book) >= 4)
+        endpoint.behaviour = answers(200)
+        await_that(lambda: [hook.updates.delivered for hook in mine] == [3 * WINDOW] * 4)
+        assert most[0] <= 2_000 and dispatcher._ahead_bytes == 0
 
 
 def test_answer_without_an_end_is_not_read_on(stream):

@@ -1,0 +1,71 @@
+"""Boundaries as a server releases them, frames and parts of updates, from rows of Python."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bolts.publishing import PublishedUpdates
+from bolts.sinks import UPDATE_SCHEMA
+from gateway.serve.releasing import LookUp, Released, Update, in_order, updates_of
+from matching.model import CHANGES, Names
+from matching.part_names import PartName
+
+#: as_of, subscription id, seq, change, score.
+Row = tuple[int, str, int, str, float | None]
+_TYPES = {"subscription_id": pa.string(), "order": pa.int8(), "seq": pa.int64(), "as_of": pa.int64()}
+
+
+class RawUpdate(NamedTuple):
+    """An update as delivery has it; `rank` as of `gateway.serve.releasing.RANKS`."""
+
+    subscription_id: str
+    rank: int
+    seq: int
+    as_of: int
+    score: float | None
+
+
+def released_of(boundary: int, updates: Iterable[RawUpdate]) -> Released:
+    """A boundary."""
+    rows = list(updates)
+    columns = zip(*rows, strict=True) if rows else [()] * len(RawUpdate._fields)
+    schema = pa.schema({**_TYPES, "score": pa.float64()})
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return in_order(pa.Table.from_arrays(arrays, schema=schema), np.full(len(rows), boundary, np.int64))
+
+
+def release(boundary: int, updates: Iterable[RawUpdate], look_up: LookUp) -> list[Update]:
+    """The updates of a boundary as clients get them."""
+    return updates_of(released_of(boundary, updates), None, look_up, None)
+
+
+def write_part(folder: Path, number: int, rows: Sequence[Row], tasks: int = 1) -> None:
+    """Write the parts of a number; of several tasks some rows are in each."""
+    folder.mkdir(exist_ok=True)
+    columns = [(as_of, name, f"m{seq}", seq, change, score) for as_of, name, seq, change, score in rows]
+    table = pa.table(dict(zip(UPDATE_SCHEMA.names, zip(*columns, strict=True), strict=True)), UPDATE_SCHEMA)
+    owners = [sum(row[1].encode()) % tasks for row in rows]
+    for task in range(tasks):
+        own = table.filter(pa.array([owner == task for owner in owners], pa.bool_()))
+        pq.write_table(own, folder / PartName(number, task, tasks).text)
+
+
+def published(rows: Sequence[Row], incarnation: int, through: int, since: int = -1) -> PublishedUpdates:
+    """A frame of a delivery task."""
+    names = sorted({row[1] for row in rows})
+    as_of, who, seq, change, score = (np.array(column) for column in zip(*rows, strict=True)) if rows else [[]] * 5
+    return PublishedUpdates(
+        incarnation,
+        through,
+        np.array(as_of, np.int64),
+        np.array(seq, np.int64),
+        np.array([CHANGES.index(each) for each in change], np.int8),
+        np.array([np.nan if each is None else each for each in score], np.float64),
+        np.array([names.index(each) for each in who], np.int32),
+        Names.of(names),
+        since,
+    )
