@@ -31,7 +31,11 @@ def door_of(
     with WriterStream(out, **options) as stream, bind("127.0.0.1", 0) as listening:
         wal = stream.wal
         hub = Hub(
-            History(Parts(out / "updates", wal.ends, wal.look_up)), stream.registry, lambda: wal.next_seq, wal.has_texts
+            History(Parts(out / "updates", wal.ends, wal.look_up)),
+            stream.registry,
+            lambda: wal.next_seq,
+            wal.tag_of,
+            wal.has_texts,
         )
         releaser = Releaser(stream.in_flight, wal.ends, lambda: wal.durable_through, hub.deliver)
         with releaser:

@@ -9,6 +9,7 @@ from gateway.serve import writer as writers
 from gateway.serve.writer import Message, Subscribe, Unsubscribe
 from matching.errors import DeliveryError
 from matching.kinds import KINDS
+from matching.warmup import WORDS
 from tests.support.serving import lines_of
 from tests.support.writing import DEADLINE_S, WriterStream, await_
 from topology.preparing import Preparing
@@ -18,7 +19,7 @@ class Held(Preparing):
     """Prepares nothing before it may."""
 
     def __init__(self):
-        super().__init__(KINDS, {}, {}, load=False, ready=["boolean"])
+        super().__init__(KINDS, {}, {}, load=False, ready=["boolean", WORDS])
         self.may = threading.Event()
 
     def _prepare(self, name):
