@@ -136,13 +136,14 @@ def _warm_words() -> None:
     words.vectors(cut)
 
 
-def _part_names() -> list[str]:
+def part_names() -> list[str]:
+    """Names of the kinds that run, and `WORDS`."""
     return [*(kind.name for kind in KINDS.run), WORDS]
 
 
 def not_in_cache() -> list[str]:
     """`WORDS` and kinds whose kernels, those of default engines, are not known to be in the cache."""
-    stamps = {name: stamp_of(name, None, None) for name in _part_names()}
+    stamps = {name: stamp_of(name, None, None) for name in part_names()}
     return [name for name, stamp in stamps.items() if stamp is None or not stamp.exists()]
 
 
@@ -311,7 +312,7 @@ def _texts(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def main(all_of_them: bool) -> None:
     """Compile what the cache lacks, and say how far it is; without a word if it lacks nothing."""
-    names = _part_names() if all_of_them else not_in_cache()
+    names = part_names() if all_of_them else not_in_cache()
     if not names:
         return
     begun = time.perf_counter()

@@ -307,7 +307,7 @@ def scan_subscriptions(
     refuses = subscription_refusal(config, with_windows)
     refused, used_kinds = scan_rows(suspects, refuses, config.subscriptions, vocabulary, space, kinds)
     if refused is not None:
-        reason, detail = refused.refusal
+        reason, detail = refused.refusal.reason, refused.refusal.detail
         what = (
             f"subscription {refused.subscription_id!r} ({refused.path}, line {refused.line}) {detail}, or leave such "
             "subscriptions out of the files"

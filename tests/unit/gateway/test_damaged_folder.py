@@ -67,7 +67,7 @@ def opened(words, out):
         history = History(parts)
         run = LiveRun(config, wal.run, str(wal.log), "nowhere", {"live": wal.settings}, earlier, lambda: wal.size_bytes)
         saved = run.saved_delivery()
-        history.resume(saved, wal.look_up)
+        history.resume(saved)
         Writer(registry, wal, InFlight(3))
         hooks = Store(out / FILE)
         stack.callback(hooks.close)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gateway.live.admission import Refused
-from gateway.live.mapping import ColumnMapping
+from gateway.live.mapping import ColumnMapping, RenamedLine
 from matching.errors import ConfigError
 from matching.validate import decode_object
 from spouts.subscriptions import load_vocabulary
@@ -67,7 +67,7 @@ def test_mapping_line_gets_the_names_of_a_message(row, named, message):
 )
 def test_mapping_line_that_needs_no_other_names_keeps_what_it_says(line):
     found = ColumnMapping().rename(line)
-    assert found.row == decode_object(found.data)
+    assert isinstance(found, RenamedLine) and found.row == decode_object(found.data)
     assert found.data == line or json.loads(found.data) == {
         name: value for name, value in json.loads(line).items() if name in ("text", "lat", "lon", "time")
     }

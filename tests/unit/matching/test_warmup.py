@@ -20,7 +20,7 @@ from benchmarks.driving import Tasks, kind_of
 from matching import kernel_cache
 from matching.kind_table import Kind
 from matching.kinds import KINDS
-from matching.warmup import Warmed, in_turn, not_in_cache, parts, warmup
+from matching.warmup import WORDS, Warmed, in_turn, not_in_cache, parts, warmup
 from tests.support.any_kind import Recipe, make_turns, window_of
 from tests.support.worlds import SPACE
 
@@ -108,7 +108,7 @@ def test_warmup_leaves_nothing_to_compile(chosen):
 
 def test_setup_compiles_the_kinds_that_the_cache_lacks(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cache, "folder", lambda: tmp_path)
-    names = [kind.name for kind in KINDS.run]
+    names = [*(kind.name for kind in KINDS.run), WORDS]
     assert not_in_cache() == names
     for name in names[1:]:
         stamp = kernel_cache.stamp_of(name, None, None)
@@ -121,7 +121,7 @@ def test_setup_compiles_the_kinds_that_the_cache_lacks(tmp_path, monkeypatch):
 
 def test_setup_has_nothing_to_say_of_kernels_that_are_in_the_cache(tmp_path):
     """Fast, since each `make test` runs it; the empty cache has the stamps alone, so a kernel would be seen."""
-    code = "import matching.warmup as w; [w.stamp_of(kind.name, None, None).touch() for kind in w.KINDS.run]"
+    code = "import matching.warmup as w; [w.stamp_of(name, None, None).touch() for name in w.part_names()]"
     environment = {**os.environ, "SKYRAY_KERNEL_CACHE": str(tmp_path)}
     for words in (["-c", code], ["-m", "matching.warmup"]):
         done = subprocess.run(

@@ -67,13 +67,13 @@ def started(broker):
 
 def one_piece(number=0, most=None):
     """A boundary, or its beginning, as a piece."""
-    updates = list(boundary(number).updates)[:most]
+    updates = boundary(number)[:most]
     behind = Position.of(updates[-1].position)
     return Piece(updates, behind, most is None, behind.boundary)
 
 
 def rest_of(piece, number=0):
-    updates = list(boundary(number).updates)[len(piece.updates) :]
+    updates = boundary(number)[len(piece.updates) :]
     return Piece(updates, Position.of(updates[-1].position), True, piece.through_seq)
 
 
