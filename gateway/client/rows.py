@@ -58,13 +58,29 @@ class ResultRow(msgspec.Struct, frozen=True):
     distance_km: float | None = None
 
 
+class Missed(msgspec.Struct, frozen=True):
+    """Updates that were not sent, why, and what to do; `before` is the first position that is there."""
+
+    reason: str
+    detail: str = ""
+    do: str = ""
+    after: str | None = None
+    before: str | None = None
+
+    @property
+    def resume(self) -> str | None:
+        """The position from which the stream is whole, for `since=`; None: from now."""
+        return None if self.before is None else str(int(self.before.rpartition("-")[0]) - 1)
+
+
 class Results(msgspec.Struct, frozen=True):
-    """The result of a subscription as of message `as_of`, best first."""
+    """The result of a subscription as of message `as_of`, best first; with a `gap` rows may be missing."""
 
     subscription_id: str
     kind: str
     as_of: int
     results: list[ResultRow]
+    gap: Missed | None = None
 
 
 class Update(msgspec.Struct, frozen=True):
@@ -90,21 +106,6 @@ class Progress(msgspec.Struct, frozen=True):
     """All updates as of messages up to `through` have been handed on."""
 
     through: int
-
-
-class Missed(msgspec.Struct, frozen=True):
-    """Updates that were not sent, why, and what to do; `before` is the first position that is there."""
-
-    reason: str
-    detail: str = ""
-    do: str = ""
-    after: str | None = None
-    before: str | None = None
-
-    @property
-    def resume(self) -> str | None:
-        """The position from which the stream is whole, for `since=`; None: from now."""
-        return None if self.before is None else str(int(self.before.rpartition("-")[0]) - 1)
 
 
 Event = Update | Snapshot | Progress | Missed

@@ -106,8 +106,8 @@ def serve(
         str,
         typer.Option(
             metavar="URL",
-            help="Tiles for the page's map, such as https://HOST/{z}/{x}/{y}.png, or .pbf or .mvt for vector tiles; "
-            "without, it has coasts, borders and large cities.",
+            help="Tiles for the page's map, such as https://HOST/{{z}}/{{x}}/{{y}}.png, or .pbf or .mvt for vector "
+            "tiles; without, it has coasts, borders and large cities.",
             rich_help_panel="Server",
         ),
     ] = "",

@@ -278,6 +278,8 @@ async def _groups(request: Request) -> AsyncGenerator[_Group]:
             number += len(part)
             if numbered:
                 yield numbered
+            else:
+                await asyncio.sleep(0)  # a body of line ends alone is not to keep all others waiting
     if bare(rest):
         yield [(number + 1, rest)]
 

@@ -374,7 +374,9 @@ class Hub:
     ) -> AsyncIterator[bytes]:
         """Events after a position up to the head; none more are read once `until` is reached."""
         position = after
-        while (until is None or position < until) and (piece := await self._next(form, interest, position)) is not None:
+        while until is None or position < until:
+            if (piece := await self._next(form, interest, position, counted=False)) is None:
+                return
             data, position = piece
             yield data
 
@@ -419,7 +421,7 @@ class Hub:
             self._polls.discard(came)
 
     async def _next(
-        self, form: Form, interest: Interest, position: Position, reading: Reading = _AT_ONCE
+        self, form: Form, interest: Interest, position: Position, reading: Reading = _AT_ONCE, counted: bool = True
     ) -> tuple[bytes, Position] | None:
         """Some events after a position, and the position behind them; None once it is at the head, or beyond."""
         history = self.history
@@ -450,7 +452,7 @@ class Hub:
             for one in found
             if self._is_wanted(one, interest)
         ]
-        self.sent += len(wanted)
+        self.sent += len(wanted) * counted
         return b"".join(wanted), behind
 
     def _id(self, position: Position) -> str:

@@ -158,6 +158,9 @@ class Results(BaseModel):
     kind: str
     as_of: int = Field(description="all messages up to this one are accounted for")
     results: list[ResultRow]
+    gap: dict[str, Any] | None = Field(
+        None, description="there if files of updates are lost: rows of messages from `after` to `before` may be missing"
+    )
 
 
 class Explanation(BaseModel):

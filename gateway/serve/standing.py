@@ -72,19 +72,19 @@ async def results_at(
     Yields
     ------
     dict
-        As of `gateway.serve.models.Results`.
+        As of `gateway.serve.models.Results`; with the last `gap` of the updates that were read, if there was any.
     """
     for first in range(0, len(names), GROUP):
         group = names[first : first + GROUP]
-        standing = {name: Standing() for name in group}
+        standing, gap = {name: Standing() for name in group}, {}
         async with turn:
             async for lines in hub.past(LINES, Interest(frozenset(group)), BEGINNING, until):
-                await turn.run(_take, standing, lines, until)
+                gap = await turn.run(_take, standing, lines, until) or gap
                 await turn.pass_on()
             look_up = hub.history.parts.look_up
             found = await turn.run(_results, registry, asking, look_up, standing, until)
         for one in found:
-            yield one
+            yield one | gap
 
 
 def _results(
@@ -111,13 +111,18 @@ def _results(
     return found
 
 
-def _take(standing: Mapping[str, Standing], lines: bytes, until: Position, share: Callable[[], None]) -> None:
+def _take(standing: Mapping[str, Standing], lines: bytes, until: Position, share: Callable[[], None]) -> Row:
+    """Take updates; returns the `gap` among them, {} without."""
+    gap: Row = {}
     for line in lines.splitlines():
         share()
         row = msgspec.json.decode(line)
         if "change" in row and Position.of(row["id"]) <= until:
             del row["text"]  # one message may be in many results
             standing[row["subscription_id"]].take(row)
+        elif "gap" in row:
+            gap = row
+    return gap
 
 
 def _result_row(asking: Asking, one: Registered | None, rank: int | None, row: Row) -> Row:

@@ -129,6 +129,7 @@ def test_cli_of_a_stream_offers_no_signatures_that_lose_updates(capsys, monkeypa
     assert "--signatures" in text and "minwise" in text
     assert "approximate" not in text and "LOSES" not in text
     if command == "serve":  # the same settings, behind imports of seconds
+        assert "https://HOST/{z}/{x}/{y}.png" in text, "no word of the table of kinds"
         return
     assert cli.main([command, "--out", str(tmp_path / "out"), "--signatures", "approximate"]) == 2
     assert "--signatures 'approximate'" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from gateway.serve import bodies
 from gateway.serve.access import Caller
@@ -143,3 +144,25 @@ def test_outcomes_of_lines_that_nobody_reads_are_bounded_and_all_come_once_they_
         asyncio.run(asyncio.wait_for(story(door), 60))
         assert [json.loads(line)["line"] for line in b"".join(found).splitlines()] == list(range(1, 501))
         assert door.writer.refused.total() == 500 and room.used == (0,)
+
+
+def test_body_of_line_ends_alone_lets_others_have_the_loop():
+    async def turns_of_others():
+        turns = 0
+
+        async def receive():
+            return {"type": "http.request", "body": b"\r\n" * 200_000 + b"{}", "more_body": False}
+
+        async def other():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        groups = [one async for one in bodies._groups(Request({"type": "http"}, receive))]
+        task.cancel()
+        assert groups == [[(200_001, b"{}")]]
+        return turns
+
+    assert asyncio.run(turns_of_others()) >= 200_000 // bodies.GROUP_ROWS

@@ -5,18 +5,23 @@ import json
 import random
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from msgspec.json import decode, encode
 
 from bolts.names import IdColumn
 from bolts.publishing import UpdatePublisher
+from gateway.client.rows import Results
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import MessageText
 from gateway.serve.history import BEGINNING, History, Parts, PartsMissing, Position, saved_updates
 from gateway.serve.hub import LINES, Hub, Interest
+from gateway.serve.questions import Questions
 from gateway.serve.releasing import Releaser, updates_of
+from gateway.serve.standing import results_at
 from matching.model import CHANGES, Names, UpdateBatch
 from matching.part_names import ListedPart
 from tests.support.releasing import published, write_part
@@ -319,6 +324,25 @@ def test_client_is_told_of_each_part_that_is_lost_and_gets_all_others(tmp_path, 
         assert [one for one in found if "change" in one] == [one for one in everything if one["as_of"] // 250 != number]
         after, before = (int(gaps[0][name].rsplit("-", 1)[0]) for name in ("after", "before"))
         assert after < 250 * number + 10 and 250 * (number + 1) - 10 <= before <= 250 * (number + 1) + 10
+
+
+@pytest.mark.parametrize("number", [None, 0, 2])
+def test_results_say_that_rows_may_be_missing_where_files_of_updates_are_lost(tmp_path, number):
+    _, updates, resumed = history_of_four_parts(tmp_path)
+    if number is not None:
+        (updates / NAMES[number]).unlink()
+    history, names = resumed(), [f"s{number}" for number in range(30)]
+    registry = SimpleNamespace(active={}, last_kind=dict.fromkeys(names, "knn"), owners={})
+
+    async def results():
+        hub, turn = Hub(history, registry, lambda: 1_000), Questions().turn("a", "results")
+        return [one async for one in results_at(hub, registry, None, names, history.head, turn)]
+
+    found = asyncio.run(results())
+    assert found and {one.get("gap", {}).get("reason") for one in found} == {None if number is None else "lost"}
+    if number is not None:
+        assert all(int(one["gap"]["before"].partition("-")[0]) // 250 == number + 1 for one in found)
+    assert {decode(encode(one), type=Results).gap is None for one in found} == {number is None}
 
 
 def test_parts_of_an_earlier_release_without_a_list_are_read_and_a_torn_line_of_the_list_says_nothing(tmp_path):

@@ -136,6 +136,7 @@ def test_results_as_of_a_place_are_the_same_by_groups_of_any_size(monkeypatch):
             entered = {seq for seq in range(30) if number in (seq % 6, (seq + 1) % 6)}
             left = {seq for seq in range(21) if seq % 6 == number}
             assert {row["seq"] for row in one["results"]} == entered - left and one["as_of"] == 29
+        assert hub.sent == 0, "a question sends no updates"
 
     monkeypatch.setattr(Kinds, "last_kind", Ended.last_kind)
     run(story)
