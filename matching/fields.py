@@ -245,7 +245,8 @@ def shown(value: Any) -> str:
         return "null" if value is None else str(value).lower()
     if isinstance(value, str | float) or (isinstance(value, int) and abs(value) < 10**18):
         return f"{value!r:.40}"
-    return "list" if isinstance(value, list | tuple) else "object" if isinstance(value, Mapping) else "number"
+    types = (("list", list | tuple), ("object", Mapping), ("number", int | Decimal))
+    return next((name for name, kind in types if isinstance(value, kind)), type(value).__name__)
 
 
 def encodes(text: str) -> bool:
