@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 _PLAIN = frozenset((str, int, bool, type(None)))
-#: pandas' marks of a missing value.
-_MISSING = frozenset(("NaTType", "NAType"))
+#: Marks of a missing value: of pandas, and of NumPy's masked arrays, where `item` would give 0.
+_MISSING = frozenset(("NaTType", "NAType", "MaskedConstant"))
 #: NumPy's moments of more digits than Python's.
 _FINER = frozenset(f"datetime64[{unit}]" for unit in ("ns", "ps", "fs", "as"))
 
@@ -18,7 +18,7 @@ _FINER = frozenset(f"datetime64[{unit}]" for unit in ("ns", "ps", "fs", "as"))
 def plain_value(value: Any) -> Any:
     """A value as Python's own, within lists and mappings too; any other value as it is.
 
-    None for a missing value as pandas has it: NaT, NA, and NaN. Moments have microseconds.
+    None for a missing value: NaT, NA, NaN, and a masked one. Moments have microseconds.
     """
     if type(value) in _PLAIN or isinstance(value, type):
         return value
@@ -40,7 +40,8 @@ def plain_value(value: Any) -> Any:
 def _scalar(value: Any) -> Any:
     """A scalar of NumPy; a moment that Python does not have as text, which nothing reads as a time."""
     if not str(value.dtype).startswith("datetime64"):
-        return plain_value(value.item())
+        found = value.item()
+        return plain_value(float(found) if hasattr(found, "dtype") else found)  # a long double stays one
     if str(value.dtype) in _FINER:
         value = value.astype("datetime64[us]")
     found = value.item()

@@ -32,14 +32,15 @@ _REDUCED_DATE = re.compile(r"([0-9]{4})(?:-([0-9]{2}))?")
 # datetime.fromisoformat takes any character between date and clock, so that the zone of a date became its clock.
 _ISO = re.compile(
     r"([0-9]{4}(?:-[0-9]{2}-[0-9]{2}|[0-9]{4}|-?W[0-9]{2}(?:-?[0-9])?))"
-    r"(?:(?:[T ]|[^0-9A-Z+-](?=[0-9]{2}:))([0-9][0-9:.,]*)(?:\s*(Z|UTC|GMT|[+-][0-9]{2}(?::?[0-5][0-9]){0,2}))?"
+    r"(?:(?:[T ]|[^0-9A-Z+-](?=[0-9]{2}:))([0-9]{2}(?::?[0-9]{2}(?::?[0-9]{2}(?:[.,][0-9]+)?)?)?)"
+    r"(?:\s*(Z|UTC|GMT|[+-][0-9]{2}(?::?[0-5][0-9]){0,2}))?"
     r"|\s*(Z|UTC|GMT|[+-][0-9]{2}:?[0-5][0-9]))?",
     re.IGNORECASE,
 )
 _MAIL = re.compile(
     r"(?:[A-Z]{3,9},\s*)?(?P<day>[0-9]{1,2})(?P<mark>[ -])(?P<month>[A-Z]{3})(?P=mark)(?P<year>[0-9]{2}|[0-9]{4})"
     r" (?P<clock>[0-9]{2}(?::[0-9]{2}){1,2})"
-    r" (?P<zone>[+-][0-9]{2}[0-5][0-9]|[A-Z]{1,3})",
+    r" (?P<zone>[+-][0-9]{2}[0-5][0-9]|[A-Z]{1,3})(?: ?\([^()]*\))?",  # a comment may repeat the zone
     re.IGNORECASE,
 )
 _CLOCK = re.compile(
@@ -113,8 +114,9 @@ def event_time_us(value: Any) -> int | None:
 
     Numbers below 1e10 in size are seconds, those from 1e11 below 1e13 milliseconds, those from 1e14 below 1e16
     microseconds: times up to 2286. The others may be of two units, and are no times; nor are twelve digits that may be
-    a date and a clock (YYYYMMDDHHMM). Fourteen (YYYYMMDDHHMMSS) are read as these, since no unit makes a likely time of
-    them. Strings of nine or more digits are such numbers, shorter ones dates. About 3 us for a text.
+    a date and a clock (YYYYMMDDHHMM). Fourteen (YYYYMMDDHHMMSS) are read as these, and eight as a date, since no unit
+    makes a likely time of them. Strings of nine or more digits are such numbers, shorter ones dates. About 3 us for a
+    text.
 
     Raises
     ------
@@ -145,11 +147,11 @@ def _read_number(value: float | int | Decimal) -> int:
     if (isinstance(value, Decimal) and not value.is_finite()) or not -(10**16) < value < 10**16:  # also refuses NaN
         raise ValueError("a time out of range")
     size = abs(value)
-    if size < 10**10:
-        return round(value * 1_000_000)
     if size >= 10**14:
         return round(value)
     compact = _compact(value)
+    if size < 10**10:
+        return _microseconds(compact) if compact else round(value * 1_000_000)
     if size >= 10**13 and compact:
         return _microseconds(compact)
     if 10**11 <= size < 10**13 and not compact:
@@ -158,12 +160,12 @@ def _read_number(value: float | int | Decimal) -> int:
 
 
 def _compact(value: float | int | Decimal) -> datetime | None:
-    """The time whose date and clock are the digits of a number (YYYYMMDDHHMM, YYYYMMDDHHMMSS), from 1900 to 2100."""
+    """The time whose digits are a number (YYYYMMDD, YYYYMMDDHHMM, YYYYMMDDHHMMSS), from 1900 to 2100."""
     text = str(int(value))
-    if value != int(value) or len(text) not in (12, 14) or not "1900" <= text[:4] <= "2100":
+    if value != int(value) or len(text) not in (8, 12, 14) or not "1900" <= text[:4] <= "2100":
         return None
     try:
-        return datetime.fromisoformat(f"{text[:8]}T{text[8:]}")
+        return datetime.fromisoformat(f"{text[:8]}T{text[8:] or '00'}")
     except ValueError:
         return None
 
@@ -243,7 +245,8 @@ def shown(value: Any) -> str:
         return "null" if value is None else str(value).lower()
     if isinstance(value, str | float) or (isinstance(value, int) and abs(value) < 10**18):
         return f"{value!r:.40}"
-    return "list" if isinstance(value, list | tuple) else "object" if isinstance(value, Mapping) else "number"
+    types = (("list", list | tuple), ("object", Mapping), ("number", int | Decimal))
+    return next((name for name, kind in types if isinstance(value, kind)), type(value).__name__)
 
 
 def encodes(text: str) -> bool:

@@ -52,8 +52,8 @@ def rows_of_document(stream: Unpacked) -> Iterator[bytes | None]:
         elif cutter.opens_collection():
             yield from cutter.members()
             cutter.skip_object()
-        else:
-            yield cutter.row()
+        elif not _is_empty_collection(row := cutter.row()):
+            yield row
 
 
 def is_document(beginning: bytes) -> bool:
@@ -63,11 +63,17 @@ def is_document(beginning: bytes) -> bool:
     if first == b"[":
         # An array in one line may also be a row that is no object.
         line = cutter.take(_LINE) or b""
-        return line[1:].strip()[:1] in (b"", b"{")
+        return line[1:].strip()[:1] in (b"", b"{") or line.strip() == b"[]"
     try:
-        return first == b"{" and cutter.opens_collection()
+        return first == b"{" and (cutter.opens_collection() or _is_empty_collection(cutter.row()))
     except EOFError:
         return False
+
+
+def _is_empty_collection(row: bytes | None) -> bool:
+    """Whether an object is a FeatureCollection without features that says so behind them."""
+    found = decode_object(row) if row and b'"FeatureCollection"' in row else ""
+    return isinstance(found, dict) and found.get("type") == "FeatureCollection" and found.get("features") == []
 
 
 class _Cutter:

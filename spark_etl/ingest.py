@@ -261,13 +261,13 @@ def check_columns(sources: list[Source], options: EtlOptions, named: Mapping[str
             names = header_of(source, options)
         except BROKEN as error:
             raise InputError("broken_file", f"{source.path}: cannot be read ({error}); check or replace it") from None
-        if names is None:
+        tables += names is not None
+        if not names:  # no table, or one of no lines
             continue
         if repeated := repeated_column(names, options):
             raise InputError("ambiguous_column", f"{source.path}: {repeated}")
         place = {columns["lat"], columns["lon"]}
         rectangle = {columns[side] for side in ("west", "south", "east", "north")}
-        tables += 1
         there = set(names) | {name for name in columns.values() if name.partition(".")[0] in names}
         absent = {columns["text"]} - there
         geometry = options.geometry or ""

@@ -1,7 +1,8 @@
 """Cuts text into lines, and lines of CSV into fields, whatever ends a line and separates the fields.
 
 Only LF ends a line, or only CR where the first line ends in CR alone (Excel's "CSV (Macintosh)"). A first line `sep=;`
-is Excel's way to say what separates the fields. Used by `spark_etl.ingest` and `spark_etl.finding`.
+is Excel's way to say what separates the fields. Blank lines above the header are passed over. Used by
+`spark_etl.ingest` and `spark_etl.finding`.
 """
 
 import csv
@@ -21,7 +22,8 @@ from spark_etl.unpacking import open_unpacked
 BLOCK_BYTES = 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _END = re.compile(r"\r\n|\r|\n")
-_SEPARATOR = re.compile(r'\s*"?sep=([^"\r\n])"?\s*', re.IGNORECASE)
+_BLANK_LINES = re.compile(r"(?:[ \t]*+(?:\r\n|\r|\n))*+")
+_SEPARATOR = re.compile(r'\s*"?sep=([^"\r\n])\1*"?\s*', re.IGNORECASE)
 
 
 def line_blocks(stream: Unpacked, line_end: bytes = b"\n") -> Iterator[tuple[int, bytes | None]]:
@@ -96,10 +98,12 @@ def csv_form(source: Source, options: EtlOptions) -> CsvForm:
     """The form of a CSV file by its beginning. A header that cannot be parsed names no column."""
     with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
         start = _read_fully(stream)[0].removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "replace")
+    blank = _BLANK_LINES.match(start)[0]  # type: ignore[index]
+    start = start.removeprefix(blank)
+    delimiter, above = source.delimiter or options.csv_delimiter, len(_END.findall(blank))
     end = _END.search(start)
-    delimiter, above = source.delimiter or options.csv_delimiter, 0
     if end and (said := _SEPARATOR.fullmatch(start[: end.start()])):
-        delimiter, above, start = said[1], 1, start[end.end() :]
+        delimiter, above, start = said[1], above + 1, start[end.end() :]
     names: list[str] = []
     with suppress(csv.Error):
         names = next(csv.reader(io.StringIO(start, newline=""), delimiter=delimiter), [])

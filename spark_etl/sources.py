@@ -36,7 +36,7 @@ NAMES_OF_DATA = (
 #: Bytes of a JSON file that decide between one document and lines.
 _BEGINNING_BYTES = 2**20
 #: Ends of a first line whose row goes on.
-_GOES_ON = (b"{", b"[", b",")
+_GOES_ON = (b"{", b"[", b",", b":")
 
 
 class Source(NamedTuple):
@@ -155,6 +155,6 @@ def _json_form(by_name: str, path: Path, compression: str, encoding: str) -> str
     with closing(open_unpacked(str(path), compression, encoding)) as stream, suppress(*UNPACKING_ERRORS):
         while len(beginning) < _BEGINNING_BYTES and (piece := stream.read(_BEGINNING_BYTES)):
             beginning += piece
-    first_line = bare(beginning.partition(b"\n")[0])
-    over_lines = by_name == "json" and first_line.endswith(_GOES_ON)
+    first_line = bare(beginning.partition(b"\n")[0]).rstrip()
+    over_lines = by_name == "json" and (first_line.startswith(b"[") or first_line.endswith(_GOES_ON))
     return "json" if over_lines or is_document(beginning) else "jsonl"

@@ -33,7 +33,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEADER = re.compile(rb"(?:^|[,;\t])\s*\"?(?:subscription_id|unsubscribe)\"?\s*(?:[,;\t]|\r?$)")
 _SEPARATORS = ",;\t"
 #: Excel's way to say what separates the fields.
-_SEPARATOR = re.compile(rb"\"?sep=([^\"\r\n])\"?[ \t]*(?:\r\n|\r|\n)", re.IGNORECASE)
+_SEPARATOR = re.compile(rb"\"?sep=([^\"\r\n])\1*\"?[ \t]*(?:\r\n|\r|\n)", re.IGNORECASE)
+_BLANK_LINES = re.compile(rb"(?:[ \t]*+(?:\r\n|\r|\n))*+")
 _LINE = re.compile(rb"([^\r\n]*)(\r\n|\r|\n|)")
 #: Characters of the longest field of CSV: a polygon of most corners fits. A quote that does not close takes as many.
 _FIELD_CHARACTERS, _POLYGON_CHARACTERS = 1 << 17, 1 << 20
@@ -118,18 +119,20 @@ def unpacked_blocks(file: BinaryIO) -> Iterator[bytes]:
 def _csv_form(start: bytes) -> _CsvForm | None:
     """The form of a file that begins so; None if it is no CSV."""
     start = start.removeprefix(_BYTE_ORDER_MARK)
-    above = _SEPARATOR.match(start)
-    header, end = _LINE.match(start, above.end() if above else 0).groups()  # type: ignore[union-attr]
+    blank = _BLANK_LINES.match(start).end()  # type: ignore[union-attr]
+    above = _SEPARATOR.match(start, blank)
+    header, end = _LINE.match(start, above.end() if above else blank).groups()  # type: ignore[union-attr]
     if not above and not _HEADER.search(header):
         return None
     text = header.decode("utf-8", "replace")
     separator = above[1].decode("utf-8", "replace") if above else max(_SEPARATORS, key=text.count)
+    header_lines = len(re.findall(rb"\r\n|\r|\n", start[:blank])) + (2 if above else 1)
     names: list[str] = []
     others = csv.field_size_limit(_FIELD_CHARACTERS)  # of the whole process
     with contextlib.suppress(csv.Error):
         names = [name.strip() for name in next(csv.reader([text], delimiter=separator[0]), [])]
     csv.field_size_limit(others)
-    return _CsvForm(names, separator[0], end == b"\r", 2 if above else 1)
+    return _CsvForm(names, separator[0], end == b"\r", header_lines)
 
 
 def _csv_rows(

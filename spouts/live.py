@@ -17,7 +17,7 @@ import numpy as np
 
 from bolts.payloads import StreamBatch
 from matching.errors import CheckpointError
-from matching.fields import Refusal
+from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import ChangeList, Names, Removals, SubscriptionTable, empty
@@ -412,7 +412,7 @@ class LoggedSubscriptions(Spout):
         for at, line in due:
             parsed = self.ahead.pop(line, None) or self._parsed(line)
             if parsed is None:
-                end(msgspec.json.decode(line)["unsubscribe"], at)
+                end(identifier(msgspec.json.decode(line)["unsubscribe"]) or "", at)
                 self._counts["unsubscribed"] += 1
                 continue
             if (parsed.unknown or parsed.unknown_excluded) and self.most_terms:

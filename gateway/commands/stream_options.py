@@ -7,15 +7,16 @@ import sys
 from collections.abc import Iterator
 from inspect import Parameter
 from pathlib import Path
-from time import monotonic
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from gateway.commands.run import GROUPS
 from gateway.shell.options import of_model, of_signature
 from gateway.shell.terminal import cell
+
+if TYPE_CHECKING:
+    from gateway.live.pipe import Pipe
 
 StartingVocabulary = Annotated[
     Path | None,
@@ -112,9 +113,8 @@ def named_columns(options: dict[str, Any]) -> dict[str, str]:
     return {name.removesuffix(_COLUMN): column for name, column in options.items()}
 
 
-def subscribe_all(pipe: Any, files: list[Path]) -> dict[str, int]:
+def subscribe_all(pipe: "Pipe", files: list[Path]) -> dict[str, int]:
     """Register the subscriptions of files; returns the numbers accepted and refused. Raises InputError."""
-    from gateway.live.pipe import Line
     from matching.kinds import KINDS
     from matching.reasons import explain
     from spouts.lines import read_rows
@@ -126,8 +126,8 @@ def subscribe_all(pipe: Any, files: list[Path]) -> dict[str, int]:
                 reason, what = row, explain(row, KINDS)
             else:
                 columns = {name: value for name, value in row.items() if name not in ("at", "until")}
-                refused = pipe.put(Line(0, msgspec.json.encode({"subscribe": columns}), monotonic()))
-                reason, what = refused or (None, "")
+                refused = pipe.subscribe(columns)
+                reason, what = (refused.reason, refused.what) if refused else (None, "")
             counts["subscriptions" if reason is None else "rejected"] += 1
             if reason is not None:
                 say(f"{cell(path)}, line {number} refused, {reason}: {cell(what)}")

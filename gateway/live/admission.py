@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gateway.live.new_terms import NewTerms
 from matching.errors import InputError
 from matching.faults import message_fault
-from matching.fields import Fault, Refusal, shown
+from matching.fields import Fault, Refusal, identifier, shown
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.reasons import explain
@@ -141,11 +141,16 @@ class Admission:
         self._met.add(parsed.kind)
         return parsed
 
-    def unsubscribe(self, subscription_id: str) -> None:
-        """End a subscription. Raises InputError for an unknown id."""
-        if subscription_id not in self._kind_of:
-            raise InputError("unknown_subscription", f"subscription {subscription_id!r}: is not active")
-        self._forget(subscription_id)
+    def unsubscribe(self, subscription_id: Any) -> str:
+        """End a subscription, and return its id, which may come as a number. Raises InputError if there is none."""
+        name = identifier(subscription_id)
+        if not name:
+            refusal = Refusal("bad_id", "", Fault("unsubscribe", subscription_id))
+            raise _RefusedSubscription(refusal, f"{refusal.fault}: {explain('bad_id', self.kinds)}")
+        if name not in self._kind_of:
+            raise InputError("unknown_subscription", f"subscription {name!r}: is not active")
+        self._forget(name)
+        return name
 
     def line(self, data: bytes, name_of: Callable[[str], str] = str) -> ParsedMessage | None | Refused:
         """Check a line and apply its change, as `row` does; never raises."""
@@ -198,8 +203,6 @@ class Admission:
                 raise InputError("wrong_type", "subscribe takes an object with the columns of a subscription")
             self.subscribe(row["subscribe"])
         else:
-            if not isinstance(row["unsubscribe"], str):
-                raise InputError("bad_id", "unsubscribe takes the id of a subscription")
             self.unsubscribe(row["unsubscribe"])
 
     def _forget(self, name: str) -> None:

@@ -236,10 +236,9 @@ class Engine:
         self._owners[number] = subscriber(row, parsed, self.kinds)._replace(at=at)
         return name
 
-    def unsubscribe(self, subscription_id: str) -> None:
+    def unsubscribe(self, subscription_id: str | int) -> None:
         """End a subscription before the next message. Raises InputError for an unknown id."""
-        self._admission.unsubscribe(subscription_id)
-        self._end(subscription_id)
+        self._end(self._admission.unsubscribe(plain_value(subscription_id)))
 
     def publish(self, messages: Iterable[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
         """Publish messages as one batch, and return its updates.

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import IO, Any, NamedTuple, Protocol
 
 import msgspec
@@ -26,7 +26,7 @@ from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping, RenamedLine
 from gateway.shell.terminal import as_json
 from matching.reasons import MAX_LINE_BYTES
-from matching.validate import ParsedMessage, bare
+from matching.validate import ParsedMessage, bare, decode_object
 from matching.warmup import WORDS
 from spouts.log import Origin
 from topology.preparing import Preparing
@@ -214,6 +214,11 @@ class Pipe:
         except queue.Full:
             return False
         return True
+
+    def subscribe(self, columns: Mapping[str, Any]) -> Refused | None:
+        """Put a subscription into the open batch, before `run`; returns its refusal, if any."""
+        data = msgspec.json.encode({"subscribe": columns})
+        return self._admit(Line(0, data, time.monotonic()), RenamedLine(data, decode_object(data)))
 
     def take(self, line: Line) -> None:
         """Put one line of the queue into the open batch, or report its refusal. Skips lines without a row (`bare`)."""

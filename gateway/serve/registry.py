@@ -97,10 +97,11 @@ class Registry(Admission):
         self._number += 1
         return parsed
 
-    def unsubscribe(self, subscription_id: str) -> None:
+    def unsubscribe(self, subscription_id: Any) -> str:
         """See `Admission.unsubscribe`."""
-        super().unsubscribe(subscription_id)
-        self._drop(subscription_id)
+        name = super().unsubscribe(subscription_id)
+        self._drop(name)
+        return name
 
     def with_words(self, words: Iterable[str]) -> list[Registered]:
         """Active subscriptions that have one of these terms among their keywords, in the order of registration."""

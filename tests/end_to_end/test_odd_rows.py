@@ -7,8 +7,10 @@ import json
 import sys
 
 import msgspec
+import numpy as np
 import pytest
 
+import skyray
 from gateway.client import flows
 from gateway.client.commands import Answer, Item, Send, Take
 from gateway.commands.stream_options import subscribe_all
@@ -142,6 +144,9 @@ def test_files_of_subscriptions_and_of_messages_of_any_depth_are_judged_by_row(w
     counts = subscribe_all(stream.pipe, [path])
     assert counts["subscriptions"] == len(TAKEN_SUBSCRIPTIONS) == len(SUBSCRIPTIONS) - counts["rejected"]
     assert capsys.readouterr().err.count("refused, too_deep: lists and objects are nested") == counts["rejected"]
+    path.write_text(json.dumps(ALL | {"kind": "bool"}) + "\n" + json.dumps(ALL | {"subscription_id": "good"}))
+    assert subscribe_all(stream.pipe, [path]) == {"subscriptions": 1, "rejected": 1}
+    assert "line 1 refused, unknown_kind: subscription 'all'" in capsys.readouterr().err
 
     path = tmp_path / "messages.jsonl"
     path.write_bytes(b"\n".join(line for line, _ in MESSAGES.values() if b"lng" not in line))
@@ -225,3 +230,25 @@ def test_server_judges_rows_of_any_depth_by_each_form_and_goes_on_when_it_was_ki
         told = served.call("GET", "/v1/updates?poll=1&since=begin&wait_s=0&limit=1000&subscription=all").lines
         assert [row["message_id"] for row in told if "message_id" in row] == [*TAKEN, "good"]
         assert "Traceback" not in served.end()
+
+
+def test_subscription_whose_id_came_as_a_number_is_ended_by_that_number(words, tmp_path):
+    stream = Stream(words, tmp_path / "out")
+    good = {"text": "w1", "lon": 1, "lat": 1}
+    for line in (
+        {"subscribe": ALL | {"subscription_id": 7}}, {"id": "a"} | good, {"unsubscribe": 7.5}, {"unsubscribe": None},
+        {"unsubscribe": 8}, {"unsubscribe": 7.0}, {"id": "b"} | good,
+    ):  # fmt: skip
+        stream.take(line)
+    assert [(row["reason"], row.get("column"), row.get("value")) for row in stream.refused] == [
+        ("bad_id", "unsubscribe", 7.5), ("bad_id", "unsubscribe", None), ("unknown_subscription", None, None),
+    ]  # fmt: skip
+    stream.pipe.close_batch()
+    stream.finish(stream.match())
+    assert [(row["subscription_id"], row["message_id"]) for row in stream.told] == [("7", "a")]
+    assert verify_run(tmp_path / "out").exact
+    engine = skyray.Engine()
+    engine.subscribe(ALL | {"subscription_id": np.int64(7)})
+    engine.unsubscribe(np.int64(7))
+    with pytest.raises(skyray.EngineError, match="subscription '7': is not active"):
+        engine.unsubscribe(7)

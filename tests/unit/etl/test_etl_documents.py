@@ -90,6 +90,8 @@ def test_rows_of_document_any_bytes_are_cut_alike_whatever_is_read_at_a_time(dat
         (b'[{"a":1} {"b":2}, }, {"c":3}]]\n{"d":4}', [b'{"a":1} {"b":2}', b"}", b'{"c":3}', b"]", b'{"d":4}']),
         (b'{"features":[{"geometry":null}],"type":"FeatureCollection"}', [b'{"geometry":null}']),
         (b'{"features":[{"type":"Feature","a":NaN},{}],"type":1}', [b'{"type":"Feature","a":NaN}', b"{}"]),
+        (b'{"features":[ ],"type":"FeatureCollection"}\n[]\n[{"a":1}]', [b'{"a":1}']),
+        (b'{"features":[],"type":"Feature"}', [b'{"features":[],"type":"Feature"}']),
         (b'{"text":"x","features":["a"]}', [b'{"text":"x","features":["a"]}']),
         (b'{"type":"Feature","features":[{"geometry":1}]}', [b'{"type":"Feature","features":[{"geometry":1}]}']),
         (b'{"a":"\\"features\\":","b":[{"geometry":1}]}', [b'{"a":"\\"features\\":","b":[{"geometry":1}]}']),
@@ -166,6 +168,23 @@ def test_find_sources_tells_lines_and_documents_apart_by_what_is_there(tmp_path,
 def test_find_sources_rows_over_several_lines_are_read(tmp_path, name, begin):
     data = b"".join(begin + json.dumps(one, indent=2).encode() + b"\n" for one in (FEATURE, BACKWARDS))
     assert read(tmp_path / name, data, text_column="properties.text")[1] == [(1, "ramen"), (2, "ramen")]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r", b" \n"], ids=["LF", "CRLF", "CR", "blank"])
+@pytest.mark.parametrize("name", ["raw.json", "raw.geojson"])
+def test_find_sources_rows_over_several_lines_end_these_as_they_may(tmp_path, name, end):
+    for data in (json.dumps(FEATURE, indent=1), json.dumps(FEATURE).replace(":", ":\n")):
+        found = read(tmp_path / name, data.encode().replace(b"\n", end), text_column="properties.text")
+        assert found[1] == [(1, "ramen")]
+
+
+@pytest.mark.parametrize("first", [b"null", b'"x"', b"1", b"[]", b'{"a":NaN}'])
+def test_find_sources_a_bad_first_member_of_an_array_in_one_line_spoils_itself(tmp_path, first):
+    form, rows = read(
+        tmp_path / "raw.json", b"[" + first + b"," + LINE + b"," + OTHER + b"]", text_column="properties.text"
+    )
+    assert form == "json" and [text for _, text in rows[1:]] == ["ramen", "ramen"]
+    assert rows[0][1] in ("not_json", "number_not_finite")
 
 
 @pytest.mark.parametrize("name", ["raw.json", "raw.geojson", "raw.jsonl"])

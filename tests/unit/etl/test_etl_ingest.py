@@ -20,6 +20,7 @@ from spark_etl.ingest import Split, check_columns, plan_tasks, read_blocks
 from spark_etl.options import EtlOptions
 from spark_etl.separated import line_blocks
 from spark_etl.sources import find_sources
+from spark_etl.trial import try_rows
 
 LINES = [json.dumps({"id": f"m{n}", "text": f"word{n}", "lat": n % 90, "lon": n % 180}).encode() for n in range(500)]
 
@@ -431,7 +432,7 @@ CSV = ["id,text,lat,lon", "1,ramen,35.5,139.5", '2,"two\nlines",1,2', "3,last,1,
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
-@pytest.mark.parametrize("above", ["", "sep=;", '"sep=\t"', "Sep=|"])
+@pytest.mark.parametrize("above", ["", "sep=;", '"sep=\t"', "Sep=|", "sep=;;;"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_read_blocks_csv_of_any_line_end_and_separator_is_read(tmp_path, small_blocks, pack, end, above, encoding):
     mark = above.strip('"')[-1:] or ","
@@ -448,6 +449,29 @@ def test_read_blocks_csv_of_any_line_end_and_separator_is_read(tmp_path, small_b
     there = look(find_sources(named)[0], named)
     assert there.names == ["id", "text", "lat", "lon"] and there.rows == 3
     assert there.seen["text"] == (3, "ramen")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+@pytest.mark.parametrize("above", [[""], ["", " \t", ""], ["", "sep=,"]], ids=["one", "several", "separator"])
+def test_read_blocks_csv_blank_lines_above_the_header_are_passed_over(tmp_path, small_blocks, end, above):
+    path = tmp_path / "raw.csv"
+    path.write_bytes(end.join([*above, *CSV, ""]).encode("utf-8-sig"))
+    first = len(above) + 2
+    assert values(rows_of(path)) == [(first, "ramen"), (first + 1, "two\nlines"), (first + 3, "last")]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.json", "a.geojson", "a.jsonl"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"[]", b'{"features": [], "type": "FeatureCollection"}', b"\x1f\x8b\x08"]
+)
+def test_try_rows_a_file_without_rows_takes_none_from_the_others(tmp_path, name, content):
+    if name == "a.csv" and content[:1] in (b"[", b"{"):
+        pytest.skip("no CSV")
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "b.csv").write_text("\n".join(CSV))
+    found = try_rows(EtlOptions((str(tmp_path),), text_column="text", lat_column="lat", lon_column="lon"), 10)
+    empty = {"broken_file": 1} if content[:1] == b"\x1f" else {"empty_line": 1} if content and name != "a.csv" else {}
+    assert found["kept"] == 3 and found["rejected_by_reason"] == (empty if content[:1] not in b"[{" else {})
 
 
 def test_read_blocks_csv_a_lone_carriage_return_in_a_row_spoils_it(tmp_path):

@@ -24,6 +24,8 @@ NOON = datetime(2018, 10, 10, 12)
         (np.bool_(True), True),
         (np.str_("a"), "a"),
         (np.array(5), 5),
+        (np.longdouble(0.5), 0.5),
+        (np.ma.array([1, 2], mask=[False, True]), [1, None]),
         (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
         (np.array([1.0, np.nan]), [1.0, None]),
         (np.array(["2018-10-10T12", "NaT"], "datetime64[ns]"), [NOON, None]),
@@ -42,7 +44,9 @@ def test_plain_value_is_pythons_own(value, plain):
     assert encode({"a": value}) == encode({"a": plain})
 
 
-@pytest.mark.parametrize("value", [pd.NaT, pd.NA, float("nan"), np.float16("nan"), np.datetime64("NaT")], ids=repr)
+@pytest.mark.parametrize(
+    "value", [pd.NaT, pd.NA, float("nan"), np.float16("nan"), np.datetime64("NaT"), np.ma.masked], ids=repr
+)
 def test_plain_value_missing_values_are_none(value):
     assert plain_value(value) is None and encode({"a": value}) == b'{"a":null}'
 

@@ -266,6 +266,16 @@ MOMENT = int(datetime(2013, 4, 1, 5, 30, tzinfo=UTC).timestamp()) * 10**6
         ("20130401053000", MOMENT),
         (20130401053000.0, MOMENT),
         (Decimal("20130401053000"), MOMENT),
+        # a date, which in seconds would be of August 1970; other numbers of eight digits are seconds
+        (20130401, MOMENT - 19_800 * 10**6),
+        (20130401.0, MOMENT - 19_800 * 10**6),
+        (Decimal(20130401), MOMENT - 19_800 * 10**6),
+        (20131301, 20131301 * 10**6),
+        (20130401.5, 20130401_500_000),
+        # mail servers write the zone's name behind its offset
+        ("Mon, 01 Apr 2013 07:30:00 +0200 (CEST)", MOMENT),
+        ("Mon, 1 Apr 2013 05:30:00 GMT(x y)", MOMENT),
+        ("2013-04-01T05:30:00,5", MOMENT + 500_000),
         # the first and last numbers of each unit
         (10**10 - 1, (10**10 - 1) * 10**6),
         (1 - 10**10, (1 - 10**10) * 10**6),
@@ -293,6 +303,9 @@ def test_event_time_any_form_is_read(value, microseconds):
     # zones that mean several, or that no other machine knows
     + [f"Mon, 01 Apr 2013 05:30:00 {zone}" for zone in ("CET", "JST", "BST", "IST", "MSK", "A", "J", "X", "CEST")]
     + ["Mon Apr  1 05:30:00 CET 2013", "2013-04-01 05:30 CET", "2013-04-01T05:30[Europe/Paris]", "2013-04-01 EST"]
+    # fractions of minutes and hours, which would be read as seconds
+    + ["2013-04-01T05:30.5", "2013-04-01T05.5", "2013-04-01T0530.5Z", "2013-04-01T05:3000"]
+    + ["Mon, 01 Apr 2013 05:30:00 (GMT)", "Mon, 01 Apr 2013 05:30:00 CET (+0100)"]
     # of two units, or of none of them
     + [10**10, -(10**10), 63072000000, 10**11 - 1, 10**13, -(10**13), 10**14 - 1, 10**16, "63072000000"]
     + [201304010530, "201304010530", 20131301053000, 20130401056000, 18130401053000, 20130401053000.5],

@@ -229,6 +229,14 @@ def test_csv_rows_below_a_line_that_says_the_separator_have_their_lines(tmp_path
     ]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+@pytest.mark.parametrize("above", [[""], ["", " \t", ""], ["", "sep=;;;"]], ids=["one", "several", "separator"])
+def test_csv_rows_below_blank_lines_have_their_lines(tmp_path, above, end):
+    path = tmp_path / "a.csv"
+    path.write_bytes(end.join([*above, "subscription_id;kind;keywords;k", "s1;knn;ramen;3"]).encode("utf-8-sig"))
+    assert [(line, row["subscription_id"]) for line, row in read_rows(path)] == [(len(above) + 2, "s1")]
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
 def test_csv_and_parquet_with_two_columns_of_one_name_are_refused(tmp_path, name):
     path = tmp_path / name
