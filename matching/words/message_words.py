@@ -12,6 +12,7 @@ import numpy as np
 from matching.model import TERM, WEIGHT, Int32
 from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import grown
+from matching.storage.sorting import ascending
 from matching.text import TermColumns, Vocabulary
 from matching.words.cutting import Cut, Cutter
 
@@ -180,7 +181,7 @@ def _unit(idf, terms, counts, weights, start, stop):
 def _sort(values, count):
     """Sort the first values in place."""
     if count > _FEW:
-        values[:count].sort()
+        values[:count] = values[ascending(values[:count])]
         return
     for place in range(1, count):
         value, before = values[place], place - 1

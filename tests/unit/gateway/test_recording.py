@@ -36,7 +36,8 @@ def test_live_updates_wait_until_their_messages_are_on_disk(tmp_path, monkeypatc
     force, await_turn = os.fsync, Listener._await_turn
 
     def fsync(descriptor):
-        if descriptor == stream.journal._file.fileno() and stream.journal.next_seq > 1:
+        log = stream.journal._file
+        if not log.closed and descriptor == log.fileno() and stream.journal.next_seq > 1:
             held.set()
             assert disk.wait(60)
         force(descriptor)

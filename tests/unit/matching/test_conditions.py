@@ -103,7 +103,7 @@ def test_parse_where_refuses_with_a_reason(where, reason):
 def test_parse_where_of_too_many_conditions_is_refused():
     schema = AttributeSchema.parse(f"a{number}:number" for number in range(MAX_CONDITIONS + 1))
     refusal = parse_where({one.name: 1 for one in schema.attributes}, schema)
-    assert isinstance(refusal, Refusal) and refusal == ("too_many_conditions", "there are 65 conditions")
+    assert isinstance(refusal, Refusal) and refusal[:2] == ("too_many_conditions", "there are 65 conditions")
 
 
 def test_oracle_of_words_counts_distinct_words():

@@ -461,7 +461,7 @@ def test_load_changes_takes_rows_of_kinds_handed_in_where_they_run(tmp_path):
     assert changes.counts["cannot_match"] == 1
     told = {row["reason"]: row["what"] for row in rejected(tmp_path)}
     assert told.keys() == {"kind_without_engine", "unknown_kind", "bad_k"}
-    assert told["unknown_kind"].endswith("skyline, beacon, zone") and "knn and beacon need one" in told["bad_k"]
+    assert told["unknown_kind"].endswith("skyline, beacon, zone)") and "knn and beacon need one" in told["bad_k"]
     assert load_changes([path], WORDS, EARTH).rejected_by_reason == {"bad_k": 1, "unknown_kind": 3}
 
 
