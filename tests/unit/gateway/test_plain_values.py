@@ -91,6 +91,9 @@ def test_engine_refuses_a_deep_row_alone_whatever_the_stack(form):
 def test_encode_names_a_type_that_json_does_not_have():
     with pytest.raises(InputError, match="object has no form in JSON"):
         encode({"a": object()})
+    for value in (b"ramen", np.bytes_(b"ramen")):
+        with pytest.raises(InputError, match="bytes have no form in JSON"):
+            encode({"text": value})
 
 
 def test_table_name_knows_tables_and_no_lists_of_rows():
