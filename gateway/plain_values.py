@@ -4,6 +4,7 @@ Neither library is imported: their values are known by their methods. Used by `g
 `gateway.client.requests`.
 """
 
+import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -15,23 +16,24 @@ _MISSING = frozenset(("NaTType", "NAType", "MaskedConstant"))
 _FINER = frozenset(f"datetime64[{unit}]" for unit in ("ns", "ps", "fs", "as"))
 
 
-def plain_value(value: Any) -> Any:
+def plain_value(value: Any, depth: float = math.inf) -> Any:
     """A value as Python's own, within lists and mappings too; any other value as it is.
 
-    None for a missing value: NaT, NA, NaN, and a masked one. Moments have microseconds.
+    None for a missing value: NaT, NA, NaN, and a masked one. Moments have microseconds. Raises RecursionError if lists
+    and mappings are nested more than `depth` deep.
     """
     if type(value) in _PLAIN or isinstance(value, type):
         return value
-    if isinstance(value, Mapping):
-        return {name: plain_value(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain_value(part) for part in value]
     if type(value).__name__ in _MISSING:
         return None
+    if isinstance(value, Mapping | list | tuple) or getattr(value, "shape", ()):
+        if depth == 0:
+            raise RecursionError
+        if isinstance(value, Mapping):
+            return {name: plain_value(part, depth - 1) for name, part in value.items()}
+        return [plain_value(part, depth - 1) for part in value]
     if isinstance(value, datetime):
         return value.to_pydatetime(warn=False) if hasattr(value, "to_pydatetime") else value  # type: ignore[attr-defined]
-    if getattr(value, "shape", ()):
-        return [plain_value(part) for part in value]
     if hasattr(value, "dtype") and hasattr(value, "item"):
         return _scalar(value)
     return None if isinstance(value, float) and value != value else value

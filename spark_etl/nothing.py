@@ -41,7 +41,9 @@ def nothing_usable(reasons: Mapping[str, tuple[int, str, int, str, str | None]],
         parts.append(f"{count:,} {reason} ({meaning}), first in {place}: {row[:_SHOWN_CHARACTERS]!r}")
     if more := len(reasons) - _SHOWN_REASONS:
         parts.append(f"{more} other reasons" if more > 0 else "")
-    remedies = [_REMEDIES[reason] for reason in reasons if reason in _REMEDIES][:2]
+    # NULs between letters are text in two bytes a letter, whose rows fail in many ways
+    at_fault = ["nul_byte"] if any("\0" in row for _, _, _, row, _ in reasons.values()) else reasons
+    remedies = [_REMEDIES[reason] for reason in at_fault if reason in _REMEDIES][:2]
     remedy = " and ".join(remedies) or ("correct these rows" if dry_run else "look at it with --dry-run 100")
     return InputError(
         "nothing_usable",

@@ -145,6 +145,8 @@ def subscription_path(subscription_id: str, rest: str = "") -> str:
 def encode(value: Any) -> bytes:
     """Encode as JSON, values of NumPy and pandas like Python's. Raises InputError."""
     try:
+        if isinstance(value, Mapping) and any(isinstance(part, bytes) for part in value.values()):
+            raise TypeError("bytes have no form in JSON")  # the encoder would write them as base64
         return msgspec.json.encode(value, enc_hook=_plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError("not_json", f"a row cannot be JSON: {error}; give it text, numbers, lists and dicts") from None

@@ -41,6 +41,7 @@ from matching.model import (
     take_rows,
 )
 from matching.naive_rows import Message, subscriptions_of
+from matching.reasons import MAX_DEPTH, explain
 from matching.space import DISTANCE, Space
 from matching.text import TermVector, Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
@@ -224,7 +225,7 @@ class Engine:
             raise InputError(
                 "wrong_type", f"subscribe takes columns, as a mapping or by name, not {_short(subscription)}"
             )
-        row = plain_value({**(subscription or {}), **columns})
+        row = _plain_row({**(subscription or {}), **columns})
         parsed = self._admission.subscribe(row)
         name = parsed.subscription_id
         if name in self._subscribed:
@@ -274,9 +275,17 @@ class Engine:
                 f"publish takes one message or several, such as {{'text': ..., 'lon': ..., 'lat': ...}}, not "
                 f"{_short(messages)}",
             )
-        rows = map(plain_value, [messages] if isinstance(messages, Mapping) else messages)
-        judged = map(self._admission.message, rows)
+        rows = [messages] if isinstance(messages, Mapping) else messages
+        judged = map(self._judged, rows)
         return self._rows_of(self._match([parsed for parsed in judged if isinstance(parsed, ParsedMessage)]))
+
+    def _judged(self, row: Any) -> ParsedMessage | str:
+        """The parsed message of a row, or the reason code of its refusal, which is counted."""
+        try:
+            return self._admission.message(_plain_row(row))
+        except InputError as error:  # it is too deep
+            self.rejected[error.reason_code] += 1
+            return error.reason_code
 
     def _match(self, taken: Sequence[ParsedMessage]) -> UpdateBatch:
         """Match messages as one batch, with which new terms are admitted."""
@@ -481,3 +490,11 @@ def _short(value: Any) -> str:
     """A value that does not fit, for an error."""
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '...'}"
+
+
+def _plain_row(row: Any) -> Any:
+    """A row with Python's own values. Raises InputError if it is too deep."""
+    try:
+        return plain_value(row, MAX_DEPTH)
+    except RecursionError:
+        raise InputError("too_deep", explain("too_deep", KINDS)) from None

@@ -474,6 +474,17 @@ def test_try_rows_a_file_without_rows_takes_none_from_the_others(tmp_path, name,
     assert found["kept"] == 3 and found["rejected_by_reason"] == (empty if content[:1] not in b"[{" else {})
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("name", ["raw.csv", "raw.jsonl", "raw.json"])
+def test_try_rows_text_of_two_bytes_a_letter_is_told_to_say_its_encoding(tmp_path, name, encoding):
+    row = '{"text": "ramen", "lat": 1, "lon": 2}'
+    content = {"raw.csv": "\n".join(CSV), "raw.jsonl": row + "\n" + row, "raw.json": f"[{row},{row}]"}[name]
+    (tmp_path / name).write_bytes(content.encode(encoding))
+    with pytest.raises(InputError, match=r"To mend it, say how the text is encoded with --encoding, such as utf-16$"):
+        try_rows(EtlOptions((str(tmp_path / name),)), 10)
+    assert try_rows(EtlOptions((str(tmp_path / name),), encoding=encoding), 10)["kept"]
+
+
 def test_read_blocks_csv_a_lone_carriage_return_in_a_row_spoils_it(tmp_path):
     path = tmp_path / "raw.csv"
     path.write_bytes(b"text,lat,lon\r\none,1,2\r\ntw\ro,1,2\r\nthree,1,2\r\n")

@@ -8,9 +8,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+import skyray
 from gateway.client.requests import encode
 from gateway.plain_values import plain_value, table_name
 from matching.errors import InputError
+from matching.reasons import MAX_DEPTH
 
 NOON = datetime(2018, 10, 10, 12)
 
@@ -63,9 +65,35 @@ def test_plain_value_moments_that_python_does_not_have_are_text():
     assert isinstance(plain_value(np.datetime64(10**12, "s")), str)
 
 
+@pytest.mark.parametrize("form", ["list", "object", "array", "ring"])
+def test_engine_refuses_a_deep_row_alone_whatever_the_stack(form):
+    engine = skyray.Engine()
+    engine.subscribe(subscription_id="all", kind="boolean", keywords="ramen", region=[-180, -90, 180, 90])
+    good = {"text": "ramen", "lon": 1.0, "lat": 2.0}
+
+    def row(depth):
+        value = 1
+        for _ in range(depth - 1):
+            value = {"a": value} if form == "object" else [value]
+        if form == "ring":
+            value.append(value)
+        return good | {"note": np.array([value, None], object)[:1] if form == "array" else value}
+
+    assert len(engine.publish([row(5_000), good, row(MAX_DEPTH + 1), row(MAX_DEPTH - (form == "array"))])) == 1 + (
+        form != "ring"
+    )
+    assert engine.rejected == {"too_deep": 2 + (form == "ring")}
+    with pytest.raises(InputError, match="nested more than 64 deep") as refused:
+        engine.subscribe(row(5_000), subscription_id="deep", kind="boolean", keywords="ramen")
+    assert refused.value.reason_code == "too_deep"
+
+
 def test_encode_names_a_type_that_json_does_not_have():
     with pytest.raises(InputError, match="object has no form in JSON"):
         encode({"a": object()})
+    for value in (b"ramen", np.bytes_(b"ramen")):
+        with pytest.raises(InputError, match="bytes have no form in JSON"):
+            encode({"text": value})
 
 
 def test_table_name_knows_tables_and_no_lists_of_rows():
