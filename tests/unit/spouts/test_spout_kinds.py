@@ -98,7 +98,12 @@ def test_scan_rows_passes_over_rows_that_a_run_would_set_aside(tmp_path):
     idle = Kind(5, "idle", "point")
     assert scan_rows(finds, refuses, [path, other], WORDS, EARTH, KINDS.plus(idle))[0] == found[0]
     more = KINDS.plus(idle, Kind(6, "ring", "point", KINDS.named("topk").operator))
-    assert scan_rows(finds, refuses, [path, other], WORDS, EARTH, more)[0] == ("ring", other, 1, Refusal("no", "kind 6"))
+    assert scan_rows(finds, refuses, [path, other], WORDS, EARTH, more)[0] == (
+        "ring",
+        other,
+        1,
+        Refusal("no", "kind 6"),
+    )
 
 
 def test_scan_rows_a_file_that_is_missing_is_named(tmp_path):
