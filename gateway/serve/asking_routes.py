@@ -14,8 +14,9 @@ from gateway.serve.access import caller_of
 from gateway.serve.asking import Asking
 from gateway.serve.bodies import encoded, media_type, one_line, read_body
 from gateway.serve.door import Door
+from gateway.serve.event_forms import LINES
 from gateway.serve.history import BEGINNING
-from gateway.serve.hub import LINES, Interest
+from gateway.serve.hub import Interest
 from gateway.serve.message_routes import MESSAGE
 from gateway.serve.models import Explanation, Match, Preview, Results
 from gateway.serve.paths import Id

@@ -11,15 +11,14 @@ the topology nor other clients wait for a client. Used by `gateway.serve.update_
 
 import asyncio
 import heapq
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
+from gateway.serve.event_forms import Form, tagged
 from gateway.serve.history import BEGINNING, END, PIECE, Foreign, History, PartDamaged, PartsMissing, Position
 from gateway.serve.regions import contains
 from gateway.serve.registry import Registry
@@ -38,8 +37,6 @@ READ_BYTES, SENT_BYTES = 2**18, 2**16
 SLOW_S = 15.0
 #: Bytes after which the answer to a poll ends.
 POLL_BYTES = 8 * 2**20
-#: Milliseconds after which a client should connect again.
-RETRY_MS = 1_000
 #: Seconds between two checks for new parts while more updates are in memory than the limit.
 _TRIM_S = 2.0
 
@@ -65,67 +62,6 @@ class Interest(NamedTuple):
 Snapshot = Callable[[Position], AsyncIterator[dict[str, Any]]]
 Reading = AbstractAsyncContextManager[Any]
 _AT_ONCE: Reading = nullcontext()
-
-
-class Form(ABC):
-    """Encoder of events: Server-Sent Events, or lines of JSON."""
-
-    media_type: ClassVar[str]
-
-    @abstractmethod
-    def update(self, update: Update, tag: str = "") -> bytes:
-        """An update; the tag of its boundary goes into its id."""
-
-    @abstractmethod
-    def named(self, name: str, data: Mapping[str, object], event_id: str | None) -> bytes:
-        """A `progress`, `gap` or `snapshot` event; with an id a client resumes from there."""
-
-    def hint(self) -> bytes:
-        """The event that says when a client should reconnect."""
-        return b""
-
-
-class Events(Form):
-    """Server-Sent Events."""
-
-    media_type = "text/event-stream"
-
-    def update(self, update: Update, tag: str = "") -> bytes:
-        return b"id: %s\ndata: %s\n\n" % (_tagged(update.position, tag).encode(), _data(update, tag))
-
-    def named(self, name: str, data: Mapping[str, object], event_id: str | None) -> bytes:
-        head = b"" if event_id is None else b"id: %s\n" % event_id.encode()
-        return head + b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(data))
-
-    def hint(self) -> bytes:
-        return b"retry: %d\n\n" % RETRY_MS
-
-
-class Lines(Form):
-    """Lines of JSON."""
-
-    media_type = "application/x-ndjson"
-
-    def update(self, update: Update, tag: str = "") -> bytes:
-        return _data(update, tag) + b"\n"
-
-    def named(self, name: str, data: Mapping[str, object], event_id: str | None) -> bytes:
-        head = {} if event_id is None else {"id": event_id}
-        return msgspec.json.encode({name: {**head, **data}}) + b"\n"
-
-
-EVENTS, LINES = Events(), Lines()
-
-
-def _tagged(position: str, tag: str) -> str:
-    return f"{position}-{tag}" if tag else position
-
-
-def _data(update: Update, tag: str) -> bytes:
-    """The JSON of an update, which begins with its id, with the tag in the id."""
-    begins = b'{"id":"' + update.position.encode()
-    assert update.data.startswith(begins), "an update begins with its id"
-    return begins + b"-" + tag.encode() + update.data[len(begins) :] if tag else update.data
 
 
 class _Queue:
@@ -457,7 +393,7 @@ class Hub:
 
     def _id(self, position: Position) -> str:
         """The id of an event behind which a client resumes at a position."""
-        return _tagged(position.text, self._tag_of(position.boundary))
+        return tagged(position.text, self._tag_of(position.boundary))
 
     def _is_open(self, is_valid: Callable[[], bool]) -> bool:
         return not self._closing and is_valid()

@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Query, Request, Response
 
 from gateway.serve.bodies import encoded
+from gateway.serve.event_forms import EVENTS, LINES
 from gateway.serve.history import BEGINNING
-from gateway.serve.hub import EVENTS, LINES
 from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
 from gateway.serve.models import Explanation, Health, Results, Subscription, SubscriptionsPage
 from gateway.serve.paths import Id

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from gateway.serve.asking import Asking
+from gateway.serve.event_forms import LINES
 from gateway.serve.history import BEGINNING, Position
-from gateway.serve.hub import LINES, Hub, Interest
+from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Turn
 from gateway.serve.registry import Registered, Registry
 from gateway.serve.releasing import LookUp

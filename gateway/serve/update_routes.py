@@ -17,8 +17,9 @@ from gateway.serve.access import Access, Caller, caller_of
 from gateway.serve.asking import Asking
 from gateway.serve.bodies import NDJSON
 from gateway.serve.door import Door
+from gateway.serve.event_forms import EVENTS, LINES, Form
 from gateway.serve.history import BEGINNING, END, Foreign, Position
-from gateway.serve.hub import EVENTS, LINES, Form, Interest, Snapshot
+from gateway.serve.hub import Interest, Snapshot
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
 from gateway.serve.problems import LATER, Problem, refusal

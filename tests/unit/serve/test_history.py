@@ -17,8 +17,9 @@ from bolts.publishing import UpdatePublisher
 from gateway.client.rows import Results
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import MessageText
+from gateway.serve.event_forms import LINES
 from gateway.serve.history import BEGINNING, History, Parts, PartsMissing, Position, saved_updates
-from gateway.serve.hub import LINES, Hub, Interest
+from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Questions
 from gateway.serve.releasing import Releaser, updates_of
 from gateway.serve.standing import results_at

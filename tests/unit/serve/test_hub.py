@@ -13,8 +13,9 @@ import pytest
 from gateway.live.update_listener import MessageText
 from gateway.serve import hub as hubs
 from gateway.serve import standing
+from gateway.serve.event_forms import EVENTS, LINES
 from gateway.serve.history import BEGINNING, History, Position
-from gateway.serve.hub import EVENTS, LINES, Hub, Interest
+from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Questions
 from gateway.serve.releasing import RANKS
 from gateway.serve.standing import results_at

@@ -20,8 +20,9 @@ from gateway.serve import history as histories
 from gateway.serve import hub as hubs
 from gateway.serve import recent_ids
 from gateway.serve import writer as writers
+from gateway.serve.event_forms import LINES
 from gateway.serve.history import BEGINNING, END, History, Parts, Position
-from gateway.serve.hub import LINES, Hub, Interest
+from gateway.serve.hub import Hub, Interest
 from gateway.serve.recent_ids import RecentIds
 from gateway.serve.releasing import RANKS, updates_of
 from gateway.serve.writer import Message, Subscribe
