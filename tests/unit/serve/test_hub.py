@@ -13,7 +13,7 @@ import pytest
 from gateway.live.update_listener import MessageText
 from gateway.serve import hub as hubs
 from gateway.serve import standing
-from gateway.serve.event_forms import EVENTS, LINES
+from gateway.serve.event_forms import EVENTS, LINES, Events
 from gateway.serve.history import BEGINNING, History, Position
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Questions
@@ -282,8 +282,8 @@ def test_hub_clients_get_every_update_once_however_large_a_burst_is(monkeypatch,
 def test_hub_encodes_an_update_once_for_all_clients(monkeypatch):
     async def story():
         hub, encoded = hub_of(), deque()
-        whole = hubs.Events.update
-        monkeypatch.setattr(hubs.Events, "update", lambda form, one, tag: encoded.append(one) or whole(form, one))
+        whole = Events.update
+        monkeypatch.setattr(Events, "update", lambda form, one, tag: encoded.append(one) or whole(form, one))
         clients = [Client(hub) for _ in range(20)]
         await clients[0].until(lambda: all(one.events for one in clients))
         hub.deliver([boundary(0, "a", "b")], 0)
