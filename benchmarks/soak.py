@@ -254,7 +254,7 @@ class _Follower(threading.Thread):
             self.through = row["progress"]["through"]
             self._last_id = row["progress"].get("id", self._last_id)
         elif "change" in row:
-            boundary, index = row["id"].split("-")
+            boundary, index, *_ = row["id"].split("-")
             place = int(boundary), int(index)
             self.disordered += place <= self._last
             self._last, self._last_id = place, row["id"]

@@ -6,10 +6,9 @@ import { isLocked, keyOf, onKey } from "/page/keys.js";
 const AGAIN_MS = 1000;
 const SILENT_MS = 20000; // the server sends a heartbeat every 5 s
 
-// An id is `boundary-index`.
+// An id is `boundary-index`, and behind it `-digits` of the log; the boundary before the first message is -1.
 export function placeOf(id) {
-  const at = id.lastIndexOf("-");
-  return [Number(id.slice(0, at)), Number(id.slice(at + 1))];
+  return /^(-?\d+)-(\d+)/.exec(id).slice(1).map(Number);
 }
 
 export function isAfter(place, other) {
