@@ -30,7 +30,8 @@ class MessageWords:
 
     Notes
     -----
-    2 to 4 us a text, 1 us more for each new token. Memory as of `Cutter`, and 150 bytes a token.
+    With new terms admitted 2.5 us for an English tweet, 4.5 us for a text of several scripts, and 1 us more for each
+    new token (`benchmarks.texts`, on a busy machine). Memory as of `Cutter`, and 150 bytes a token.
     """
 
     def __init__(self, vocabulary: Vocabulary):
