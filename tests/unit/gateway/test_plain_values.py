@@ -2,6 +2,7 @@
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -72,7 +73,7 @@ def test_engine_refuses_a_deep_row_alone_whatever_the_stack(form):
     good = {"text": "ramen", "lon": 1.0, "lat": 2.0}
 
     def row(depth):
-        value = 1
+        value: Any = 1
         for _ in range(depth - 1):
             value = {"a": value} if form == "object" else [value]
         if form == "ring":
