@@ -135,12 +135,12 @@ def test_server_and_broker_killed_in_turn_neither_lose_nor_repeat(tmp_path, brok
                 server.kill()
             else:
                 broker.kill()
-                server.served.await_(lambda: source_of(server.served)["state"] == "away", 60)
+                server.served.await_(lambda: source_of(server.served)["state"] == "away", 180)
                 assert server.served.call("GET", "/ready").status == 200
                 broker_kills += 1
                 broker.start()
         server.served.await_(lambda: at_least(count), 600)
-        server.served.await_(lambda: source_of(server.served)["state"] == "reading", 60)
+        server.served.await_(lambda: source_of(server.served)["state"] == "reading", 180)
         durable = source_of(server.served)["durable"]
         assert len(durable) == broker.partitions
         assert durable == {"0": count} or sum(offset + 1 for offset in durable.values()) == count
