@@ -141,9 +141,13 @@ def test_server_and_broker_killed_in_turn_neither_lose_nor_repeat(tmp_path, brok
                 broker.start()
         server.served.await_(lambda: at_least(count), 600)
         server.served.await_(lambda: source_of(server.served)["state"] == "reading", 180)
-        durable = source_of(server.served)["durable"]
-        assert len(durable) == broker.partitions
-        assert durable == {"0": count} or sum(offset + 1 for offset in durable.values()) == count
+
+        def all_durable():  # the log can be read a little before it is forced to disk
+            durable = source_of(server.served)["durable"]
+            return durable == {"0": count} or sum(offset + 1 for offset in durable.values()) == count
+
+        server.served.await_(all_durable, 180)
+        assert len(source_of(server.served)["durable"]) == broker.partitions
         metrics = server.served.call("GET", "/metrics").body.decode()
         assert re.search(rf'skyray_source_records_total{{source="{broker.name}"}} \d', metrics)
         assert f'skyray_source_up{{source="{broker.name}"}} 1.0' in metrics
