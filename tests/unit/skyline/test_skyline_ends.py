@@ -148,7 +148,7 @@ def test_verify_one_skyline_result_tampered_with_is_found(finished, tmp_path, ta
 
 
 def test_verify_one_skyline_update_lost_is_found(finished, tmp_path):
-    shutil.copytree(finished, tmp_path / "run")
+    shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("updates.list"))
     path = tmp_path / "run" / "updates" / "part-00000.parquet"
     rows = pq.read_table(path).to_pylist()
     del rows[next(n for n, row in enumerate(rows) if row["change"] == "leave")]
