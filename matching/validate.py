@@ -264,25 +264,35 @@ def message_row(
         return "bad_utf8"
     if "\0" in text or "\0" in message_id or "\0" in object_id:
         return "nul_byte"
-    nan = math.nan
-    numbers = _NUMBERS.pack(
-        lon,
-        lat,
-        *((nan, nan, nan, nan) if west is None else box),
-        FIRST_US - 1 if time_us is None else time_us,
-        op,
-    )
-    content = hashlib.blake2b(numbers + encoded, digest_size=16)
-    message_id = message_id or content.hexdigest()
+    content = _content(lon, lat, box, time_us, op, encoded)
+    message_id = message_id or content.hex()
     return ParsedMessage(
-        message_id, content.digest(), lon, lat, west, south, east, north, time_us, text, object_id or message_id, op
+        message_id, content, lon, lat, west, south, east, north, time_us, text, object_id or message_id, op
     )
+
+
+def content_of(lon: float, lat: float, time_us: int | None, text: str, attributes: tuple[Any, ...] = ()) -> bytes:
+    """The hash of the content of a point message about itself; `attributes` are checked values."""
+    content = _content(lon, lat, (None, None, None, None), time_us, PUBLISH, f"\0{text}".encode())
+    return _with_attributes(content, attributes) if attributes else content
+
+
+def _content(
+    lon: float, lat: float, box: tuple[float | None, ...], time_us: int | None, op: int, encoded: bytes
+) -> bytes:
+    sides = (math.nan,) * 4 if box[0] is None else box
+    numbers = _NUMBERS.pack(lon, lat, *sides, FIRST_US - 1 if time_us is None else time_us, op)
+    return hashlib.blake2b(numbers + encoded, digest_size=16).digest()
+
+
+def _with_attributes(content: bytes, attributes: tuple[float | int | str | None, ...]) -> bytes:
+    written = json.dumps(attributes, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.blake2b(content + written.encode(), digest_size=len(content)).digest()
 
 
 def with_attributes(message: ParsedMessage, attributes: tuple[float | int | str | None, ...]) -> ParsedMessage:
     """The message with checked attributes, which count for the hash of its content, and for the id where that is it."""
-    written = json.dumps(attributes, ensure_ascii=False, separators=(",", ":"))
-    content = hashlib.blake2b(message.content + written.encode(), digest_size=len(message.content)).digest()
+    content = _with_attributes(message.content, attributes)
     old = message.content.hex()
     if message.message_id == old:
         object_id = content.hex() if message.object_id == old else message.object_id

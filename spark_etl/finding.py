@@ -175,6 +175,11 @@ def _named(names: Iterable[str], role: str) -> list[str]:
     return candidates
 
 
+def may_be(name: str, role: str) -> bool:
+    """Whether a column is called as a role is, or as others call it."""
+    return bool(_named([name], role))
+
+
 def _plain(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 

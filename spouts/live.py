@@ -24,13 +24,13 @@ from matching.model import ChangeList, Names, Removals, SubscriptionTable, empty
 from matching.space import Space
 from matching.validate import ParsedSubscription, build_table, decode_object, subscription_row
 from matching.window import Window
-from matching.words.message_words import MessageWords
+from matching.words.message_words import weigh
 from spouts.cuts import Cuts
 from spouts.cutting import MessageSpout, Rows, Source
 from spouts.handover import handover_of
 from spouts.log import LogReader, Record
 from spouts.logged_words import LoggedWords
-from spouts.parsed import messages_of, rows_of, words_of
+from spouts.parsed import block_of, rows_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
 from topology.core.api.component import Context, Saved, Spout, Tick
 
@@ -64,7 +64,6 @@ class LogSource(Source):
         self._reader = LogReader(log)
         self._handover = handover_of(log)
         self._words = words
-        self._message_words = MessageWords(words.vocabulary)
         self._window = window
         self._space = space
         self._next_seq = 0
@@ -123,10 +122,9 @@ class LogSource(Source):
         self._reader.close()
 
     def _rows(self, record: Record) -> tuple[Rows, int]:
-        schema = self._words.vocabulary.attributes
-        parsed = list(messages_of(record, self._next_seq, self._space, schema, self._reader.path))
-        vectors = self._message_words.vectors(self._message_words.cut(list(map(words_of, parsed))))
-        return rows_of(parsed, vectors, self._next_seq, self._space, self._window), int(vectors.unknown.sum())
+        block, terms = block_of(record, self._next_seq, self._space, self._reader.path)
+        vectors = weigh(terms, self._words.vocabulary.idf)
+        return rows_of(block, vectors, self._next_seq, self._space, self._window), int(vectors.unknown.sum())
 
 
 class LoggedMessages(MessageSpout):

@@ -1,27 +1,31 @@
-"""The write-ahead log of a live stream: input lines, batch by batch, appended to one file.
+"""The write-ahead log of a live stream: its messages in columns and changes of subscriptions, appended batch by batch.
 
-A record is a head (one line of JSON) and the lines. `last_seq` in the head is that of the batch that the lines close,
-or -1 if they close none: subscription changes alone, which belong to the next batch. So seqs, boundaries and which
-messages are dated too far `ahead` are decided once, and every reader agrees. The head has the number of bytes that
-follow, and a checksum of them, of itself, and of the checksum of the record before: so a record that is torn, changed,
-or behind another one than it was written behind counts as absent. The head of a batch has the terms that are admitted
-with it, in order, so that every reader gives them the same ids and weights. A clock mark (`gateway.live.stream_clock`)
-is a record of one line, and a message. With a time window each record has the stream time after it. If lines came from
-a message broker (`gateway.sources`), the head has how far it was read; a record without lines has nothing else.
+A record is a head (one line of JSON), changes of subscriptions (a line of JSON each), and messages with their terms in
+columns (`spouts.messages`), whose types and lengths the head has. `last_seq` in the head is that of the batch that the
+record closes, or -1 if it closes none: changes alone, which belong to the next batch. So seqs, boundaries, terms and
+which messages are dated too far ahead are decided once, and every reader agrees; no text is cut into words again. The
+head has the number of bytes that follow, and a checksum of them, of itself, and of the checksum of the record before:
+so a record that is torn, changed, or behind another one than it was written behind counts as absent. The head of a
+batch has the terms that are admitted with it, in order, so that every reader gives them the same ids and weights. A
+clock mark (`gateway.live.stream_clock`) is a record without columns, and a message. With a time window each record has
+the stream time after it. If messages came from a message broker (`gateway.sources`), the head has how far it was read;
+a record without messages and changes has nothing else.
 
 Written by `gateway.live.write_ahead_log`; read on in `spouts.live`, which turns records into messages and changes.
 """
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 import xxhash
 
-from matching.decoding import cut_deep, is_deep
 from matching.errors import CheckpointError, InputError
+from matching.words.message_words import MessageTerms
+from spouts.messages import MessageBlock, block_of, columns_of
 
 
 class Admitted(NamedTuple):
@@ -57,91 +61,90 @@ NONE_ADMITTED = Admitted()
 
 
 class Record(NamedTuple):
-    """Lines that were logged together.
+    """Messages and changes that were logged together.
 
     last_seq : int    of the batch that they close, -1 if they close none
     line : int    number of input lines so far
-    changes : tuple of int    which of the lines are changes of subscriptions, ascending; the others are messages
-    lines : list of bytes    without their ends
+    messages : int    how many
+    changes : tuple of int    how many of the messages come before each change, ascending
+    lines : list of bytes    the changes, without their ends
     time_us : int    stream time after them, with a time window, None while there is none
-    mark : bool    the line is a clock mark: the stream was idle, and the clock says `time_us`
-    ahead : tuple of int    which of the lines are messages dated too long after their arrival, ascending
-    admitted : Admitted    of the batch that the lines close
+    mark : bool    the message is a clock mark: the stream was idle, and the clock says `time_us`
+    admitted : Admitted    of the batch that the record closes
     positions : Positions    how far sources are read after them, of partitions that were read
-    checksum : str    in hexadecimal, of this record and all before it; empty of one that an earlier release wrote
+    checksum : str    in hexadecimal, of this record and all before it
+    block : MessageBlock    None without messages, and of a clock mark
+    terms : MessageTerms    of the messages; None where `block` is
     """
 
     last_seq: int
     line: int
-    changes: tuple[int, ...]
-    lines: list[bytes]
+    messages: int = 0
+    changes: tuple[int, ...] = ()
+    lines: Sequence[bytes] = ()
     time_us: int | None = None
     mark: bool = False
-    ahead: tuple[int, ...] = ()
     admitted: Admitted = NONE_ADMITTED
     positions: Positions = {}
     checksum: str = ""
-
-    @property
-    def messages(self) -> int:
-        """How many of the lines are messages."""
-        return len(self.lines) - len(self.changes)
-
-    def message_lines(self) -> list[bytes]:
-        changes = frozenset(self.changes)
-        return [line for place, line in enumerate(self.lines) if place not in changes]
-
-    def messages_ahead(self) -> list[bool]:
-        """For each message whether it was dated too far ahead when it arrived."""
-        changes, ahead = frozenset(self.changes), frozenset(self.ahead)
-        return [place in ahead for place in range(len(self.lines)) if place not in changes]
+    block: MessageBlock | None = None
+    terms: MessageTerms | None = None
 
     def changes_from(self, first_seq: int) -> Iterator[tuple[int, bytes]]:
         """The changes, each with the seq before which it takes effect; `first_seq` is that of the first message."""
-        for earlier, place in enumerate(self.changes):
-            yield first_seq + place - earlier, self.lines[place]
+        for before, line in zip(self.changes, self.lines, strict=True):
+            yield first_seq + before, line
+
+
+#: Of records. Those of earlier releases have lines of JSON in place of columns.
+FORMAT = 2
 
 
 class _Head(msgspec.Struct, omit_defaults=True):
     last_seq: int
     line: int
-    changes: tuple[int, ...]
     bytes: int
     xxh3: str
+    before: str = ""  # `xxh3` of the record before
+    format: int = 1
+    count: int = 0  # messages
+    changes: tuple[int, ...] = ()
+    change_bytes: int = 0
     time_us: int | None = None
     mark: bool = False
-    ahead: tuple[int, ...] = ()
     terms: tuple[str, ...] = ()
     messages: int = 0
     positions: Positions = {}
-    before: str | None = None  # `xxh3` of the record before, "" of the first; None in logs of earlier releases
-
-    @property
-    def admitted(self) -> Admitted:
-        return Admitted(self.terms, self.messages)
+    columns: dict[str, tuple[str, int]] = {}  # type and length of each, in the order of their bytes
 
 
 _HEAD = msgspec.json.Decoder(_Head)
 _CHECKSUM = b'"xxh3":"'
 
 
-def encode_record(
-    lines: Sequence[bytes],
-    changes: Collection[int],
-    line: int,
-    last_seq: int,
-    time_us: int | None = None,
-    mark: bool = False,
-    ahead: Collection[int] = (),
-    admitted: Admitted = NONE_ADMITTED,
-    positions: Positions | None = None,
-    before: str = "",
-) -> bytes:
-    """A record as the log has it; the fields as in `Record`, lines with or without their ends; `before` is the
-    `checksum_in` of the record before it."""
-    data = b"".join(each.rstrip(b"\r\n") + b"\n" for each in lines)
-    more = admitted.terms, admitted.messages, positions or {}, before
-    head = _Head(last_seq, line, tuple(changes), len(data), "", time_us, mark, tuple(ahead), *more)
+def encode_record(record: Record, before: str = "") -> bytes:
+    """A record as the log has it, its lines with or without their ends; `before` is the `checksum_in` of the record
+    before it."""
+    lines = b"".join(each.rstrip(b"\r\n") + b"\n" for each in record.lines)
+    columns = {} if record.block is None else columns_of(record.block, record.terms)
+    data = b"".join([lines, *(column.data for column in map(np.ascontiguousarray, columns.values()))])
+    head = _Head(
+        record.last_seq,
+        record.line,
+        len(data),
+        "",
+        before,
+        FORMAT,
+        record.messages,
+        record.changes,
+        len(lines),
+        record.time_us,
+        record.mark,
+        record.admitted.terms,
+        record.admitted.messages,
+        record.positions,
+        {name: (column.dtype.str, column.shape[0]) for name, column in columns.items()},
+    )
     head.xxh3 = _checksum(head, data)
     return msgspec.json.encode(head) + b"\n" + data
 
@@ -153,16 +156,9 @@ def checksum_in(record: bytes) -> str:
 
 
 def _checksum(head: _Head, data: bytes) -> str:
-    """xxh3 of the lines and of the head, which names the record before; in logs of earlier releases of the lines, the
-    admitted terms and the positions."""
+    """xxh3 of what follows the head, and of the head, which names the record before."""
     digest = xxhash.xxh3_64(data)
-    if head.before is not None:
-        digest.update(msgspec.json.encode(msgspec.structs.replace(head, xxh3="")))
-        return digest.hexdigest()
-    if head.terms:
-        digest.update(msgspec.json.encode(head.admitted))
-    if head.positions:
-        digest.update(msgspec.json.encode(head.positions))
+    digest.update(msgspec.json.encode(msgspec.structs.replace(head, xxh3="")))
     return digest.hexdigest()
 
 
@@ -196,7 +192,7 @@ class LogReader:
             raise InputError("missing_file", f"{self.path}: the log cannot be read ({error.strerror})") from error
 
     def skim(self) -> Record | None:
-        """As `read`, but neither reads nor checks the lines of a record that is not the last: it has none.
+        """As `read`, but neither reads nor checks the changes and messages of a record that is not the last.
 
         O(1), a few microseconds.
         """
@@ -204,7 +200,7 @@ class LogReader:
         end = 0 if head is None else self._file.tell() + head.bytes
         if head is not None and end < os.fstat(self._file.fileno()).st_size:
             self.offset = end
-            return _record(head, [])._replace(ahead=())
+            return _record(head)
         return self.read()
 
     def read(self) -> Record | None:
@@ -229,20 +225,25 @@ class LogReader:
             return None
         self.offset = self._file.tell()
         self._before = self.offset, head.xxh3
-        # earlier releases took rows of any depth, in columns that nothing reads
-        return _record(head, [cut_deep(line) if is_deep(line) else line for line in data.split(b"\n")[:-1]])
+        return _record(head, data)
 
     def _is_next(self, head: _Head) -> bool:
         """Whether a record was written behind the one before it, where that is known."""
         end, checksum = self._before
-        return not head.before or end != self.offset or head.before == checksum
+        return end != self.offset or head.before == checksum
 
     def _head(self) -> _Head | None:
         self._file.seek(self.offset)
         try:
-            return _HEAD.decode(self._file.readline())
+            head = _HEAD.decode(self._file.readline())
         except (msgspec.MsgspecError, ValueError):
             return None
+        if head.format != FORMAT:
+            raise CheckpointError(
+                f"{self.path}: has records of format {head.format} at byte {self.offset:,}, and this release reads "
+                f"format {FORMAT}; read it with the release that wrote it"
+            )
+        return head
 
     @property
     def more(self) -> bool:
@@ -257,9 +258,23 @@ class LogReader:
         self._file.close()
 
 
-def _record(head: _Head, lines: list[bytes]) -> Record:
-    more = head.time_us, head.mark, head.ahead, head.admitted, head.positions, "" if head.before is None else head.xxh3
-    return Record(head.last_seq, head.line, head.changes, lines, *more)
+def _record(head: _Head, data: bytes | None = None) -> Record:
+    """A record; without what follows its head, it has neither changes nor messages, but their number."""
+    admitted, checksum = Admitted(head.terms, head.messages), head.xxh3
+    record = Record(head.last_seq, head.line, head.count, time_us=head.time_us, mark=head.mark, admitted=admitted)
+    record = record._replace(positions=head.positions, checksum=checksum)
+    if data is None:
+        return record
+    lines = data[: head.change_bytes].split(b"\n")[:-1]
+    record = record._replace(changes=head.changes, lines=lines)
+    if not head.columns:
+        return record
+    columns, start = {}, head.change_bytes
+    for name, (dtype, length) in head.columns.items():
+        columns[name] = np.frombuffer(data, dtype, length, start).copy()  # aligned, and kernels may write
+        start += columns[name].nbytes
+    block, terms = block_of(columns)
+    return record._replace(block=block, terms=terms)
 
 
 def read_records(path: str | os.PathLike[str], offset: int = 0) -> Iterator[tuple[Record, int, int]]:

@@ -20,7 +20,7 @@ from matching.reasons import explain
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, decode_object, subscription_row
-from matching.window import Window
+from matching.window import NO_FLOOR, Window
 from spouts.parsed import parse_message
 from topology.settings import MAX_AHEAD_S
 
@@ -113,6 +113,20 @@ class Admission:
                 self.set_aside["ahead"] += 1
                 parsed = parsed._replace(ahead=True)
         return parsed
+
+    def ahead_of(self, time_us: list[int]) -> list[int]:
+        """Which of messages that come now are dated too far ahead; counts them, and those without a time.
+
+        `time_us` has `NO_FLOOR` where a message has no time.
+        """
+        if not self._needs_times():
+            return []
+        latest_us = (self._now() + self._max_ahead_s) * 1e6
+        ahead = [row for row, time in enumerate(time_us) if time > latest_us]
+        for reason, count in (("no_time", time_us.count(NO_FLOOR)), ("ahead", len(ahead))):
+            if count:
+                self.set_aside[reason] += count
+        return ahead
 
     def subscribe(self, row: Mapping[str, Any]) -> ParsedSubscription:
         """Register a subscription, replacing any of the same id.

@@ -46,8 +46,9 @@ from matching.space import DISTANCE, Space
 from matching.text import TermVector, Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
+from spouts.messages import MessageBlock
 from spouts.parquet import read_manifest
-from spouts.parsed import message_batch, objects_of, vector_of, words_of
+from spouts.parsed import batch_of, objects_of, vector_of
 from spouts.subscriptions import load_vocabulary
 from spouts.versions import Versions
 from topology.engines import check_distance, filter_refusal, kinds_with
@@ -291,18 +292,19 @@ class Engine:
         """Match messages as one batch, with which new terms are admitted."""
         first = self._boundary.last_seq + 1
         new_terms = self._admission.new_terms
-        cut = new_terms.words.cut(list(map(words_of, taken)))
+        block = MessageBlock.of(taken, self.vocabulary.attributes)
+        cut = new_terms.words.cut(block.words())
         new_terms.admit(new_terms.words.new_terms(cut), first)
         vectors = new_terms.words.vectors(cut)
         self.unknown_words += int(vectors.unknown.sum())
-        batch = message_batch(taken, vectors, first, self.space, self.window)
+        batch = batch_of(block, vectors, first, self.space, self.window)
         self._clock = stream_time(batch.life, self._clock)
         last = first + len(taken) - 1
         boundary = Boundary(self._boundary.number + 1, first, last, self.window.floor(last, self._clock))
         for seq, (parsed, life) in enumerate(zip(taken, batch.life.tolist(), strict=True), start=first):
             self._messages_by_seq[seq] = _StoredMessage(parsed, life, self.vocabulary.first_id)
             self._note_version(seq, parsed)
-        self._versions.feed(batch, objects_of(taken))
+        self._versions.feed(batch, objects_of(block))
         added = self._added_table()
         removed = Removals(
             np.array([number for number, _, _ in self._removed], np.int64),
@@ -425,7 +427,8 @@ class Engine:
     def _message(self, seq: int) -> Message:
         """A message as the oracle has it."""
         parsed = self._messages_by_seq[seq].parsed
-        return oracle_message(parsed, self._vector_of(seq), seq, self.space, self.window)
+        schema = self.vocabulary.attributes
+        return oracle_message(parsed, self._vector_of(seq), seq, self.space, self.window, schema)
 
     def _row(self, seq: int) -> Row:
         return message_row(self._messages_by_seq[seq].parsed, self._vector_of(seq), self.vocabulary)

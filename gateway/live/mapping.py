@@ -1,13 +1,11 @@
 """Renames the columns of input lines to those of a message: `tweet` to `text`, `created_at` to `time`.
 
 The user may name columns (`--text-column` and so on). `ColumnMapping` finds the others by their names in the line, as
-`skyray etl` finds them in a file (`spark_etl.finding`), and rewrites the line, so that the write-ahead log has only the
-names of a message. Used by `gateway.live.pipe`, `gateway.serve.writer` and `gateway.serve.asking`; read on in
-`gateway.live.admission`, which checks the rewritten line.
+`skyray etl` finds them in a file (`spark_etl.finding`). Used by `gateway.live.reading`, `gateway.live.pipe`,
+`gateway.serve.writer` and `gateway.serve.asking`; read on in `gateway.live.admission`, which checks the row.
 """
 
-import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from gateway.live.admission import Refused
@@ -15,7 +13,7 @@ from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import ConfigError, InputError
 from matching.fields import event_time_us, value_at
 from matching.validate import MESSAGE_ROLES, bare, decode_object
-from spark_etl.finding import Columns, columns_of_roles, columns_of_row
+from spark_etl.finding import Columns, Seen, columns_of_roles, columns_of_row, may_be
 
 #: Columns of a message; the user may name the input's column for each.
 ROLES = ("text", "lat", "lon", "time", "id")
@@ -24,10 +22,10 @@ _SHAPES, _COLUMNS = 1_000, 200
 
 
 class RenamedLine(NamedTuple):
-    """A line with the column names of a message.
+    """A line as a row with the column names of a message.
 
-    data : bytes
-    row : dict or str    the object of the line, or the reason code why it is none
+    data : bytes    the line, from where its row begins
+    row : dict or str    the row, or the reason code why it is none
     """
 
     data: bytes
@@ -35,7 +33,7 @@ class RenamedLine(NamedTuple):
 
 
 class ColumnMapping:
-    """Rewrites lines with the column names of a message.
+    """Gives rows the column names of a message.
 
     Parameters
     ----------
@@ -70,10 +68,9 @@ class ColumnMapping:
         self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, str] | Refused] = {}
 
     def rename(self, data: bytes) -> RenamedLine | Refused:
-        """Decode a line, and give it the column names of a message; a refusal if a column is ambiguous or missing.
+        """Decode a line, and give its row the column names of a message; a refusal if a column is ambiguous or missing.
 
-        The bytes stay as they are, but from where the row begins (`bare`), for changes of subscriptions, for lines that
-        have these names already, and for bytes that are no JSON object, which admission refuses. Never raises.
+        Admission refuses bytes that are no JSON object. Never raises.
         """
         data = bare(data)
         row = decode_object(data)
@@ -92,8 +89,16 @@ class ColumnMapping:
         elif all(name == role for role, name in columns.items()):
             return RenamedLine(data, row)
         values |= {path: value_at(row, path) for path in self._paths}
-        renamed = {role: value for role, value in values.items() if value is not None}
-        return RenamedLine(json.dumps(renamed).encode(), renamed)
+        return RenamedLine(data, {role: value for role, value in values.items() if value is not None})
+
+    def columns_of_names(self, names: Collection[str]) -> dict[str, str] | Refused:
+        """Role -> column of a row that has values of these names and nothing within objects; "" for none."""
+        found = self._columns(Columns(None, dict.fromkeys(sorted(names), Seen(1, None)), [], 1))
+        return found if isinstance(found, Refused) else self.named | found
+
+    def is_lone(self, role: str, names: Collection[str]) -> bool:
+        """Whether no other column would be taken for a role if its own had no value."""
+        return role in self.named or sum(may_be(name, role) for name in names) == 1
 
     def column_of(self, data: bytes, role: str) -> str:
         """The input column of a role in a line that was renamed; the role itself where there is none."""

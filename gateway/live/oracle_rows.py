@@ -7,20 +7,24 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from gateway.runs.message_rows import Row
+from matching.attributes import AttributeSchema
 from matching.half_life import DecayParameters
 from matching.naive_rows import DecayModel, Extras, Message, messages_of
 from matching.space import Space
 from matching.text import TermColumns, TermVector, Vocabulary
 from matching.validate import ParsedMessage
 from matching.window import Window
-from spouts.parsed import message_batch
+from spouts.messages import MessageBlock
+from spouts.parsed import batch_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def oracle_message(parsed: ParsedMessage, vector: TermVector, seq: int, space: Space, window: Window) -> Message:
+def oracle_message(
+    parsed: ParsedMessage, vector: TermVector, seq: int, space: Space, window: Window, schema: AttributeSchema
+) -> Message:
     """A message as the oracle has it."""
-    batch = message_batch([parsed], TermColumns.of_one(vector), seq, space, window)
+    batch = batch_of(MessageBlock.of([parsed], schema), TermColumns.of_one(vector), seq, space, window)
     extras = Extras(batch.event_time_us.tolist(), batch.counts.tolist(), [parsed.object_id], [parsed.op])
     return next(messages_of(batch, extras))
 

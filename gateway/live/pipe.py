@@ -16,7 +16,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import IO, Any, NamedTuple, Protocol
 
 import msgspec
@@ -24,17 +25,24 @@ import msgspec
 from gateway.live.admission import Admission, Refused
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping, RenamedLine
+from gateway.live.reading import MANY, NOT_READ, LineReader, ReadLines
 from gateway.shell.terminal import as_json
+from matching.attributes import AttributeSchema
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import ParsedMessage, bare, decode_object
 from matching.warmup import WORDS
 from spouts.log import Origin
+from spouts.messages import OpenBlock
 from topology.preparing import Preparing
 
 #: Lines that are read and not in a batch yet, and their bytes.
 READ_AHEAD, READ_AHEAD_BYTES = 20_000, 32 * 2**20
 #: Bytes of lines with which a batch is full, however few they are.
 BATCH_BYTES = 16 * 2**20
+#: Bytes that are read from a pipe at a time, at most.
+_CHUNK_BYTES = 2**18
+#: Lines that are queued at a time.
+_SOME = 1_000
 #: Seconds between two checks of `stop` while no line arrives.
 _LOOK_S = 0.2
 #: Seconds for which an overdue batch waits for capacity, before it takes further lines.
@@ -58,11 +66,61 @@ class Line(NamedTuple):
     origin: Origin | None = None
 
 
-class Taken(NamedTuple):
-    """An accepted line, its columns renamed (`ColumnMapping`); `message` is None for a change of subscriptions."""
+class OpenBatch:
+    """Accepted lines that are logged together.
 
-    line: Line
-    message: ParsedMessage | None
+    Parameters
+    ----------
+    schema : AttributeSchema
+
+    Attributes
+    ----------
+    messages : OpenBlock
+    changes : list of int       how many of the messages come before each change of subscriptions
+    lines : list of bytes       the changes
+    came_s : list of float      `time.monotonic` at the arrival of each line
+    message_came_s : list of float    the same of the messages
+    line : int                  number of the last line
+    size_bytes : int            of the lines
+    """
+
+    def __init__(self, schema: AttributeSchema):
+        self.messages = OpenBlock(schema)
+        self.changes: list[int] = []
+        self.lines: list[bytes] = []
+        self.came_s: list[float] = []
+        self.message_came_s: list[float] = []
+        self.line = self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.came_s)
+
+    def append(self, line: Line, message: ParsedMessage | None) -> None:
+        """Take a line, its columns renamed; `message` is None for a change of subscriptions."""
+        if message is None:
+            self.changes.append(len(self.messages))
+            self.lines.append(line.data)
+        else:
+            self.messages.append(message)
+            self.message_came_s.append(line.came_s)
+        self.came_s.append(line.came_s)
+        self.line = line.number
+        self.size_bytes += len(line.data)
+
+    def extend(self, found: ReadLines, ahead: Sequence[int], lines: Sequence[Line]) -> None:
+        """Take the messages of lines, in their order."""
+        columns = found.ids, found.texts, found.lon, found.lat, found.time_us, found.attributes
+        self.messages.extend(*columns, ahead, found.made)
+        came_s = [line.came_s for line in lines]
+        self.message_came_s += came_s
+        self.came_s += came_s
+        self.line = lines[-1].number
+        self.size_bytes += sum(len(line.data) for line in lines)
+
+    @property
+    def ends_with_change(self) -> bool:
+        """Whether a change comes after the last message."""
+        return self.changes[-1:] == [len(self.messages)]
 
 
 class Keeper(Protocol):
@@ -76,7 +134,7 @@ class Keeper(Protocol):
         """Seq of the next message."""
         ...
 
-    def keep(self, taken: list[Taken]) -> None:
+    def keep(self, batch: OpenBatch) -> None:
         """Store these lines, and return when they are durable.
 
         With a message among them they are a batch; changes alone belong to the next batch.
@@ -154,8 +212,8 @@ class Pipe:
         self._mapping = mapping or ColumnMapping()
         self._preparing = preparing
         self._lines = _Lines(READ_AHEAD)
-        self._open: list[Taken] = []
-        self._open_bytes = 0
+        self._reader = LineReader(self._mapping, admission.vocabulary.attributes, admission.space)
+        self._open = OpenBatch(admission.vocabulary.attributes)
 
     def start(self, source: IO[bytes] | None, stop: Callable[[], bool], lines_before: int = 0) -> None:
         """Call `run` in a thread, and store its error in `failure`."""
@@ -197,13 +255,12 @@ class Pipe:
                 if self._in_flight.await_capacity(_LOOK_S if full else _AGAIN_S):
                     self.close_batch()
                 continue
-            try:  # queued lines join an overdue batch until it is full
-                line = self._lines.get(timeout=min(max(0.0, left_s), _LOOK_S))
-            except queue.Empty:
-                continue
-            if line is None:
+            # queued lines join an overdue batch until it is full
+            room = self._batch - len(self._open), self._left_bytes
+            lines = self._lines.get_some(min(max(0.0, left_s), _LOOK_S), *room)
+            if None in lines:
                 break
-            self.take(line)
+            self.take_all([line for line in lines if line is not None])
         self.close_batch()
         self._keeper.keep_positions()
 
@@ -219,6 +276,23 @@ class Pipe:
         """Put a subscription into the open batch, before `run`; returns its refusal, if any."""
         data = msgspec.json.encode({"subscribe": columns})
         return self._admit(Line(0, data, time.monotonic()), RenamedLine(data, decode_object(data)))
+
+    def take_all(self, lines: Sequence[Line]) -> None:
+        """As `take`, of many lines, as many as the open batch has room for."""
+        found = self._reader.read([line.data for line in lines]) if len(lines) >= MANY else NOT_READ
+        for first, last, place in found.runs(len(lines)):
+            if place < 0:
+                self.take(lines[first])
+                continue
+            for line in lines[first:last]:
+                if line.origin is not None:
+                    self._keeper.reached(line.origin)
+            self.lines += last - first
+            self._take_read(found.part(place, place + last - first), lines[first:last])
+
+    def _take_read(self, found: ReadLines, lines: Sequence[Line]) -> None:
+        """Put messages that the reader is sure of into the open batch."""
+        self._open.extend(found, self._admission.ahead_of(found.time_us), lines)
 
     def take(self, line: Line) -> None:
         """Put one line of the queue into the open batch, or report its refusal. Skips lines without a row (`bare`)."""
@@ -244,22 +318,20 @@ class Pipe:
         found = self._admission.row(renamed.row, lambda role: self._mapping.column_of(line.data, role))
         if isinstance(found, Refused):
             return found
-        self._open.append(Taken(line._replace(data=renamed.data), found))
-        self._open_bytes += len(renamed.data)
+        self._open.append(line._replace(data=renamed.data), found)
         return None
 
     def close_batch(self) -> None:
         """Store the open batch; changes without a message belong to the next one."""
-        taken, self._open, self._open_bytes = self._open, [], 0
-        if not taken:
+        batch, self._open = self._open, OpenBatch(self._admission.vocabulary.attributes)
+        if not batch:
             return
         if self._preparing is not None:
             self._preparing.wait([WORDS, *(kind.name for kind in self._admission.kinds_met)])
-        messages = sum(one.message is not None for one in taken)
-        if messages:
+        if messages := len(batch.messages):
             self.batches += 1
-            self._in_flight.add(self._keeper.next_seq + messages - 1, [one.line.came_s for one in taken])
-        self._keeper.keep(taken)
+            self._in_flight.add(self._keeper.next_seq + messages - 1, batch.came_s)
+        self._keeper.keep(batch)
 
     def pass_time(self, now_s: float) -> None:
         """Store a clock mark if one is due, unless too many batches are in flight; called while no line arrives."""
@@ -271,23 +343,31 @@ class Pipe:
     @property
     def _full(self) -> bool:
         """Whether the open batch takes no more lines."""
-        return len(self._open) >= self._batch or self._open_bytes >= BATCH_BYTES
+        return len(self._open) >= self._batch or self._left_bytes <= 0
+
+    @property
+    def _left_bytes(self) -> int:
+        """Bytes of lines for which the open batch has room; the last line may exceed it."""
+        return BATCH_BYTES - self._open.size_bytes
 
     def _left_s(self) -> float:
         """Seconds that the open batch may still wait for lines."""
-        return self._open[0].line.came_s + self._linger_s - time.monotonic() if self._open else _LOOK_S
+        return self._open.came_s[0] + self._linger_s - time.monotonic() if self._open else _LOOK_S
 
     def _read(self, source: IO[bytes], number: int) -> None:
         """Queue all lines of a source, cut at `MAX_LINE_BYTES` + 1, then None; `number`: that of the line before."""
+        rest = b""
+        read: Callable[[int], bytes] = getattr(source, "read1", source.read)  # what is there, as soon as anything is
         try:
-            while data := source.readline(MAX_LINE_BYTES + 1):
-                number += 1
-                while len(data) > MAX_LINE_BYTES and not data.endswith(b"\n"):
-                    more = source.readline(MAX_LINE_BYTES)
-                    if not more:
-                        break
-                    data = data[: MAX_LINE_BYTES + 1] + (b"\n" if more.endswith(b"\n") else b"")
-                self._lines.put(Line(number, data, time.monotonic()))
+            while chunk := read(_CHUNK_BYTES):
+                *whole, rest = (rest + chunk).split(b"\n")
+                came_s = time.monotonic()
+                cut = [data[: MAX_LINE_BYTES + 1] for data in whole]
+                lines = [Line(number + place, data, came_s) for place, data in enumerate(cut, 1)]
+                self._lines.put_some(lines)
+                number, rest = number + len(whole), rest[: MAX_LINE_BYTES + 1]
+            if rest:
+                self._lines.put(Line(number + 1, rest, time.monotonic()))
         finally:
             self._lines.put(None)
 
@@ -305,6 +385,32 @@ class _Lines(queue.Queue[Line | None]):
     def _put(self, item: Line | None) -> None:
         super()._put(item)
         self._bytes += 0 if item is None else len(item.data)
+
+    def put_some(self, lines: Sequence[Line]) -> None:
+        """Put lines, some at a time, each time there is room for one."""
+        for first in range(0, len(lines), _SOME):
+            with self.not_full:
+                while self._qsize() >= self.maxsize:
+                    self.not_full.wait()
+                for line in lines[first : first + _SOME]:
+                    self._put(line)
+                self.not_empty.notify()
+
+    def get_some(self, timeout_s: float, most: int, most_bytes: int) -> list[Line | None]:
+        """Lines that are there, up to so many, or bytes but for the last; [] after the timeout, [None] at the end."""
+        found: list[Any] = []
+        with suppress(queue.Empty):
+            found.append(self.get(timeout=timeout_s))
+        if not found or found[0] is None:
+            return found
+        with self.mutex:
+            while self.queue and self.queue[0] is not None and len(found) < most:
+                most_bytes -= len(found[-1].data)
+                if most_bytes <= 0:
+                    break
+                found.append(self._get())
+            self.not_full.notify_all()
+        return found
 
     def _get(self) -> Line | None:
         item: Line | None = super()._get()

@@ -10,33 +10,37 @@ Used by `gateway.commands.live` and `gateway.commands.serve`; read on in `gatewa
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from gateway.live.admission import Admission
 from gateway.live.vocabulary_files import write_table, write_vocabulary
 from gateway.live.write_ahead_log import WriteAheadLog, start_of
 from gateway.shell.terminal import writing_to
-from matching.attributes import ATTRIBUTE, TYPES
+from matching.attributes import ATTRIBUTE, MISSING_KEY, TYPES
+from matching.model import Names
 from matching.text import Vocabulary
-from matching.validate import ParsedMessage
-from matching.words.message_words import MessageWords
+from matching.validate import DELETE
+from matching.window import NO_FLOOR
+from matching.words.message_words import MessageTerms, weigh
 from spark_etl.schemas import ATTRIBUTES_VERSION, FORMAT_VERSION, message_schema
-from spouts.columns import AHEAD
-from spouts.parsed import messages_of, words_of
+from spouts.columns import AHEAD, SIDES
+from spouts.messages import MessageBlock
+from spouts.parsed import block_of, objects_of
 from topology.core.checkpoint.storage import LocalDisk, written
+
+pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
 BOUNDARIES = "boundaries.parquet"
 #: Fields of `run.json` that say where tables are: of a stream there are none before they are read.
 _PATHS = ("messages", "subscriptions", "boundaries")
-#: Columns that a message has under the same name.
-_OWN = ("message_id", "text", "object_id", "op", "lon", "lat", "west", "south", "east", "north")
-#: Messages converted to columns at a time.
+#: Messages of a file, about.
 _CHUNK = 50_000
 
 
@@ -88,19 +92,17 @@ def _write_rows(wal: WriteAheadLog, admission: Admission, out: Path) -> None:
     # Not logged: a later life admits them again, with the weight that they get here.
     admission.new_terms.admit((), wal.next_seq - len(wal.marks))
     etl, vocabulary = out / "etl", admission.vocabulary
-    first_id = vocabulary.most_terms  # lowest id of a term that was known as of a record
     shutil.rmtree(etl, ignore_errors=True)
     (etl / "messages").mkdir(parents=True)
     write_vocabulary(etl, vocabulary)
     messages = _Messages(etl / "messages", vocabulary)
     with written(LocalDisk(out), "subscriptions.jsonl", ".subscriptions.tmp") as changes:
         for taken in wal.records():
-            first_id -= len(taken.admitted.terms)
             for at, line in taken.changes_from(messages.seq):
                 row = msgspec.json.decode(line)
                 changes.write(msgspec.json.encode(row.get("subscribe", row) | {"at": at}) + b"\n")
-            of_batch = messages_of(taken, messages.seq, admission.space, vocabulary.attributes, wal.log)
-            messages.take(of_batch, first_id)
+            if taken.messages:
+                messages.take(*block_of(taken, messages.seq, admission.space, wal.log))
     messages.close()
     facts = _manifest_of(start_of(wal.folder, wal.settings), admission, messages.valued)
     with written(LocalDisk(etl), "manifest.json", ".manifest.tmp") as file:
@@ -121,7 +123,7 @@ def _manifest_of(start: Path, admission: Admission, valued: Mapping[str, int]) -
 
 
 class _Messages:
-    """Writes messages in the columns of the ETL, and `ahead`, which admission has decided; files of equal size.
+    """Writes messages in the columns of the ETL, and `ahead`, which admission has decided; files of like size.
 
     Attributes
     ----------
@@ -134,63 +136,75 @@ class _Messages:
     def __init__(self, folder: Path, vocabulary: Vocabulary):
         self.seq = 0
         self.valued = Counter(dict.fromkeys((one.name for one in vocabulary.attributes.attributes), 0))
-        self._folder, self._vocabulary, self._words = folder, vocabulary, MessageWords(vocabulary)
+        self._folder, self._vocabulary = folder, vocabulary
         self._schema = message_schema(vocabulary.attributes).append(pa.field(AHEAD, pa.bool_(), nullable=False))
-        self._parsed: list[ParsedMessage] = []
-        self._first_ids: list[int] = []
-        self._parts = 0
+        self._waiting: list[pa.Table] = []
+        self._rows = self._parts = 0
 
-    def take(self, parsed: Iterable[ParsedMessage], first_id: int) -> None:
-        """Take the messages of a batch, with which no term below `first_id` was known."""
-        before = len(self._parsed)
-        self._parsed += parsed
-        taken = len(self._parsed) - before
-        self._first_ids += [first_id] * taken
-        self.seq += taken
-        if len(self._parsed) >= _CHUNK:
+    def take(self, block: MessageBlock, terms: MessageTerms) -> None:
+        """Take the messages of a batch."""
+        columns = self._own(block) | self._weighed(terms) | self._attributes(block)
+        arrays = [columns[field.name].cast(field.type) for field in self._schema]
+        self._waiting.append(pa.Table.from_arrays(arrays, schema=self._schema))
+        self.seq += len(block)
+        self._rows += len(block)
+        if self._rows >= _CHUNK:
             self._write()
 
     def close(self) -> None:
         """Write the rest; there is one file at least."""
-        if self._parsed or not self._parts:
+        if self._waiting or not self._parts:
             self._write()
 
     def _write(self) -> None:
-        columns = self._own() | self._weighed() | self._attributes()
-        table = pa.Table.from_arrays([columns[field.name] for field in self._schema], schema=self._schema)
+        table = pa.concat_tables([self._schema.empty_table(), *self._waiting]).combine_chunks()
         write_table(self._folder, f"part-{self._parts:05d}.parquet", table)
         self._parts += 1
-        self._parsed, self._first_ids = [], []
+        self._waiting, self._rows = [], 0
 
-    def _own(self) -> dict[str, Any]:
-        rows = len(self._parsed)
-        named = {name: [getattr(one, name) for one in self._parsed] for name in (*_OWN, AHEAD)}
-        named["seq"] = list(range(self.seq - rows, self.seq))
-        named["event_time"] = [one.event_time_us for one in self._parsed]
-        return {name: pa.array(values, self._schema.field(name).type) for name, values in named.items()}
+    def _own(self, block: MessageBlock) -> dict[str, pa.Array]:
+        rows = len(block)
+        none = np.zeros(rows, np.bool_)
+        deleted, ahead = (none if column is None else column for column in (block.deleted, block.ahead))
+        sides = np.full((rows, 4), np.nan) if block.sides is None else block.sides
+        return {
+            "seq": pa.array(np.arange(self.seq, self.seq + rows)),
+            "message_id": _texts(block.ids),
+            "text": _texts(block.texts),
+            "object_id": pa.array(objects_of(block).names, pa.string()),
+            "op": pa.array(deleted.astype(np.int64) * DELETE),
+            "lon": pa.array(block.lon),
+            "lat": pa.array(block.lat),
+            "event_time": pa.array(block.time_us, mask=block.time_us == NO_FLOOR),
+            AHEAD: pa.array(ahead),
+            **{side: pa.array(column, mask=np.isnan(column)) for side, column in zip(SIDES, sides.T, strict=True)},
+        }
 
-    def _weighed(self) -> dict[str, Any]:
-        """Terms, counts and weights: of the terms that were known with the batch of each message."""
-        vectors = self._words.vectors(self._words.cut(list(map(words_of, self._parsed))), self._first_ids)
+    def _weighed(self, terms: MessageTerms) -> dict[str, pa.Array]:
+        vectors = weigh(terms, self._vocabulary.idf)
+        offsets = pa.array(vectors.offsets, pa.int32())
+        ids = vectors.terms - self._vocabulary.first_id  # in the file ids begin with 0
+        columns = {"terms": ids, "counts": vectors.counts, "weights": vectors.weights}
+        return {name: pa.ListArray.from_arrays(offsets, pa.array(values)) for name, values in columns.items()}
+
+    def _attributes(self, block: MessageBlock) -> dict[str, pa.Array]:
+        attributes = self._vocabulary.attributes.attributes
         found = {}
-        for name in ("terms", "counts", "weights"):
-            field = self._schema.field(name)
-            values = getattr(vectors, name)
-            if name == "terms":
-                values = values - self._vocabulary.first_id  # in the file ids begin with 0
-            lists = pa.ListArray.from_arrays(
-                pa.array(vectors.offsets, pa.int32()), pa.array(values, field.type.value_type)
-            )
-            found[name] = lists.cast(field.type)
-        return found
-
-    def _attributes(self) -> dict[str, Any]:
-        found = {}
-        for place, one in enumerate(self._vocabulary.attributes.attributes):
-            values = [
-                parsed.attributes[place] if parsed.attributes else None for parsed in self._parsed
-            ]  # a mark: none
-            self.valued[one.name] += sum(value is not None for value in values)
+        for one, column in zip(attributes, block.attributes or [None] * len(attributes), strict=True):
             name = ATTRIBUTE + one.name
-            found[name] = pa.array(values, self._schema.field(name).type)
+            if column is None:  # a mark
+                found[name] = pa.nulls(len(block), self._schema.field(name).type)
+            elif isinstance(column, Names):
+                found[name] = _texts(column, np.diff(column.offsets) == 0)
+            else:
+                missing = column == MISSING_KEY if column.dtype == np.int64 else np.isnan(column)
+                found[name] = pa.array(column, mask=missing)
+            self.valued[one.name] += len(block) - found[name].null_count
         return found
+
+
+def _texts(names: Names, missing: np.ndarray | None = None) -> pa.Array:
+    """Texts as Arrow has them; `missing`, bool[n], are null."""
+    buffers = pa.py_buffer(names.offsets.astype(np.int64)), pa.py_buffer(names.data)
+    texts = pa.LargeStringArray.from_buffers(len(names.offsets) - 1, *buffers)
+    return texts if missing is None else pc.if_else(pa.array(missing), None, texts)

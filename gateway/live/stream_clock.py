@@ -10,7 +10,12 @@ Only the length of the idle time is measured, by a monotonic clock: a stream of 
 `gateway.live.write_ahead_log`, which logs marks; `gateway.live.pipe` calls it while no line arrives.
 """
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from matching.fields import LAST_US
+from matching.model import Int64
 from matching.window import NO_FLOOR, Window
 
 #: A stream is idle when no message has come for this part of its window, bounded by these seconds.
@@ -69,6 +74,23 @@ class StreamClock:
             self._newest_us = max(self._newest_us, event_time_us)
             if event_time_us > self.time_us:
                 self.time_us, self._from = event_time_us, (event_time_us, came_s)
+
+    def take_all(self, time_us: Int64, ahead: np.ndarray | None, came_s: Sequence[float]) -> None:
+        """Note messages that arrived, without those dated too far ahead.
+
+        Parameters
+        ----------
+        time_us : int64[n]      `NO_FLOOR` where a message has no time
+        ahead : bool[n] or None
+        came_s : sequence of float
+        """
+        rows = np.arange(time_us.shape[0]) if ahead is None else np.flatnonzero(~ahead)
+        if not self._length_us or not rows.shape[0]:
+            return
+        newest = rows[np.argmax(time_us[rows])]
+        if time_us[newest] != NO_FLOOR:
+            self.take(int(time_us[newest]), came_s[newest])
+        self._last_s = came_s[rows[-1]]
 
     def note_changes(self, wait: bool, came_s: float) -> None:
         """Note whether changes of subscriptions wait for a batch, after lines that came."""

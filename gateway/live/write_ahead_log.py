@@ -22,33 +22,25 @@ import threading
 import time
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gateway.live.acknowledged import DURABLE, DurableMark, refuse_lost
 from gateway.live.admission import Admission, Refused
-from gateway.live.pipe import Taken
+from gateway.live.pipe import OpenBatch
 from gateway.live.stream_clock import StreamClock
-from gateway.live.update_listener import MessageText, size_of
+from gateway.live.update_listener import MessageText
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
-from matching.validate import ParsedMessage, decode_object
+from matching.validate import ParsedMessage
 from matching.window import NO_FLOOR, Window
+from matching.words.message_words import MessageTerms, weigh
 from spouts.cutting import Rows
 from spouts.handover import Handed, Handover, close_handover, open_handover
-from spouts.log import (
-    NONE_ADMITTED,
-    Admitted,
-    LogReader,
-    Origin,
-    Positions,
-    Record,
-    checksum_in,
-    encode_record,
-    read_records,
-)
-from spouts.parsed import parse_message, rows_of, words_of
+from spouts.log import Admitted, LogReader, Origin, Positions, Record, checksum_in, encode_record, read_records
+from spouts.messages import MessageBlock
+from spouts.parsed import rows_of
 from topology.core.checkpoint.storage import LocalDisk, written
 from topology.core.executors.logs import driver_log
 from topology.folder import KEYS, RunFolder, checksum
@@ -139,9 +131,8 @@ class WriteAheadLog:
         self._admitted = array("q")
         self.size_bytes = 0
         self._reached: Positions = {}  # what the next record has
-        self._recent: dict[int, MessageText] = {}
-        self._recent_from, self._recent_bytes = 0, 0  # earlier texts are not there
-        self._read_last: tuple[int, list[bytes]] = (-1, [])
+        self._recent = _RecentBlocks()
+        self._read_last: tuple[int, MessageBlock] | None = None  # and the number of its batch
         self._reading = threading.Lock()
 
     @property
@@ -249,8 +240,8 @@ class WriteAheadLog:
             self._note(offset, record.last_seq, record.checksum)
             self._note_positions(record.positions)
             self.line, self.size_bytes, self._before = record.line, end, record.checksum
-            if record.lines:
-                changes_wait = record.changes[-1:] == (len(record.lines) - 1,)
+            if record.messages or record.changes:
+                changes_wait = record.changes[-1:] == (record.messages,)
             if record.time_us is not None:
                 time_us = record.time_us
                 if record.mark:
@@ -266,24 +257,21 @@ class WriteAheadLog:
                 return
             yield record
 
-    def keep(self, taken: list[Taken]) -> None:
+    def keep(self, batch: OpenBatch) -> None:
         """See `gateway.live.pipe.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
-        first, changes = self.next_seq, [place for place, one in enumerate(taken) if one.message is None]
-        ahead = [place for place, one in enumerate(taken) if one.message is not None and one.message.ahead]
-        for seq, message in enumerate((one.message for one in taken if one.message is not None), start=first):
-            self._remember(seq, _text_of(message))
-        messages = len(taken) - len(changes)
-        last_seq = first + messages - 1 if messages else -1
-        self.line = max(self.line, taken[-1].line.number)
-        for one in taken:
-            if one.message is not None and not one.message.ahead:
-                self._clock.take(one.message.event_time_us, one.line.came_s)
-        self._clock.note_changes(taken[-1].message is None, taken[-1].line.came_s)
-        lines = [one.line.data for one in taken]
-        parsed = [one.message for one in taken if one.message is not None]
-        admitted, handed = self._weigh(parsed) if parsed else (NONE_ADMITTED, None)
-        times = {"time_us": self._time_us(), "ahead": ahead}
-        self._append(lines, changes, last_seq, handed, **times, admitted=admitted)
+        first, block = self.next_seq, batch.messages.closed()
+        self.line = max(self.line, batch.line)
+        record = Record(-1, self.line, 0, tuple(batch.changes), batch.lines)
+        self._clock.take_all(block.time_us, block.ahead, batch.message_came_s)
+        self._clock.note_changes(batch.ends_with_change, batch.came_s[-1])
+        if not len(block):
+            self._append(record)
+            return
+        admitted, terms, handed = self._weigh(block)
+        self._recent.put(first, block)
+        last_seq = first + len(block) - 1
+        record = record._replace(last_seq=last_seq, messages=len(block), admitted=admitted, block=block, terms=terms)
+        self._append(record, handed)
 
     def due(self, now_s: float) -> int | None:
         """See `gateway.live.pipe.Keeper`. Raises DeliveryError if a disk fails."""
@@ -295,9 +283,9 @@ class WriteAheadLog:
     def mark(self, time_us: int, now_s: float) -> None:
         """See `gateway.live.pipe.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
         self._clock.mark(time_us, now_s)
-        (admitted, _), last_seq = self._weigh([]), self.next_seq
+        admitted, last_seq = self._admit([]), self.next_seq
         self.marks[last_seq] = time_us
-        self._append([b""], (), last_seq, time_us=time_us, mark=True, admitted=admitted)
+        self._append(Record(last_seq, self.line, 1, time_us=time_us, mark=True, admitted=admitted))
 
     def reached(self, origin: Origin) -> None:
         """See `gateway.live.pipe.Keeper`."""
@@ -307,30 +295,25 @@ class WriteAheadLog:
     def keep_positions(self) -> None:
         """See `gateway.live.pipe.Keeper`. Raises DeliveryError if the log cannot be written."""
         if self._reached:
-            self._append([], (), -1, time_us=self._time_us())
+            self._append(Record(-1, self.line))
 
-    def _weigh(self, messages: Sequence[ParsedMessage]) -> tuple[Admitted, tuple[Rows, int] | None]:
-        """Admit the new terms of a batch; returns also its rows and unknown words, if they are handed over."""
+    def _admit(self, terms: Sequence[str]) -> Admitted:
+        """Admit the new terms of a batch."""
         assert self._admission is not None, "recover() comes first"
-        new_terms, space = self._admission.new_terms, self._admission.space
-        needed = self._handover is not None or new_terms.has_room
-        cut = new_terms.words.cut(list(map(words_of, messages)) if needed else [])
-        admitted = new_terms.admit(new_terms.words.new_terms(cut), self.next_seq - len(self.marks))
-        if self._handover is None or not messages:
-            return admitted, None
-        vectors = new_terms.words.vectors(cut)
-        rows = rows_of(messages, vectors, self.next_seq, space, self._admission.window)
-        return admitted, (rows, int(vectors.unknown.sum()))
+        return self._admission.new_terms.admit(terms, self.next_seq - len(self.marks))
 
-    def _remember(self, seq: int, text: MessageText) -> None:
-        """Keep the text of the newest message, and drop the oldest ones that are too many then."""
-        self._recent_from = self._recent_from if self._recent else seq
-        self._recent[seq] = text
-        self._recent_bytes += size_of(text)
-        while self._recent_bytes > RECENT_BYTES and self._recent_from < seq:
-            oldest = self._recent.pop(self._recent_from, None)  # None: a clock mark
-            self._recent_bytes -= 0 if oldest is None else size_of(oldest)
-            self._recent_from += 1
+    def _weigh(self, block: MessageBlock) -> tuple[Admitted, MessageTerms, tuple[Rows, int] | None]:
+        """Admit the new terms of a batch; returns also the terms of its messages, and what is handed over."""
+        assert self._admission is not None, "recover() comes first"
+        words, space = self._admission.new_terms.words, self._admission.space
+        cut = words.cut(block.words())
+        admitted = self._admit(words.new_terms(cut))
+        terms = words.terms(cut)
+        if self._handover is None:
+            return admitted, terms, None
+        vectors = weigh(terms, words.vocabulary.idf)
+        rows = rows_of(block, vectors, self.next_seq, space, self._admission.window)
+        return admitted, terms, (rows, int(terms.unknown.sum()))
 
     def _time_us(self) -> int | None:
         return None if self._clock.time_us == NO_FLOOR else self._clock.time_us
@@ -340,22 +323,16 @@ class WriteAheadLog:
             # a copy: other threads read it
             self.positions[source] = self.positions.get(source, {}) | partitions
 
-    def _append(
-        self,
-        lines: Sequence[bytes],
-        changes: Sequence[int],
-        last_seq: int,
-        handed: tuple[Rows, int] | None = None,
-        **more: Any,
-    ) -> None:
-        """Write a record, with the positions that were reached; fields as in `spouts.log.encode_record`.
+    def _append(self, record: Record, handed: tuple[Rows, int] | None = None) -> None:
+        """Write a record, with stream time and the positions that were reached.
 
         The spout may take the rows of the batch once it could read them from the log.
         """
         reached, self._reached = self._reached, {}
-        data = encode_record(lines, changes, self.line, last_seq, **more, positions=reached, before=self._before)
+        time_us = record.time_us if record.mark else self._time_us()
+        data = encode_record(record._replace(time_us=time_us, positions=reached), self._before)
         self._before = checksum_in(data)
-        self._note(self.size_bytes, last_seq, self._before)
+        self._note(self.size_bytes, record.last_seq, self._before)
         with writing_to(self.log):
             self._file.write(data)
             self._file.flush()
@@ -373,24 +350,22 @@ class WriteAheadLog:
             self._durable(self.line)
         self.settle()
 
-    def has_texts(self, seqs: Iterable[int]) -> bool:
+    def has_texts(self, seqs: Collection[int]) -> bool:
         """Whether the texts of these messages are in memory; for any thread."""
-        return all(seq in self._recent for seq in seqs)
+        return not seqs or self._recent.has(min(seqs))
 
     def look_up(self, seqs: Sequence[int]) -> Mapping[int, MessageText]:
         """Texts of messages by seq, for any thread. One read of the log for each batch of older ones."""
         found = {}
-        assert self._admission is not None, "recover() comes first"
-        schema = self._admission.vocabulary.attributes
         for seq in seqs:
-            text = self._recent.get(seq)
-            if text is None:
-                parsed = parse_message(decode_object(self.line_of(seq)), schema=schema)
-                if isinstance(parsed, str):
-                    raise CheckpointError(f"{self.log}: message {seq:,} is damaged ({parsed})")
-                text = _text_of(parsed)
-            found[seq] = text
+            message = self.message(seq)
+            found[seq] = MessageText(message.message_id, message.text, message.lon, message.lat)
         return found
+
+    def message(self, seq: int) -> ParsedMessage:
+        """A message without the hash of its content, for any thread. Raises CheckpointError if it is not there."""
+        first, block = self._recent.get(seq) or self._read_block(seq)
+        return block.message(seq - first)
 
     def records_from(self, seq: int) -> Iterator[tuple[int, Record]]:
         """The logged batches from that of a message on, as far as they are logged now, each with its first seq."""
@@ -402,10 +377,11 @@ class WriteAheadLog:
             yield first, record
             first += record.messages
 
-    def lines_from(self, seq: int) -> Iterator[tuple[int, bytes]]:
-        """Seq and line of the logged messages from the batch of this seq on, as far as they are logged now."""
+    def blocks_from(self, seq: int) -> Iterator[tuple[int, MessageBlock]]:
+        """The logged messages from the batch of this seq on, batch by batch, each with its first seq; no marks."""
         for first, record in self.records_from(seq):
-            yield from enumerate(record.message_lines(), start=first)
+            if record.block is not None:
+                yield first, record.block
 
     def first_id_of(self, seq: int) -> int:
         """The lowest id of a term as of the batch of a message: later ones it does not have."""
@@ -437,18 +413,53 @@ class WriteAheadLog:
             self._admitted.append(len(self._admission.vocabulary.admitted))
             self.ends.append(last_seq)
 
-    def line_of(self, seq: int) -> bytes:
-        """The logged line of a message, for any thread. Raises CheckpointError if it is not there."""
+    def _read_block(self, seq: int) -> tuple[int, MessageBlock]:
+        """The logged batch of a message, and its first seq."""
         batch = bisect_right(self.ends, seq - 1)
         with self._reading:
-            if self._read_last[0] != batch:
+            if self._read_last is None or self._read_last[0] != batch:
                 assert self._reader is not None, "recover() comes first"
-                self._reader.offset = self._offsets[batch]
-                record = self._reader.read()
-                if record is None:
+                record = None
+                if batch < len(self.ends):
+                    self._reader.offset = self._offsets[batch]
+                    record = self._reader.read()
+                if record is None or record.block is None:
                     raise CheckpointError(f"{self.log}: message {seq:,} is missing")
-                self._read_last = batch, record.message_lines()
-            return self._read_last[1][seq - (self.ends[batch - 1] + 1 if batch else 0)]
+                self._read_last = batch, record.block
+            return self.ends[batch - 1] + 1 if batch else 0, self._read_last[1]
+
+
+class _RecentBlocks:
+    """The newest messages, as many as have `RECENT_BYTES`; for any thread."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []  # seqs
+        self._blocks: list[tuple[MessageBlock, int]] = []  # and their bytes
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def put(self, first: int, block: MessageBlock) -> None:
+        """Take the next messages, and drop the oldest that are too many then."""
+        with self._lock:
+            self._firsts.append(first)
+            self._blocks.append((block, block.size_bytes))
+            self._bytes += block.size_bytes
+            drop = 0
+            while self._bytes > RECENT_BYTES and drop < len(self._blocks) - 1:
+                self._bytes -= self._blocks[drop][1]
+                drop += 1
+            del self._firsts[:drop], self._blocks[:drop]
+
+    def has(self, seq: int) -> bool:
+        """Whether this message is here, and all that came later."""
+        with self._lock:
+            return bool(self._firsts) and seq >= self._firsts[0]
+
+    def get(self, seq: int) -> tuple[int, MessageBlock] | None:
+        """The first seq and the messages of the batch of this one; None if it is not here."""
+        with self._lock:
+            place = bisect_right(self._firsts, seq) - 1
+            return None if place < 0 else (self._firsts[place], self._blocks[place][0])
 
 
 def has_begun(folder: Path) -> bool:
@@ -505,10 +516,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _text_of(message: ParsedMessage) -> MessageText:
-    return MessageText(message.message_id, message.text, message.lon, message.lat)
 
 
 def _force(folder: Path) -> None:

@@ -23,8 +23,9 @@ from matching.space import DISTANCE, Space
 from matching.text import Vocabulary
 from matching.validate import RawMessage, message_row
 from matching.window import NO_FLOOR, Window
+from spouts.messages import MessageBlock
 from spouts.parquet import world_of
-from spouts.parsed import message_batch
+from spouts.parsed import batch_of
 from spouts.subscriptions import load_changes, load_vocabulary, meaning_of
 
 
@@ -127,7 +128,8 @@ def _message(
         raise ConfigError(f"this message would be rejected as {parsed}: {meaning_of(parsed, kinds)}")
     parsed = parsed._replace(event_time_us=EPOCH_US, attributes=_values(attributes, vocabulary))
     counts = vocabulary.count_terms(parsed.text)
-    batch = message_batch([parsed], vocabulary.unit_vectors([counts]), 0, space, Window("count", 1))
+    block = MessageBlock.of([parsed], vocabulary.attributes)
+    batch = batch_of(block, vocabulary.unit_vectors([counts]), 0, space, Window("count", 1))
     extras = Extras([EPOCH_US], batch.counts.tolist())
     return next(messages_of(batch, extras)), [word for word in counts if vocabulary.id_of(word) is None]
 

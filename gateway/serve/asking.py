@@ -28,7 +28,8 @@ from matching.reasons import explain as meaning_of
 from matching.text import LATE_DOCUMENT_FREQUENCY, TermVector, Vocabulary, inverse_document_frequency
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.window import NO_FLOOR
-from spouts.parsed import counts_of, message_batch, messages_of, parse_message, vector_of
+from spouts.messages import MessageBlock
+from spouts.parsed import batch_of, block_of, counts_of, parse_message, vector_of
 from topology.settings import LiveConfig
 from topology.wiring import fading_of
 
@@ -113,12 +114,13 @@ class Asking:
             if not subscription.weights.keys().isdisjoint(read.vector.terms.tolist()):
                 there.append(read)
         target = next(self._messages(seq, seq))
-        messages = [oracle_message(read.parsed, read.vector, read.seq, space, window) for read in there]
+        messages = [oracle_message(read.parsed, read.vector, read.seq, space, window, self._schema) for read in there]
         if kind.windowed:
             messages = [message for message in messages if message.life > floor]
         decay = decay_model(self._fading, self._vocabulary, subscription.weights)
         scene = Scene(messages, last_seq, floor, None, ends, space.max_distance, decay)
-        verdict = judge(scene, subscription, oracle_message(target.parsed, target.vector, seq, space, window))
+        message = oracle_message(target.parsed, target.vector, seq, space, window, self._schema)
+        verdict = judge(scene, subscription, message)
         if target.parsed.ahead:
             verdict.in_result, verdict.reason = False, "ahead"
         wanted = {rival.seq for rival in verdict.rivals[:RIVALS]}
@@ -159,7 +161,7 @@ class Asking:
         judged = candidates[:MOST_JUDGED]
         words = self._words([*counts, *(word for one in judged for word in one.words)])
         space, window = self._registry.space, self._registry.window
-        message = oracle_message(parsed, vector_of(parsed, words), 0, space, window)
+        message = oracle_message(parsed, vector_of(parsed, words), 0, space, window, self._schema)
         reached, reasons = [], Counter[str]()
         for one in judged:
             share()
@@ -208,8 +210,8 @@ class Asking:
         parsed = subscription_row(named, words, self._registry.space, KINDS)
         if isinstance(parsed, Refusal):
             raise InputError(parsed.reason, meaning_of(parsed.reason, KINDS, parsed.detail))
-        vectors, parsed_messages = words.unit_vectors(texts), [read.parsed for read in reads]
-        batch = message_batch(parsed_messages, vectors, 0, self._registry.space, self._registry.window)
+        block = MessageBlock.of([read.parsed for read in reads], self._schema)
+        batch = batch_of(block, words.unit_vectors(texts), 0, self._registry.space, self._registry.window)
         past = Past.of(batch, batch.event_time_us, len(words))
         return preview_of(parsed, KINDS, words, past, _Texts(self, reads), shown) | {"read": len(reads)}
 
@@ -250,12 +252,14 @@ class Asking:
         for at, record in self._wal.records_from(first):
             if at > last:
                 return
+            if not record.messages:
+                continue
             first_id = self._wal.first_id_of(at)
-            parsed = messages_of(record, at, self._registry.space, self._schema, self._wal.log)
-            for seq, one in enumerate(parsed, start=at):
-                if first <= seq <= last:
-                    share()
-                    yield _Read(seq, one, vector_of(one, self._vocabulary, first_id))
+            block, _ = block_of(record, at, self._registry.space, self._wal.log)
+            for seq in range(max(first, at), min(last + 1, at + len(block))):
+                share()
+                one = block.message(seq - at)
+                yield _Read(seq, one, vector_of(one, self._vocabulary, first_id))
 
     def _stream_time(self, last_seq: int) -> int:
         """Stream time after the batch of a message."""

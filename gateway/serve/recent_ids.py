@@ -3,13 +3,11 @@
 Used by `gateway.serve.writer`. After a restart the ids are read from the write-ahead log.
 """
 
+import itertools
 import sys
 from collections.abc import Iterable
-from typing import Any
 
-import msgspec
-
-from matching.fields import identifier
+from spouts.messages import MessageBlock
 
 #: Messages with an id of the producer's that are remembered at least, unless their ids have more than these bytes.
 REMEMBERED, REMEMBERED_BYTES = 1_000_000, 256 * 2**20
@@ -43,24 +41,10 @@ class RecentIds:
         if len(self._newer) >= self._remembered or self._newer_bytes >= REMEMBERED_BYTES:
             self._older, self._newer, self._newer_bytes = self._newer, {}, 0
 
-    def recover(self, lines: Iterable[tuple[int, bytes]]) -> None:
-        """Take the ids of logged messages, each with its seq."""
-        for seq, line in lines:
-            if (name := id_of(line)) is not None:
-                self.put(name, seq)
-
-
-class _WithId(msgspec.Struct):
-    id: Any = None
-
-
-_DECODER = msgspec.json.Decoder(_WithId)
-
-
-def id_of(line: bytes) -> str | None:
-    """The id in a line of a message, as `matching.validate` reads it; None if it has none. Never raises."""
-    try:
-        value = _DECODER.decode(line).id
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None  # an empty line is a clock mark
-    return identifier(value) or None
+    def recover(self, blocks: Iterable[tuple[int, MessageBlock]]) -> None:
+        """Take the ids of logged messages, each block with its first seq."""
+        for first, block in blocks:
+            made = itertools.repeat(False) if block.made is None else block.made.tolist()
+            for seq, (name, is_made) in enumerate(zip(block.ids.strings(), made, strict=False), start=first):
+                if not is_made:
+                    self.put(name, seq)

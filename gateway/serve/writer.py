@@ -18,6 +18,7 @@ from gateway.live.admission import Refused
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping, RenamedLine
 from gateway.live.pipe import Line, Pipe
+from gateway.live.reading import MANY, NOT_READ, ReadLines
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.etags import Conditions
 from gateway.serve.fair import FairQueue, Room
@@ -150,9 +151,8 @@ class Writer(Pipe):
         self._most_owned = most_owned
         self._kernels = preparing
         self._recent = RecentIds(remembered)
-        self._recent.recover(wal.lines_from(max(0, wal.next_seq - remembered)))
+        self._recent.recover(wal.blocks_from(max(0, wal.next_seq - remembered)))
         self._line = wal.line
-        self._open_messages: list[ParsedMessage] = []
         self._requests: FairQueue[_Request] = FairQueue()
         self._parked: list[_Parked] = []
         self._room, self._parked_room = (Room(MOST_WAITING, MOST_WAITING_BYTES) for _ in range(2))
@@ -311,16 +311,14 @@ class Writer(Pipe):
         is_last = first + len(rows) == len(request.rows)
         with self._came:
             self._room.give_back(request.caller, len(rows), request.size_bytes if is_last else 0)
-        for row in rows:
-            while self._full:
-                self._commit(_LOOK_S)
-            self._line += 1
-            self.lines += 1
-            outcome = self._take_row(row, request.came_s)
-            if outcome["status"] == "refused":
-                self.refused[outcome["reason"]] += 1
-            request.outcomes.append(outcome)
-            self._taken += 1
+        messages = [row for row in rows if isinstance(row, Message)]
+        many = len(messages) == len(rows) >= MANY
+        found = self._reader.read([row.data for row in messages]) if many else NOT_READ
+        for start, stop, place in found.runs(len(rows)):
+            if place < 0:
+                self._take_one(rows[start], request)
+            else:
+                self._take_messages(found.part(place, place + stop - start), messages[start:stop], request)
         self._current = None
         if not is_last:
             with self._came:
@@ -332,14 +330,56 @@ class Writer(Pipe):
             self._wal.keep_positions()
             request.report(request.outcomes)
 
+    def _take_one(self, row: Row, request: _Request) -> None:
+        while self._full:
+            self._commit(_LOOK_S)
+        self._line += 1
+        self.lines += 1
+        outcome = self._take_row(row, request.came_s)
+        if outcome["status"] == "refused":
+            self.refused[outcome["reason"]] += 1
+        request.outcomes.append(outcome)
+        self._taken += 1
+
+    def _take_messages(self, found: ReadLines, rows: Sequence[Message], request: _Request) -> None:
+        """Take messages that the reader is sure of; one whose id was sent before is judged by itself."""
+        made, first, place = set(found.made), 0, 0
+        while first < len(rows):
+            while self._full:
+                self._commit(_LOOK_S)
+            last, left_bytes = min(len(rows), first + self._batch - len(self._open)), self._left_bytes
+            seq, place, is_known = self._next_seq, first, False
+            while place < last and left_bytes > 0:
+                name = found.ids[place]
+                if place not in made:
+                    if is_known := self._recent.get(name) is not None:
+                        break
+                    self._recent.put(name, seq)
+                request.outcomes.append({"status": "accepted", "id": name, "seq": seq})
+                left_bytes -= len(rows[place].data)
+                seq, place = seq + 1, place + 1
+            if place > first:
+                taken = rows[first:place]
+                lines = [Line(self._line + n, row.data, request.came_s, row.origin) for n, row in enumerate(taken, 1)]
+                for row in taken:
+                    if row.origin is not None:
+                        self._wal.reached(row.origin)
+                self._take_read(found.part(first, place), lines)
+                self._line += len(taken)
+                self.lines += len(taken)
+                self._taken += len(taken)
+            if is_known:
+                self._take_one(rows[place], request)
+                place += 1
+            first = place
+
     def _commit(self, patience_s: float) -> None:
         """Close the batch if the topology has room, and report what is durable then. Changes alone need no room."""
-        if self._open_messages and not self._in_flight.await_capacity(patience_s):
+        if len(self._open.messages) and not self._in_flight.await_capacity(patience_s):
             if self.stopped():
                 raise DeliveryError("the topology has ended before what was sent was logged; start the server again")
             return
         self.close_batch()
-        self._open_messages.clear()
         self._taken = 0
         processed, self._processed = self._processed, []
         for request in processed:
@@ -377,25 +417,18 @@ class Writer(Pipe):
         refusal = self._admit(Line(self._line, data, came_s), renamed)
         if refusal is not None:
             return _outcome_of(refusal)
-        parsed = self._open[-1].message
-        assert parsed is not None, "it is no change"
-        seq = self._keeper.next_seq + len(self._open_messages)
-        self._open_messages.append(parsed)
+        seq = self._next_seq - 1
         if name is not None:
             self._recent.put(name, seq)
-        return {"status": "accepted", "id": parsed.message_id, "seq": seq}
+        return {"status": "accepted", "id": self._open.messages.ids[-1], "seq": seq}
 
     def _again(self, name: str, seq: int, row: Mapping[str, Any]) -> Outcome:
         """A message whose id was sent before: the same one, or another."""
         schema = self._admission.vocabulary.attributes
         first = self._keeper.next_seq
-        earlier = (
-            self._open_messages[seq - first]
-            if seq >= first
-            else parse_message(decode_object(self._wal.line_of(seq)), self._admission.space, schema)
-        )
+        earlier = self._open.messages.message(seq - first) if seq >= first else self._wal.message(seq)
         now = parse_message(row, self._admission.space, schema)
-        if isinstance(now, ParsedMessage) and isinstance(earlier, ParsedMessage) and now.content == earlier.content:
+        if isinstance(now, ParsedMessage) and now._replace(content=b"", ahead=earlier.ahead) == earlier:
             self.duplicates += 1
             return {"status": "duplicate", "id": name, "seq": seq}
         return refused(
@@ -472,7 +505,7 @@ class Writer(Pipe):
     @property
     def _next_seq(self) -> int:
         """Seq of the next message, those of the open batch counted."""
-        return self._keeper.next_seq + len(self._open_messages)
+        return self._keeper.next_seq + len(self._open.messages)
 
 
 def refused(reason: str, detail: str) -> Outcome:

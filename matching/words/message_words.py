@@ -6,10 +6,11 @@ the bit those of `matching.text.Vocabulary.unit_vectors`.
 
 from collections.abc import Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
-from matching.model import TERM, WEIGHT, Int32
+from matching.model import TERM, WEIGHT, Float64, Int32, Int64
 from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import grown
 from matching.storage.sorting import ascending
@@ -19,6 +20,21 @@ from matching.words.cutting import Cut, Cutter
 _UNKNOWN, _STOPPED = -1, -2
 #: Terms of a text up to which insertion is faster than sorting.
 _FEW = 64
+
+
+class MessageTerms(NamedTuple):
+    """The words of n messages as terms.
+
+    ids : int32[m]           in order of appearance; -1 for a word without an id, -2 for a stop term
+    offsets : int64[n + 1]   cuts `ids` into messages
+    unknown : int32[n]       distinct words of each message without an id
+    stopped : int32[n]       distinct stop terms of each
+    """
+
+    ids: Int32
+    offsets: Int64
+    unknown: Int32
+    stopped: Int32
 
 
 class MessageWords:
@@ -54,22 +70,24 @@ class MessageWords:
         numbers, first = np.unique(unknown, return_index=True)
         return [self._names[number] for number in numbers[np.argsort(first)].tolist()]
 
-    def vectors(self, cut: Cut, first_ids: Sequence[int] | None = None) -> TermColumns:
-        """Vectors of texts, of the terms with ids from `first_ids` on, one for each text; by default all terms.
+    def terms(self, cut: Cut, first_ids: Sequence[int] | None = None) -> MessageTerms:
+        """Ids of the words of texts, of those from `first_ids` on, one for each text; by default all.
 
         Terms with lower ids count as unknown: they were admitted later than the message.
         """
         self._follow()
-        texts, most = cut.offsets.shape[0] - 1, cut.tokens.shape[0]
-        terms, counts, weights = np.empty(most, TERM), np.empty(most, np.int32), np.empty(most, WEIGHT)
-        offsets, unknown, stopped = np.zeros(texts + 1, np.int64), np.zeros(texts, np.int32), np.zeros(texts, np.int32)
-        columns = TermColumns(offsets, terms, counts, weights, unknown, stopped)
-        scratch = np.empty(int(np.diff(cut.offsets).max(initial=0)), TERM)
+        texts = cut.offsets.shape[0] - 1
+        found = MessageTerms(
+            np.empty(cut.tokens.shape[0], TERM), cut.offsets, np.zeros(texts, np.int32), np.zeros(texts, np.int32)
+        )
         first = np.zeros(texts, np.int64) if first_ids is None else np.array(first_ids, np.int64)
-        _weigh(cut, self._id_of, self._seen_in, self._texts, self.vocabulary.idf, first, scratch, columns)
+        _find(cut.tokens, self._id_of, self._seen_in, self._texts, first, found)
         self._texts += texts
-        known = offsets[-1]
-        return columns._replace(terms=terms[:known], counts=counts[:known], weights=weights[:known])
+        return found
+
+    def vectors(self, cut: Cut, first_ids: Sequence[int] | None = None) -> TermColumns:
+        """Vectors of texts, of the terms that `terms` finds."""
+        return weigh(self.terms(cut, first_ids), self.vocabulary.idf)
 
     def _forget(self) -> None:
         """Begin again without tokens."""
@@ -118,42 +136,59 @@ class MessageWords:
         self._followed = len(admitted)
 
 
+def weigh(words: MessageTerms, idf: Float64) -> TermColumns:
+    """Vectors of messages; `idf` by id, as of their batch or later. O(n log n) for a text of n words."""
+    texts, most = words.offsets.shape[0] - 1, words.ids.shape[0]
+    terms, counts, weights = np.empty(most, TERM), np.empty(most, np.int32), np.empty(most, WEIGHT)
+    columns = TermColumns(np.zeros(texts + 1, np.int64), terms, counts, weights, words.unknown, words.stopped)
+    scratch = np.empty(int(np.diff(words.offsets).max(initial=0)), TERM)
+    _weigh(words, idf, scratch, columns)
+    known = columns.offsets[-1]
+    return columns._replace(terms=terms[:known], counts=counts[:known], weights=weights[:known])
+
+
 @njit(cache=True, nogil=True)
-def _weigh(cut, id_of, seen_in, first_text, idf, first_ids, scratch, columns):
-    """Fill `columns` with the vectors of texts.
+def _find(tokens, id_of, seen_in, first_text, first_ids, found):
+    """Fill `found` with the terms of texts.
 
     Parameters
     ----------
-    cut : Cut                   numbers of terms
+    tokens : int32[m]           numbers of terms
     id_of : int32[numbers]      id of each term, or `_UNKNOWN` or `_STOPPED`
     seen_in : int64[numbers]    the text that had a term last, counted from `first_text`; changed
     first_text : int
-    idf : float64[terms]        by id
     first_ids : int64[texts]    terms with lower ids are unknown, 0 or more
-    scratch : int32[terms of the longest text]
-    columns : TermColumns       with room for all terms
-
-    Notes
-    -----
-    O(n log n) for a text of n terms.
+    found : MessageTerms        whose offsets are known
     """
-    tokens, ends = cut.tokens, cut.offsets
-    offsets, terms, counts, weights, unknown, stopped = columns
-    count = 0
+    ids, ends, unknown, stopped = found
     for text in range(ends.shape[0] - 1):
-        found = 0
         for place in range(ends[text], ends[text + 1]):
             number = tokens[place]
             term = id_of[number]
             if term >= first_ids[text]:
-                scratch[found] = term
-                found += 1
-            elif seen_in[number] != first_text + text:
+                ids[place] = term
+                continue
+            ids[place] = _STOPPED if term == _STOPPED else _UNKNOWN
+            if seen_in[number] != first_text + text:
                 seen_in[number] = first_text + text
                 if term == _STOPPED:
                     stopped[text] += 1
                 else:
                     unknown[text] += 1
+
+
+@njit(cache=True, nogil=True)
+def _weigh(words, idf, scratch, columns):
+    """Fill `columns`, which has room for all terms; `scratch`, int32, for those of the longest text."""
+    ids, ends, _, _ = words
+    offsets, terms, counts, weights, _, _ = columns
+    count = 0
+    for text in range(ends.shape[0] - 1):
+        found = 0
+        for place in range(ends[text], ends[text + 1]):
+            if ids[place] >= 0:
+                scratch[found] = ids[place]
+                found += 1
         _sort(scratch, found)
         start = count
         for place in range(found):

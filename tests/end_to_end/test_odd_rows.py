@@ -24,7 +24,7 @@ from spark_etl.ingest import Split, read_blocks
 from spark_etl.options import EtlOptions
 from spark_etl.sources import find_sources
 from spouts.lines import read_rows
-from spouts.log import Origin, encode_record, read_records
+from spouts.log import Origin
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream
 from tests.support.odd_rows import nest, odd_messages, odd_subscriptions
@@ -98,27 +98,6 @@ def test_live_lines_of_any_depth_are_judged_and_the_stream_goes_on_from_what_was
     second.finish(second.match())
     told = [row["message_id"] for row in second.told if row["subscription_id"] == "all"]
     assert told == [*TAKEN, "good"] and verify_run(tmp_path / "out").exact
-
-
-def test_folder_of_an_earlier_release_with_deep_rows_is_read(words, tmp_path):
-    """They were taken, and are in its log: it starts again, and they match as they did."""
-    first = Stream(words, tmp_path / "out")
-    first.journal.close()
-    subscription = json.dumps(ALL).encode()[:-1] + b', "note": %s}' % nest(980)
-    lines = [
-        b'{"subscribe": %s}' % subscription,
-        b'{"id": "old", "text": "w1 [", "lon": 1, "lat": 1, "note": %s}' % nest(970, "object"),
-        b'{"id": "flat", "text": "w1", "lon": 1, "lat": 1, "note": %s}' % nest(MAX_DEPTH - 1),
-    ]
-    first.journal.log.write_bytes(encode_record(lines, (0,), 3, 1))
-    first.journal.run.write_report(RUNNING, {"live": first.journal.settings})
-    second = Stream(words, tmp_path / "out")
-    assert second.gate.subscriptions == ["all"]
-    second.finish(second.match())
-    assert [(row["message_id"], row["text"]) for row in second.told] == [("old", "w1 ["), ("flat", "w1")]
-    assert verify_run(tmp_path / "out").exact
-    ((record, _, _),) = read_records(second.journal.log)
-    assert record.lines[2] == lines[2], "what is not too deep is as it was"
 
 
 def test_broker_messages_of_any_depth_are_judged_and_known_again_in_a_new_life(tmp_path):

@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 
 from spouts.log import LogReader
 from tests.support.brokers import STREAM, NatsBroker, Publisher
+from tests.support.logged import messages_in
 from tests.support.serving import Served, call, kill
 from tests.support.transactional_broker import TransactionalBroker
 
@@ -32,7 +33,7 @@ class Logged:
         if self._reader is None and self._path.exists():
             self._reader = LogReader(self._path)
         while self._reader is not None and (record := self._reader.read()) is not None:
-            self.names += [json.loads(line)["text"] for line in record.message_lines()]
+            self.names += [one.text for one in messages_in([record])]
         return len(self.names)
 
     def close(self) -> None:

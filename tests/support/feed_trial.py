@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from matching.feed_folder import FeedSink
 from spouts.log import LogReader
+from tests.support.logged import messages_in
 from tests.support.processes import Command
 from tests.support.serving import written
 
@@ -136,7 +137,7 @@ class Logged:
         if self._reader is None and self._path.exists():
             self._reader = LogReader(self._path)
         while self._reader is not None and (record := self._reader.read()) is not None:
-            self.ids += [row["id"] for line in record.message_lines() if "id" in (row := json.loads(line))]
+            self.ids += [one.message_id for one in messages_in([record])]
         return len(self.ids)
 
     def close(self) -> None:

@@ -25,9 +25,11 @@ from gateway.serve.history import BEGINNING, END, History, Parts, Position
 from gateway.serve.releasing import Released, Releaser, Update, updates_of
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
+from matching.validate import ParsedMessage
 from spouts.log import read_records
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream
+from tests.support.logged import messages_in
 from tests.support.mirrored_disk import MirroredDisk, Unlucky
 from tests.support.simulated_disk import Halted, Machine
 from topology.core.checkpoint.store import CheckpointStore
@@ -53,7 +55,7 @@ class Whole(NamedTuple):
     rows : Counter of tuple    its updates
     results : list of dict
     digest : str
-    logged : list of bytes    lines of the log, in order
+    logged : (list of ParsedMessage, list of bytes)    messages and changes of the log, in order
     followed : list of Update    what a client of the server reads from the parts, from the beginning on
     operations : list of str    what was done to the disk
     """
@@ -61,7 +63,7 @@ class Whole(NamedTuple):
     rows: Counter
     results: list[dict]
     digest: str
-    logged: list[bytes]
+    logged: tuple[list[ParsedMessage], list[bytes]]
     followed: list[Update]
     operations: list[str]
 
@@ -232,8 +234,9 @@ class Streams:
     def results(self) -> list[dict]:
         return pq.read_table(self.out / "results.parquet").to_pylist()
 
-    def logged(self) -> list[bytes]:
-        return [line for record, *_ in read_records(self.out / "journal" / "log") for line in record.lines]
+    def logged(self) -> tuple[list[ParsedMessage], list[bytes]]:
+        records = [record for record, *_ in read_records(self.out / "journal" / "log")]
+        return messages_in(records), [line for record in records for line in record.lines]
 
     def followed(self) -> list[Update]:
         """What a client of `skyray serve` reads from the parts when the stream has ended."""
@@ -243,8 +246,7 @@ class Streams:
     def _parts(self) -> Parts:
         """Those of the stream that has ended."""
         records = [record for record, *_ in read_records(self.out / "journal" / "log")]
-        rows = [json.loads(line) for record in records for line in record.message_lines()]
-        texts = [MessageText(row["id"], row["text"], row["lon"], row["lat"]) for row in rows]
+        texts = [MessageText(one.message_id, one.text, one.lon, one.lat) for one in messages_in(records)]
         ends = [record.last_seq for record in records if record.last_seq >= 0]
         return Parts(self.out / "updates", ends, lambda seqs: {seq: texts[seq] for seq in seqs})
 

@@ -11,6 +11,7 @@ from matching.errors import ConfigError
 from spouts.log import LogReader, encode_record
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream
+from tests.support.logged import log_bytes, record_of
 from tests.support.processes import Command
 
 W1 = {"text": "w1", "lon": 1.0, "lat": 1.0}
@@ -72,19 +73,22 @@ def test_status_leaves_out_a_record_that_was_cut_off(words, tmp_path):
     whole = read_status(tmp_path / "out")
     assert whole["line"] == 3 and whole["batches"] == 3
     with open(tmp_path / "out" / "journal" / "log", "ab") as log:
-        log.write(encode_record([b"x" * 50], (), 4, 3)[:-7])
+        log.write(encode_record(record_of(4, 3, [W1]))[:-7])
     assert read_status(tmp_path / "out") == whole
 
 
 def test_log_is_skimmed_as_it_is_read(tmp_path):
     path = tmp_path / "log"
-    path.write_bytes(b"".join(encode_record([b"a"] * n, (0,), n, n - 2, n, n == 2) for n in range(1, 9)))
+    records = [record_of(n - 2, n, [W1] * (n - 1), [(0, b"a")], time_us=n) for n in range(1, 9)]
+    path.write_bytes(log_bytes(*records))
     skims, reads = LogReader(path), LogReader(path)
     count = 0
     while (record := reads.read()) is not None:
         skimmed, count = skims.skim(), count + 1
         assert skimmed is not None and skims.offset == reads.offset
-        assert skimmed._replace(lines=record.lines) == record
+        assert record.lines == [b"a"] and record.messages == count - 1
+        with_body = {"changes": (), "lines": (), "block": None, "terms": None}
+        assert skimmed._replace(**with_body) == record._replace(**with_body) and (count == 8) == bool(skimmed.lines)
     assert count == 8 and skims.skim() is None
     skims.close()
     reads.close()

@@ -65,7 +65,7 @@ def test_new_terms_without_room_and_stop_terms_are_not_admitted():
 
 def test_new_terms_that_a_log_has_twice_are_refused():
     new = new_terms(10)
-    record = Record(0, 1, (), [], admitted=Admitted(("a",), 3))
+    record = Record(0, 1, admitted=Admitted(("a",), 3))
     new.resume(record)
     with pytest.raises(CheckpointError, match="term 'a' is admitted twice"):
         new.resume(record)

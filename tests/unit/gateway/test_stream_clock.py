@@ -13,7 +13,7 @@ from gateway.live.stream_clock import StreamClock
 from gateway.runs.verify import verify_run
 from matching.fields import LAST_US
 from matching.window import NO_FLOOR, Window
-from spouts.log import encode_record, read_records
+from spouts.log import Record, encode_record, read_records
 from spouts.subscriptions import load_vocabulary
 from tests.support.beside import Beside, random_message, random_subscription
 from tests.support.etl_folder import random_rows, write_etl
@@ -214,7 +214,7 @@ def test_mark_without_a_time_is_damage(words, tmp_path):
     stream = Stream(words, tmp_path / "out", window=WINDOW)
     stream.take(random_message(np.random.default_rng(1), 0))
     stream.pipe.close_batch()
-    stream.journal._file.write(encode_record([b""], (), 1, 1, None, mark=True))
+    stream.journal._file.write(encode_record(Record(1, 1, 1, mark=True)))
     stream.journal._file.flush()
     stream.journal.ends.append(1)
     with pytest.raises(ComponentFailed, match="CheckpointError.*says no time"):

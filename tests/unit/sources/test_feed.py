@@ -12,10 +12,11 @@ from gateway.live.status import read_status
 from gateway.serve.sourced_rows import MOST_OPEN, into_writer
 from gateway.sources.feed import MOST_READ, Feed, into_pipe
 from matching.errors import ConfigError
-from spouts.log import encode_record, read_records
+from spouts.log import read_records
 from tests.support.brokers import STREAM, KafkaBroker, NatsBroker, Publisher
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream
+from tests.support.logged import log_bytes, messages_in, record_of
 from tests.support.writing import WriterStream, await_
 
 ROWS = [json.dumps({"id": f"m{n}", "text": f"ramen {n}", "lon": 139.7, "lat": 35.7}).encode() for n in range(3_000)]
@@ -57,8 +58,14 @@ def fed(out, source, **options):
                 raise feed.failure
 
 
+def line_of(message):
+    """The line that a message came in; an id that was made of its content was not in it."""
+    named = {} if len(message.message_id) == 32 else {"id": message.message_id}
+    return json.dumps({**named, "text": message.text, "lon": message.lon, "lat": message.lat}).encode()
+
+
 def logged(stream):
-    return [line for record in stream.records() for line in record.message_lines()]
+    return list(map(line_of, messages_in(stream.records())))
 
 
 def read_through(stream, feed, offset):
@@ -193,22 +200,25 @@ def test_lines_of_skyray_live_come_from_a_source(tmp_path, nats_broker):
         assert stream.pipe.failure is None
         places = [(row["source"], row["offset"]) for row in stream.refused]
         assert places == ([] if life else [(f"nats/{STREAM}", 51), (f"nats/{STREAM}", 62)])
-        lines = [line for record, _, _ in read_records(stream.journal.log) for line in record.message_lines()]
-        assert lines == ROWS[: 100 if life else 60]
+        assert (
+            list(map(line_of, messages_in(record for record, _, _ in read_records(stream.journal.log))))
+            == ROWS[: 100 if life else 60]
+        )
         assert read_status(tmp_path / "live")["source"] == {f"nats/{STREAM}": {"0": 102 if life else 62}}
         stream.journal.close()
 
 
 def test_positions_of_a_torn_record_do_not_count(tmp_path):
     first, second = ({"nats/A": {"0": (offset, "t")}} for offset in (1, 2))
-    data = [encode_record([b"a"], (), 1, 0, positions=first), encode_record([b"b"], (), 2, 1, positions=second)]
+    row = {"text": "a", "lon": 1, "lat": 1}
+    data = log_bytes(record_of(0, 1, [row], positions=first), record_of(1, 2, [row], positions=second))
     path = tmp_path / "log"
-    path.write_bytes(b"".join(data)[:-1])
+    path.write_bytes(data[:-1])
     assert [record.positions for record, _, _ in read_records(path)] == [first]
-    path.write_bytes(b"".join(data).replace(b'"0":[2', b'"0":[3'))
+    path.write_bytes(data.replace(b'"0":[2', b'"0":[3'))
     assert [record.positions for record, _, _ in read_records(path)] == [first]
 
 
 def test_line_without_a_source_has_no_position(tmp_path):
     assert Line(1, b"", 0.0).origin is None
-    assert b"positions" not in encode_record([b"a"], (), 1, 0)
+    assert b"positions" not in log_bytes(record_of(0, 1, [{"text": "a", "lon": 1, "lat": 1}]))

@@ -9,7 +9,8 @@ from gateway.live.vocabulary_files import empty_start
 from matching.space import EARTH, Space
 from spouts import live
 from spouts.live import LoggedSubscriptions
-from spouts.log import Admitted, encode_record
+from spouts.log import Admitted, read_records
+from tests.support.logged import log_bytes, record_of
 from topology.core.api.component import Saved, Tick
 
 WORDS = ("beer", "ramen", "sushi")
@@ -38,19 +39,18 @@ def unsubscribe(number):
 
 
 def changes_of(lines, line=0):
-    return encode_record(lines, range(len(lines)), line, -1)
+    return record_of(-1, line, (), [(0, each) for each in lines])
 
 
 def batch_of(seq, *words):
-    admitted = Admitted(words, seq)
-    return encode_record([b'{"text":"ramen","lon":1,"lat":1}'], (), seq, seq, admitted=admitted)
+    return record_of(seq, seq, [{"text": "ramen", "lon": 1, "lat": 1}], admitted=Admitted(words, seq))
 
 
 @pytest.fixture
 def log(tmp_path):
     """A log of one message, which admits the words, and a spout of it."""
     path = tmp_path / "log"
-    path.write_bytes(batch_of(0, *WORDS))
+    path.write_bytes(log_bytes(batch_of(0, *WORDS)))
     return path
 
 
@@ -72,9 +72,10 @@ def spout_of(log, tmp_path):
         spout.close()
 
 
-def append(log, data):
+def append(log, *records):
+    *_, (last, _, _) = read_records(log)
     with open(log, "ab") as file:
-        file.write(data)
+        file.write(log_bytes(*records, before=last.checksum))
 
 
 def emitted(spout, seq):
@@ -90,7 +91,7 @@ def test_waiting_subscriptions_of_known_words_are_parsed_before_their_batch(log,
     emitted(begun, 0)
     saved = begun.state()
     lines = [subscribe(number, WORDS[number % 3], "ramen") for number in range(20_000)]
-    append(log, changes_of(lines[:12_000]) + changes_of([*lines[12_000:], unsubscribe(7), subscribe(8, "beer")]))
+    append(log, changes_of(lines[:12_000]), changes_of([*lines[12_000:], unsubscribe(7), subscribe(8, "beer")]))
     spout = spout_of(saved)
     spout.next_batch(1, Tick(1, 1, 0))  # the first one, without messages: a server is ready behind it
     assert len(spout.ahead) == 20_001

@@ -1,0 +1,334 @@
+"""Reads lines of messages many at a time: bytes -> columns.
+
+A line whose columns and values are as those of most lines is decoded in C into a struct, by the names of its columns
+(its shape), which the reader learns from the first line that has them; the values are checked as columns. Of any other
+line the reader is not sure: `gateway.live.mapping` and `gateway.live.admission` judge it by itself, as they judge all
+lines that come singly, so that both ways give the same messages. Used by `gateway.live.pipe`.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from gateway.live.admission import Refused
+from gateway.live.mapping import ROLES, ColumnMapping
+from matching.attributes import CATEGORY, NUMBER, AttributeSchema, attribute_value
+from matching.decoding import bare, decode_object, is_deep
+from matching.fields import MAX_ID_CHARACTERS, coordinate, event_time_us
+from matching.iso_times import iso_times
+from matching.model import Float64, Int64
+from matching.reasons import MAX_LINE_BYTES
+from matching.space import Space
+from matching.text import MAX_TEXT_CHARACTERS
+from matching.validate import MESSAGE_ROLES, content_of
+from matching.window import NO_FLOOR
+
+#: Lines from which they are read together.
+MANY = 8
+#: Shapes that are known at most, and columns of one.
+_SHAPES, _COLUMNS = 1_000, 200
+#: Roles that a message of a struct has not: those lines are judged singly.
+_RARE = frozenset(MESSAGE_ROLES) - frozenset(ROLES)
+#: Types of values; where another column would be taken if there were none, there must be one.
+_KINDS: dict[str, Any] = {
+    "text": str,
+    "lat": float | str,
+    "lon": float | str,
+    "time": str | int | float | None,
+    "id": str | int | None,
+}
+_SEEN = Annotated[str, msgspec.Meta(min_length=1)] | int
+_CHANGES = frozenset(("subscribe", "unsubscribe"))
+_DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
+#: Ranges of whole numbers that are one time, and microseconds of their unit (`event_time_us`).
+_UNITS = ((10**9, 10**10, 10**6), (10**12, 10**13, 10**3), (10**15, 10**16, 1))
+
+
+class ReadLines(NamedTuple):
+    """The messages of the lines that the reader is sure of, in their order.
+
+    rows : list of int          which of the lines they are
+    ids, texts : list of str
+    lon, lat : list of float
+    time_us : list of int       `NO_FLOOR` where there is none
+    attributes : list of list   the values of each attribute
+    made : list of int          places in `rows` of messages whose id is made of their content
+    """
+
+    rows: list[int]
+    ids: list[str]
+    texts: list[str]
+    lon: list[float]
+    lat: list[float]
+    time_us: list[int]
+    attributes: list[list[Any]]
+    made: list[int]
+
+    def part(self, first: int, last: int) -> "ReadLines":
+        """Messages from one place to another, exclusive."""
+        if (first, last) == (0, len(self.rows)):
+            return self
+        made = [place - first for place in self.made if first <= place < last]
+        return self._cut(lambda column: column[first:last], made)
+
+    def _cut(self, cut: Callable[[list[Any]], list[Any]], made: list[int]) -> "ReadLines":
+        ids, texts, lon, lat = cut(self.ids), cut(self.texts), cut(self.lon), cut(self.lat)
+        return ReadLines(cut(self.rows), ids, texts, lon, lat, cut(self.time_us), list(map(cut, self.attributes)), made)
+
+    def runs(self, lines: int) -> Iterator[tuple[int, int, int]]:
+        """The lines in their order: first line, last one (exclusive), and the place of the first in `rows`.
+
+        A line that the reader is not sure of comes by itself, with the place -1.
+        """
+        row = place = 0
+        while row < lines:
+            stop = place
+            while stop < len(self.rows) and self.rows[stop] - row == stop - place:
+                stop += 1
+            if stop > place:
+                yield row, row + stop - place, place
+                row, place = row + stop - place, stop
+            else:
+                yield row, row + 1, -1
+                row += 1
+
+
+#: Nothing that was read: each line is judged by itself.
+NOT_READ = ReadLines([], [], [], [], [], [], [], [])
+
+
+class _Shape(NamedTuple):
+    """Lines with the same columns; `get` takes a struct to text, lat, lon, time, id and the attributes."""
+
+    decoder: Any
+    get: Any
+
+
+class LineReader:
+    """Reads the lines of one stream.
+
+    Parameters
+    ----------
+    mapping : ColumnMapping
+    schema : AttributeSchema
+    space : Space
+
+    Attributes
+    ----------
+    sure, unsure : int
+        Lines that were read here, and lines that were left to others.
+    """
+
+    def __init__(self, mapping: ColumnMapping, schema: AttributeSchema, space: Space):
+        self.sure = self.unsure = 0
+        self._mapping = mapping
+        self._attributes = schema.attributes
+        self._space = space
+        self._shapes: dict[frozenset[str], _Shape | None] = {}
+        self._last: _Shape | None = None
+
+    def read(self, lines: Sequence[bytes]) -> ReadLines:
+        """The messages of lines without line ends in them. Never raises. 2 to 3 us a line."""
+        rows, values = self._decoded([line if line.startswith(b"{") else bare(line) for line in lines])
+        found = self._checked(rows, values) if rows else NOT_READ
+        self.sure += len(found.rows)
+        self.unsure += len(lines) - len(found.rows)
+        return found
+
+    def _decoded(self, lines: Sequence[bytes]) -> tuple[list[int], list[tuple[Any, ...]]]:
+        """Which lines have a shape, and their values."""
+        block = b"\n".join(lines)
+        flat = block.count(b"{") + block.count(b"[") == len(lines)
+        if self._last is not None and flat and max(map(len, lines), default=0) <= MAX_LINE_BYTES:
+            try:
+                structs = self._last.decoder.decode_lines(block)
+            except _DECODE_ERRORS:
+                structs = []
+            if len(structs) == len(lines):
+                return list(range(len(lines))), list(map(self._last.get, structs))
+        rows, values = [], []
+        for row, line in enumerate(lines):
+            if len(line) <= MAX_LINE_BYTES and (found := self._decoded_one(line)) is not None:
+                rows.append(row)
+                values.append(found)
+        return rows, values
+
+    def _decoded_one(self, line: bytes) -> tuple[Any, ...] | None:
+        """The values of a line, if its shape is known or can be learnt."""
+        if is_deep(line):
+            return None
+        flat = line.count(b"{") + line.count(b"[") == 1
+        if self._last is not None and flat:
+            try:
+                return self._last.get(self._last.decoder.decode(line))
+            except _DECODE_ERRORS:
+                pass
+        row = decode_object(line)
+        shape = None if isinstance(row, str) else self._shape_of(row, flat)
+        if shape is None:
+            return None
+        try:
+            found = shape.get(shape.decoder.decode(line))
+        except _DECODE_ERRORS:
+            return None
+        self._last = shape if flat else self._last
+        return found
+
+    def _shape_of(self, row: Mapping[str, Any], flat: bool) -> _Shape | None:
+        """The shape of a line; None if lines of these columns are judged singly."""
+        names = frozenset(row)
+        if names not in self._shapes:
+            if len(self._shapes) >= _SHAPES:
+                self._shapes.clear()
+            self._shapes[names] = self._learnt(names)
+        shape = self._shapes[names]
+        return shape if flat or shape is None or self._all_named(names) else None
+
+    def _all_named(self, names: frozenset[str]) -> bool:
+        """Whether each role has a column of the row itself, so that none is sought within objects."""
+        columns = self._mapping.columns_of_names(names)
+        return not isinstance(columns, Refused) and columns.keys() >= set(ROLES)
+
+    def _learnt(self, names: frozenset[str]) -> _Shape | None:
+        columns = self._mapping.columns_of_names(names)
+        plain = all(name.isprintable() and not set(name) & {'"', "\\", "."} for name in names)
+        if isinstance(columns, Refused) or not plain or len(names) > _COLUMNS or names & (_RARE | _CHANGES):
+            return None
+        if any(not name and role not in self._mapping.named for role, name in columns.items()):
+            return None  # which of several columns is the time, or the id, goes by which have a value
+        if any("." in name for name in columns.values()) or any("." in one.path for one in self._attributes):
+            return None
+        wanted: dict[str, Any] = {}
+        for role, kind in _KINDS.items():
+            name = columns.get(role, "")
+            if name in wanted:
+                return None  # two roles of one column
+            if name in names:
+                lone = self._mapping.is_lone(role, names)
+                wanted[name] = _SEEN if role in ("time", "id") and not lone else kind
+            elif role in ("text", "lat", "lon"):
+                return None
+        for one in self._attributes:
+            if one.path in names and one.path not in wanted:
+                kinds = {NUMBER: float | None, CATEGORY: str | None}
+                wanted[one.path] = kinds.get(one.type, str | int | None)
+            elif one.path in wanted:
+                return None
+        fields = {name: f"field_{number}" for number, name in enumerate(sorted(names))}
+        struct = msgspec.defstruct(
+            "Line",
+            [(fields[name], wanted.get(name, Any)) for name in sorted(names)] + [("absent", None, None)],
+            rename={field: name for name, field in fields.items()} | {"absent": "\uffff"},
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        sought = [columns.get(role, "") for role in ROLES] + [one.path for one in self._attributes]
+        get = operator.attrgetter(*(fields.get(name, "absent") for name in sought))
+        return _Shape(msgspec.json.Decoder(struct), get)
+
+    def _checked(self, rows: Sequence[int], values: Sequence[tuple[Any, ...]]) -> ReadLines:
+        """The messages whose values are sure to be taken."""
+        texts, lats, lons, times, names, *attributes = zip(*values, strict=True)
+        lat, lon = _degrees(lats, 90.0), _degrees(lons, 180.0)
+        space = self._space
+        with np.errstate(invalid="ignore"):
+            sure = (lon >= space.west) & (lon <= space.east) & (lat >= space.south) & (lat <= space.north)
+        _check_texts(texts, sure)
+        ids = _ids(names, sure)
+        time_us = _times(times, sure)
+        columns = [_attribute(one.type, column, sure) for one, column in zip(self._attributes, attributes, strict=True)]
+        found = ReadLines(list(rows), ids, list(texts), lon.tolist(), lat.tolist(), time_us.tolist(), columns, [])
+        if not sure.all():
+            places = np.flatnonzero(sure).tolist()
+            found = found._cut(lambda column: [column[place] for place in places], [])
+        return _with_made_ids(found) if "" in found.ids else found
+
+
+def _degrees(values: Sequence[Any], limit: float) -> Float64:
+    """Coordinates, NaN where one is not sure: float64[n]."""
+    try:
+        found = np.array(values, np.float64) if str not in set(map(type, values)) else None
+    except (ValueError, TypeError, OverflowError):
+        found = None
+    if found is None:
+        read = [coordinate(value, limit) for value in values]
+        found = np.array([np.nan if isinstance(value, str) else value for value in read], np.float64)
+    found = found + 0.0  # turns minus zero into zero
+    return np.where(np.abs(found) <= limit, found, np.nan)
+
+
+def _check_texts(texts: Sequence[str], sure: np.ndarray) -> None:
+    whole = "".join(texts)
+    odd = "\0" in whole or max(map(len, texts)) > MAX_TEXT_CHARACTERS
+    if odd or not all(map(str.strip, texts)):
+        sure &= [0 < len(text) <= MAX_TEXT_CHARACTERS and "\0" not in text and bool(text.strip()) for text in texts]
+
+
+def _ids(names: Sequence[Any], sure: np.ndarray) -> list[str]:
+    """Ids as text, "" where there is none."""
+    if set(map(type, names)) != {str}:
+        for row, name in enumerate(names):
+            if isinstance(name, int) and not -(2**63) <= name < 2**63:
+                sure[row] = False
+        names = ["" if name is None else str(name) for name in names]
+    if max(map(len, names)) > MAX_ID_CHARACTERS or "\0" in "".join(names):
+        sure &= [len(name) <= MAX_ID_CHARACTERS and "\0" not in name for name in names]
+    return list(names)
+
+
+def _times(times: Sequence[Any], sure: np.ndarray) -> Int64:
+    """Microseconds since 1970, `NO_FLOOR` where there is no time: int64[n]."""
+    kinds = set(map(type, times))
+    found = np.full(len(times), NO_FLOOR)
+    if kinds == {type(None)}:
+        return found
+    left = range(len(times))
+    if kinds == {str}:
+        found, read = iso_times(times)
+        left = np.flatnonzero(~read).tolist()
+    elif kinds == {int} and max(times) < 2**63 > -min(times):
+        numbers = np.array(times, np.int64)
+        read = np.zeros(len(times), np.bool_)
+        for low, high, factor in _UNITS:
+            of_unit = (numbers >= low) & (numbers < high)
+            found[of_unit] = numbers[of_unit] * factor
+            read |= of_unit
+        left = np.flatnonzero(~read).tolist()
+    for row in left:
+        try:
+            time_us = event_time_us(times[row])
+        except ValueError:
+            sure[row] = False
+            continue
+        found[row] = NO_FLOOR if time_us is None else time_us
+    return found
+
+
+def _attribute(type_code: int, values: Sequence[Any], sure: np.ndarray) -> list[Any]:
+    """Values of an attribute as `attribute_value` has them."""
+    found = list(values)
+    if type_code == NUMBER and set(map(type, values)) == {float} and np.isfinite(values).all():
+        return [value + 0.0 for value in found]
+    known: dict[Any, Any] = {}
+    for row, value in enumerate(values):
+        try:
+            if value not in known:
+                known[value] = attribute_value(type_code, value)
+            found[row] = known[value]
+        except ValueError:
+            sure[row] = False
+    return found
+
+
+def _with_made_ids(found: ReadLines) -> ReadLines:
+    """With ids of their content for messages that have none."""
+    ids, made = list(found.ids), [place for place, name in enumerate(found.ids) if not name]
+    for place in made:
+        time_us = found.time_us[place]
+        values = tuple([column[place] for column in found.attributes])
+        time_us = None if time_us == NO_FLOOR else time_us
+        ids[place] = content_of(found.lon[place], found.lat[place], time_us, found.texts[place], values).hex()
+    return found._replace(ids=ids, made=made)

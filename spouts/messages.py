@@ -1,0 +1,334 @@
+"""Checked messages of a live stream in columns: as they are logged, matched, and read again.
+
+`OpenBlock` collects messages one by one or many at a time; `MessageBlock` has them as arrays. What few messages have (a
+rectangle, an object, a deletion) is a column only where one has it. Used by `spouts.log`, `spouts.parsed` and
+`gateway.live`; read on in `spouts.parsed`, which makes the batch of a block that is matched.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from matching.attributes import CATEGORY, MISSING_KEY, NUMBER, AttributeSchema, category_key, number_keys
+from matching.model import Float64, Int64, Names
+from matching.validate import DELETE, PUBLISH, ParsedMessage
+from matching.window import NO_FLOOR
+from matching.words.message_words import MessageTerms
+
+#: A column of an attribute: numbers (NaN where one is missing), times in us (`MISSING_KEY`), or categories ("").
+AttributeColumn = np.ndarray | Names
+
+
+_Sides = tuple[float | None, float | None, float | None, float | None]
+_NO_SIDES: _Sides = (None, None, None, None)
+
+
+class MessageBlock(NamedTuple):
+    """Messages in the order of the stream, n of them.
+
+    ids, texts : Names
+    lon, lat : float64[n]       degrees
+    time_us : int64[n]          microseconds since 1970; `NO_FLOOR` where a message has no time
+    attributes : tuple          a column for each attribute of the stream; () where no message has any
+    sides : float64[n, 4]       west, south, east, north; NaN where a message is a point; None if all are
+    objects : Names             the object that a message is about, "" for itself; None if all are about themselves
+    deleted : bool[n]           the message ends its object; None if none does
+    ahead : bool[n]             dated too long after its arrival; None if none is
+    made : bool[n]              the id is the hash of the content, since the producer gave none; None if none is
+    """
+
+    ids: Names
+    texts: Names
+    lon: Float64
+    lat: Float64
+    time_us: Int64
+    attributes: tuple[AttributeColumn, ...] = ()
+    sides: Float64 | None = None
+    objects: Names | None = None
+    deleted: np.ndarray | None = None
+    ahead: np.ndarray | None = None
+    made: np.ndarray | None = None
+
+    def __len__(self) -> int:  # a NamedTuple would count its fields
+        return self.lon.shape[0]
+
+    @classmethod
+    def of(cls, messages: Iterable[ParsedMessage], schema: AttributeSchema) -> "MessageBlock":
+        """Columns of messages. O(their bytes)."""
+        block = OpenBlock(schema)
+        for message in messages:
+            block.append(message)
+        return block.closed()
+
+    def message(self, row: int) -> ParsedMessage:
+        """One message, without the hash of its content."""
+
+        def text_of(names: Names) -> str:
+            return names.data[names.offsets[row] : names.offsets[row + 1]].tobytes().decode()
+
+        def value_of(column: AttributeColumn) -> float | int | str | None:
+            if isinstance(column, Names):
+                return text_of(column) or None
+            value = column[row].item()
+            missing = value == MISSING_KEY if column.dtype == np.int64 else np.isnan(value)
+            return None if missing else value
+
+        sides = _NO_SIDES if self.sides is None or np.isnan(self.sides[row, 0]) else tuple(self.sides[row].tolist())
+        return _message(
+            (
+                text_of(self.ids),
+                text_of(self.texts),
+                float(self.lon[row]),
+                float(self.lat[row]),
+                int(self.time_us[row]),
+            ),
+            sides,
+            "" if self.objects is None else text_of(self.objects),
+            self.deleted is not None and bool(self.deleted[row]),
+            self.ahead is not None and bool(self.ahead[row]),
+            tuple(map(value_of, self.attributes)),
+        )
+
+    def messages(self) -> list[ParsedMessage]:
+        """All messages, as `message` gives one."""
+        return list(map(self.message, range(len(self))))
+
+    def words(self) -> list[str]:
+        """The texts whose words messages have: a deletion, and a message dated too far ahead, has none."""
+        texts, silent = self.texts.strings(), np.zeros(len(self), np.bool_)
+        for column in (self.deleted, self.ahead):
+            silent |= False if column is None else column
+        for row in np.flatnonzero(silent).tolist():
+            texts[row] = ""
+        return texts
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the arrays."""
+        return sum(array.nbytes for array in columns_of(self).values())
+
+
+class OpenBlock:
+    """Messages that are being collected.
+
+    Parameters
+    ----------
+    schema : AttributeSchema
+
+    Attributes
+    ----------
+    ids, texts : list of str
+    lon, lat : list of float
+    time_us : list of int         `NO_FLOOR` where a message has no time
+    attributes : list of list     values of each attribute; None where one is missing
+    """
+
+    def __init__(self, schema: AttributeSchema):
+        self.ids: list[str] = []
+        self.texts: list[str] = []
+        self.lon: list[float] = []
+        self.lat: list[float] = []
+        self.time_us: list[int] = []
+        self.attributes: list[list[Any]] = [[] for _ in range(len(schema))]
+        self._types = [one.type for one in schema.attributes]
+        self._sides: dict[int, _Sides] = {}
+        self._objects: dict[int, str] = {}
+        self._deleted: list[int] = []
+        self._ahead: list[int] = []
+        self._made: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def append(self, message: ParsedMessage) -> None:
+        """Take one message."""
+        row = len(self.ids)
+        self.ids.append(message.message_id)
+        self.texts.append(message.text)
+        self.lon.append(message.lon)
+        self.lat.append(message.lat)
+        self.time_us.append(NO_FLOOR if message.event_time_us is None else message.event_time_us)
+        for column, value in zip(self.attributes, message.attributes or (None,) * len(self.attributes), strict=True):
+            column.append(value)
+        if message.west is not None:
+            self._sides[row] = message.west, message.south, message.east, message.north
+        if message.object_id != message.message_id:
+            self._objects[row] = message.object_id
+        if message.op == DELETE:
+            self._deleted.append(row)
+        if message.ahead:
+            self._ahead.append(row)
+        if message.content.hex() == message.message_id:
+            self._made.append(row)
+
+    def extend(
+        self,
+        ids: Sequence[str],
+        texts: Sequence[str],
+        lon: Sequence[float],
+        lat: Sequence[float],
+        time_us: Sequence[int],
+        attributes: Sequence[Sequence[Any]],
+        ahead: Iterable[int],
+        made: Iterable[int],
+    ) -> None:
+        """Take point messages about themselves; columns as the attributes of this class, rows from 0 of the last."""
+        first = len(self.ids)
+        self.ids += ids
+        self.texts += texts
+        self.lon += lon
+        self.lat += lat
+        self.time_us += time_us
+        for column, values in zip(self.attributes, attributes, strict=True):
+            column += values
+        self._ahead += [first + row for row in ahead]
+        self._made += [first + row for row in made]
+
+    def message(self, row: int) -> ParsedMessage:
+        """One message, without the hash of its content."""
+        return _message(
+            (self.ids[row], self.texts[row], self.lon[row], self.lat[row], self.time_us[row]),
+            self._sides.get(row, _NO_SIDES),
+            self._objects.get(row, ""),
+            row in self._deleted,
+            row in self._ahead,
+            tuple([column[row] for column in self.attributes]),
+        )
+
+    def closed(self) -> MessageBlock:
+        """The messages as columns. O(their bytes)."""
+        rows = len(self.ids)
+        sides = None
+        if self._sides:
+            sides = np.full((rows, 4), np.nan)
+            sides[list(self._sides)] = list(self._sides.values())
+        objects = Names.of([self._objects.get(row, "") for row in range(rows)]) if self._objects else None
+        return MessageBlock(
+            Names.of(self.ids),
+            Names.of(self.texts),
+            np.array(self.lon, np.float64),
+            np.array(self.lat, np.float64),
+            np.array(self.time_us, np.int64),
+            tuple(map(_attribute, self._types, self.attributes)),
+            sides,
+            objects,
+            *(_mask(found, rows) for found in (self._deleted, self._ahead, self._made)),
+        )
+
+
+def columns_of(block: MessageBlock, terms: MessageTerms | None = None) -> dict[str, np.ndarray]:
+    """Messages and their terms as named arrays, for the log; what no message has is left out."""
+    named: dict[str, Any] = {
+        "id": block.ids,
+        "text": block.texts,
+        "lon": block.lon,
+        "lat": block.lat,
+        "time_us": block.time_us,
+        "sides": None if block.sides is None else block.sides.reshape(-1),
+        "object": block.objects,
+        "deleted": block.deleted,
+        "ahead": block.ahead,
+        "made": block.made,
+    }
+    named |= {f"attribute_{number}": column for number, column in enumerate(block.attributes)}
+    if terms is not None:
+        named |= {"term_length": _small(np.diff(terms.offsets)), "term": terms.ids}
+        named |= {name: _some(getattr(terms, name)) for name in ("unknown", "stopped")}
+    found: dict[str, np.ndarray] = {}
+    for name, column in named.items():
+        if isinstance(column, Names):
+            found[f"{name}_length"] = _small(np.diff(column.offsets))
+            found[name] = column.data
+        elif column is not None:
+            found[name] = column
+    return found
+
+
+def block_of(columns: Mapping[str, np.ndarray]) -> tuple[MessageBlock, MessageTerms]:
+    """What `columns_of` has made columns of. Raises KeyError if one is missing that all blocks have."""
+    rows = columns["lon"].shape[0]
+
+    def offsets_of(name: str) -> Int64:
+        offsets = np.zeros(rows + 1, np.int64)
+        np.cumsum(columns[f"{name}_length"], out=offsets[1:])
+        return offsets
+
+    def names_of(name: str) -> Names:
+        return Names(offsets_of(name), columns[name])
+
+    def attribute_of(name: str) -> AttributeColumn:
+        return names_of(name) if f"{name}_length" in columns else columns[name]
+
+    count = sum(name.startswith("attribute_") and not name.endswith("_length") for name in columns)
+    none = np.zeros(rows, np.int32)
+    sides = columns.get("sides")
+    block = MessageBlock(
+        names_of("id"),
+        names_of("text"),
+        columns["lon"],
+        columns["lat"],
+        columns["time_us"],
+        tuple(attribute_of(f"attribute_{number}") for number in range(count)),
+        None if sides is None else sides.reshape(rows, 4),
+        names_of("object") if "object" in columns else None,
+        *(columns.get(name) for name in ("deleted", "ahead", "made")),
+    )
+    left_out = (columns.get(name, none).astype(np.int32) for name in ("unknown", "stopped"))
+    return block, MessageTerms(columns["term"], offsets_of("term"), *left_out)
+
+
+def keys_of(column: AttributeColumn) -> Int64:
+    """Keys of the values of an attribute (`matching.attributes`), int64[n]. O(n), and a hash for each new category."""
+    if not isinstance(column, Names):
+        return number_keys(column) if column.dtype == np.float64 else column
+    known: dict[str, int] = {"": MISSING_KEY}
+    found = []
+    for text in column.strings():
+        key = known.get(text)
+        if key is None:
+            key = known[text] = category_key(text)
+        found.append(key)
+    return np.array(found, np.int64)
+
+
+def _message(
+    own: tuple[str, str, float, float, int],
+    sides: _Sides,
+    object_id: str,
+    deleted: bool,
+    ahead: bool,
+    attributes: tuple[Any, ...],
+) -> ParsedMessage:
+    """A message of its values; `own`: id, text, longitude, latitude and time."""
+    name, text, lon, lat, time_us = own
+    west, south, east, north = sides
+    time = None if time_us == NO_FLOOR else time_us
+    op, other = DELETE if deleted else PUBLISH, object_id or name
+    return ParsedMessage(name, b"", lon, lat, west, south, east, north, time, text, other, op, ahead, attributes)
+
+
+def _attribute(type_code: int, values: Sequence[Any]) -> AttributeColumn:
+    if type_code == CATEGORY:
+        return Names.of(["" if value is None else value for value in values])
+    if type_code == NUMBER:
+        return np.array([np.nan if value is None else value for value in values], np.float64)
+    return np.array([MISSING_KEY if value is None else value for value in values], np.int64)
+
+
+def _mask(rows: Sequence[int], count: int) -> np.ndarray | None:
+    if not rows:
+        return None
+    mask = np.zeros(count, np.bool_)
+    mask[rows] = True
+    return mask
+
+
+def _some(counts: np.ndarray) -> np.ndarray | None:
+    """Counts in their smallest type; None if all are 0."""
+    return _small(counts) if counts.any() else None
+
+
+def _small(counts: np.ndarray) -> np.ndarray:
+    """Counts in the smallest unsigned type that holds them."""
+    return counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
