@@ -93,11 +93,16 @@ def bench(
     }
 
 
-def _texts(path: Path, limit: int) -> list[str]:
+def lines_of(path: Path, limit: int) -> list[bytes]:
+    """The first lines of a file, plain or gzip, without their ends."""
     opened = gzip.open(path) if path.suffix == ".gz" else open(path, "rb")  # noqa: SIM115 - closed below
     with opened as lines:
-        rows = (msgspec.json.decode(line) for _, line in zip(range(limit), lines, strict=False))
-        return [row["text"] for row in rows if isinstance(row.get("text"), str)]
+        return [line.rstrip(b"\r\n") for _, line in zip(range(limit), lines, strict=False)]
+
+
+def _texts(path: Path, limit: int) -> list[str]:
+    rows = map(msgspec.json.decode, lines_of(path, limit))
+    return [row["text"] for row in rows if isinstance(row.get("text"), str)]
 
 
 if __name__ == "__main__":

@@ -480,11 +480,12 @@ class Vocabulary:
 
     def _append(self, terms: Sequence[str]) -> None:
         """Give terms ids."""
-        for term in terms:
-            if term in self._ids or not self.first_id:
-                what = "is admitted twice" if term in self._ids else f"is one more than {self.most_terms:,}"
+        ids = self._ids
+        for term_id, term in zip(range(self.first_id - 1, -2, -1), terms, strict=False):
+            if term in ids or term_id < 0:
+                what = "is admitted twice" if term in ids else f"is one more than {self.most_terms:,}"
                 raise CheckpointError(f"term {term!r} {what}: the admitted terms are not those of this vocabulary")
-            self._ids[term] = self.first_id - 1
+            ids[term] = term_id
             self.admitted.append(term)
 
 

@@ -65,14 +65,15 @@ class Characters(NamedTuple):
         return cls(length, np.zeros(_CODE_POINTS, np.int32), np.zeros(0, np.int32), kind, order, classed, filled)
 
     def fill(self, pages: np.ndarray) -> "Characters":
-        """The tables with these pages, none of which is filled: they change in place, the pool grows. 2 ms a page."""
+        """The tables with these pages, none of which is filled; they change in place. Up to 5 ms a page."""
         if not pages.shape[0]:
             return self
         pool = self.pool.tolist()
         for page in pages.tolist():
             self._classify(page)
+            plain = _plain(page)
             for code_point in range(page * PAGE, (page + 1) * PAGE):
-                becomes = _becomes(code_point)
+                becomes = chr(code_point) if code_point % PAGE in plain else _becomes(code_point)
                 if isinstance(becomes, int):
                     self.length[code_point] = becomes
                     continue
@@ -88,10 +89,34 @@ class Characters(NamedTuple):
         if self.classed[page]:
             return
         self.classed[page] = True
-        for code_point in range(page * PAGE, (page + 1) * PAGE):
-            character = chr(code_point)
-            self.order[code_point] = unicodedata.combining(character)
-            self.kind[code_point] = next((kind for kind, pattern in _CLASSES if pattern.match(character)), OTHER)
+        first, characters = page * PAGE, _characters_of(page)
+        self.order[first : first + PAGE] = list(map(unicodedata.combining, characters))
+        self.kind[first : first + PAGE] = OTHER
+        for kind, pattern in reversed(_CLASSES):  # the first one that matches counts
+            for found in pattern.finditer(characters):
+                self.kind[first + found.start()] = kind
+
+
+def _characters_of(page: int) -> str:
+    return "".join(map(chr, range(page * PAGE, (page + 1) * PAGE)))
+
+
+def _plain(page: int) -> set[int]:
+    """Places in a page of characters that stay as they are: `_becomes` says so too, in twenty times the time."""
+    characters, seconds = _characters_of(page), _seconds()
+    ignorable = {place for found in IGNORABLE.finditer(characters) for place in range(*found.span())}
+    return {
+        place
+        for place, character in enumerate(characters)
+        if unicodedata.is_normalized("NFKC", character)
+        and character.casefold() == character
+        and not unicodedata.combining(character)
+        and character not in seconds
+        and character not in _VOICE_MARKS
+        and not "\ud800" <= character <= "\udfff"
+        and character != "\0"
+        and place not in ignorable
+    }
 
 
 def _becomes(code_point: int) -> str | int:

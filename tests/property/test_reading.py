@@ -160,6 +160,13 @@ def test_usual_lines_are_read_together(change, schema, named):
     assert compare(mixed, schema, named) >= 80
 
 
+def test_column_within_objects_is_found_as_it_is_singly():
+    place = {"text": "ramen", "lat": 1, "lon": 2}
+    inner = {"timestamp": "2018-10-10T20:19:24Z", "uuid": "inner"}
+    rows = [place | {"properties": inner if number % 3 else {}, "note": number} for number in range(20)]
+    compare([dumped(place | {"properties": 0, "note": 1}), *map(dumped, rows)], NO_ATTRIBUTES, {})
+
+
 def test_line_of_another_depth_or_length_is_left_to_others():
     notes = b"[" * 70 + b"]" * 70, b'"%s"' % (b"n" * MAX_LINE_BYTES)
     deep, long = (dumped(USUAL)[:-1] + b', "note": %s}' % note for note in notes)
