@@ -241,7 +241,7 @@ class LogReader:
         if head.format != FORMAT:
             raise CheckpointError(
                 f"{self.path}: has records of format {head.format} at byte {self.offset:,}, and this release reads "
-                f"format {FORMAT}; read it with the release that wrote it"
+                f"format {FORMAT}: `skyray convert FOLDER TO` writes a folder of it"
             )
         return head
 

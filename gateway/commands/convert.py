@@ -1,0 +1,41 @@
+"""`skyray convert`: the folder of a stream of the release before, in this one's formats.
+
+Read on in `gateway.live.converting`.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.shell.options import Command, Json, example
+from gateway.shell.terminal import Terminal, cell
+
+app = typer.Typer()
+
+
+@app.command(cls=Command, epilog=example("skyray convert runs/serve runs/converted"))
+def convert(
+    folder: Annotated[Path, typer.Argument(help="Folder of a stream that has ended or was stopped.")],
+    to: Annotated[Path, typer.Argument(help="Folder that is written; must not exist.")],
+    json: Json = False,
+) -> int:
+    """Write the folder of a stream of the release before in the formats of this one.
+
+    The folder itself stays as it is. Resumed (`skyray serve --out TO`), the stream matches its log from the beginning,
+    which gives the same updates; clients, webhooks and sinks that go on are told that ids of events have changed.
+    """
+    from gateway.live.converting import convert as converted
+    from topology.core.places import require_local
+
+    require_local(folder=folder, to=to)
+    found = converted(folder, to)
+    Terminal(json).answer(
+        {"folder": str(folder), "to": str(to), **found._asdict()},
+        lambda shown: shown.print(
+            f"convert: {found.messages:,} messages in {found.batches:,} batches, a log of {found.size_bytes:,} bytes, "
+            f"are in {cell(to)}",
+            soft_wrap=True,
+        ),
+    )
+    return 0
