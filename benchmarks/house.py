@@ -2,7 +2,7 @@
 
     python -m benchmarks.house
 
-Roles are those of `matching.kinds` and `baselines.kinds`: an engine or window index with all that only such need is
+Roles are those of `matching.kinds` and `matching.kinds`: an engine or window index with all that only such need is
 `default`, `paper` or `baseline`, by whether a run takes it without a name, a system of the papers is it, or neither;
 what is left of `matching/` is the `floor` that all stand on, and all other packages are `around`. Lines are those of
 files, with docstrings and blank ones. Read on in `matching.kernel_cache.closure_of`, which says what a file needs.

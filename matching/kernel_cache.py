@@ -21,7 +21,7 @@ import shutil
 import stat
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Self
@@ -182,14 +182,15 @@ def _passing_folder(why: str) -> Path | None:
     return found
 
 
-def stamp_of(kind: str, engine: str | None, window: str | None) -> Path | None:
-    """The file that says that the kernels of a kind are in the cache, by all sources.
+def stamp_of(what: Sequence[str | None], sources: Iterable[Path]) -> Path | None:
+    """The file that says that these kernels are in the cache.
 
     Parameters
     ----------
-    kind : str
-    engine, window : str, optional
-        Names of its engine and window index; None for the default.
+    what : sequence of str or None
+        Which kernels, in names that the caller chooses.
+    sources : iterable of Path
+        Modules below `ROOT` whose kernels they are; the file is another one when a source, or what it imports, changes.
 
     Returns
     -------
@@ -199,9 +200,8 @@ def stamp_of(kind: str, engine: str | None, window: str | None) -> Path | None:
     place = None if numba.config.DISABLE_JIT else folder()  # type: ignore[attr-defined]
     if place is None:
         return None
-    sources = [digest_of(Path(path)) for path in ("matching/warmup.py", "baselines/kinds.py")]
-    chosen = [kind, engine, window, llvmlite.binding.get_host_cpu_name(), *sources]
-    return place / f"prepared-{hashlib.sha256(json.dumps(chosen).encode()).hexdigest()[:32]}"
+    described = [*what, llvmlite.binding.get_host_cpu_name(), *sorted(map(digest_of, sources))]
+    return place / f"prepared-{hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]}"
 
 
 def own_folder(place: Path) -> Path:

@@ -13,19 +13,21 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
+from inspect import getfile
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba.core.event import install_recorder
 
+from matching import kernel_cache
 from matching.conditions import WITHIN
 from matching.filter_programs import Instruction, joined_programs, program_of
 from matching.filters import FilterStore, circle_instruction, filters_of, passing, polygon_instruction
 from matching.geo.polygons import Rings
 from matching.geo.sphere import ball_box, unit_vectors
 from matching.half_life import DecayParameters
-from matching.kernel_cache import stamp_of
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
@@ -143,8 +145,30 @@ def part_names() -> list[str]:
 
 def not_in_cache() -> list[str]:
     """`WORDS` and kinds whose kernels, those of default engines, are not known to be in the cache."""
-    stamps = {name: stamp_of(name, None, None) for name in part_names()}
+    stamps = {name: stamp_of(name) for name in part_names()}
     return [name for name, stamp in stamps.items() if stamp is None or not stamp.exists()]
+
+
+def stamp_of(name: str, engine: str | None = None, window: str | None = None) -> Path | None:
+    """The file that says that the kernels of a kind, or of `WORDS`, are in the cache, by all sources.
+
+    Parameters
+    ----------
+    name : str
+    engine, window : str, optional
+        Names of the kind's engine and window index; None for the default.
+
+    Returns
+    -------
+    Path or None
+        None if there is no cache, or nothing is compiled here.
+    """
+    classes: list[Any] = []
+    if name in KINDS:
+        kind = KINDS.named(name)
+        classes = [kind.engine(engine), *([kind.window(window)] if kind.windowed else [])]
+    sources = {Path(getfile(each)).relative_to(kernel_cache.ROOT) for each in classes}
+    return kernel_cache.stamp_of([name, engine, window], sources | {Path("matching/warmup.py")})
 
 
 def _warm_in_parallel(names: Sequence[str], all_of_them: bool) -> Iterator[Warmed]:
@@ -160,7 +184,7 @@ def _warm_in_parallel(names: Sequence[str], all_of_them: bool) -> Iterator[Warme
 def _warm_named(name: str, all_of_them: bool) -> int:
     """Warm up a kind, or texts, and touch its stamp for other processes; returns the number of kernels compiled."""
     compiled = max(warmed.compiled for warmed in in_turn(list(parts(KINDS, {}, {}, all_of_them, [name]))))
-    if (stamp := stamp_of(name, None, None)) is not None:
+    if (stamp := stamp_of(name)) is not None:
         stamp.touch(mode=0o600)
     return compiled
 

@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Self
 
 from distribution.routers import works_on_all_kinds
-from matching.kernel_cache import stamp_of
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.warmup import WORDS, parts
-from topology.engines import kinds_with
+from matching.warmup import WORDS, parts, stamp_of
 from topology.settings import RunConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,7 +57,7 @@ class Preparing:
         ready: Iterable[str] = (),
         tell: Callable[[str, bool], None] = lambda name, is_ready: None,
     ):
-        self._kinds = kinds_with(kinds, engines, windows)
+        self._kinds = kinds
         self._engines, self._windows = dict(engines), dict(windows)
         self._load = load
         self._tell = tell
@@ -171,7 +169,7 @@ def main(request: str) -> None:
     os.nice(_NICENESS)
     wanted = json.loads(request)
     name, engines, windows = wanted["kind"], wanted["engines"], wanted["windows"]
-    for _, warm in parts(kinds_with(KINDS, engines, windows), engines, windows, used=[name]):
+    for _, warm in parts(KINDS, engines, windows, used=[name]):
         warm()
     if (stamp := stamp_of(name, engines.get(name), windows.get(name))) is not None:
         stamp.touch(mode=0o600)

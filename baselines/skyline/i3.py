@@ -5,7 +5,7 @@ once its messages overflow a page. A query goes from each of its keywords to a p
 the pages of the cells that the rectangle meets; in a page it reads the tuples that bear the cell's number.
 
 The structure is that of `baselines.skyline.keyword_pages`, which says what has become of the paper's signatures. Named
-in `baselines.kinds`.
+in `matching.kinds`.
 """
 
 import numpy as np

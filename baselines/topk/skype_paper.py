@@ -5,7 +5,7 @@ inverted file in each leaf, groups by alpha in each list, and the paper's rules.
 over a tree of its own for each keyword, as `skype` has. Neither needs the paper's assumption that a subscription never
 changes its threshold downwards.
 
-New subscriptions are in plain lists by keyword until the tree is built again. Named in `baselines.kinds`. Read on in
+New subscriptions are in plain lists by keyword until the tree is built again. Named in `matching.kinds`. Read on in
 `baselines.topk.skype_paper_tree`, then in `baselines.topk.skype_paper_scan`.
 """
 

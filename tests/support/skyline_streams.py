@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from baselines.kinds import WITH_BASELINES
+from matching.kinds import KINDS
 from matching.model import MessageBatch
 from matching.naive import skyline_scores
 from matching.naive_rows import Message, Subscription, messages_of
@@ -14,7 +14,7 @@ from matching.space import Space
 from matching.window import NO_FLOOR, Boundary
 
 SPACE = Space(-10.0, -10.0, 10.0, 10.0)
-WINDOWS: dict[str, type[SkylineWindow]] = dict(WITH_BASELINES.named("skyline").windows)  # type: ignore[arg-type]
+WINDOWS: dict[str, type[SkylineWindow]] = dict(KINDS.named("skyline").windows)  # type: ignore[arg-type]
 TREES: dict[str, type[TreeWindow]] = {name: each for name, each in WINDOWS.items() if issubclass(each, TreeWindow)}
 
 

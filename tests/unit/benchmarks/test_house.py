@@ -23,7 +23,7 @@ def test_house_takes_roles_from_the_table_of_kinds():
         "matching/topk/engines/skype_scan.py": "default",
         "matching/decay/engines/ciq.py": "paper",
         "matching/kinds.py": "floor",
-        "baselines/kinds.py": "baseline",
+        "baselines/postings.py": "baseline",
         "bolts/query.py": "around",
     }
     assert {path: role[Path(path)] for path in said} == said

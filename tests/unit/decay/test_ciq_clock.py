@@ -5,18 +5,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks.cases import make_case
 from benchmarks.driving import NO_REMOVALS
 from benchmarks.lasting import LastingBench
 from benchmarks.workload import TopkRecipe, changed
+from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
 from matching.model import NO_MESSAGES, SubscriptionTable, empty
 from matching.storage.state import State
 from matching.window import NO_FLOOR, Boundary
 from tests.support.celled import check_blocks, check_cells
 
-_DECAY = WITH_BASELINES.named("decay")
+_DECAY = KINDS.named("decay")
 _SUBSCRIPTIONS, _NOBODY = 1_000, empty(SubscriptionTable)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numba
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from baselines.topk import l2_scan
 from matching import warmup as warmup_module
+from matching.kinds import KINDS
 
 ROOT = Path(warmup_module.__file__).parents[1]
 SOURCES = sorted(path for folder in ("matching", "baselines", "distribution") for path in (ROOT / folder).rglob("*.py"))
@@ -69,6 +69,6 @@ def test_sources_use_no_vectorize_and_no_jitclass():
 
 def test_kernels_are_compiled_unless_asked_otherwise():
     if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
-        warmup_module.warm_engine(WITH_BASELINES.named("topk"), "l2_scan")
+        warmup_module.warm_engine(KINDS.named("topk"), "l2_scan")
         # one signature, or two where read-only arrays come in as well; a callee may come out of its caller's cache
         assert 1 <= len(l2_scan._scan.signatures) <= 2  # type: ignore[attr-defined]

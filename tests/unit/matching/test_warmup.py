@@ -15,12 +15,11 @@ import pytest
 
 import baselines
 import matching
-from baselines.kinds import WITH_BASELINES
 from benchmarks.driving import Tasks, kind_of
 from matching import kernel_cache
 from matching.kind_table import Kind
 from matching.kinds import KINDS
-from matching.warmup import WORDS, Warmed, in_turn, not_in_cache, parts, warmup
+from matching.warmup import WORDS, Warmed, in_turn, not_in_cache, parts, stamp_of, warmup
 from tests.support.any_kind import Recipe, make_turns, window_of
 from tests.support.worlds import SPACE
 
@@ -80,10 +79,10 @@ def writable(table: Any) -> Any:
 def compiled_later(chosen: str) -> dict[str, Any]:
     """What is compiled, or loaded, after the warm-up of the defaults (or of all there is) by kinds that are used."""
     everything = chosen == "all"
-    warmup(WITH_BASELINES, all_of_them=everything)
+    warmup(KINDS, all_of_them=everything)
     before = {name: len(kernel.signatures) for name, kernel in kernels().items()}
     told = {}
-    for kind in WITH_BASELINES.run:
+    for kind in KINDS.run:
         for engine in kind.engines if everything else [kind.chosen(None)]:
             told[f"{kind.name}-{engine}"] = use(kind_of(kind.name, engine))
         for window in list(kind.windows)[1:] if everything else []:
@@ -111,7 +110,7 @@ def test_setup_compiles_the_kinds_that_the_cache_lacks(tmp_path, monkeypatch):
     names = [*(kind.name for kind in KINDS.run), WORDS]
     assert not_in_cache() == names
     for name in names[1:]:
-        stamp = kernel_cache.stamp_of(name, None, None)
+        stamp = stamp_of(name)
         assert stamp is not None
         stamp.touch()
     assert not_in_cache() == names[:1]
@@ -121,7 +120,7 @@ def test_setup_compiles_the_kinds_that_the_cache_lacks(tmp_path, monkeypatch):
 
 def test_setup_has_nothing_to_say_of_kernels_that_are_in_the_cache(tmp_path):
     """Fast, since each `make test` runs it; the empty cache has the stamps alone, so a kernel would be seen."""
-    code = "import matching.warmup as w; [w.stamp_of(name, None, None).touch() for name in w.part_names()]"
+    code = "import matching.warmup as w; [w.stamp_of(name).touch() for name in w.part_names()]"
     environment = {**os.environ, "SKYRAY_KERNEL_CACHE": str(tmp_path)}
     for words in (["-c", code], ["-m", "matching.warmup"]):
         done = subprocess.run(
@@ -150,11 +149,11 @@ def test_warmup_says_after_each_part_how_many_kernels_had_to_be_compiled():
 
 
 def test_warmup_has_a_part_of_each_engine_and_window_index():
-    named = [name for name, _ in parts(WITH_BASELINES, {"topk": "l2_scan"}, {})]
+    named = [name for name, _ in parts(KINDS, {"topk": "l2_scan"}, {})]
     assert named[:3] == ["words", "boolean, engine cell_term", "filters"]
     assert named[3:5] == ["topk, engine l2_scan", "topk, window index segments"]
-    assert len({name for name, _ in parts(WITH_BASELINES, {}, {}, all_of_them=True)}) == 2 + sum(
-        len(kind.engines) + len(kind.windows) for kind in WITH_BASELINES.run
+    assert len({name for name, _ in parts(KINDS, {}, {}, all_of_them=True)}) == 2 + sum(
+        len(kind.engines) + len(kind.windows) for kind in KINDS.run
     )
 
 

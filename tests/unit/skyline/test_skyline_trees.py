@@ -5,10 +5,10 @@ from collections import deque
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from baselines.skyline.i3 import I3
 from baselines.skyline.il_quadtree import IlQuadtree
 from matching.errors import ConfigError, EngineError
+from matching.kinds import KINDS
 from matching.model import MessageBatch, concatenate, empty
 from matching.skyline.window import SkylineQueries
 from matching.skyline.windows import filters as cuckoo
@@ -240,7 +240,7 @@ def test_mf_rtree_with_two_live_versions_of_an_object_raises(kept):
 
 def test_tree_of_an_unknown_name_or_cleaning_is_refused():
     with pytest.raises(ConfigError, match="mf_rtree_paper, ir_tree"):
-        WITH_BASELINES.named("skyline").window("nothing")
+        KINDS.named("skyline").window("nothing")
     with pytest.raises(ConfigError, match="threshold, all, off"):
         MfRtree(SPACE, cleaning="sometimes")
 
