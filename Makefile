@@ -87,7 +87,7 @@ test: $(COMPLETE) warmed
 	@$(BIN)/python -m $(if $(strip $(ARGS)),pytest $(ARGS),tests.halves $(if $(WIDE),--wide))
 
 # Then the kernels' tests again with bounds checked, and without the compiler.
-ENGINE_TESTS := tests/baselines tests/unit/boolean tests/unit/topk tests/unit/knn tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/matching/test_words.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py
+ENGINE_TESTS := tests/baselines tests/unit/papers tests/unit/boolean tests/unit/topk tests/unit/knn tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/matching/test_words.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py
 test-long: $(COMPLETE) warmed cluster-programs
 	@$(BIN)/python -m pytest -m "slow or wide or long or cluster" --hypothesis-profile searching --timeout 3600 $(ARGS)
 	@$(BIN)/python -m pytest tests/property --hypothesis-profile searching --timeout 3600

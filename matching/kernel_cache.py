@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _FOLDER = "skyray-kernels-2"
 _REMEDY = "set SKYRAY_KERNEL_CACHE to one that is"
 #: Packages with kernels; their imports of each other make the digest.
-PACKAGES = ("matching", "baselines", "distribution")
+PACKAGES = ("matching", "papers", "baselines", "distribution")
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(?P<package>(?:{0})\b[\w.]*)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n]*)"
     r"|import[ \t]+(?P<module>(?:{0})\b[\w.]*))".format("|".join(PACKAGES)),

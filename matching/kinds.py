@@ -7,10 +7,6 @@ kind.
 """
 
 from matching.boolean.engines.cell_term import CellTerm
-from matching.boolean.engines.lfilter import LFilter
-from matching.boolean.engines.lfilter_paper import LFilterPaper
-from matching.boolean.engines.mbr_trie import MbrTrie
-from matching.boolean.engines.pt_quadtree import PtQuadtree
 from matching.boolean.operator import BooleanOperator
 from matching.decay.engines.ciq import Ciq, CiqH
 from matching.decay.engines.ciq_paper import CiqPaper
@@ -43,10 +39,10 @@ KINDS = Kinds(
             shapes=("circle", "polygon"),
             engines=ByName(
                 CellTerm,
-                LFilter,
-                LFilterPaper,
-                MbrTrie,
-                PtQuadtree,
+                lfilter="papers.lfilter.lfilter:LFilter",
+                lfilter_paper="papers.lfilter.lfilter_paper:LFilterPaper",
+                mbr_trie="papers.lfilter.mbr_trie:MbrTrie",
+                pt_quadtree="papers.lfilter.pt_quadtree:PtQuadtree",
                 hashed_cells="baselines.boolean.hashed_cells:HashedCells",
                 inverted_list="baselines.boolean.inverted_list:InvertedList",
                 ir_tree="baselines.boolean.rt_tree:InvertedRTree",

@@ -21,9 +21,9 @@ from typing import Any
 from benchmarks.figures.sweeps import BYTES, CHANGES, TIME, Asked, Page, Sweep, sweep, up_to
 from benchmarks.harness import Bench
 from benchmarks.workload import PLAIN_BOOLEAN, REGIONS, SHAPES, TEXTS, BooleanRecipe
-from matching.boolean.engines.lfilter import LFilter
-from matching.boolean.engines.mbr_trie import MbrTrie
 from matching.kinds import KINDS
+from papers.lfilter.lfilter import LFilter
+from papers.lfilter.mbr_trie import MbrTrie
 
 _BOOLEAN = KINDS.named("boolean")
 _SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)

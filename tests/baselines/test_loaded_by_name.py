@@ -14,12 +14,12 @@ from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, write_etl
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Runs the command line, and says which modules of `baselines` it has imported.
+#: Runs the command line, and says which modules of `papers` and `baselines` it has imported.
 COMMAND = """
 import json, sys
 from gateway.cli import main
 code = main(sys.argv[1:])
-print(json.dumps([code, sorted(name for name in sys.modules if name.split(".")[0] == "baselines")]))
+print(json.dumps([code, sorted(name for name in sys.modules if name.split(".")[0] in ("papers", "baselines"))]))
 """
 
 

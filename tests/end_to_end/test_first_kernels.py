@@ -27,7 +27,7 @@ from topology.wiring import build_plan
 def ready():
     found = {}
     for name, module in list(sys.modules.items()):
-        if name.split(".")[0] in ("matching", "distribution", "baselines"):
+        if name.split(".")[0] in ("matching", "distribution", "papers", "baselines"):
             for attribute, value in vars(module).items():
                 if hasattr(value, "py_func") and value.py_func.__module__ == name and value.signatures:
                     found[f"{name}.{attribute}"] = len(value.signatures)

@@ -25,6 +25,7 @@ from matching import kernel_cache
 #: What tests need of the tree.
 PARTS = (
     "matching",
+    "papers",
     "baselines",
     "distribution",
     "topology",

@@ -9,9 +9,9 @@ from baselines.boolean.inverted_list import InvertedList
 from benchmarks import cases
 from benchmarks.figures import boolean as boolean_figures
 from benchmarks.figures.boolean import PAGE
-from matching.boolean.engines.mbr_trie import STRATEGIES
 from matching.errors import ConfigError
 from matching.kinds import KINDS
+from papers.lfilter.mbr_trie import STRATEGIES
 
 _PAIR = ("cell_term", "inverted_list")
 

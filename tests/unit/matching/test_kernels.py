@@ -8,10 +8,11 @@ import pytest
 
 from baselines.topk import l2_scan
 from matching import warmup as warmup_module
+from matching.kernel_cache import PACKAGES
 from matching.kinds import KINDS
 
 ROOT = Path(warmup_module.__file__).parents[1]
-SOURCES = sorted(path for folder in ("matching", "baselines", "distribution") for path in (ROOT / folder).rglob("*.py"))
+SOURCES = sorted(path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py"))
 
 
 def kernels() -> list[tuple[str, str, dict[str, object]]]:

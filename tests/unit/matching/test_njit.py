@@ -13,9 +13,10 @@ from numba.core.errors import NumbaError
 
 import matching
 from matching import njit
+from matching.kernel_cache import PACKAGES
 
 ROOT = Path(matching.__file__).parents[1]
-FILES = sorted(path for package in ("matching", "baselines", "distribution") for path in (ROOT / package).rglob("*.py"))
+FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 #: Runs every kind a little, twice, and tells how many blocks Numba has allocated the second time, and not freed.
 COUNT = """
 import gc

@@ -15,6 +15,7 @@ import pytest
 
 import baselines
 import matching
+import papers
 from benchmarks.driving import Tasks, kind_of
 from matching import kernel_cache
 from matching.kind_table import Kind
@@ -34,13 +35,10 @@ RECIPES = (
 
 
 def kernels() -> dict[str, Any]:
-    """Every compiled function of both packages, by name."""
+    """Every compiled function of the packages of engines, by name."""
     found = {}
-    modules = [
-        *pkgutil.walk_packages(matching.__path__, "matching."),
-        *pkgutil.walk_packages(baselines.__path__, "baselines."),
-    ]
-    for module in modules:
+    packages = (matching, papers, baselines)
+    for module in (each for one in packages for each in pkgutil.walk_packages(one.__path__, f"{one.__name__}.")):
         for attribute, value in vars(importlib.import_module(module.name)).items():
             if hasattr(value, "py_func") and value.py_func.__module__ == module.name:
                 found[f"{module.name}.{attribute}"] = value

@@ -1,15 +1,14 @@
 """Live change for indexes that are built at once: parts of growing size, and a short tail that is scanned.
 
-`matching.boolean.engines.mbr_trie`, `pt_quadtree` and `lfilter` are flat arrays without gaps, fast to walk and
-impossible to insert into. So an engine has several of them (the logarithmic method of Bentley and Saxe, 1980): what
-is inserted waits in a tail, a full tail is built into a part, and a part swallows earlier ones that are not much
-larger. Each subscription is built O(log n) times in its life; a message visits O(log n) parts, most of them tiny.
-Removal marks the box, and a part with too many marks is built again without them.
+`papers.lfilter.mbr_trie`, `pt_quadtree` and `lfilter` are flat arrays without gaps, fast to walk and impossible to
+insert into. So an engine has several of them (the logarithmic method of Bentley and Saxe, 1980): what is inserted waits
+in a tail, a full tail is built into a part, and a part swallows earlier ones that are not much larger. Each
+subscription is built O(log n) times in its life; a message visits O(log n) parts, most of them tiny. Removal marks the
+box, and a part with too many marks is built again without them.
 
 Here are also the pieces that every part has: boxes in rank order as lattice words (`matching.storage.cells`), text
-signatures, and the test that decides a candidate. Used by `matching.boolean.engines.lfilter`,
-`matching.boolean.engines.mbr_trie` and `matching.boolean.engines.pt_quadtree`. Read on in
-`matching.boolean.engines.mbr_trie`.
+signatures, and the test that decides a candidate. Used by `papers.lfilter.lfilter`, `papers.lfilter.mbr_trie` and
+`papers.lfilter.pt_quadtree`. Read on in `papers.lfilter.mbr_trie`.
 """
 
 from abc import abstractmethod

@@ -5,15 +5,15 @@ import pytest
 from numba import config
 
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages
-from matching.boolean.engines.lfilter import _ONE_IN, _SURE, FILTERS, VERIFICATIONS, LFilter
-from matching.boolean.engines.lfilter_cost import pays_to_prune
-from matching.boolean.engines.lfilter_parts import GONE, TAIL_CAPACITY, _mark_of
-from matching.boolean.engines.mbr_trie import END_CHILD, FIRST_CHILD, HIGH, LOW, OWN, STRATEGIES, MbrTrie, probe_cost
-from matching.boolean.engines.pt_quadtree import COVER, END, NON_COVER, PtQuadtree, meets_within, reach_within
-from matching.boolean.engines.pt_quadtree_build import MOST_TOKENS, box_within, greedy_pivots
 from matching.space import Space
 from matching.storage.cells import box_of, lattice
 from matching.storage.slots import as_input
+from papers.lfilter.lfilter import _ONE_IN, _SURE, FILTERS, VERIFICATIONS, LFilter
+from papers.lfilter.lfilter_cost import pays_to_prune
+from papers.lfilter.lfilter_parts import GONE, TAIL_CAPACITY, _mark_of
+from papers.lfilter.mbr_trie import END_CHILD, FIRST_CHILD, HIGH, LOW, OWN, STRATEGIES, MbrTrie, probe_cost
+from papers.lfilter.pt_quadtree import COVER, END, NON_COVER, PtQuadtree, meets_within, reach_within
+from papers.lfilter.pt_quadtree_build import MOST_TOKENS, box_within, greedy_pivots
 from tests.support.boolean_groups import GROUPS, message_groups
 from tests.support.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, table
 

@@ -1,6 +1,6 @@
 """Engine `lfilter_paper`: LFilter as its paper prints it, beside `lfilter`, which chooses by measured costs.
 
-After Yu, Li and Feng, CIKM 2015 (`matching.boolean.engines.mbr_trie` has the full title):
+After Yu, Li and Feng, CIKM 2015:
 
 - the trie has no buckets, and each of its nodes is probed the cheaper way by |T| log |n| against |n| log |T|;
 - the quadtree has lists in its leaves alone, a copy of a subscription in each that it overlaps; a cell is divided until
@@ -8,18 +8,23 @@ After Yu, Li and Feng, CIKM 2015 (`matching.boolean.engines.mbr_trie` has the fu
 - the filter is chosen by equations 1 and 3, the verification by equations 5 and 6, where each step costs 1.
 
 Both steps of the choice are taken for each message anew. The paper names no tau; those here are the best of a few that
-were tried. Pivotal tokens are those of `matching.boolean.engines.pt_quadtree`: a cell with more than 64 of them is
-entered whatever the message says. Lists are pruned one by one, not all at once, which costs and finds the same. Named
-in `matching.kinds`.
+were tried. Pivotal tokens are those of `papers.lfilter.pt_quadtree`: a cell with more than 64 of them is entered
+whatever the message says. Lists are pruned one by one, not all at once, which costs and finds the same. Named in
+`matching.kinds`.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from matching.boolean.engines.lfilter import LFilter
-from matching.boolean.engines.lfilter_cost import lists_within
-from matching.boolean.engines.lfilter_parts import (
+from matching.model import Float64, Int32
+from matching.njit import njit, njit_no_refcount
+from matching.space import Space
+from matching.storage.cells import box_of
+from matching.storage.region_messages import Messages
+from papers.lfilter.lfilter import LFilter
+from papers.lfilter.lfilter_cost import lists_within
+from papers.lfilter.lfilter_parts import (
     ONLY_HERE,
     Arrays,
     Boxes,
@@ -32,7 +37,7 @@ from matching.boolean.engines.lfilter_parts import (
     scratch_for,
     verify,
 )
-from matching.boolean.engines.mbr_trie import (
+from papers.lfilter.mbr_trie import (
     END_CHILD,
     FIRST_CHILD,
     HIGH,
@@ -44,8 +49,8 @@ from matching.boolean.engines.mbr_trie import (
     probe,
     trie_view,
 )
-from matching.boolean.engines.mbr_trie_build import build_trie
-from matching.boolean.engines.pt_quadtree import (
+from papers.lfilter.mbr_trie_build import build_trie
+from papers.lfilter.pt_quadtree import (
     LIST_END,
     LIST_START,
     Quadtree,
@@ -55,12 +60,7 @@ from matching.boolean.engines.pt_quadtree import (
     reach_within,
     sift,
 )
-from matching.boolean.engines.pt_quadtree_build import list_cells
-from matching.model import Float64, Int32
-from matching.njit import njit, njit_no_refcount
-from matching.space import Space
-from matching.storage.cells import box_of
-from matching.storage.region_messages import Messages
+from papers.lfilter.pt_quadtree_build import list_cells
 
 #: tau_num and, as a level of the quadtree, tau_area.
 TAU_NUM, FINEST_LEVEL = 64, 7

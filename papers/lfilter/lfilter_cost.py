@@ -1,10 +1,10 @@
 """Cost model of engine `lfilter`: expected nanoseconds of each access path, by the paper's formulas.
 
-`matching.boolean.engines.lfilter` chooses for each message between its two indexes, trie first or quadtree first, and
-for each list between pruning and a scan, by these costs. The paper's estimates (CIKM 2015, equations 1 to 6) count
-steps of binary search and assume that terms are independent and equally frequent. Words are neither, so the model reads
-the index instead: the engine probes the first level of the trie before the choice, and the trie has the numbers of
-children and postings below each node that the message hits.
+`papers.lfilter.lfilter` chooses for each message between its two indexes, trie first or quadtree first, and for each
+list between pruning and a scan, by these costs. The paper's estimates (CIKM 2015, equations 1 to 6) count steps of
+binary search and assume that terms are independent and equally frequent. Words are neither, so the model reads the
+index instead: the engine probes the first level of the trie before the choice, and the trie has the numbers of children
+and postings below each node that the message hits.
 
 The constants are fitted to times of the kernels with each path forced, over groups of 25 messages of similar work:
 points and rectangles of 20 to 1,000 words, 200,000 and 1,000,000 subscriptions. In nine groups of ten the predicted
@@ -14,11 +14,11 @@ After a change of a kernel, `skyray bench boolean --figure choice` shows whether
 
 import numpy as np
 
-from matching.boolean.engines.lfilter_parts import log2_of
-from matching.boolean.engines.mbr_trie import END_CHILD, FIRST_CHILD, LOW, OWN
-from matching.boolean.engines.mbr_trie_build import BLOCK
-from matching.boolean.engines.pt_quadtree import ENTRIES_BELOW, LIST_END, LIST_START, LISTS_BELOW
 from matching.njit import njit, njit_no_refcount
+from papers.lfilter.lfilter_parts import log2_of
+from papers.lfilter.mbr_trie import END_CHILD, FIRST_CHILD, LOW, OWN
+from papers.lfilter.mbr_trie_build import BLOCK
+from papers.lfilter.pt_quadtree import ENTRIES_BELOW, LIST_END, LIST_START, LISTS_BELOW
 
 #: Values of the choice between the indexes, and of that between a scan and pruning.
 TRIE, QUADTREE = 1, 2

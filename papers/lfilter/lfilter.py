@@ -1,21 +1,25 @@
 """LFilter: an MBRTrie and a PT-Quadtree over the same ranks, and for each message the cheaper way through them.
 
-After Yu, Li and Feng, CIKM 2015 (`matching.boolean.engines.mbr_trie` has the full title), section 5. Two decisions are
-made from estimates in nanoseconds (`matching.boolean.engines.lfilter_cost`), in each part of the index by itself:
+After Yu, Li and Feng, CIKM 2015, section 5. Two decisions are made from estimates in nanoseconds
+(`papers.lfilter.lfilter_cost`), in each part of the index by itself:
 
 - Filter: the trie alone finds and verifies, or the quadtree finds the lists that may have a match.
 - Verification, for each such list: every entry is tested, or the list is pruned by the trie.
 
 Weighing costs as much as some messages do, so a part has habits (`Habit`); and one with few of the subscriptions has no
 quadtree, which would be built often and save little. Named in `matching.kinds`; the base of
-`matching.boolean.engines.lfilter_paper`. Read on in `_match`, the choice, and in `_prune`.
+`papers.lfilter.lfilter_paper`. Read on in `_match`, the choice, and in `_prune`.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from matching.boolean.engines.lfilter_cost import (
+from matching.model import Int32
+from matching.njit import njit, njit_no_refcount
+from matching.space import Space
+from matching.storage.region_messages import Messages
+from papers.lfilter.lfilter_cost import (
     CHILD_NS,
     DIRECT,
     ESTIMATE_ABOVE,
@@ -33,7 +37,7 @@ from matching.boolean.engines.lfilter_cost import (
     root_cost,
     trie_cost,
 )
-from matching.boolean.engines.lfilter_parts import (
+from papers.lfilter.lfilter_parts import (
     ONLY_HERE,
     Arrays,
     Boxes,
@@ -47,7 +51,7 @@ from matching.boolean.engines.lfilter_parts import (
     scratch_for,
     verify,
 )
-from matching.boolean.engines.mbr_trie import (
+from papers.lfilter.mbr_trie import (
     BUCKET,
     CHEAPEST,
     END_CHILD,
@@ -63,8 +67,8 @@ from matching.boolean.engines.mbr_trie import (
     trie_view,
     walk,
 )
-from matching.boolean.engines.mbr_trie_build import build_trie
-from matching.boolean.engines.pt_quadtree import (
+from papers.lfilter.mbr_trie_build import build_trie
+from papers.lfilter.pt_quadtree import (
     LIST_END,
     LIST_START,
     Quadtree,
@@ -74,11 +78,7 @@ from matching.boolean.engines.pt_quadtree import (
     reach_within,
     sift,
 )
-from matching.boolean.engines.pt_quadtree_build import LEAF_CAPACITY, build_quadtree
-from matching.model import Int32
-from matching.njit import njit, njit_no_refcount
-from matching.space import Space
-from matching.storage.region_messages import Messages
+from papers.lfilter.pt_quadtree_build import LEAF_CAPACITY, build_quadtree
 
 #: Filter and verification by name; the position is the code, `cheapest` decides by cost.
 FILTERS = ("cheapest", "trie", "quadtree")

@@ -1,22 +1,26 @@
 """PT-Quadtree: a quadtree whose cells know a few pivotal tokens, one of which any matching message must carry.
 
-After Yu, Li and Feng, CIKM 2015 (`matching.boolean.engines.mbr_trie` has the full title), section 4. The pivotal tokens
-of a list hit every subscription in it; those of a cell are the union of what lies below. Tokens that all children share
-form the cover set of the cell and are tested there alone: a message with one of them skips all text tests
-below. Any other message must have one of the non-cover set, or the cell and all below it are skipped. The lists that
-remain are verified entry by entry: box within the cell, two keywords in a table of bits, then all keywords and degrees
-of the few.
+After Yu, Li and Feng, CIKM 2015, section 4. The pivotal tokens of a list hit every subscription in it; those of a cell
+are the union of what lies below. Tokens that all children share form the cover set of the cell and are tested there
+alone: a message with one of them skips all text tests below. Any other message must have one of the non-cover set, or
+the cell and all below it are skipped. The lists that remain are verified entry by entry: box within the cell, two
+keywords in a table of bits, then all keywords and degrees of the few.
 
-Which cells a box lies in, and so which lists there are, says `matching.boolean.engines.pt_quadtree_build`.
-`matching.boolean.engines.lfilter` filters by this tree and verifies by the trie where that is less work. Named in
-`matching.kinds`; a part of `matching.boolean.engines.lfilter`.
+Which cells a box lies in, and so which lists there are, says `papers.lfilter.pt_quadtree_build`.
+`papers.lfilter.lfilter` filters by this tree and verifies by the trie where that is less work. Named in
+`matching.kinds`; a part of `papers.lfilter.lfilter`.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from matching.boolean.engines.lfilter_parts import (
+from matching.model import Int32
+from matching.njit import njit, njit_no_refcount
+from matching.space import Space
+from matching.storage.region_messages import Messages
+from matching.storage.slots import as_input
+from papers.lfilter.lfilter_parts import (
     ONLY_HERE,
     TEST_TEXT,
     Arrays,
@@ -33,12 +37,7 @@ from matching.boolean.engines.lfilter_parts import (
     scratch_for,
     verify,
 )
-from matching.boolean.engines.pt_quadtree_build import LEAF_CAPACITY, box_within, build_quadtree
-from matching.model import Int32
-from matching.njit import njit, njit_no_refcount
-from matching.space import Space
-from matching.storage.region_messages import Messages
-from matching.storage.slots import as_input
+from papers.lfilter.pt_quadtree_build import LEAF_CAPACITY, box_within, build_quadtree
 
 #: Columns of `Quadtree.branch` behind the four children.
 LIST_START, LIST_END, LISTS_BELOW, ENTRIES_BELOW = range(4, 8)

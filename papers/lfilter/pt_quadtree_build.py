@@ -3,18 +3,18 @@
 A box belongs to the finest level at which it covers at most two by two cells, and has an entry in each of those; a cell
 below which few entries remain is a leaf and keeps them all. So no box has more than four entries, whatever its size:
 the quadtree of Kedem's multiple storage between the two that the paper names (one list for each box, or a copy in each
-leaf). Pivotal tokens are as in the paper. `matching.boolean.engines.pt_quadtree` walks what is made here. Used by
-`matching.boolean.engines.pt_quadtree` and `matching.boolean.engines.lfilter`.
+leaf). Pivotal tokens are as in the paper. `papers.lfilter.pt_quadtree` walks what is made here. Used by
+`papers.lfilter.pt_quadtree` and `papers.lfilter.lfilter`.
 """
 
 import numpy as np
 
-from matching.boolean.engines.lfilter_parts import first_not_below, interleave, text_bit
 from matching.njit import njit, njit_no_refcount
 from matching.storage.cells import FINEST, box_of, cell_range, fitting_level
 from matching.storage.region_subscriptions import Columns
 from matching.storage.slots import as_input, longer
 from matching.storage.sorting import ascending
+from papers.lfilter.lfilter_parts import first_not_below, interleave, text_bit
 
 #: A cell with no more entries than this is not divided.
 LEAF_CAPACITY = 48

@@ -1,8 +1,8 @@
 """MBRTrie: a trie over ascending keywords whose nodes know the rectangle around all that lies below them.
 
 After Yu, Li and Feng, "A Cost-based Method for Location-Aware Publish/Subscribe Services", CIKM 2015, section 3. Term
-ids ascend with frequency, so the first level has the rarest keywords and the widest fan-out, as in their experiments.
-A message visits the nodes whose path it carries and whose rectangle it meets. At each node the next ones are found by
+ids ascend with frequency, so the first level has the rarest keywords and the widest fan-out, as in their experiments. A
+message visits the nodes whose path it carries and whose rectangle it meets. At each node the next ones are found by
 probing the children with its terms (ProbeTrie), its terms with the children (ProbeTokenSet), or whichever is cheaper.
 
 Two things differ from the paper, both for speed. Where `BUCKET` boxes or fewer remain below a node the trie stops, and
@@ -10,16 +10,21 @@ they are tested one by one: most paths of a large trie end in a single subscript
 than the test it saves. And the list of a node lies in Morton order with a rectangle around each `BLOCK` boxes, since a
 frequent keyword alone has a long list all over the world. `bucket=0` switches the buckets off.
 
-`matching.boolean.engines.mbr_trie_build` builds a trie for each part of the engine (`lfilter_parts`: one of several
-indexes that are built at once); the kernels here match messages by it, for `matching.boolean.engines.lfilter` too.
-Named in `matching.kinds`; a part of `matching.boolean.engines.lfilter`.
+`papers.lfilter.mbr_trie_build` builds a trie for each part of the engine (`lfilter_parts`: one of several indexes that
+are built at once); the kernels here match messages by it, for `papers.lfilter.lfilter` too. Named in `matching.kinds`;
+a part of `papers.lfilter.lfilter`.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from matching.boolean.engines.lfilter_parts import (
+from matching.model import Int32
+from matching.njit import njit, njit_no_refcount
+from matching.space import Space
+from matching.storage.region_messages import Messages
+from matching.storage.slots import as_input
+from papers.lfilter.lfilter_parts import (
     TEST_TEXT,
     Arrays,
     Boxes,
@@ -36,12 +41,7 @@ from matching.boolean.engines.lfilter_parts import (
     scratch_for,
     verify,
 )
-from matching.boolean.engines.mbr_trie_build import BLOCK, build_trie
-from matching.model import Int32
-from matching.njit import njit, njit_no_refcount
-from matching.space import Space
-from matching.storage.region_messages import Messages
-from matching.storage.slots import as_input
+from papers.lfilter.mbr_trie_build import BLOCK, build_trie
 
 #: How children are found: the cheaper way; each child sought among the message's terms; each term among the children.
 CHEAPEST, PROBE_TOKEN_SET, PROBE_TRIE = range(3)
