@@ -8,8 +8,6 @@ kind.
 
 from matching.boolean.engines.cell_term import CellTerm
 from matching.boolean.operator import BooleanOperator
-from matching.decay.engines.ciq import Ciq, CiqH
-from matching.decay.engines.ciq_paper import CiqPaper
 from matching.decay.engines.keyword_blocks import KeywordBlocks
 from matching.decay.operator import DecayOperator
 from matching.kind_table import ByName, Kind, Kinds, Recipe
@@ -64,7 +62,7 @@ KINDS = Kinds(
                 skype_paper_trees="baselines.topk.skype_paper:SkypePaperTrees",
                 l2_scan="baselines.topk.l2_scan:L2Scan",
                 inverted_file="baselines.topk.inverted_file:InvertedFile",
-                ciq="baselines.topk.ciq:Ciq",
+                ciq="papers.ciq.topk:Ciq",
             ),
             windows=ByName(
                 Segments,
@@ -85,11 +83,11 @@ KINDS = Kinds(
             columns=("counts", "event_time_us"),
             engines=ByName(
                 KeywordBlocks,
-                Ciq,
-                CiqH,
-                CiqPaper,
-                bif_paper="baselines.decay.bif_paper:BifPaper",
-                block_inverted_file="baselines.decay.block_inverted_file:BlockInvertedFile",
+                ciq="papers.ciq.ciq:Ciq",
+                ciq_h="papers.ciq.ciq:CiqH",
+                ciq_paper="papers.ciq.ciq_paper:CiqPaper",
+                bif_paper="papers.ciq.bif_paper:BifPaper",
+                block_inverted_file="papers.ciq.block_inverted_file:BlockInvertedFile",
                 inverted_file="baselines.decay.inverted_file:InvertedFile",
             ),
             recipe=Recipe("CIQ", k=(10, 30), share=20),

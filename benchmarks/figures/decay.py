@@ -16,8 +16,8 @@ from functools import partial
 from benchmarks.cases import HALF_LIFE_S
 from benchmarks.figures.sweeps import BYTES, CHANGES, TIME, Page, by, sweep, up_to
 from benchmarks.workload import TopkRecipe
-from matching.decay.engines.ciq_paper import CiqPaper
 from matching.kinds import KINDS
+from papers.ciq.ciq_paper import CiqPaper
 
 _DECAY = KINDS.named("decay")
 _K, _NUMBERS, _ALPHAS = _DECAY.recipe.k, (1, 2, 3, 4, 5), (0.1, 0.3, 0.5, 0.7, 0.9)

@@ -6,15 +6,14 @@ than their postings: 3 more for every keyword, each worth `delta` evaluations (a
 
 An *evaluation* is a test of a subscription against a message; an *association* is a pair of subscription and cell. The
 expected number of evaluations is estimated from a history `h` of the engine's messages
-(`matching.decay.engines.ciq_history.History`). This file uses of it:
+(`papers.ciq.ciq_history.History`). This file uses of it:
 
     cells : float64[cells]             messages in each cell
     having : float64[terms]            messages that have each term
     above : float64[keywords, bins]    see `fraction_above`
     facts : float64[...]               messages; places counted in `cells`; texts counted in `having`
 
-Used by `matching.decay.engines.ciq` and `baselines.topk.ciq`, and their histories; read on in
-`matching.ciq.cell_bounds`, the bounds.
+Used by `papers.ciq.ciq` and `papers.ciq.topk`, and their histories; read on in `papers.ciq.cell_bounds`, the bounds.
 """
 
 import math
@@ -22,11 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from matching.ciq.cell_bounds import bucket_of, is_spatial, place_of, reach_in_box
-from matching.ciq.quadtree import path_to
 from matching.model import Float64, Int32
 from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import longer
+from papers.ciq.cell_bounds import bucket_of, is_spatial, place_of, reach_in_box
+from papers.ciq.quadtree import path_to
 
 #: Indexes in `h.facts`.
 MESSAGES, PLACES, TEXTS = range(3)
@@ -58,7 +57,7 @@ def expected(h, c, slot, weight, cell, worth, reach):
     """Expected number of evaluations of a subscription in a cell (definition 7).
 
     weight : float    the factors that are the same in all cells: lifetime * chance of a keyword
-    worth, reach      see `matching.ciq.cell_bounds`
+    worth, reach      see `papers.ciq.cell_bounds`
     """
     # text relevance that a message in this cell needs at least (lemma 1)
     least = worth - reach
@@ -77,15 +76,15 @@ def spread(h, c, slots, worth, costs, max_distance):
     ----------
     h, c : kernel views     the history; columns of the subscriptions
     slots : int32[n]
-    worth : float64[n]      worth of their thresholds (`matching.ciq.cell_bounds`)
+    worth : float64[n]      worth of their thresholds (`papers.ciq.cell_bounds`)
     costs : Costs
     max_distance : float
 
     Returns
     -------
     row : int32[m]          index into `slots`, for each of m associations
-    where : int32[m]        cell and bucket (`matching.ciq.cell_bounds.place_of`)
-    reach : float32[m]      see `matching.ciq.cell_bounds`
+    where : int32[m]        cell and bucket (`papers.ciq.cell_bounds.place_of`)
+    reach : float32[m]      see `papers.ciq.cell_bounds`
 
     Notes
     -----

@@ -15,7 +15,7 @@ alone can be worth, and in a block the largest norm of the weights from its keyw
 
 Of an association that is dropped the postings stay, and never pass again: its `scaled` is plus infinity. The lists are
 made anew when half of them is dropped. A list of one posting takes 60 bytes. Used by both engines `ciq`, those of
-`decay` and of `topk`. Read on in `matching.decay.engines.ciq`.
+`decay` and of `topk`. Read on in `papers.ciq.ciq`.
 """
 
 import math
@@ -25,7 +25,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from matching.ciq.quadtree import cells_down_to
 from matching.errors import ConfigError
 from matching.model import Float32, Float64, Int32, Int64, UInt8
 from matching.njit import njit, njit_no_refcount
@@ -33,6 +32,7 @@ from matching.storage.block_pool import allocate_block, free_block
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import grown
 from matching.storage.term_lists import bit_of
+from papers.ciq.quadtree import cells_down_to
 
 #: Buckets of a cell at most; with it in five bits, cell and bucket take one int32. Two of them are special: for those
 #: whose text counts not, and, at the root, for those without a threshold.

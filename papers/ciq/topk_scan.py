@@ -4,23 +4,23 @@ A bound in the list of a term holds for pairs whose first common term is that te
 common terms come after it in both texts, so the product of the norms after it bounds the rest of the score. If the
 signatures share no later term, the product of this one term is the whole text score. A pair that a bound rules out at
 its first common term is no hit; `exact_score` rejects the same pair in the list of a later term. Used by
-`baselines.topk.ciq`.
+`papers.ciq.topk`.
 """
 
 import math
 
 import numpy as np
 
-from baselines.topk.ciq_history import remember
-from matching.ciq.cell_bounds import is_spatial
-from matching.ciq.cell_walk import candidates_of, make_cursors, make_terms, widest_of
-from matching.ciq.quadtree import path_to
 from matching.geo.sphere import point_of
 from matching.njit import njit
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.storage.term_lists import bit_of
 from matching.topk.scores import exact_score, slot_score
+from papers.ciq.cell_bounds import is_spatial
+from papers.ciq.cell_walk import candidates_of, make_cursors, make_terms, widest_of
+from papers.ciq.quadtree import path_to
+from papers.ciq.topk_history import remember
 
 #: A bound is above by this much and this fraction: candidates carry theirs in float32, `Celled` its norms.
 _WIDER, _SLACK = 1.0 + 1e-6, 1e-6
@@ -29,7 +29,7 @@ _AHEAD = 8
 
 @njit(cache=True, nogil=True)
 def describe(c, slots):
-    """Thresholds of slots as `matching.ciq.cell_bounds` counts them, float64[n], and `Celled.alone`, float32[n]."""
+    """Thresholds of slots as `papers.ciq.cell_bounds` counts them, float64[n], and `Celled.alone`, float32[n]."""
     scaled, alone = np.empty(slots.shape[0]), np.zeros(slots.shape[0], np.float32)
     for i in range(slots.shape[0]):
         slot = slots[i]

@@ -3,15 +3,14 @@
 The baseline of the Skype paper: every subscription is associated with cells of a quadtree that cover the space. In each
 it has a minimum text score, by which messages of the cell that are not relevant enough are kept from it; the
 subscriptions of a cell are parted into buckets by how much the cell gives them, and posted by keyword in blocks that
-are skipped whole (`matching.ciq.celled_lists`). Which cells: by expected cost (`matching.ciq.cell_costs`). Blocks
-without cells are no engine here: without a place some threshold in a block is low enough, and none of 14,308 was
-skipped.
+are skipped whole (`papers.ciq.celled_lists`). Which cells: by expected cost (`papers.ciq.cell_costs`). Blocks without
+cells are no engine here: without a place some threshold in a block is low enough, and none of 14,308 was skipped.
 
 Without fading a minimum text score is a constant between two thresholds. Texts are stored unit vectors, so what a
 message can be worth to a list is a product of norms, where CIQ has the largest probability of a keyword. Of our own:
 thresholds fall as well, in a refill. A subscription without one is at the root, in a bucket of its own, where no block
 is skipped. Its first threshold, a lower one, and one higher by more than `rise` make a subscription be associated anew;
-a smaller rise is written into its associations. Named in `matching.kinds`. Read on in `baselines.topk.ciq_scan`.
+a smaller rise is written into its associations. Named in `matching.kinds`. Read on in `papers.ciq.topk_scan`.
 """
 
 import math
@@ -19,16 +18,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from baselines.topk.ciq_history import MessageHistory
-from baselines.topk.ciq_scan import describe, raise_thresholds, scan
-from matching.ciq.cell_bounds import order_of
-from matching.ciq.cell_costs import MESSAGES, Costs, lifetime_of, spread
-from matching.ciq.cell_walk import no_candidates
-from matching.ciq.celled_lists import CelledLists
 from matching.model import Int32
 from matching.space import Space
 from matching.storage.slots import resized
 from matching.topk.engine import TopkEngine
+from papers.ciq.cell_bounds import order_of
+from papers.ciq.cell_costs import MESSAGES, Costs, lifetime_of, spread
+from papers.ciq.cell_walk import no_candidates
+from papers.ciq.celled_lists import CelledLists
+from papers.ciq.topk_history import MessageHistory
+from papers.ciq.topk_scan import describe, raise_thresholds, scan
 
 
 class Ciq(TopkEngine):

@@ -4,7 +4,7 @@ A message in cell c with a text relevance of at most minT(q, c) = S / (1 - alpha
 cannot enter the result of q (Chen et al., CIQ, lemma 1), where S is what is left now of the score of its k-th message
 and minD the spatial proximity of the nearest point of c. Keys never change, so S is what was left of it at a reference
 time, kept as `scaled`, times one factor for a whole message; the part that belongs to the cell is the `reach`
-(`matching.ciq.cell_bounds`). The reference moves on with the stream, so that neither leaves the range of numbers.
+(`papers.ciq.cell_bounds`). The reference moves on with the stream, so that neither leaves the range of numbers.
 
 The probability of a keyword that is shared bounds the product over all of them (`matching.decay.scores`). Another one
 that is shared leaves at most the largest probability of those behind it in the message, and if none is, what is left is
@@ -15,10 +15,10 @@ import math
 
 import numpy as np
 
-from matching.ciq.cell_bounds import is_spatial
 from matching.decay.scores import background_of, probability
 from matching.njit import njit, njit_no_refcount
 from matching.storage.term_lists import bit_of
+from papers.ciq.cell_bounds import is_spatial
 
 #: Rounding of exponents, of which the largest are as large as the age of the stream in half-lives.
 _DIGITS = 1e-15

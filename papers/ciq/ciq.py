@@ -3,15 +3,15 @@
 Every subscription is associated with cells of a quadtree that cover the space. In each it has a minimum text score, by
 which messages of the cell that are not relevant enough are kept from it: in a near cell little text will do, in a far
 one much is needed. The subscriptions of a cell are parted into buckets by how much the cell gives them, and posted by
-keyword in blocks with one bound each (`matching.ciq.celled_lists`). Which cells: by expected cost
-(`matching.ciq.cell_costs`), or as `ciq_h`, the paper's heuristic, the cells on the way to its place.
+keyword in blocks with one bound each (`papers.ciq.celled_lists`). Which cells: by expected cost
+(`papers.ciq.cell_costs`), or as `ciq_h`, the paper's heuristic, the cells on the way to its place.
 
-Of the paper's own: it does not say what happens to a subscription with fewer than k results, nor when one is associated
-anew as its threshold rises. Here the former stands at the root, in a bucket of its own, and is associated by cost at
-the end of the batch that brings its k-th result, and again when its threshold, as of now, has grown by a factor of e **
-`rise`. From 0.05 to never that makes no difference of more than 10 % at 200,000 subscriptions whose results were full
-from the start; the copies of a threshold in the blocks follow it by themselves. Named in `matching.kinds`. Read on in
-`matching.decay.engines.ciq_scan`.
+The paper does not say what happens to a subscription with fewer than k results, nor when one is associated anew as its
+threshold rises. Here the former stands at the root, in a bucket of its own, and is associated by cost at the end of the
+batch that brings its k-th result, and again when its threshold, as of now, has grown by a factor of e ** `rise`. From
+0.05 to never that makes no difference of more than 10 % at 200,000 subscriptions whose results were full from the
+start; the copies of a threshold in the blocks follow it by themselves. Named in `matching.kinds`. Read on in
+`papers.ciq.ciq_scan`.
 """
 
 import math
@@ -19,14 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from matching.ciq.cell_bounds import order_of
-from matching.ciq.cell_costs import MESSAGES, Costs, lifetime_of, spread
-from matching.ciq.cell_walk import no_candidates
-from matching.ciq.celled_lists import CelledLists
 from matching.cumulative.engine import CumulativeEngine
-from matching.decay.engines.ciq_bounds import move_reference, rests_of, scale_all
-from matching.decay.engines.ciq_history import NOW, MessageHistory
-from matching.decay.engines.ciq_scan import scan
 from matching.decay.reference import Reference
 from matching.decay.scores import lift
 from matching.half_life import DecayParameters
@@ -35,6 +28,13 @@ from matching.operator import Work
 from matching.space import Space
 from matching.storage.slots import resized
 from matching.window import NO_FLOOR
+from papers.ciq.cell_bounds import order_of
+from papers.ciq.cell_costs import MESSAGES, Costs, lifetime_of, spread
+from papers.ciq.cell_walk import no_candidates
+from papers.ciq.celled_lists import CelledLists
+from papers.ciq.ciq_bounds import move_reference, rests_of, scale_all
+from papers.ciq.ciq_history import NOW, MessageHistory
+from papers.ciq.ciq_scan import scan
 
 
 class Ciq(CumulativeEngine):

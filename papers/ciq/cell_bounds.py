@@ -5,15 +5,15 @@ minD(q, c), the minimum conditional text score of Chen et al., CIQ (lemma 1), wh
 nearest point of c. The part that comes with the threshold is called `scaled`, as it is now its `worth`, and the part
 that comes with the cell is the `reach`. Where alpha is 1, or so close to it that a division by 1 - alpha would cost
 digits, only the place is tested: `worth` is S and `reach` the best score that any text could bring there. Used by both
-engines `ciq`, those of `decay` and of `topk`. Read on in `matching.ciq.celled_lists`.
+engines `ciq`, those of `decay` and of `topk`. Read on in `papers.ciq.celled_lists`.
 """
 
 import numpy as np
 
-from matching.ciq.celled_lists import MOST_BUCKETS
-from matching.ciq.quadtree import distance_to_box
 from matching.model import Float32, Float64, Int32
 from matching.njit import njit
+from papers.ciq.celled_lists import MOST_BUCKETS
+from papers.ciq.quadtree import distance_to_box
 
 #: Below this weight of the text, only the place is tested.
 LEAST_TEXT = 1e-6

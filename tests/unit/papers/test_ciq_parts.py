@@ -5,18 +5,18 @@ import math
 import numpy as np
 import pytest
 
-from baselines.topk.ciq import Ciq as TopkCiq
-from matching.ciq.cell_bounds import LEAST_TEXT, bucket_of, is_spatial, reach_of
-from matching.ciq.cell_costs import chance_of_cell, chance_of_text, lifetime_of
-from matching.ciq.cell_walk import needed_text
-from matching.ciq.quadtree import cells_down_to, distance_to_box, path_to
-from matching.decay.engines.ciq import Ciq as DecayCiq
-from matching.decay.engines.ciq_bounds import factor_of, scaled_of
-from matching.decay.engines.ciq_history import MessageHistory
 from matching.decay.scores import key_of, lift
 from matching.errors import ConfigError
 from matching.half_life import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, DecayParameters
 from matching.space import EARTH, Space
+from papers.ciq.cell_bounds import LEAST_TEXT, bucket_of, is_spatial, reach_of
+from papers.ciq.cell_costs import chance_of_cell, chance_of_text, lifetime_of
+from papers.ciq.cell_walk import needed_text
+from papers.ciq.ciq import Ciq as DecayCiq
+from papers.ciq.ciq_bounds import factor_of, scaled_of
+from papers.ciq.ciq_history import MessageHistory
+from papers.ciq.quadtree import cells_down_to, distance_to_box, path_to
+from papers.ciq.topk import Ciq as TopkCiq
 
 
 def least_text(key, alpha, reach, lifted, away=0.0):

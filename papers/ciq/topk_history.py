@@ -2,8 +2,8 @@
 
 Past messages are counted by cell and by term; the last texts are kept, and compared with subscriptions (Chen et al.,
 CIQ, definition 7). Before any message has come, synthetic ones are made from the subscriptions: the place of one, the
-keywords of several, since a message has more keywords than a subscription. Used by `baselines.topk.ciq` and
-`baselines.topk.ciq_scan`. Read on in `matching.ciq.cell_costs`.
+keywords of several, since a message has more keywords than a subscription. Used by `papers.ciq.topk` and
+`papers.ciq.topk_scan`. Read on in `papers.ciq.cell_costs`.
 """
 
 import math
@@ -11,7 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from matching.ciq.cell_costs import (
+from matching.model import Float32, Float64, Int32
+from matching.njit import njit, njit_no_refcount
+from matching.storage.point_subscriptions import Subscriptions
+from matching.storage.slots import resized
+from matching.storage.sorting import ascending
+from papers.ciq.cell_costs import (
     BINS,
     KEYWORDS,
     MESSAGES,
@@ -22,12 +27,7 @@ from matching.ciq.cell_costs import (
     largest_term,
     some_of,
 )
-from matching.ciq.quadtree import cells_down_to, path_to
-from matching.model import Float32, Float64, Int32
-from matching.njit import njit, njit_no_refcount
-from matching.storage.point_subscriptions import Subscriptions
-from matching.storage.slots import resized
-from matching.storage.sorting import ascending
+from papers.ciq.quadtree import cells_down_to, path_to
 
 #: Synthetic messages at most; subscriptions that each is made from.
 _PRIOR, _TOGETHER = 4096, 4
@@ -47,7 +47,7 @@ class History(NamedTuple):
     size : int32[texts]        how many terms
     relevance : float64[keywords, bins]   pairs that share a keyword, by number of keywords and text relevance
     above : float64[keywords, bins]       fraction of them that are in this bin or a better one
-    facts : float64[3]         see `matching.ciq.cell_costs`; the first of them does not count synthetic messages
+    facts : float64[3]         see `papers.ciq.cell_costs`; the first of them does not count synthetic messages
     """
 
     cells: Float64

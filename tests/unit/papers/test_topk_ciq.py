@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from baselines.topk.ciq import Ciq
 from baselines.topk.inverted_file import InvertedFile
 from benchmarks.driving import Tasks, kind_of
-from matching.ciq.cell_bounds import is_spatial
 from matching.model import TOPK
 from matching.naive_rows import tally
+from papers.ciq.cell_bounds import is_spatial
+from papers.ciq.topk import Ciq
 from tests.support.celled import cells_of, check_blocks, check_cells
 from tests.support.worlds import SPACE, Recipe, make_world
 

@@ -1,27 +1,26 @@
 """Match a message by engine `ciq`: candidates from the cells around it, bounds, and exact scores.
 
-Blocks and associations are skipped by their bounds (`matching.ciq.cell_walk`). The rest is bounded once more, at the
-very place of the message and by the threshold of now: the circle of its conditional influence region. Then the message
-is scored exactly and offered. Bounds are of pairs whose first common term is that of the list: subscriptions skipped
-there cannot be reached, so one found first in the list of a later term may be bounded by that term. Used by
-`matching.decay.engines.ciq`.
+Blocks and associations are skipped by their bounds (`papers.ciq.cell_walk`). The rest is bounded once more, at the very
+place of the message and by the threshold of now: the circle of its conditional influence region. Then the message is
+scored exactly and offered. Bounds are of pairs whose first common term is that of the list: subscriptions skipped there
+cannot be reached, so one found first in the list of a later term may be bounded by that term. Used by `papers.ciq.ciq`.
 """
 
 import math
 
 import numpy as np
 
-from matching.ciq.cell_walk import candidates_of, make_cursors, make_terms, widest_of
-from matching.ciq.quadtree import path_to
 from matching.cumulative.results import A_RESULT, POOL_FULL, offer
-from matching.decay.engines.ciq_bounds import bound_terms, factor_of, scaled_of
-from matching.decay.engines.ciq_history import remember
 from matching.decay.scores import key_of, length_of, lift, relevance, text_relevance
 from matching.filters import message_passes
 from matching.geo.sphere import point_of
 from matching.njit import njit
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
+from papers.ciq.cell_walk import candidates_of, make_cursors, make_terms, widest_of
+from papers.ciq.ciq_bounds import bound_terms, factor_of, scaled_of
+from papers.ciq.ciq_history import remember
+from papers.ciq.quadtree import path_to
 
 #: A candidate's text is in float32; keys are logs, whose rounding grows with the age of the stream.
 _WIDER, _SLACK, _DIGITS = 1.0 + 1e-6, 1e-9, 1e-15

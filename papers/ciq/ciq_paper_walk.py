@@ -8,23 +8,23 @@ postings is evaluated, which costs a text relevance, and scored if that is more 
 What is printed has three faults, and is mended here as little as possible (spec 6): the maximum of lemma 3 is that of
 the terms whose cursors may still meet a subscription of the block, since their product is no bound; a block that is not
 skipped is read, where the printed cursor stays; and all cursors on one subscription advance, or it would be evaluated
-and get the message twice. Used by `matching.decay.engines.ciq_paper`; read on there.
+and get the message twice. Used by `papers.ciq.ciq_paper`; read on there.
 """
 
 import math
 
 import numpy as np
 
-from matching.ciq.cell_walk import make_cursors, needed_text, take_out, widest_of
-from matching.ciq.celled_lists import NONE, find_lists, key_of_list
-from matching.ciq.quadtree import path_to
 from matching.cumulative.results import A_RESULT, POOL_FULL, offer
-from matching.decay.engines.ciq_bounds import factor_of, scaled_of
-from matching.decay.engines.ciq_history import remember
 from matching.decay.scores import background_of, key_of, length_of, lift, probability, relevance, text_relevance
 from matching.filters import message_passes
 from matching.geo.sphere import point_of
 from matching.njit import njit, njit_no_refcount
+from papers.ciq.cell_walk import make_cursors, needed_text, take_out, widest_of
+from papers.ciq.celled_lists import NONE, find_lists, key_of_list
+from papers.ciq.ciq_bounds import factor_of, scaled_of
+from papers.ciq.ciq_history import remember
+from papers.ciq.quadtree import path_to
 
 _END = 2**31 - 1
 #: Bounds are above by this share: a product is rounded, and what is read of a block is in float32.
@@ -33,7 +33,7 @@ _WIDER = 1.0 + 1e-6
 
 @njit(cache=True, nogil=True)
 def scan(c, best, filters, v, h, batch, first_row, fading, reference, most_common, depth, buckets, found, counters):
-    """Match rows from `first_row` on; parameters and return as of `matching.decay.engines.ciq_scan.scan`.
+    """Match rows from `first_row` on; parameters and return as of `papers.ciq.ciq_scan.scan`.
 
     `counters[0]` counts postings that are read, `counters[1]` text relevances; `most_common` is not used. `found` takes
     the slots and associations of a message that pass.

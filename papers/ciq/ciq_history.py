@@ -4,7 +4,7 @@ The cost of an association is the expected number of evaluations (Chen et al., C
 estimated from past messages: the history counts them by cell and by term, and stores some texts, with which it compares
 subscriptions. A stream that has just begun has no history; its prior is made of the words of the collection and the
 places of the subscriptions, with the weight of `PRIOR` messages. Used by the engines `ciq` and `ciq_paper` of `decay`.
-Read on in `matching.ciq.cell_costs`.
+Read on in `papers.ciq.cell_costs`.
 """
 
 import math
@@ -12,7 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from matching.ciq.cell_costs import (
+from matching.decay.scores import text_relevance
+from matching.half_life import DecayParameters
+from matching.model import Float64, Int32
+from matching.njit import njit, njit_no_refcount
+from matching.storage.point_subscriptions import Subscriptions
+from matching.storage.slots import resized
+from papers.ciq.cell_costs import (
     BINS,
     KEYWORDS,
     MESSAGES,
@@ -23,13 +29,7 @@ from matching.ciq.cell_costs import (
     largest_term,
     some_of,
 )
-from matching.ciq.quadtree import cells_down_to, path_to
-from matching.decay.scores import text_relevance
-from matching.half_life import DecayParameters
-from matching.model import Float64, Int32
-from matching.njit import njit, njit_no_refcount
-from matching.storage.point_subscriptions import Subscriptions
-from matching.storage.slots import resized
+from papers.ciq.quadtree import cells_down_to, path_to
 
 #: Weight of the prior in messages, by cell and by term.
 PRIOR = 4096.0
@@ -39,7 +39,7 @@ _TEXTS, _WIDEST, _WORDS = 512, 16, 10
 _TRIED, _ONE_IN = 256, 16
 #: Golden ratio: the fractional parts of its multiples are spread evenly over 0..1.
 _GOLDEN = 0.6180339887498949
-#: Index in `History.facts`, after those of `matching.ciq.cell_costs`.
+#: Index in `History.facts`, after those of `papers.ciq.cell_costs`.
 NOW = 3
 
 
