@@ -18,7 +18,6 @@ from matching.skyline.engines.eager import Eager
 from matching.skyline.engines.eager_star import EagerStar
 from matching.skyline.operator import SkylineOperator
 from matching.skyline.windows.inverted import InvertedWindow
-from matching.skyline.windows.mf_rtree import MfRtree, MfRtreePaper
 from matching.topk.engines.skype import Skype
 from matching.topk.operator import TopkOperator
 from matching.topk.windows.segments import Segments
@@ -120,8 +119,8 @@ KINDS = Kinds(
             ),
             windows=ByName(
                 InvertedWindow,
-                MfRtree,
-                MfRtreePaper,
+                mf_rtree="papers.skyline.mf_rtree:MfRtree",
+                mf_rtree_paper="papers.skyline.mf_rtree:MfRtreePaper",
                 ir_tree="baselines.skyline.ir_tree:IrTree",
                 il_quadtree="baselines.skyline.il_quadtree:IlQuadtree",
                 i3="baselines.skyline.i3:I3",

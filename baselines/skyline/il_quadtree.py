@@ -36,9 +36,9 @@ from baselines.skyline.linear_quadtrees import (
 )
 from matching.errors import EngineError
 from matching.njit import njit
-from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.prefetch import prefetch
+from papers.skyline.tree import TreeWindow, tables_of
 
 #: Leaves that a query prefetches and reads together, so that cache misses overlap.
 _TOGETHER = 16
@@ -116,7 +116,7 @@ def _read(trees, starts, counts, rectangle, seen, slots, picked, visits):
 
 @njit(cache=True, nogil=True)
 def _search(trees, log, as_of, region, offsets, terms, first, ends, found, visits):
-    """Answer queries from `first` on; see `matching.skyline.windows.tree.TreeWindow`."""
+    """Answer queries from `first` on; see `papers.skyline.tree.TreeWindow`."""
     cells, rectangle = np.empty(4**SIGNED, np.int64), np.empty(4, np.int64)
     seen, slots = np.zeros(log.seq.shape[0], np.int16), np.empty(log.seq.shape[0] + 1, np.int32)
     starts, counts = np.empty(_TOGETHER, np.int64), np.empty(_TOGETHER, np.int64)

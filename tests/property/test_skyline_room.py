@@ -12,9 +12,9 @@ from matching.naive import Skyline
 from matching.skyline.engine import Offers
 from matching.skyline.engines.eager import Eager
 from matching.skyline.engines.eager_star import EagerStar
-from matching.skyline.engines.regions import compare_marked
 from matching.skyline.results import UNDOMINATED, WAITS, remove_members
 from matching.skyline.windows.inverted import InvertedWindow
+from papers.skyline.regions import compare_marked
 from tests.support.skyline_worlds import Recipe, differences, expected, make_world, run
 
 ENGINES = tuple(KINDS.named("skyline").engines)

@@ -9,9 +9,9 @@ from matching.model import MessageBatch
 from matching.naive import skyline_scores
 from matching.naive_rows import Message, Subscription, messages_of
 from matching.skyline.window import SkylineQueries, SkylineWindow
-from matching.skyline.windows.tree import TreeWindow
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary
+from papers.skyline.tree import TreeWindow
 
 SPACE = Space(-10.0, -10.0, 10.0, 10.0)
 WINDOWS: dict[str, type[SkylineWindow]] = dict(KINDS.named("skyline").windows)  # type: ignore[arg-type]

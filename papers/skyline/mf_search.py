@@ -1,22 +1,22 @@
-"""Window queries of the memo-and-filter R-tree (`matching.skyline.windows.mf_rtree`), ordered by locality of memory.
+"""Window queries of the memo-and-filter R-tree (`papers.skyline.mf_rtree`), ordered by locality of memory.
 
 First boxes and filters of inner nodes, then the marks (`mf_nodes.mark_of`) of the remaining leaves, a leaf at a time
 with the next ones prefetched, then the messages, scattered in memory: all coordinates, then where texts start, then the
 texts. Each is a loop without branches, so that cache misses overlap. A message is alive if its slot has a `place` in
 the window's heap; for the newest version in a leaf the memo says the same. Queries as of a past boundary also read when
 messages ended (`messages.Log`). They read all versions in a leaf, since an older one may have been alive then; other
-queries read only the newest of each object. Used by `matching.skyline.windows.mf_rtree`.
+queries read only the newest of each object. Used by `papers.skyline.mf_rtree`.
 """
 
 import numpy as np
 
 from matching.njit import njit, njit_no_refcount
-from matching.skyline.windows import filters as filters_module
-from matching.skyline.windows.filters import LEAF
-from matching.skyline.windows.messages import spatial_relevance, text_relevance
-from matching.skyline.windows.mf_nodes import LEAF_FILTERS, bits_of, has_filter
-from matching.skyline.windows.rtree import FANOUT, ROOT, STACK
 from matching.storage.prefetch import prefetch
+from papers.skyline import filters as filters_module
+from papers.skyline.filters import LEAF
+from papers.skyline.messages import spatial_relevance, text_relevance
+from papers.skyline.mf_nodes import LEAF_FILTERS, bits_of, has_filter
+from papers.skyline.rtree import FANOUT, ROOT, STACK
 
 #: Leaves whose entries are verified together.
 _TOGETHER = 64
@@ -33,7 +33,7 @@ for _place in range(_BITS):
 
 @njit(cache=True, nogil=True)
 def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, found, visits):
-    """Answer queries from `first` on; see `matching.skyline.windows.tree.TreeWindow`.
+    """Answer queries from `first` on; see `papers.skyline.tree.TreeWindow`.
 
     place : int32[slots]     negative once the end of the message was applied to the tree
     past : bool              whether `as_of` is an earlier boundary than the last

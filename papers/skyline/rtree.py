@@ -1,9 +1,9 @@
 """The R-tree under window indexes: nodes as flat arrays, and the parts of an insertion and a removal.
 
 Entries of a leaf are slots of messages, those of an inner node are nodes. An index keeps the texts of its nodes
-(`matching.skyline.windows.mf_rtree`), hence insertion in parts: `choose_leaf`, `put`, then `split` for each node that
-overflows. An empty node is removed; an underfull one stays, as is usual for trees under a stream. Used by
-`matching.skyline.windows.mf_rtree` and `baselines.skyline.ir_tree`.
+(`papers.skyline.mf_rtree`), hence insertion in parts: `choose_leaf`, `put`, then `split` for each node that overflows.
+An empty node is removed; an underfull one stays, as is usual for trees under a stream. Used by
+`papers.skyline.mf_rtree` and `baselines.skyline.ir_tree`.
 """
 
 from typing import NamedTuple

@@ -1,27 +1,29 @@
 """The memo-and-filter R-tree: ends go to a memo, not to the tree, and nodes have filters of their keywords.
 
-- A message that ends is noted in the *update memo* (`matching.skyline.windows.memo`). Its entry stays until its leaf is
+- A message that ends is noted in the *update memo* (`papers.skyline.memo`). Its entry stays until its leaf is
   cleaned, by an insertion into it or by the cleaning cursor.
-- Each inner node has a *cuckoo filter* of the keywords below (`matching.skyline.windows.filters`), rebuilt when much
+- Each inner node has a *cuckoo filter* of the keywords below (`papers.skyline.filters`), rebuilt when much
   below it has changed; each entry of a leaf has a *mark*, a bit signature of its object and terms.
 - The entries of a leaf are its *lookup table*: versions of an object together, the newest first. Queries read only the
-  newest (`matching.skyline.windows.mf_search`).
+  newest (`papers.skyline.mf_search`).
 
 From Deng et al., "Spatial-keyword skyline publish/subscribe query processing over distributed sliding window streaming
 data" (section 3.2.2), with the memo's bookkeeping after Silva, Xiong and Aref, "The RUM-tree". Named in
-`matching.kinds`. Read on in `matching.skyline.windows.mf_nodes`.
+`matching.kinds`. Read on in `papers.skyline.mf_nodes`.
 """
 
 import numpy as np
 
 from matching.errors import ConfigError, EngineError
 from matching.njit import njit, njit_no_refcount
-from matching.skyline.windows import filters as filters_module
-from matching.skyline.windows import memo as memo_module
-from matching.skyline.windows import rtree as rtree_module
-from matching.skyline.windows.filters import POOL_END
-from matching.skyline.windows.messages import object_of
-from matching.skyline.windows.mf_nodes import (
+from matching.space import Space
+from matching.storage.slots import resized
+from papers.skyline import filters as filters_module
+from papers.skyline import memo as memo_module
+from papers.skyline import rtree as rtree_module
+from papers.skyline.filters import POOL_END
+from papers.skyline.messages import object_of
+from papers.skyline.mf_nodes import (
     NO_FILTER,
     USUAL_TERMS,
     Mf,
@@ -38,8 +40,8 @@ from matching.skyline.windows.mf_nodes import (
     places_of,
     push,
 )
-from matching.skyline.windows.mf_search import search
-from matching.skyline.windows.rtree import (
+from papers.skyline.mf_search import search
+from papers.skyline.rtree import (
     FANOUT,
     HIGH,
     HIGHEST,
@@ -57,9 +59,7 @@ from matching.skyline.windows.rtree import (
     split,
     widen_box,
 )
-from matching.skyline.windows.tree import TreeWindow, tables_of
-from matching.space import Space
-from matching.storage.slots import resized
+from papers.skyline.tree import TreeWindow, tables_of
 
 #: `threshold` (the paper) removes the obsolete versions of an object from a leaf once they are more than T_clean; `all`
 #: (the older RUM-tree) every obsolete entry; `off` none. `threshold` never removes single messages that expired, hence

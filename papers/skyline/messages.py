@@ -5,7 +5,7 @@ been removed from the tree. Terms lie in one heap that is rewritten when half of
 was alive at a boundary, its relevance to a query, exactly as in `matching.naive.skyline_scores`, and a heap of slots by
 life, from which trees take expired messages.
 
-Used by all tree window indexes. Read on in `matching.skyline.windows.tree`, the base of all trees.
+Used by all tree window indexes. Read on in `papers.skyline.tree`, the base of all trees.
 """
 
 import math

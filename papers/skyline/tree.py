@@ -9,7 +9,7 @@ applied to the tree when it precedes all retained boundaries. A message in the t
 or come after it, and a search checks in the log whether it lived at the boundary of the query. Otherwise ends are
 applied at once, and the log has none.
 
-Read on in `matching.skyline.windows.mf_rtree`, where an end is an entry of the memo.
+Read on in `papers.skyline.mf_rtree`, where an end is an entry of the memo.
 """
 
 from abc import abstractmethod
@@ -22,10 +22,10 @@ from matching.errors import EngineError
 from matching.model import Float64, Int32, Int64, MessageBatch
 from matching.skyline.answers import sort_rows
 from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow
-from matching.skyline.windows.messages import NEVER, MessageLog, heap_expired, heap_push, heap_remove
 from matching.space import Space
 from matching.storage.slots import as_input, grown, resized
 from matching.window import Boundary
+from papers.skyline.messages import NEVER, MessageLog, heap_expired, heap_push, heap_remove
 
 _FEWEST_CANDIDATES = 256
 

@@ -6,8 +6,8 @@ that collides with it; a saturated count stays until the filter is rebuilt. Inne
 6 fingerprints and no counts.
 
 Filters are blocks of one pool, of 2**`bits` words. A fingerprint that is present takes no further place. Used by
-`matching.skyline.windows.mf_nodes`, `matching.skyline.windows.mf_rtree` and `matching.skyline.windows.mf_search`. Read
-on in `matching.skyline.windows.mf_rtree`.
+`papers.skyline.mf_nodes`, `papers.skyline.mf_rtree` and `papers.skyline.mf_search`. Read on in
+`papers.skyline.mf_rtree`.
 """
 
 from typing import NamedTuple

@@ -1,6 +1,6 @@
 """Node data of the memo-and-filter R-tree: filters of keywords, and the lookup tables and marks of leaves.
 
-Used by `matching.skyline.windows.mf_rtree`, which builds, cleans and searches the tree.
+Used by `papers.skyline.mf_rtree`, which builds, cleans and searches the tree.
 """
 
 from typing import NamedTuple
@@ -9,12 +9,12 @@ import numpy as np
 
 from matching.model import Int8, Int32, Int64
 from matching.njit import njit, njit_no_refcount
-from matching.skyline.windows import filters as filters_module
-from matching.skyline.windows import memo as memo_module
-from matching.skyline.windows.filters import FULLEST, INNER, LEAF, Filters
-from matching.skyline.windows.memo import Memo
-from matching.skyline.windows.messages import object_of
-from matching.skyline.windows.rtree import FANOUT, LISTS, STACK, WRITES, RTree
+from papers.skyline import filters as filters_module
+from papers.skyline import memo as memo_module
+from papers.skyline.filters import FULLEST, INNER, LEAF, Filters
+from papers.skyline.memo import Memo
+from papers.skyline.messages import object_of
+from papers.skyline.rtree import FANOUT, LISTS, STACK, WRITES, RTree
 
 #: Least ratio of capacity to places taken when a filter is built, and how often it may be doubled then.
 _SPARE, _DOUBLINGS = 1.25, 3

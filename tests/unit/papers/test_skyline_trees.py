@@ -11,10 +11,10 @@ from matching.errors import ConfigError, EngineError
 from matching.kinds import KINDS
 from matching.model import MessageBatch, concatenate, empty
 from matching.skyline.window import SkylineQueries
-from matching.skyline.windows import filters as cuckoo
-from matching.skyline.windows.mf_rtree import MfRtree
-from matching.skyline.windows.mf_search import search
 from matching.window import NO_FLOOR, Boundary
+from papers.skyline import filters as cuckoo
+from papers.skyline.mf_rtree import MfRtree
+from papers.skyline.mf_search import search
 from tests.support.skyline_invariants import check
 from tests.support.skyline_streams import (
     MANY_COUNTRIES,
