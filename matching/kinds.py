@@ -57,8 +57,8 @@ KINDS = Kinds(
             shapes=("polygon", "radius_m"),
             engines=ByName(
                 Skype,
-                skype_paper="baselines.topk.skype_paper:SkypePaper",
-                skype_paper_trees="baselines.topk.skype_paper:SkypePaperTrees",
+                skype_paper="papers.skype.skype_paper:SkypePaper",
+                skype_paper_trees="papers.skype.skype_paper:SkypePaperTrees",
                 l2_scan="baselines.topk.l2_scan:L2Scan",
                 inverted_file="baselines.topk.inverted_file:InvertedFile",
                 ciq="papers.ciq.topk:Ciq",

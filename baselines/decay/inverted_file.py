@@ -9,7 +9,6 @@ of this message for the terms it has. A text score is a product of looked up fac
 
 import numpy as np
 
-from baselines.postings import Postings
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.decay.scores import background_of, key_of, length_of, lift, probability, relevance
@@ -22,6 +21,7 @@ from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import grown
+from papers.skype.postings import Postings
 
 #: Postings whose subscriptions are scored together: prefetched rows must stay in the nearest caches.
 _BLOCK = 256

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
-from baselines.topk.skype_paper import PaperRules, SkypePaper, SkypePaperTrees
 from benchmarks.cases import STREAMS, make_case, make_stream
 from benchmarks.command import Tell
 from benchmarks.figures.sweeps import TIME, Asked, Page, Report, by, sweep, up_to
@@ -28,6 +27,7 @@ from matching.errors import ConfigError
 from matching.kinds import KINDS
 from matching.topk.engines.skype import Pruning, Skype
 from matching.topk.thresholds import RULES
+from papers.skype.skype_paper import PaperRules, SkypePaper, SkypePaperTrees
 
 _TOPK = KINDS.named("topk")
 _SIZES = (100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000)

@@ -1,7 +1,7 @@
 """Kind `knn`: the k nearest messages since registration.
 
-A subscription has a point, keywords, of which a message must have at least one, and k. A message that is nearer
-than the k-th enters, and the k-th leaves; there is no window.
+A subscription has a point, keywords, of which a message must have at least one, and k. A message that is nearer than
+the k-th enters, and the k-th leaves; there is no window.
 
 Engines (`engines/`):
 

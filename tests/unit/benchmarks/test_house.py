@@ -21,7 +21,7 @@ def test_house_takes_roles_from_the_table_of_kinds():
         "papers/lfilter/mbr_trie_build.py": "paper",
         "matching/topk/engines/skype_scan.py": "default",
         "matching/kinds.py": "floor",
-        "baselines/postings.py": "baseline",
+        "baselines/topk/posted.py": "baseline",
         "bolts/query.py": "around",
     }
     assert {path: role[Path(path)] for path in said} == said

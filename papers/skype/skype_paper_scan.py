@@ -4,20 +4,20 @@ The rules are those that are printed, in the printed order: cells (Lemma 6), gro
 (Theorem 5.4), location-aware prefixes (Lemmas 3 and 4, Theorem 5.1), unseen keywords (Theorem 5.2). Two things differ.
 The products of a pair are added up anew over all its terms, and only at its first common one, since the printed
 algorithm loses pairs whose later term is pruned. And the lemma of cells is applied from the root down, and to many
-messages at once, so that a leaf is in the cache for all of them. Used by `baselines.topk.skype_paper`.
+messages at once, so that a leaf is in the cache for all of them. Used by `papers.skype.skype_paper`.
 """
 
 import math
 
 import numpy as np
 
-from baselines.topk.skype_paper_tree import DEEPEST, first_place
 from matching.geo.sphere import point_of
 from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import longer
 from matching.topk.scores import slot_score
+from papers.skype.skype_paper_tree import DEEPEST, first_place
 
-#: What is counted, and the place of each count (`baselines.topk.skype_paper.SkypePaper.counters`).
+#: What is counted, and the place of each count (`papers.skype.skype_paper.SkypePaper.counters`).
 COUNTERS = (
     "nodes",
     "cells",

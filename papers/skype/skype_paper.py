@@ -1,21 +1,25 @@
 """Engine `skype_paper`: the subscription index of the Skype paper in its own form, without what `skype` adds to it.
 
-After Wang et al., "Skype: Top-k Spatial-keyword Publish/Subscribe Over Sliding Window" (PVLDB 2016): one quadtree, an
-inverted file in each leaf, groups by alpha in each list, and the paper's rules. `skype_paper_trees` has the same rules
-over a tree of its own for each keyword, as `skype` has. Neither needs the paper's assumption that a subscription never
-changes its threshold downwards.
+One quadtree, an inverted file in each leaf, groups by alpha in each list, and the paper's rules. `skype_paper_trees`
+has the same rules over a tree of its own for each keyword, as `skype` has. Neither needs the paper's assumption that a
+subscription never changes its threshold downwards.
 
 New subscriptions are in plain lists by keyword until the tree is built again. Named in `matching.kinds`. Read on in
-`baselines.topk.skype_paper_tree`, then in `baselines.topk.skype_paper_scan`.
+`papers.skype.skype_paper_tree`, then in `papers.skype.skype_paper_scan`.
 """
 
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from baselines.postings import Postings
-from baselines.topk.skype_paper_scan import COUNTERS, SCANNED, VERIFIED, scan
-from baselines.topk.skype_paper_tree import (
+from matching.model import Int32, MessageBatch
+from matching.space import Space
+from matching.storage.slots import resized
+from matching.topk.engine import TopkEngine
+from matching.topk.engines.skype import PAPER, Skype
+from papers.skype.postings import Postings
+from papers.skype.skype_paper_scan import COUNTERS, SCANNED, VERIFIED, scan
+from papers.skype.skype_paper_tree import (
     GROUP,
     LEAF,
     build,
@@ -25,11 +29,6 @@ from baselines.topk.skype_paper_tree import (
     take_out,
     terms_of_bound,
 )
-from matching.model import Int32, MessageBatch
-from matching.space import Space
-from matching.storage.slots import resized
-from matching.topk.engine import TopkEngine
-from matching.topk.engines.skype import PAPER, Skype
 
 #: The tree is built again when this fraction of it, and at least this number of subscriptions, is new or gone.
 _CHANGED, _FEWEST = 0.125, 256

@@ -10,7 +10,7 @@ The bound of posting (s, j) for a message m whose i-th term it is, if that is th
 (1 - distance / MaxDist) + (1 - alpha) * (s_j * m_i + |s after j| * |m after i|) (all further common terms lie after
 both; Cauchy-Schwarz over them; spec 1.3 and 1.4). It is tighter than the product of the norms from j and i on, and
 exact where either has no term left. Used by `baselines.decay.inverted_file`, `baselines.topk.posted` and
-`baselines.topk.skype_paper`.
+`papers.skype.skype_paper`.
 """
 
 import math

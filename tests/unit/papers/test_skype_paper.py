@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from baselines.topk import skype_paper
-from baselines.topk.skype_paper import PaperRules, SkypePaper
+from papers.skype import skype_paper
+from papers.skype.skype_paper import PaperRules, SkypePaper
 from tests.support.topk_tables import brute_force, found_by, messages_of, table_of
 from tests.support.worlds import SPACE
 
