@@ -11,7 +11,7 @@ from matching.boolean.operator import BooleanOperator
 from matching.decay.engines.keyword_blocks import KeywordBlocks
 from matching.decay.operator import DecayOperator
 from matching.kind_table import ByName, Kind, Kinds, Recipe
-from matching.knn.engines.influence_grid import InfluenceGrid, SingleGrid
+from matching.knn.engines.influence_grid import InfluenceGrid
 from matching.knn.operator import KnnOperator
 from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
 from matching.skyline.engines.eager import Eager
@@ -99,7 +99,11 @@ KINDS = Kinds(
             fields=("k",),
             shapes=("polygon", "radius_m"),
             nearest=True,
-            engines=ByName(InfluenceGrid, SingleGrid, inverted_file="baselines.knn.inverted_file:InvertedFile"),
+            engines=ByName(
+                InfluenceGrid,
+                single_grid="papers.dkm_sks.single_grid:SingleGrid",
+                inverted_file="baselines.knn.inverted_file:InvertedFile",
+            ),
             recipe=Recipe("DkM-SKS", k=(1, 10), share=4),
         ),
         Kind(

@@ -10,6 +10,7 @@ Skyline Publish/Subscribe Query Processing Over Distributed Sliding Window Strea
 | section 3.2.2, figure 2, MF-R^t-tree | `rtree.py`, `mf_nodes.py`, `mf_rtree.py`; queries: `mf_search.py` |
 | its update memo | `memo.py` |
 | its cuckoo filters, table 4 | `filters.py` |
+| what all trees share: messages, batches, ends | `messages.py`, `tree.py` |
 | figure 3, steps 1 to 3, inner and outer region | `regions.py`, with a disc in place of the inner rectangle |
 | definition 9, algorithm 1, eager* | the default engine, `matching/skyline/engines/eager_star.py` |
 | eager, of Tao and Papadias (2006) | `matching/skyline/engines/eager.py` |

@@ -14,6 +14,7 @@ Window", PVLDB 2016.
 | definition 9, lemmas 4 and 5, theorem 5.3, alpha-partition | `skype_paper_tree.py`; rule `groups` |
 | theorem 5.4, early termination | `skype_paper_tree.py`, `skype_paper_scan.py`; rule `early_stop` |
 | figure 5, lemma 6, cells | `skype_paper_tree.py`; rule `cells` |
+| inverted lists of new subscriptions | `postings.py`, shared with `baselines/topk/` |
 | algorithm 1, dissemination | `skype_paper_scan.py` |
 | the same rules with ours, the default engine | `matching/topk/engines/skype*.py`, switches in `skype.py` |
 | definitions 10 and 11, theorem 6.1, k-skyband buffers | `matching/topk/results.py`, `results_kernels.py` |

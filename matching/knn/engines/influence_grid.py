@@ -1,10 +1,10 @@
-"""Engines `influence_grid` and `single_grid`: the worker index of DkM-SKS, grid and inverted file over influence balls.
+"""Engine `influence_grid`: grids and inverted files over influence balls, after the worker index of DkM-SKS.
 
 A message is looked up in its cell of each grid: for each of its terms the subscriptions whose influence ball overlaps
-the cell (`matching.knn.engines.cells`). The paper has one grid; here there are several, coarse and fine, each for
-balls of some sizes. A subscription with fewer than k results has no ball (spec 5) and is found by keyword alone
-(`matching.knn.engines.terms`), as are balls wider than the coarsest cells, and all by a term that few subscriptions
-have: one short list costs less than cells, and takes one posting.
+the cell (`matching.knn.engines.cells`). The paper has one grid (`papers.dkm_sks`); here there are several, coarse and
+fine, each for balls of some sizes. A subscription with fewer than k results has no ball (spec 5) and is found by
+keyword alone (`matching.knn.engines.terms`), as are balls wider than the coarsest cells, and all by a term that few
+subscriptions have: one short list costs less than cells, and takes one posting.
 
 Balls shrink. A posting is updated when a message falls into its outdated ball, and dropped if the ball has left the
 cell. A ball that fits a finer grid moves there at the end of the batch; one of radius zero has the nearest messages
@@ -141,15 +141,6 @@ class InfluenceGrid(CumulativeEngine):
         arrays = super().arrays() | {f"terms_{name}": value for name, value in self.terms.arrays().items()}
         arrays |= {f"cells_{name}": value for name, value in self.cells.arrays().items()}
         return arrays | {"grid": self._grid, "reach": self._reach, "moved": self._moved}
-
-
-class SingleGrid(InfluenceGrid):
-    """One grid, as in the paper: large balls lie in many cells, small ones share a cell with too many."""
-
-    name = "single_grid"
-    sides = (1024,)
-    widest = 4.0
-    rare = 0
 
 
 @njit_no_refcount
