@@ -2,10 +2,10 @@
 
     python -m benchmarks.house
 
-Roles are those of `matching.kinds` and `matching.kinds`: an engine or window index with all that only such need is
-`default`, `paper` or `baseline`, by whether a run takes it without a name, a system of the papers is it, or neither;
-what is left of `matching/` is the `floor` that all stand on, and all other packages are `around`. Lines are those of
-files, with docstrings and blank ones. Read on in `matching.kernel_cache.closure_of`, which says what a file needs.
+`papers/` and `baselines/` are roles of their own. In `matching/` the engines and window indexes that a run takes
+without a name are `default`, with the files of `engines/` and `windows/` that they need; the remainder, and
+`compiling/`, is the `floor`. All other packages are `around`. Lines include blank ones, comments and docstrings; `code`
+does not. Read on in `compiling.kernel_cache.closure_of`, which says what a file needs.
 """
 
 import ast
@@ -16,24 +16,14 @@ from inspect import getfile
 from pathlib import Path
 from typing import Any
 
-from matching.kernel_cache import ROOT, closure_of
+from compiling.kernel_cache import ROOT, closure_of
+from gateway.shell.packages import PACKAGES
 from matching.kinds import KINDS
 
 #: Import packages of the distribution and its one module.
-PRODUCTION = (
-    "matching",
-    "papers",
-    "baselines",
-    "distribution",
-    "topology",
-    "bolts",
-    "spouts",
-    "spark_etl",
-    "gateway",
-    "skyray.py",
-)
+PRODUCTION = (*PACKAGES, "skyray.py")
 #: Packages that are a role of their own.
-_WINGS = {"papers": "paper", "baselines": "baseline"}
+_WINGS = {"compiling": "floor", "papers": "paper", "baselines": "baseline"}
 #: Words of which nobody can tell at first reading what they mean.
 VAGUE = ("told", "tell", "tells", "asks", "asked", "whoever", "nobody", "somebody", "held")
 

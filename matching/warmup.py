@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.core.event import install_recorder
 
-from matching import kernel_cache
+from compiling import kernel_cache
 from matching.conditions import WITHIN
 from matching.filter_programs import Instruction, joined_programs, program_of
 from matching.filters import FilterStore, circle_instruction, filters_of, passing, polygon_instruction

@@ -1,6 +1,6 @@
 """Compiles the kernels of a kind when its first subscription arrives, while the stream runs; and those of texts.
 
-A child process compiles them into the cache (`matching.kernel_cache`), since the compiler would block the interpreter
+A child process compiles them into the cache (`compiling.kernel_cache`), since the compiler would block the interpreter
 of this one; then a thread loads them here, if tasks run in this process. Code that registers subscriptions calls
 `is_ready`, or `wait`. Used by `gateway.live.pipe` and `gateway.serve.writer`; read on in `matching.warmup`.
 """

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.boolean.engine import BooleanEngine
 from matching.model import Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.cell_blocks import MORE, NO_SECOND, describe, slot_of
 from matching.storage.cell_match import NO_TERM, TABLE, has_term, on_lattice

@@ -24,8 +24,8 @@ from baselines.boolean.rt_tree import (
     levels_of,
     packed,
 )
+from compiling.njit import njit
 from matching.model import Int32
-from matching.njit import njit
 from matching.space import Space
 from matching.storage.prefetch import prefetch
 from matching.storage.region_messages import Messages

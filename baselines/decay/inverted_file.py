@@ -9,6 +9,7 @@ of this message for the terms it has. A text score is a product of looked up fac
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.decay.scores import background_of, key_of, length_of, lift, probability, relevance
@@ -16,7 +17,6 @@ from matching.filters import message_passes
 from matching.geo.sphere import point_of
 from matching.half_life import DecayParameters
 from matching.model import Int32, MessageBatch
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch

@@ -7,7 +7,7 @@ the region step (`papers.skyline.regions`) few of the candidates are compared. N
 import numpy as np
 
 from baselines.skyline.recomputing import Recomputing
-from matching.njit import njit
+from compiling.njit import njit
 from matching.skyline.window import Candidates
 from matching.space import Space
 from papers.skyline.regions import INNER_FRACTION, split

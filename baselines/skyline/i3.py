@@ -14,8 +14,8 @@ from baselines.skyline import keyword_pages, page_changes
 from baselines.skyline.cells import DEEPEST, cells_of, pick, write_picked
 from baselines.skyline.keyword_pages import COUNT, HOME, NEXT, NOTHING, USED, may_meet, new_pages, node_of
 from baselines.skyline.keyword_table import ask_for_keyword, find_keyword
+from compiling.njit import njit
 from matching.errors import EngineError
-from matching.njit import njit
 from matching.space import Space
 from papers.skyline.tree import TreeWindow, tables_of
 

@@ -34,8 +34,8 @@ from baselines.skyline.linear_quadtrees import (
     new_quadtrees,
     start_at,
 )
+from compiling.njit import njit
 from matching.errors import EngineError
-from matching.njit import njit
 from matching.space import Space
 from matching.storage.prefetch import prefetch
 from papers.skyline.tree import TreeWindow, tables_of

@@ -14,9 +14,9 @@ import numpy as np
 from baselines.skyline import lists as lists_module
 from baselines.skyline.cells import write_picked
 from baselines.skyline.lists import LONGEST, key_of, pick_from, slot_at
+from compiling.njit import njit, njit_no_refcount
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int8, Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.slots import resized
 from matching.storage.sorting import ascending

@@ -13,8 +13,8 @@ import numpy as np
 from baselines.skyline import lists as lists_module
 from baselines.skyline.cells import write_picked
 from baselines.skyline.lists import key_of, pick_from
+from compiling.njit import njit, njit_no_refcount
 from matching.errors import EngineError
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized

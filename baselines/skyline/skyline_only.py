@@ -13,8 +13,8 @@ than engines that store the next candidates. Named in `matching.kinds`.
 import numpy as np
 
 from baselines.skyline.sweep import Sweep
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.skyline.engine import Offers
 from matching.skyline.engines.eager import sort_by_slot
 from matching.skyline.engines.tails import prefetch_blocks

@@ -9,7 +9,7 @@ baseline: no state but the result, no assumption about lives. See `baselines.sky
 import numpy as np
 
 from baselines.skyline.recomputing import Recomputing
-from matching.njit import njit
+from compiling.njit import njit
 from matching.skyline.window import Candidates
 from matching.storage.sorting import ascending
 

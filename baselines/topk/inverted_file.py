@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from baselines.topk.posted import PostedEngine
+from compiling.njit import njit, njit_no_refcount
 from matching.geo.sphere import point_of
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import NO_KEYS, Float32, Int32, Int64, MessageBatch
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.slots import grown
 from matching.topk.window import TopkWindowIndex

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Float32, Float64, Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.search import (
     SLACK,

@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from baselines.topk.posted import PostedEngine
+from compiling.njit import njit
 from matching.geo.sphere import point_of
-from matching.njit import njit
 from matching.topk.scores import exact_score
 
 _BLOCK = 1024

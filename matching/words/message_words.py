@@ -9,8 +9,8 @@ from itertools import islice
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import TERM, WEIGHT, Int32
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import grown
 from matching.storage.sorting import ascending
 from matching.text import TermColumns, Vocabulary

@@ -10,8 +10,8 @@ engines `ciq`, those of `decay` and of `topk`. Read on in `papers.ciq.celled_lis
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.model import Float32, Float64, Int32
-from matching.njit import njit
 from papers.ciq.celled_lists import MOST_BUCKETS
 from papers.ciq.quadtree import distance_to_box
 

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Float64, Int32
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import longer
 from papers.ciq.cell_bounds import bucket_of, is_spatial, place_of, reach_in_box
 from papers.ciq.quadtree import path_to

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from matching.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_no_refcount
 from papers.ciq.celled_lists import NONE, find_lists, key_of_list
 
 #: Above every association: the position of a cursor at the end of its list.

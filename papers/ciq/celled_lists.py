@@ -25,9 +25,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from compiling.njit import njit, njit_no_refcount
 from matching.errors import ConfigError
 from matching.model import Float32, Float64, Int32, Int64, UInt8
-from matching.njit import njit, njit_no_refcount
 from matching.storage.block_pool import allocate_block, free_block
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import grown

@@ -15,8 +15,8 @@ import math
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.decay.scores import background_of, probability
-from matching.njit import njit, njit_no_refcount
 from matching.storage.term_lists import bit_of
 from papers.ciq.cell_bounds import is_spatial
 

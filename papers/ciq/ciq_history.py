@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.decay.scores import text_relevance
 from matching.half_life import DecayParameters
 from matching.model import Float64, Int32
-from matching.njit import njit, njit_no_refcount
 from matching.storage.point_subscriptions import Subscriptions
 from matching.storage.slots import resized
 from papers.ciq.cell_costs import (

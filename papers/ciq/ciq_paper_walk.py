@@ -15,11 +15,11 @@ import math
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.cumulative.results import A_RESULT, POOL_FULL, offer
 from matching.decay.scores import background_of, key_of, length_of, lift, probability, relevance, text_relevance
 from matching.filters import message_passes
 from matching.geo.sphere import point_of
-from matching.njit import njit, njit_no_refcount
 from papers.ciq.cell_walk import make_cursors, needed_text, take_out, widest_of
 from papers.ciq.celled_lists import NONE, find_lists, key_of_list
 from papers.ciq.ciq_bounds import factor_of, scaled_of

@@ -10,11 +10,11 @@ import math
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.cumulative.results import A_RESULT, POOL_FULL, offer
 from matching.decay.scores import key_of, length_of, lift, relevance, text_relevance
 from matching.filters import message_passes
 from matching.geo.sphere import point_of
-from matching.njit import njit
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from papers.ciq.cell_walk import candidates_of, make_cursors, make_terms, widest_of

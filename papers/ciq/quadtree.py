@@ -8,7 +8,7 @@ and of `topk`. Read on in `papers.ciq.celled_lists`.
 
 import math
 
-from matching.njit import njit
+from compiling.njit import njit
 
 #: Edges are powers of two, so that cells are exact.
 _WHOLE = 1.0

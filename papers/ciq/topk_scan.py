@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.geo.sphere import point_of
-from matching.njit import njit
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.storage.term_lists import bit_of

@@ -14,7 +14,7 @@ After a change of a kernel, `skyray bench boolean --figure choice` shows whether
 
 import numpy as np
 
-from matching.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_no_refcount
 from papers.lfilter.lfilter_parts import log2_of
 from papers.lfilter.mbr_trie import END_CHILD, FIRST_CHILD, LOW, OWN
 from papers.lfilter.mbr_trie_build import BLOCK

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Float64, Int32
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.cells import box_of
 from matching.storage.region_messages import Messages

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.boolean.engine import BooleanEngine
 from matching.model import Int32
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.cells import GUARDS, ONE_IN_EACH_LANE, lattice, message_word, subscription_word
 from matching.storage.region_messages import Messages

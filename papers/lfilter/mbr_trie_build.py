@@ -7,8 +7,8 @@ node, so that the ranks below a node are one range. `papers.lfilter.mbr_trie` wa
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Int32
-from matching.njit import njit, njit_no_refcount
 from matching.storage.cells import box_of, subscription_word
 from matching.storage.region_subscriptions import Columns
 

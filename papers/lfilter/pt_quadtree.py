@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Int32
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.region_messages import Messages
 from matching.storage.slots import as_input

@@ -9,7 +9,7 @@ leaf). Pivotal tokens are as in the paper. `papers.lfilter.pt_quadtree` walks wh
 
 import numpy as np
 
-from matching.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_no_refcount
 from matching.storage.cells import FINEST, box_of, cell_range, fitting_level
 from matching.storage.region_subscriptions import Columns
 from matching.storage.slots import as_input, longer

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Int64
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import resized
 
 #: Fingerprint bits, as in the paper; 0 is no fingerprint.

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Float64, Int32, Int64, MessageBatch, centres
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import SlotMap, grown
 
 #: Below this many terms the heap is never rewritten.

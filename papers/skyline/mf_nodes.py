@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Int8, Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from papers.skyline import filters as filters_module
 from papers.skyline import memo as memo_module
 from papers.skyline.filters import FULLEST, INNER, LEAF, Filters

@@ -14,8 +14,8 @@ data" (section 3.2.2), with the memo's bookkeeping after Silva, Xiong and Aref, 
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.errors import ConfigError, EngineError
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.slots import resized
 from papers.skyline import filters as filters_module

@@ -10,7 +10,7 @@ queries read only the newest of each object. Used by `papers.skyline.mf_rtree`.
 
 import numpy as np
 
-from matching.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_no_refcount
 from matching.storage.prefetch import prefetch
 from papers.skyline import filters as filters_module
 from papers.skyline.filters import LEAF

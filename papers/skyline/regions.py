@@ -11,7 +11,7 @@ engines with result buffers need dominated messages too. Used by `baselines.skyl
 
 import numpy as np
 
-from matching.njit import njit
+from compiling.njit import njit
 
 #: Radius of the disc, in half diagonals of the rectangle.
 INNER_FRACTION = 0.2

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Float64, Int8, Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import resized
 
 #: Entries of a node at most: the capacity C of the paper's formula.

@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.geo.sphere import point_of
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import longer
 from matching.topk.scores import slot_score
 from papers.skype.skype_paper_tree import DEEPEST, first_place

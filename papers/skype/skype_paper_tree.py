@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Float32, Float64, Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.topk.engines.skype_tree import partition
 
 #: Subscriptions of a leaf and postings of a group at most, levels below the root at most.

@@ -17,6 +17,7 @@ a fifth more memory), longer runs of messages. Named in `matching.kinds`.
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, LINE_ENTRIES, POOL_FULL, RESULT_WORDS, offer
 from matching.filters import message_passes
@@ -33,7 +34,6 @@ from matching.knn.engines.cells import (
     unpost_cells,
 )
 from matching.knn.engines.terms import ANY_NUMBER, TermLists, is_first_common, post_terms, unpost_terms
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch

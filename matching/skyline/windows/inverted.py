@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.errors import EngineError
 from matching.filters import filters_of, passes
 from matching.model import NO_KEYS, Float64, Int32, Int64, MessageBatch, centres, take_ragged
-from matching.njit import njit, njit_no_refcount
 from matching.skyline.answers import sort_rows
 from matching.skyline.subscriptions import spatial_relevance
 from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow

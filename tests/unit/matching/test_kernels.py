@@ -7,8 +7,8 @@ import numba
 import pytest
 
 from baselines.topk import l2_scan
+from compiling.kernel_cache import PACKAGES
 from matching import warmup as warmup_module
-from matching.kernel_cache import PACKAGES
 from matching.kinds import KINDS
 
 ROOT = Path(warmup_module.__file__).parents[1]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from matching.kernel_cache import PACKAGES
+from compiling.kernel_cache import PACKAGES
 from matching.storage.sorting import ascending
 
 ROOT = Path(__file__).parents[3]

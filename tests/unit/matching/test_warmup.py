@@ -17,7 +17,7 @@ import baselines
 import matching
 import papers
 from benchmarks.driving import Tasks, kind_of
-from matching import kernel_cache
+from compiling import kernel_cache
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.warmup import WORDS, Warmed, in_turn, not_in_cache, parts, stamp_of, warmup

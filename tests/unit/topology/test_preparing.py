@@ -10,7 +10,8 @@ from pathlib import Path
 import numba
 import pytest
 
-from matching import kernel_cache, warmup
+from compiling import kernel_cache
+from matching import warmup
 from matching.kinds import KINDS
 from tests.support.processes import ROOT
 from topology.preparing import Preparing

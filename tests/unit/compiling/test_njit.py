@@ -12,8 +12,8 @@ import pytest
 from numba.core.errors import NumbaError
 
 import matching
-from matching import njit
-from matching.kernel_cache import PACKAGES
+from compiling import njit
+from compiling.kernel_cache import PACKAGES
 
 ROOT = Path(matching.__file__).parents[1]
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))

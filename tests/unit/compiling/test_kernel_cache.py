@@ -13,12 +13,13 @@ from pathlib import Path
 import numba
 import pytest
 
-from matching import kernel_cache
-from matching.kernel_cache import PACKAGES, ROOT, imports_of
+from compiling import kernel_cache
+from compiling.kernel_cache import PACKAGES, ROOT, imports_of
 
 MODULES = sorted(path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 #: A caller, what it calls in another file by way of a third, and somebody else.
 SOURCES = {
+    "matching/__init__.py": "import compiling\n",
     "matching/caller.py": "from numba import njit\n\nfrom matching.sub import (\n    callee,  # over lines\n)\n\n\n"
     "@njit(cache=True)\ndef ask(x):\n    return callee.double(x) + 1\n",
     "matching/sub/__init__.py": "",
@@ -61,8 +62,9 @@ def make_tree(folder):
     for name, text in SOURCES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+    (folder / "compiling").mkdir()
     for name in ("__init__.py", "kernel_cache.py"):
-        shutil.copy(ROOT / "matching" / name, folder / "matching" / name)
+        shutil.copy(ROOT / "compiling" / name, folder / "compiling" / name)
     return folder
 
 

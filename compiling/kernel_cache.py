@@ -9,7 +9,7 @@ What Numba reads back is code. So it is read only from a folder that no other us
 (`own_folder`), checked at every read and write. Where there is none, a process makes one under a new name for itself
 and those that it starts; where even that cannot be, kernels are compiled in memory.
 
-Numba calls `KernelLocator`, which `matching/__init__.py` registers, and its own locators for other functions.
+Numba calls `KernelLocator`, which `compiling/__init__.py` registers, and its own locators for other functions.
 """
 
 import atexit
@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _FOLDER = "skyray-kernels-2"
 _REMEDY = "set SKYRAY_KERNEL_CACHE to one that is"
 #: Packages with kernels; their imports of each other make the digest.
-PACKAGES = ("matching", "papers", "baselines", "distribution")
+PACKAGES = ("compiling", "matching", "papers", "baselines", "distribution")
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(?P<package>(?:{0})\b[\w.]*)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n]*)"
     r"|import[ \t]+(?P<module>(?:{0})\b[\w.]*))".format("|".join(PACKAGES)),
