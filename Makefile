@@ -19,7 +19,7 @@ COMPLETE := $(VENV)/.complete
 DOCUMENTING := $(VENV)/.documenting
 # Python compiles the modules that it imports, few of all; pip would take half of its time to compile each.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
-WARM := if test -f matching/warmup.py; then $(BIN)/python -m matching.warmup; fi
+WARM := if test -f topology/warmup.py; then $(BIN)/python -m topology.warmup; fi
 
 export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

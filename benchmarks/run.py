@@ -25,7 +25,7 @@ from matching.errors import ConfigError
 from matching.extras import require
 from matching.kind_table import Kind
 from matching.kinds import KINDS
-from matching.warmup import warm_engine
+from topology.warmup import warm_engine
 
 #: What is kept of a run of each benchmark.
 RESULTS = Path(__file__).parent / "results"

@@ -49,7 +49,6 @@ from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
 from matching.model import ChangeList, Int64, Names, SubscriptionTable, empty, take_rows
 from matching.naive_rows import tally
-from matching.warmup import warmup
 from matching.window import Boundary, Window
 from topology import wiring
 from topology.core.api.component import Context, Saved, Spout, Tick
@@ -59,6 +58,7 @@ from topology.core.executors.ray import run_ray
 from topology.core.metrics import RunReport
 from topology.placement import LIGHT
 from topology.summary import delivered, signature_figures
+from topology.warmup import warmup
 
 #: What boolean subscriptions are like here, and query bolts of the ways on Ray.
 _PICKY, _WAYS = BooleanRecipe(keywords=(2, 5), regions="small"), {"ray_count": 1, "ray_two": 2}

@@ -21,7 +21,8 @@ import shutil
 import stat
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Self
@@ -29,6 +30,7 @@ from typing import Any, Self
 import llvmlite.binding
 import numba
 from numba.core.caching import Cache, IndexDataCacheFile, _CacheLocator
+from numba.core.event import install_recorder
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Sources before the second form of the folder cannot pass over types that have moved, and keep to the first.
@@ -202,6 +204,13 @@ def stamp_of(what: Sequence[str | None], sources: Iterable[Path]) -> Path | None
         return None
     described = [*what, llvmlite.binding.get_host_cpu_name(), *sorted(map(digest_of, sources))]
     return place / f"prepared-{hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]}"
+
+
+@contextmanager
+def compilations() -> Iterator[Callable[[], int]]:
+    """Count the kernels that this process compiles from now on; those that the cache has are not compiled."""
+    with install_recorder("numba:compile") as recorder:
+        yield lambda: sum(event.is_start for _, event in recorder.buffer)
 
 
 def own_folder(place: Path) -> Path:

@@ -45,7 +45,6 @@ from matching.operator import OperatorContext
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import CONDITION_COLUMNS, ParsedSubscription
-from matching.warmup import Warmed, in_turn, parts
 from matching.window import Window
 from spouts.cuts import Cuts, read_ends
 from spouts.live import LoggedMessages, LoggedSubscriptions
@@ -60,6 +59,7 @@ from topology.core.api.grouping import ALL, DIRECT
 from topology.core.api.plan import Plan
 from topology.engines import check_distance, filter_refusal, kinds_without_filters
 from topology.settings import CREDITS, LIVE_CREDITS, LiveConfig, RunConfig
+from topology.warmup import Warmed, in_turn, parts
 
 #: Small batches in flight, where settings give no number: at most, and how many messages they have together.
 _MOST_CREDITS, _IN_FLIGHT = 32, 1_000

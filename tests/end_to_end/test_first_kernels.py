@@ -10,8 +10,8 @@ import pytest
 
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
-from matching.warmup import parts as warm_up_parts
 from tests.support.etl_folder import random_rows, write_etl
+from topology.warmup import parts as warm_up_parts
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
 

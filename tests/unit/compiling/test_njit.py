@@ -21,7 +21,7 @@ FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("
 COUNT = """
 import gc
 from numba.core.runtime import rtsys, _nrt_python
-from matching.warmup import warmup
+from topology.warmup import warmup
 
 def counted():
     warmup()

@@ -8,8 +8,8 @@ import pytest
 
 from baselines.topk import l2_scan
 from compiling.kernel_cache import PACKAGES
-from matching import warmup as warmup_module
 from matching.kinds import KINDS
+from topology import warmup as warmup_module
 
 ROOT = Path(warmup_module.__file__).parents[1]
 SOURCES = sorted(path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py"))
@@ -42,7 +42,7 @@ def borrowing_call() -> ast.expr:
     """What `njit_no_refcount` is, in the source of its module."""
     (value,) = (
         node.value
-        for node in ast.parse((ROOT / "matching" / "njit.py").read_text()).body
+        for node in ast.parse((ROOT / "compiling" / "njit.py").read_text()).body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "njit_no_refcount"
     )
     return value

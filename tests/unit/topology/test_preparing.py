@@ -11,9 +11,9 @@ import numba
 import pytest
 
 from compiling import kernel_cache
-from matching import warmup
 from matching.kinds import KINDS
 from tests.support.processes import ROOT
+from topology import warmup
 from topology.preparing import Preparing
 
 DEADLINE_S = 20
@@ -70,7 +70,7 @@ class Compiling(Preparing):
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
 def test_kind_that_setup_has_compiled_is_not_compiled_again(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cache, "folder", lambda: tmp_path)
-    warmup._warm_named("knn", False)
+    warmup.warm_named("knn", False)
     (stamp,) = tmp_path.glob("prepared-*")
     assert stamp.stat().st_mode & 0o777 == 0o600
     with Compiling({}) as preparing:

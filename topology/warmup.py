@@ -1,7 +1,7 @@
 """Compile every kernel before the stream starts, so that the first batch is no slower than the next.
 
 `topology.core.executors.ray` warms up each node with the engines of the run; `topology.preparing` warms up a kind of a
-live stream; `make setup` and `make test` run `python -m matching.warmup`, which compiles the default engines that the
+live stream; `make setup` and `make test` run `python -m topology.warmup`, which compiles the default engines that the
 cache lacks. Afterwards Numba loads the kernels from its cache on disk in a fraction of the time. The warm-up runs every
 kind in `matching.local_engine` on tiny inputs that reach every kernel: growth, removal, range messages, objects that
 end, refills, expiry, both kinds of window, a restore. A new kernel, or a new argument type of one, needs an input here
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.core.event import install_recorder
 
 from compiling import kernel_cache
 from matching.conditions import WITHIN
@@ -31,17 +30,9 @@ from matching.half_life import DecayParameters
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
-from matching.model import (
-    ANY_KEYWORD,
-    KEYWORDS_BY_KIND,
-    NO_KEYS,
-    NO_MESSAGES,
-    Int64,
-    MessageBatch,
-    Removals,
-    SubscriptionTable,
-)
+from matching.model import NO_KEYS, NO_MESSAGES, MessageBatch, Removals, SubscriptionTable
 from matching.operator import OperatorContext, OperatorInput, WindowQuery
+from matching.sample_rows import sample_messages, subscriptions
 from matching.space import EARTH, Space
 from matching.storage.marks import Marker
 from matching.text import Vocabulary
@@ -124,11 +115,10 @@ def _parts_of(kind: Kind, engines: Mapping[str, str], windows: Mapping[str, str]
 
 def in_turn(parts: Sequence[Part]) -> Iterator[Warmed]:
     """Warm up part by part, and report progress after each."""
-    with install_recorder("numba:compile") as recorder:
+    with kernel_cache.compilations() as compiled:
         for number, (name, warm) in enumerate(parts, 1):
             warm()
-            compiled = sum(event.is_start for _, event in recorder.buffer)
-            yield Warmed(number, len(parts), compiled, name)
+            yield Warmed(number, len(parts), compiled(), name)
 
 
 def _warm_words() -> None:
@@ -168,23 +158,29 @@ def stamp_of(name: str, engine: str | None = None, window: str | None = None) ->
         kind = KINDS.named(name)
         classes = [kind.engine(engine), *([kind.window(window)] if kind.windowed else [])]
     sources = {Path(getfile(each)).relative_to(kernel_cache.ROOT) for each in classes}
-    return kernel_cache.stamp_of([name, engine, window], sources | {Path("matching/warmup.py")})
+    return kernel_cache.stamp_of([name, engine, window], sources | {Path("topology/warmup.py")})
 
 
 def _warm_in_parallel(names: Sequence[str], all_of_them: bool) -> Iterator[Warmed]:
     """Warm up in one process for each core: the compiler takes one core, and kinds share few kernels."""
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        warming = {pool.submit(_warm_named, name, all_of_them): name for name in names}
+        warming = {pool.submit(warm_named, name, all_of_them): name for name in names}
         compiled = 0
         for number, done in enumerate(as_completed(warming), 1):
             compiled += done.result()
             yield Warmed(number, len(warming), compiled, warming[done])
 
 
-def _warm_named(name: str, all_of_them: bool) -> int:
+def warm_named(
+    name: str,
+    all_of_them: bool = False,
+    engines: Mapping[str, str] | None = None,
+    windows: Mapping[str, str] | None = None,
+) -> int:
     """Warm up a kind, or texts, and touch its stamp for other processes; returns the number of kernels compiled."""
-    compiled = max(warmed.compiled for warmed in in_turn(list(parts(KINDS, {}, {}, all_of_them, [name]))))
-    if (stamp := stamp_of(name)) is not None:
+    engines, windows = engines or {}, windows or {}
+    compiled = max(warmed.compiled for warmed in in_turn(list(parts(KINDS, engines, windows, all_of_them, [name]))))
+    if (stamp := stamp_of(name, engines.get(name), windows.get(name))) is not None:
         stamp.touch(mode=0o600)
     return compiled
 
@@ -202,8 +198,8 @@ def warm_engine(kind: Kind, name: str) -> None:
             gone = np.concatenate([coming[: _COMING - 2] - _COMING if batch else coming[:0], coming[-1:]])
             removed = Removals(gone, np.full(gone.shape[0], kind.code, np.int8), np.full(gone.shape[0], first + 4))
             boundary = Boundary(batch, first, first + _SIZE - 1, window.floor(first + _SIZE - 1, first + _SIZE - 1))
-            messages = _messages(first, _SIZE, ranges=kind.place == "region" and batch % 2 == 1)
-            ended = _messages(first - 4, 4, ranges=False) if batch and kind.needs_ended else NO_MESSAGES
+            messages = sample_messages(first, _SIZE, ranges=kind.place == "region" and batch % 2 == 1)
+            ended = sample_messages(first - 4, 4, ranges=False) if batch and kind.needs_ended else NO_MESSAGES
             engine.process(boundary, messages, subscriptions(kind, coming, first + 2), removed, ended)
         states = engine.states()
         again = LocalEngine([kind], _SPACE, window, engines={kind.name: name}, fading=_FADING)
@@ -220,7 +216,7 @@ def warm_engine(kind: Kind, name: str) -> None:
         removed = Removals(gone, np.full(gone.shape[0], kind.code, np.int8), np.full(gone.shape[0], first + 4))
         boundary = Boundary(batch, first, first + _MANY_MESSAGES - 1, first - 1)  # all of the batch live
         home, assigned = np.zeros(len(added), np.int64), np.ones(len(added), np.bool_)
-        messages = _messages(first, _MANY_MESSAGES, ranges=False)
+        messages = sample_messages(first, _MANY_MESSAGES, ranges=False)
         operator.close(
             operator.match(OperatorInput(boundary, messages, NO_MESSAGES, added, home, assigned, removed)).own_hits, []
         )
@@ -235,7 +231,7 @@ def _warm_window(kind: Kind, name: str | None) -> None:
     before, query = None, None
     for batch in range(4):
         boundary = Boundary(batch, batch * 200, batch * 200 + 199, batch * 200 - 101)
-        messages = _messages(batch * 200, 200, ranges=False)
+        messages = sample_messages(batch * 200, 200, ranges=False)
         index.store(boundary, messages, np.arange(batch * 200 - 30, batch * 200 + 10, 3))
         if batch:
             table = subscriptions(kind, np.arange(batch * 10, batch * 10 + 10), batch * 200)
@@ -250,7 +246,7 @@ def _warm_window(kind: Kind, name: str | None) -> None:
             if query is not None:
                 index.merge([index.answer(WindowQuery(before or boundary, batch, query.rows))] * 2)
         before = boundary
-    kind.window(name)(_SPACE).load(Boundary(3, 600, 799, 499), _messages(600, 200, ranges=False), none)
+    kind.window(name)(_SPACE).load(Boundary(3, 600, 799, 499), sample_messages(600, 200, ranges=False), none)
 
 
 def _warm_filters(kind: Kind) -> None:
@@ -260,7 +256,7 @@ def _warm_filters(kind: Kind) -> None:
     ball_box(0.0, 0.0, 1e6)
     offsets, words = joined_programs([program_of([shape]) for shape in shapes])
     slots, rows = np.tile(np.arange(2, dtype=np.int32), 4), np.repeat(np.arange(4, dtype=np.int32), 2)
-    passing(filters_of(offsets, words), slots, rows, _messages(0, 4, ranges=False))
+    passing(filters_of(offsets, words), slots, rows, sample_messages(0, 4, ranges=False))
     table, store = subscriptions(kind, np.arange(2), 0), FilterStore()
     columns: Any = table._asdict() | {"filter_offsets": offsets, "filter_words": words}
     store.insert(SubscriptionTable(**columns), slots[:2])
@@ -279,7 +275,7 @@ def _warm_marks(kind: Kind) -> None:
     for batch in range(3):
         table = subscriptions(kind, np.arange(4 * batch, 4 * batch + 4), 4 * batch)
         columns: Any = table._asdict() | {"filter_offsets": offsets, "filter_words": words}
-        given: Any = _messages(4 * batch, 4, ranges=batch == 2)._asdict() | {"keys": np.zeros((4, 1), np.int64)}
+        given: Any = sample_messages(4 * batch, 4, ranges=batch == 2)._asdict() | {"keys": np.zeros((4, 1), np.int64)}
         if batch:
             for column in given.values():
                 column.setflags(write=False)
@@ -289,49 +285,6 @@ def _warm_marks(kind: Kind) -> None:
                 SubscriptionTable(**columns), np.zeros(4, np.int64), np.ones(4, np.bool_), removed,
             )
         )  # fmt: skip
-
-
-def subscriptions(kind: Kind, numbers: Int64, at: int) -> SubscriptionTable:
-    """Subscriptions of a kind: a point each along a diagonal, or most of the world, some across the antimeridian."""
-    count = numbers.shape[0]
-    nowhere, place = np.full(count, np.nan), np.linspace(0.1, 0.4, count)
-    region = np.tile([[-150.0, -80.0, 150.0, 80.0], [100.0, -80.0, -100.0, 80.0]], (-(-count // 2), 1))[:count]
-    if not kind.wraps:
-        region[:, 0], region[:, 2] = -150.0, 170.0
-    point = kind.place == "point"
-    match = np.full(count, KEYWORDS_BY_KIND, np.int8)
-    if "match" in kind.fields:
-        match[np.arange(count) % 5 == 4] = ANY_KEYWORD
-    return SubscriptionTable(
-        np.asarray(numbers, np.int64),
-        np.full(count, kind.code, np.int8),
-        np.full(count, at),
-        place if point else nowhere,
-        place if point else nowhere,
-        np.full((count, 4), np.nan) if point else region,
-        match,
-        np.full(count, 2 if "k" in kind.fields else 0, np.int32),
-        np.linspace(0, 1, count) if "alpha" in kind.fields else nowhere,
-        *_texts(count, 1 if kind.all_keywords and at % 4 else 2 + kind.all_keywords),
-    )
-
-
-def _messages(first_seq: int, count: int, ranges: bool) -> MessageBatch:
-    """Messages of three terms along a diagonal, as points or as rectangles of ten degrees."""
-    seq = np.arange(first_seq, first_seq + count)
-    lon, lat = np.linspace(-160.0, 160.0, count), np.linspace(-70.0, 70.0, count)
-    x, y = _SPACE.project(lon, lat)
-    offsets, terms, weights = _texts(count, 3)
-    side = 10.0 if ranges else 0.0
-    east, north = (lon + side, lat + side) if ranges else (lon, lat)
-    counts = np.ones(terms.shape[0], np.int32)
-    return MessageBatch(seq, x, y, lon, lat, east, north, seq, offsets, terms, weights, counts, seq)
-
-
-def _texts(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Term offsets, terms 0 to length - 1 for every row, equal weights."""
-    terms = np.tile(np.arange(length, dtype=np.int32), rows)
-    return np.arange(rows + 1) * length, terms, np.full(terms.shape[0], length**-0.5, np.float32)
 
 
 def main(all_of_them: bool) -> None:

@@ -20,9 +20,9 @@ from benchmarks.driving import Tasks, kind_of
 from compiling import kernel_cache
 from matching.kind_table import Kind
 from matching.kinds import KINDS
-from matching.warmup import WORDS, Warmed, in_turn, not_in_cache, parts, stamp_of, warmup
 from tests.support.any_kind import Recipe, make_turns, window_of
 from tests.support.worlds import SPACE
+from topology.warmup import WORDS, Warmed, in_turn, not_in_cache, parts, stamp_of, warmup
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
 
@@ -93,7 +93,7 @@ def compiled_later(chosen: str) -> dict[str, Any]:
 @pytest.mark.parametrize("chosen", ["defaults", pytest.param("all", marks=pytest.mark.wide)])
 def test_warmup_leaves_nothing_to_compile(chosen):
     """In a process of its own, in which no other test has compiled anything."""
-    code = f"import json, tests.unit.matching.test_warmup as t; print(json.dumps(t.compiled_later('{chosen}')))"
+    code = f"import json, tests.unit.topology.test_warmup as t; print(json.dumps(t.compiled_later('{chosen}')))"
     root = Path(matching.__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -118,9 +118,9 @@ def test_setup_compiles_the_kinds_that_the_cache_lacks(tmp_path, monkeypatch):
 
 def test_setup_has_nothing_to_say_of_kernels_that_are_in_the_cache(tmp_path):
     """Fast, since each `make test` runs it; the empty cache has the stamps alone, so a kernel would be seen."""
-    code = "import matching.warmup as w; [w.stamp_of(name).touch() for name in w.part_names()]"
+    code = "import topology.warmup as w; [w.stamp_of(name).touch() for name in w.part_names()]"
     environment = {**os.environ, "SKYRAY_KERNEL_CACHE": str(tmp_path)}
-    for words in (["-c", code], ["-m", "matching.warmup"]):
+    for words in (["-c", code], ["-m", "topology.warmup"]):
         done = subprocess.run(
             [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=100
         )
@@ -132,7 +132,7 @@ def test_setup_has_nothing_to_say_of_kernels_that_are_in_the_cache(tmp_path):
 def test_make_looks_into_the_cache_of_kernels_each_time(target):
     """A file beside the environment said that kernels were compiled, whatever had become of the cache."""
     done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True, timeout=100)
-    assert "-m matching.warmup" in done.stdout
+    assert "-m topology.warmup" in done.stdout
 
 
 @numba.njit
