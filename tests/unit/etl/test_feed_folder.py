@@ -9,7 +9,7 @@ from gateway.sources.folder import FolderSource
 from gateway.sources.source import SourceAway
 from gateway.sources.uris import source_of
 from matching.errors import ConfigError, EngineError
-from matching.feed_folder import FeedSink
+from spark_etl.feed_folder import FeedSink
 from tests.support.brokers import position, read_all
 from tests.support.mirrored_disk import MirroredDisk
 from tests.support.simulated_disk import Halted, Machine
