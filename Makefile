@@ -19,7 +19,7 @@ COMPLETE := $(VENV)/.complete
 DOCUMENTING := $(VENV)/.documenting
 # Python compiles the modules that it imports, few of all; pip would take half of its time to compile each.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
-WARM := if test -f matching/warmup.py; then $(BIN)/python -m matching.warmup; fi
+WARM := if test -f topology/warmup.py; then $(BIN)/python -m topology.warmup; fi
 
 export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -87,7 +87,7 @@ test: $(COMPLETE) warmed
 	@$(BIN)/python -m $(if $(strip $(ARGS)),pytest $(ARGS),tests.halves $(if $(WIDE),--wide))
 
 # Then the kernels' tests again with bounds checked, and without the compiler.
-ENGINE_TESTS := tests/baselines tests/unit/boolean tests/unit/topk tests/unit/knn tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/matching/test_words.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py
+ENGINE_TESTS := tests/baselines tests/unit/papers tests/unit/boolean tests/unit/topk tests/unit/knn tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/matching/test_words.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py
 test-long: $(COMPLETE) warmed cluster-programs
 	@$(BIN)/python -m pytest -m "slow or wide or long or cluster" --hypothesis-profile searching --timeout 3600 $(ARGS)
 	@$(BIN)/python -m pytest tests/property --hypothesis-profile searching --timeout 3600

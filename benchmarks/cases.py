@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks import workload
 from benchmarks.workload import PLAIN_BOOLEAN, WORLD, AnyRecipe, BooleanRecipe, Messages, Table, TopkRecipe, changed
 from matching.errors import ConfigError
 from matching.half_life import DecayParameters
 from matching.kind_table import Kind
+from matching.kinds import KINDS
 from matching.model import NO_MESSAGES, Int64, MessageBatch, SubscriptionTable, concatenate, empty, join_messages
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window
@@ -226,7 +226,7 @@ def make_stream(name: str, subscriptions: int, window: int, timed: int, seed: in
         batch = changed(batch, life=batch.seq // half * half * _GAP_US)
         kept = Window("time", 2 * half * _GAP_US)
     facts = {"stream": name, "k": recipe.k[0], "seed": seed}
-    return Case(WITH_BASELINES.named("topk"), batch, table, kept, window, timed, _STREAM_BATCH, facts)
+    return Case(KINDS.named("topk"), batch, table, kept, window, timed, _STREAM_BATCH, facts)
 
 
 def _at_one_point(table: Table) -> Table:

@@ -23,8 +23,8 @@ from benchmarks.driving import Batch, take
 from matching.bulk_oracle import counted, expected, of_numbers
 from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
-from matching.warmup import warm_engine
 from matching.window import NO_FLOOR, Boundary
+from topology.warmup import warm_engine
 
 #: Subscriptions that are compared with the oracle.
 _SAMPLE = 1_000

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks import command
 from benchmarks.cases import make_case
 from benchmarks.command import Tell
 from benchmarks.harness import Bench
+from matching.kinds import KINDS
 from matching.storage.prefixes import prefix_lengths, task_of_term
 
 
@@ -28,7 +28,7 @@ def bench(
     tell: Tell = print,
 ) -> dict[str, Any]:
     """Copies a subscription, and how many of its terms a router goes by."""
-    made = Bench(make_case(WITH_BASELINES.named("topk"), subscriptions, messages, window, 4, seed), 4)
+    made = Bench(make_case(KINDS.named("topk"), subscriptions, messages, window, 4, seed), 4)
     running = made.build()
     index = running.operator.engine.subscriptions
     c, slots = index.columns, index.live_slots()

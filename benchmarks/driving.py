@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from baselines.kinds import WITH_BASELINES
 from matching.half_life import DecayParameters
 from matching.kind_table import Kind
+from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
 from matching.model import (
     NO_MESSAGES,
@@ -44,7 +44,7 @@ FADING = DecayParameters.of(20.0, 0.2, np.full(7, 3), 21, 0)
 NO_CHANGES: tuple[SubscriptionTable, Removals] = empty(SubscriptionTable), empty(Removals)
 NO_SUBSCRIPTIONS, NO_REMOVALS = NO_CHANGES
 #: Every engine there is: (kind, engine).
-ENGINES = [(kind.name, engine) for kind in WITH_BASELINES.run for engine in kind.engines]
+ENGINES = [(kind.name, engine) for kind in KINDS.run for engine in kind.engines]
 
 
 def kind_of(
@@ -54,7 +54,7 @@ def kind_of(
 
     What is left out is the default.
     """
-    kind = WITH_BASELINES.named(name)
+    kind = KINDS.named(name)
     made = kind.engine(engine) if engine is None or isinstance(engine, str) else engine
     engines = {engine if isinstance(engine, str) else getattr(made, "name", "given"): made}
     windows = kind.windows

@@ -14,16 +14,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-from baselines.decay.bif_paper import BifPaper
-from baselines.kinds import WITH_BASELINES
 from benchmarks import command
 from benchmarks.cases import HALF_LIFE_S, make_case
 from benchmarks.command import Tell, verdict
 from benchmarks.lasting import LastingBench
 from benchmarks.workload import TopkRecipe
-from matching.decay.engines.ciq_paper import CiqPaper
+from matching.kinds import KINDS
+from papers.ciq.bif_paper import BifPaper
+from papers.ciq.ciq_paper import CiqPaper
 
-_DECAY = WITH_BASELINES.named("decay")
+_DECAY = KINDS.named("decay")
 _K = _DECAY.recipe.k
 #: Name of a figure to its values and what each changes in the case.
 FIGURES: Mapping[str, Mapping[str, dict[str, Any]]] = {

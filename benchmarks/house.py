@@ -2,12 +2,13 @@
 
     python -m benchmarks.house
 
-Roles are those of `matching.kinds` and `baselines.kinds`: an engine or window index with all that only such need is
-`default`, `paper` or `baseline`, by whether a run takes it without a name, a system of the papers is it, or neither;
-what is left of `matching/` is the `floor` that all stand on, and all other packages are `around`. Lines are those of
-files, with docstrings and blank ones. Read on in `matching.kernel_cache.closure_of`, which says what a file needs.
+`papers/` and `baselines/` are roles of their own. In `matching/` the engines and window indexes that a run takes
+without a name are `default`, with the files of `engines/` and `windows/` that they need; the remainder, and
+`compiling/`, is the `floor`. All other packages are `around`. Lines include blank ones, comments and docstrings; `code`
+does not. Read on in `compiling.kernel_cache.closure_of`, which says what a file needs.
 """
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -15,21 +16,14 @@ from inspect import getfile
 from pathlib import Path
 from typing import Any
 
-from matching.kernel_cache import ROOT, closure_of
+from compiling.kernel_cache import ROOT, closure_of
+from gateway.shell.packages import PACKAGES
 from matching.kinds import KINDS
 
 #: Import packages of the distribution and its one module.
-PRODUCTION = (
-    "matching",
-    "baselines",
-    "distribution",
-    "topology",
-    "bolts",
-    "spouts",
-    "spark_etl",
-    "gateway",
-    "skyray.py",
-)
+PRODUCTION = (*PACKAGES, "skyray.py")
+#: Packages that are a role of their own.
+_WINGS = {"compiling": "floor", "papers": "paper", "baselines": "baseline"}
 #: Words of which nobody can tell at first reading what they mean.
 VAGUE = ("told", "tell", "tells", "asks", "asked", "whoever", "nobody", "somebody", "held")
 
@@ -44,26 +38,34 @@ def production() -> list[Path]:
 
 def roles(files: Iterable[Path]) -> dict[Path, str]:
     """The role of each file."""
-    default, paper = _needed(first=True), _needed(first=False)
+    chosen = [each for kind in KINDS.run for each in (kind.engine(), *([kind.window()] if kind.windowed else []))]
+    default = {path for each in chosen for path in closure_of(Path(getfile(each)).relative_to(ROOT))}
 
     def role(path: Path) -> str:
         package = path.parts[0]
+        if package in _WINGS:
+            return _WINGS[package]
         if package != "matching":
-            return "baseline" if package == "baselines" else "around"
-        if not {"engines", "windows", "ciq"} & set(path.parts):
-            return "floor"
-        return "default" if path in default else "paper" if path in paper else "floor"
+            return "around"
+        return "default" if {"engines", "windows"} & set(path.parts) and path in default else "floor"
 
     return {path: role(path) for path in files}
 
 
-def _needed(first: bool) -> set[Path]:
-    """What the first engines and window indexes of all kinds need, or what the others do."""
-    classes: list[Any] = []
-    for kind in KINDS.run:
-        for named in (list(kind.engines.values()), list(kind.windows.values())):
-            classes += named[:1] if first else named[1:]
-    return {path for each in classes for path in closure_of(Path(getfile(each)).relative_to(ROOT))}
+def lines_of_code(text: str) -> int:
+    """Number of lines of a source that have code: no blank line, comment or docstring. O(lines)."""
+    tree = ast.parse(text)
+    prose = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and ast.get_docstring(node, clean=False) is not None
+        for line in range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
+    }
+    return sum(
+        number not in prose and bool(line.strip()) and not line.lstrip().startswith("#")
+        for number, line in enumerate(text.splitlines(), 1)
+    )
 
 
 def words(texts: Iterable[str]) -> Counter[str]:
@@ -73,13 +75,14 @@ def words(texts: Iterable[str]) -> Counter[str]:
 
 
 def measure() -> dict[str, Any]:
-    """`lines` and `files` by role and by package, `folders` with their files, and `words`."""
+    """`lines`, `code` and `files` by role, `packages` with their lines, `folders` with their files, and `words`."""
     texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in production()}
     lines = {path: len(text.splitlines()) for path, text in texts.items()}
     role = roles(texts)
-    tables: dict[str, Counter[str]] = {name: Counter() for name in ("lines", "files", "packages", "folders")}
+    tables: dict[str, Counter[str]] = {name: Counter() for name in ("lines", "code", "files", "packages", "folders")}
     for path, count in lines.items():
         tables["lines"][role[path]] += count
+        tables["code"][role[path]] += lines_of_code(texts[path])
         tables["files"][role[path]] += 1
         tables["packages"][path.parts[0]] += count
         tables["folders"][path.parent.as_posix()] += 1
@@ -89,7 +92,7 @@ def measure() -> dict[str, Any]:
 def main() -> None:
     """Print the tables."""
     measured = measure()
-    for name in ("lines", "files", "packages", "folders", "words"):
+    for name in ("lines", "code", "files", "packages", "folders", "words"):
         table: Counter[str] = measured[name]
         print(f"{name}: {table.total():,}")
         for key, count in sorted(table.items()) if name == "folders" else table.most_common():

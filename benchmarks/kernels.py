@@ -1,10 +1,10 @@
 """How long the compiler takes from nothing, by kind and by kernel.
 
 Of each kind a process of its own, with an empty folder of compiled kernels, does what the first subscription of that
-kind waits for (`matching.warmup`), and then matches a small workload, whose updates are compared with the oracle: the
+kind waits for (`topology.warmup`), and then matches a small workload, whose updates are compared with the oracle: the
 seconds are of kernels that are right. A kernel's seconds are those of the processor without what it calls: a kernel
 that is compiled since another calls it counts for itself. What several kinds have is compiled once by a run, and counts
-here for each of them. Read on in `matching.warmup`, and in `benchmarks.harness`, which compares.
+here for each of them. Read on in `topology.warmup`, and in `benchmarks.harness`, which compares.
 """
 
 import json
@@ -25,7 +25,7 @@ from benchmarks.lasting import bench_of
 from matching.errors import TopologyError
 from matching.kind_table import Kind
 from matching.kinds import KINDS
-from matching.warmup import parts
+from topology.warmup import parts
 
 #: The workload that is compared: subscriptions of a kind, messages, and those before them, in its window if it has one.
 _SUBSCRIPTIONS, _MESSAGES, _WINDOW = 20_000, 4_000, 10_000

@@ -17,13 +17,13 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks import command
 from benchmarks.command import Tell, verdict
 from distribution.routers import ROUTERS, placeable
 from gateway.runs.verify import verify_run
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.kind_table import Kind
+from matching.kinds import KINDS
 from topology.running import run
 from topology.settings import RunConfig
 
@@ -32,7 +32,7 @@ _SEED = 7
 
 def configurations(kind: Kind, bolts: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Of one kind: every router with every window index, then every engine behind the first router."""
-    routers = [name for name in ROUTERS if placeable(name, WITH_BASELINES, kind.name, False) is None]
+    routers = [name for name in ROUTERS if placeable(name, KINDS, kind.name, False) is None]
     for router, query_bolts, index in product(routers, bolts, kind.windows or [None]):
         chosen = {} if index is None else {"window_index": {kind.name: index}}
         yield {"router": router, "query_bolts": query_bolts, **chosen}
@@ -48,7 +48,7 @@ def digest_of(etl: Path, files: Sequence[Path], out: Path, **settings: Any) -> s
 
 def bench(
     etl: Annotated[Path, "output folder of `skyray etl`, such as the demo's"],
-    kinds: Annotated[tuple[str, ...], "one after the other"] = WITH_BASELINES.names,
+    kinds: Annotated[tuple[str, ...], "one after the other"] = KINDS.names,
     executors: Annotated[tuple[str, ...], "local: each kind alone; ray: kinds together"] = ("local", "ray"),
     bolts: Annotated[tuple[int, ...], "query bolts; the other tasks that can be several are two"] = (1, 3),
     subscriptions: Annotated[int, "of each kind, a tenth of them of skyline"] = 2_000,
@@ -60,7 +60,8 @@ def bench(
     tell: Tell = print,
 ) -> dict[str, Any]:
     """A row a configuration, and the digest that all configurations of the same subscriptions share."""
-    stream: dict[str, Any] = {"window": window, "batch": batch, "limit": messages}
+    # what papers and baselines have in common: most of them measure in the plane alone
+    stream: dict[str, Any] = {"window": window, "batch": batch, "limit": messages, "distance": "plane"}
     several = {"tuple_bolts": 2, "distribution_bolts": 2, "aggregation_bolts": 2}
     rows: list[dict[str, Any]] = []
     compared = subscribers = 0
@@ -68,7 +69,7 @@ def bench(
     with tempfile.TemporaryDirectory(prefix="skyray-matrix-") as scratch:
         files = {}
         for name in kinds:
-            count = max(1, subscriptions // WITH_BASELINES.named(name).recipe.share)
+            count = max(1, subscriptions // KINDS.named(name).recipe.share)
             files[name] = Path(scratch, f"{name}.jsonl")
             generate_subscriptions(etl, name, count, _SEED, files[name], max_frequency=1.0)
             inputs[name] = {"count": count, "sha256": hashlib.sha256(files[name].read_bytes()).hexdigest()}
@@ -82,14 +83,14 @@ def bench(
             compared += sum(verified.oracle_updates.values())
             subscribers += sum(verified.subscriptions.values())
             rows.append({"subscriptions": name, "executor": "local", "digest": digest, "verified": verified.as_json()})
-            for each in configurations(WITH_BASELINES.named(name), bolts):
+            for each in configurations(KINDS.named(name), bolts):
                 out = Path(scratch, f"{name}-{len(rows)}")
                 settings = {"executor": "local", "seed": len(rows), "sink": "count", **several, **each}
                 digest = digest_of(etl, [files[name]], out, **settings, **stream)
                 rows.append({"subscriptions": name, "executor": "local", **each, "digest": digest})
                 tell(str(rows[-1]))
         for router, query_bolts in product(ROUTERS, bolts) if "ray" in executors else ():
-            able = [name for name in kinds if placeable(router, WITH_BASELINES, name, False) is None]
+            able = [name for name in kinds if placeable(router, KINDS, name, False) is None]
             each = {"router": router, "query_bolts": query_bolts}
             settings = {"executor": "ray", "sink": "count", **several, **each}
             out = Path(scratch, f"ray-{len(rows)}")

@@ -29,9 +29,10 @@ from distribution.placement.sop import SpaceOriented
 from distribution.placement.subsets import Subset, enclosing
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import ResultRows
-from matching.knn.engines.influence_grid import InfluenceGrid, SingleGrid
+from matching.knn.engines.influence_grid import InfluenceGrid
 from matching.model import ChangeList, Float64, Int64, MessageBatch, Names, SubscriptionTable, take_ragged
 from matching.space import Space
+from papers.dkm_sks.single_grid import SingleGrid
 
 #: Workers, messages of a tick, and subscriptions that come and go with each.
 WORKERS, TICK, CHANGES = 20, 1_000, 100

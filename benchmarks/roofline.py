@@ -24,13 +24,13 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks import command
 from benchmarks.cases import make_case
 from benchmarks.command import Tell
 from benchmarks.harness import time_beside
 from benchmarks.lasting import bench_of
 from matching.decay.engines import block_search
+from matching.kinds import KINDS
 from matching.topk.engines.skype_bounds import bound_l2
 
 _LINE_BYTES = 64
@@ -193,7 +193,7 @@ def bench(
     tell(", ".join(f"{name}: {value:.2f}" for name, value in roofs.items()))
     kernels: dict[str, Any] = {}
     for name, count in (("topk", topk), ("decay", decay)):
-        kind, layout = WITH_BASELINES.named(name), LAYOUTS[name]
+        kind, layout = KINDS.named(name), LAYOUTS[name]
         case = make_case(kind, count, rounds * 1_000, rounds=rounds, seed=seed, messages_from=messages_from)
         made = bench_of(case, rounds)
         (found,) = time_beside(made, [_ENGINES[name]], tell, changes=False).values()

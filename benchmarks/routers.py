@@ -27,7 +27,6 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks import command
 from benchmarks import workload as workloads
 from benchmarks.cases import make_case
@@ -37,6 +36,7 @@ from benchmarks.workload import BooleanRecipe
 from distribution.placed import PlacedRouter
 from distribution.routers import PLACING, REBALANCING, ROUTERS, placeable
 from gateway.load.booking import Weighed
+from matching.kinds import KINDS
 from topology.core.api.component import Saved
 from topology.core.api.plan import Plan
 from topology.core.executors.local import pause_local, run_local
@@ -49,10 +49,10 @@ _PARTS = ("index", "kept", "updates", "refills")
 
 def routers_of(kind: str) -> list[str]:
     """Those that can place a kind; where results do not last, one that places by cost stands for all."""
-    if WITH_BASELINES.named(kind).cumulative:
+    if KINDS.named(kind).cumulative:
         return ["hashing", "influence", *PLACING]
     alike = set(PLACING) - {"dkm-sks"}
-    return [name for name in ROUTERS if name not in alike and not placeable(name, WITH_BASELINES, kind, False)]
+    return [name for name in ROUTERS if name not in alike and not placeable(name, KINDS, kind, False)]
 
 
 def rebalanced(stream: Stream, saved: Saved, name: str, bolts: int) -> Saved:
@@ -190,7 +190,7 @@ def bench(
     """Every kind's routers beside each other."""
     measured = []
     for name in kinds:
-        kind, count, parts = WITH_BASELINES.named(name), subscriptions or _SIZES[name], max(1, messages // batch)
+        kind, count, parts = KINDS.named(name), subscriptions or _SIZES[name], max(1, messages // batch)
         how: dict[str, Any] = {"history": window, "messages_from": messages_from}
         how |= {"recipe": BooleanRecipe.parse(workload)} if kind.message_place == "box" else {}
         case = make_case(kind, count, messages, window or _WINDOW, parts, seed, **how)

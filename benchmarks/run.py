@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks.cases import make_case
 from benchmarks.command import Tell, provenance
 from benchmarks.harness import time_beside
@@ -25,7 +24,8 @@ from benchmarks.workload import BooleanRecipe
 from matching.errors import ConfigError
 from matching.extras import require
 from matching.kind_table import Kind
-from matching.warmup import warm_engine
+from matching.kinds import KINDS
+from topology.warmup import warm_engine
 
 #: What is kept of a run of each benchmark.
 RESULTS = Path(__file__).parent / "results"
@@ -57,10 +57,10 @@ def bench(
     Raises a `ConfigError` for a kind that has no operator, an engine that the kind does not have, or one that does not
     serve the `distance`.
     """
-    if kind not in WITH_BASELINES or not WITH_BASELINES.named(kind).runs:
-        there = ", ".join(each.name for each in WITH_BASELINES.run)
+    if kind not in KINDS or not KINDS.named(kind).runs:
+        there = ", ".join(each.name for each in KINDS.run)
         raise ConfigError(f"kind {kind!r} has no engine to measure: choose one of {there}")
-    row, tell = WITH_BASELINES.named(kind), on_progress or (lambda _: None)
+    row, tell = KINDS.named(kind), on_progress or (lambda _: None)
     chosen = tuple(filter(None, engines.split(","))) if isinstance(engines, str) else tuple(engines or ())
     if workload is not None and row.message_place != "box":
         raise ConfigError(f"workload {workload!r}: only boolean has recipes yet; leave --workload out")

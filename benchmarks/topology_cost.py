@@ -27,7 +27,6 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks import command
 from benchmarks.cases import Case, make_case
 from benchmarks.command import Tell, verdict
@@ -46,10 +45,10 @@ from distribution.routers import router_named
 from gateway.load.check import read_delivered
 from matching.bulk_oracle import of_numbers
 from matching.errors import ConfigError
+from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
 from matching.model import ChangeList, Int64, Names, SubscriptionTable, empty, take_rows
 from matching.naive_rows import tally
-from matching.warmup import warmup
 from matching.window import Boundary, Window
 from topology import wiring
 from topology.core.api.component import Context, Saved, Spout, Tick
@@ -59,6 +58,7 @@ from topology.core.executors.ray import run_ray
 from topology.core.metrics import RunReport
 from topology.placement import LIGHT
 from topology.summary import delivered, signature_figures
+from topology.warmup import warmup
 
 #: What boolean subscriptions are like here, and query bolts of the ways on Ray.
 _PICKY, _WAYS = BooleanRecipe(keywords=(2, 5), regions="small"), {"ray_count": 1, "ray_two": 2}
@@ -214,10 +214,10 @@ def plan_of(stream: Stream, router: Router, out: str, sink: str = "count", light
     engines = {kind: stream.engine} if stream.engine else {}
     plan = wiring.wire(
         BatchSpout(spouts), EverybodySpout(spouts), router, WORLD, case.window, delivery, credits=stream.credits,
-        kinds=WITH_BASELINES, engines=engines, used_kinds=(kind,), fading=case.fading, distribution_bolts=light,
+        kinds=KINDS, engines=engines, used_kinds=(kind,), fading=case.fading, distribution_bolts=light,
         tuple_bolts=light, aggregation_bolts=light, delivery_bolts=light,
     )  # fmt: skip
-    clocked = dumps(ClockedQueryBolt(router, WORLD, case.window, engines, kinds=WITH_BASELINES, fading=case.fading))
+    clocked = dumps(ClockedQueryBolt(router, WORLD, case.window, engines, kinds=KINDS, fading=case.fading))
     parts = [replace(part, template=clocked) if part.name == "query" else part for part in plan.components]
     return replace(plan, components=tuple(parts))
 
@@ -339,7 +339,7 @@ def bench(
     """`ways`: a row each as of `compare`; `share`: rate of the first on Ray by that of `bare`, `shares`: of turns."""
     warmup()
     tell("making the workload")
-    row = WITH_BASELINES.named(kind)
+    row = KINDS.named(kind)
     recipe, window = _PICKY if row.message_place == "box" else None, window or max(4 * batch, 20_000)
     stream = stream_of(make_case(row, subscriptions, messages, window, 1, seed, recipe=recipe, batch=batch), batch)
     facts = stream.case.facts | {"kind": kind, "timed": stream.left, "rounds": rounds}

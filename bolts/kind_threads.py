@@ -12,7 +12,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
-from matching.cores import cores
+from compiling.cores import cores
 
 Key = TypeVar("Key", bound=Hashable)
 #: Seconds that all jobs but the longest have to take for threads to be used.

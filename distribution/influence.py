@@ -28,10 +28,10 @@ from matching.influence import NO_INFLUENCE, InfluenceKeys, InfluencePatch, Radi
 from matching.kinds import KINDS
 from matching.model import Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, take_rows
 from matching.operator import NO_THRESHOLDS, Thresholds
+from matching.sample_rows import subscriptions
 from matching.space import EARTH, Space
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.squares import key_of
-from matching.warmup import subscriptions
 
 #: Prefix of its keys in a snapshot.
 _PREFIX = "influence:"

@@ -15,6 +15,7 @@ rows to the tasks of all terms ahead of their next batch. Made by `distribution.
 import numpy as np
 from numpy.typing import NDArray
 
+from compiling.njit import njit, njit_no_refcount
 from distribution import splitting
 from distribution.router import Router, RoutingTable, check_tasks, spread
 from matching.errors import ConfigError, EngineError
@@ -31,7 +32,6 @@ from matching.model import (
     SubscriptionTable,
     empty,
 )
-from matching.njit import njit, njit_no_refcount
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.prefixes import prefix_lengths, task_of_term
 from matching.storage.slots import SlotMap, resized

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from compiling.njit import njit, njit_no_refcount
 from distribution import splitting, targets
 from distribution.parts import CELLS, CELLS_A_SIDE, Loads, cell_of, cut, loads_of, reweighed, step_of
 from distribution.router import Router, RoutingTable, board_of, check_tasks
@@ -28,7 +29,6 @@ from matching.geo.sphere import chord_squared, covering_ball, metres, unit_vecto
 from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import KEYWORDS_BY_KIND, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, centres
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized

@@ -7,6 +7,7 @@ grid in which it may have the message's cell. Used by `distribution.influence`.
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from distribution.targets import place_of as _place
 from distribution.targets import values_for
 from matching.influence import (
@@ -21,7 +22,6 @@ from matching.influence import (
     squares_of,
 )
 from matching.model import Float64, Int32, Int64, MessageBatch, SubscriptionTable
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import grown

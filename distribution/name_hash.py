@@ -7,8 +7,8 @@ Used by `bolts.names`, which keeps to the library for a few names.
 import numpy as np
 from numpy.typing import NDArray
 
+from compiling.njit import njit
 from matching.model import Int64
-from matching.njit import njit
 from matching.storage.slots import as_input
 
 _PRIME_1 = np.uint64(0x9E3779B185EBCA87)

@@ -31,8 +31,8 @@ from matching.errors import CheckpointError, EngineError
 from matching.kind_table import Traits
 from matching.kinds import KINDS
 from matching.model import ChangeList, Int64, MessageBatch, Names, Removals, SubscriptionTable, concatenate
+from matching.sample_rows import subscriptions
 from matching.space import EARTH, Space
-from matching.warmup import subscriptions
 
 #: Prefix of placement keys in the spout's snapshot.
 _PREFIX = "placement:"

@@ -1,19 +1,19 @@
 """Parts of the world finer than its cells: runs of a space-filling curve, as fine as the places of a sample are dense.
 
 A tenth of a stream of tweets may lie in one cell of `distribution.parts`, which no cut of cells divides. Here the unit
-square is cut along a Z-order curve of 2**20 steps a side, first into at most `RUNS` runs, each with a few places of
-the sample, then these into parts of about equal load, one for each task. Runs are weighed, and weighed again by
-measured work, as cells are. All arithmetic after the codes of places is on integers, so that every task has the same
-parts. Used by `distribution.influence`.
+square is cut along a Z-order curve of 2**20 steps a side, first into at most `RUNS` runs, each with a few places of the
+sample, then these into parts of about equal load, one for each task. Runs are weighed, and weighed again by measured
+work, as cells are. All arithmetic after the codes of places is on integers, so that every task has the same parts. Used
+by `distribution.influence`.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from compiling.njit import njit
 from distribution.parts import Loads, cut_in_order, loads_of, reweighed
 from matching.model import Float64, Int64
-from matching.njit import njit
 
 #: Runs, at most: enough that each of a hundred tasks gets forty.
 RUNS = 4096

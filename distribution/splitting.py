@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.model import Int64, MessageBatch
-from matching.njit import njit
 from matching.storage.slots import as_input
 
 #: What the rows of a column are: `_EMPTY`: it has none, the same in all parts; else messages, terms, or ends of terms.

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from compiling.njit import njit
 from matching.model import Int64
-from matching.njit import njit
 
 #: Tasks of a value: all its bits are of one sign.
 TASKS_A_VALUE = 62

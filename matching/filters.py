@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.attributes import MISSING_KEY
 from matching.conditions import ABSENT, NONE_OF, PRESENT, WITHIN
 from matching.errors import EngineError
@@ -20,7 +21,6 @@ from matching.filter_programs import ARGUMENT_AT, AT_LEAST, CIRCLE, LENGTH_AT, P
 from matching.geo.polygons import LIMBS, Rings, banded, lay_out, within_band
 from matching.geo.sphere import chord_limit, chord_squared, unit_vector, unit_vectors
 from matching.model import NO_WORDS, Float64, Int32, Int64, MessageBatch, SubscriptionTable, centres
-from matching.njit import njit, njit_no_refcount
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import as_input, grown
 

@@ -14,10 +14,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.errors import EngineError
 from matching.filters import FilterStore
 from matching.model import Float64, Int32, Int64, MessageBatch, SubscriptionTable
-from matching.njit import njit
 from matching.storage.slots import SlotMap, resized
 
 #: More hits than any batch has.

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Int64
-from matching.njit import njit, njit_no_refcount
 from matching.words.cutting import joined
 
 #: Bytes up to the seconds; digits of a fraction that are microseconds.

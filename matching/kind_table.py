@@ -7,6 +7,7 @@ window index.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -51,6 +52,37 @@ class Recipe:
     share: int = 1
     load: int = 0
     degrees: float = 0.0
+
+
+class ByName(Mapping[str, Any]):
+    """Engines, or window indexes, by name: classes first, then classes that are imported when they are looked up.
+
+    Pickled by names, so that a task on another machine imports what it looks up, and nothing else.
+
+    Parameters
+    ----------
+    *known : type             with attribute `name`; the first is the default
+    **places : str            name to "module:class"
+    """
+
+    def __init__(self, *known: Any, **places: str):
+        self._places: dict[str, Any] = {each.name: each for each in known} | places
+
+    def __getitem__(self, name: str) -> Any:
+        found = self._places[name]
+        if not isinstance(found, str):
+            return found
+        module, _, attribute = found.partition(":")
+        return getattr(import_module(module), attribute)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 @dataclass(frozen=True)

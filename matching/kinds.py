@@ -1,37 +1,26 @@
 """The table of kinds: all that the rest of the project knows of a kind is its row here.
 
-Of engines and window indexes a row has the default, first, and those of the papers. A program that wires a topology may
-hand in a longer table: with more kinds (`Kinds.plus`), or with opponents in the rows (`baselines.kinds`). Used by every
-package. Read on in `matching.operator` for what a row says, or in the package of a kind.
+Of engines and window indexes a row has the default, first, then others by the place where they are: these are imported
+when a run or a benchmark names them, and never otherwise. A program that wires a topology may hand in a table with more
+kinds (`Kinds.plus`). Used by every package. Read on in `matching.operator` for what a row says, or in the package of a
+kind.
 """
 
 from matching.boolean.engines.cell_term import CellTerm
-from matching.boolean.engines.lfilter import LFilter
-from matching.boolean.engines.lfilter_paper import LFilterPaper
-from matching.boolean.engines.mbr_trie import MbrTrie
-from matching.boolean.engines.pt_quadtree import PtQuadtree
 from matching.boolean.operator import BooleanOperator
-from matching.decay.engines.ciq import Ciq, CiqH
-from matching.decay.engines.ciq_paper import CiqPaper
 from matching.decay.engines.keyword_blocks import KeywordBlocks
 from matching.decay.operator import DecayOperator
-from matching.kind_table import Kind, Kinds, Recipe
-from matching.knn.engines.influence_grid import InfluenceGrid, SingleGrid
+from matching.kind_table import ByName, Kind, Kinds, Recipe
+from matching.knn.engines.influence_grid import InfluenceGrid
 from matching.knn.operator import KnnOperator
 from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
 from matching.skyline.engines.eager import Eager
 from matching.skyline.engines.eager_star import EagerStar
 from matching.skyline.operator import SkylineOperator
 from matching.skyline.windows.inverted import InvertedWindow
-from matching.skyline.windows.mf_rtree import MfRtree, MfRtreePaper
 from matching.topk.engines.skype import Skype
 from matching.topk.operator import TopkOperator
 from matching.topk.windows.segments import Segments
-
-
-def _by_name(*classes: type) -> dict[str, type]:
-    return {each.name: each for each in classes}
-
 
 KINDS = Kinds(
     [
@@ -45,7 +34,18 @@ KINDS = Kinds(
             all_keywords=True,
             fields=("match",),
             shapes=("circle", "polygon"),
-            engines=_by_name(CellTerm, LFilter, LFilterPaper, MbrTrie, PtQuadtree),
+            engines=ByName(
+                CellTerm,
+                lfilter="papers.lfilter.lfilter:LFilter",
+                lfilter_paper="papers.lfilter.lfilter_paper:LFilterPaper",
+                mbr_trie="papers.lfilter.mbr_trie:MbrTrie",
+                pt_quadtree="papers.lfilter.pt_quadtree:PtQuadtree",
+                hashed_cells="baselines.boolean.hashed_cells:HashedCells",
+                inverted_list="baselines.boolean.inverted_list:InvertedList",
+                ir_tree="baselines.boolean.rt_tree:InvertedRTree",
+                rt_tree="baselines.boolean.rt_tree:RtTree",
+                rtpp_tree="baselines.boolean.rtpp_tree:RtppTree",
+            ),
             recipe=Recipe("LFilter", frequent=True, shown="match", load=10_000, degrees=10.0),
         ),
         Kind(
@@ -55,8 +55,20 @@ KINDS = Kinds(
             TopkOperator,
             fields=("k", "alpha"),
             shapes=("polygon", "radius_m"),
-            engines=_by_name(Skype),
-            windows=_by_name(Segments),
+            engines=ByName(
+                Skype,
+                skype_paper="papers.skype.skype_paper:SkypePaper",
+                skype_paper_trees="papers.skype.skype_paper:SkypePaperTrees",
+                l2_scan="baselines.topk.l2_scan:L2Scan",
+                inverted_file="baselines.topk.inverted_file:InvertedFile",
+                ciq="papers.ciq.topk:Ciq",
+            ),
+            windows=ByName(
+                Segments,
+                il_quadtree="baselines.topk.il_quadtree:ILQuadtree",
+                ir_tree="baselines.topk.ir_tree:IRTrees",
+                inverted_ring="baselines.topk.inverted_ring:InvertedRing",
+            ),
             recipe=Recipe("Skype", load=10_000),
         ),
         Kind(
@@ -68,7 +80,15 @@ KINDS = Kinds(
             shapes=("polygon", "radius_m"),
             fades=True,
             columns=("counts", "event_time_us"),
-            engines=_by_name(KeywordBlocks, Ciq, CiqH, CiqPaper),
+            engines=ByName(
+                KeywordBlocks,
+                ciq="papers.ciq.ciq:Ciq",
+                ciq_h="papers.ciq.ciq:CiqH",
+                ciq_paper="papers.ciq.ciq_paper:CiqPaper",
+                bif_paper="papers.ciq.bif_paper:BifPaper",
+                block_inverted_file="papers.ciq.block_inverted_file:BlockInvertedFile",
+                inverted_file="baselines.decay.inverted_file:InvertedFile",
+            ),
             recipe=Recipe("CIQ", k=(10, 30), share=20),
         ),
         Kind(
@@ -79,7 +99,11 @@ KINDS = Kinds(
             fields=("k",),
             shapes=("polygon", "radius_m"),
             nearest=True,
-            engines=_by_name(InfluenceGrid, SingleGrid),
+            engines=ByName(
+                InfluenceGrid,
+                single_grid="papers.dkm_sks.single_grid:SingleGrid",
+                inverted_file="baselines.knn.inverted_file:InvertedFile",
+            ),
             recipe=Recipe("DkM-SKS", k=(1, 10), share=4),
         ),
         Kind(
@@ -89,8 +113,23 @@ KINDS = Kinds(
             SkylineOperator,
             needs_extent=True,  # closeness is measured in half diagonals of the region
             needs_ended=True,
-            engines=_by_name(EagerStar, Eager),
-            windows=_by_name(InvertedWindow, MfRtree, MfRtreePaper),
+            engines=ByName(
+                EagerStar,
+                Eager,
+                lazy="baselines.skyline.lazy:Lazy",
+                skyline_only="baselines.skyline.skyline_only:SkylineOnly",
+                bnl="baselines.skyline.bnl:Bnl",
+                sweep="baselines.skyline.sweep:Sweep",
+            ),
+            windows=ByName(
+                InvertedWindow,
+                mf_rtree="papers.skyline.mf_rtree:MfRtree",
+                mf_rtree_paper="papers.skyline.mf_rtree:MfRtreePaper",
+                ir_tree="baselines.skyline.ir_tree:IrTree",
+                il_quadtree="baselines.skyline.il_quadtree:IlQuadtree",
+                i3="baselines.skyline.i3:I3",
+                inverted_kd="baselines.skyline.inverted_kd:InvertedKd",
+            ),
             # theirs are the widest rectangles, and any keyword will do
             recipe=Recipe("distributed skyline", side=0.1, square=True, share=10),
         ),

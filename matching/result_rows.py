@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.model import ENTER, LEAVE, Float64, Int32, Int64, UpdateBatch, take_ragged
-from matching.njit import njit
 from matching.window import Boundary
 
 Rows = TypeVar("Rows", bound=NamedTuple)

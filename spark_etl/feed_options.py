@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from matching.errors import ConfigError
-from matching.feed_folder import SINK_NAME
+from spark_etl.feed_folder import SINK_NAME
 from spark_etl.options import FORMATS, STANDARD_INPUT, EtlOptions
 
 #: Fields of `EtlOptions` that a feed has: words are cut and weighted where the feed is read.

@@ -7,7 +7,7 @@ has written.
 
 Each batch of a stream is in the feed exactly once. Its rows are cleaned as `skyray etl` cleans them
 (`spark_etl.feed_rows`), and rejected ones are counted by reason code in the commit of their batch. Used by
-`spark_etl.stream`. Read on in `matching.feed_folder` for the feed, `spark_etl.run_tables` for the source,
+`spark_etl.stream`. Read on in `spark_etl.feed_folder` for the feed, `spark_etl.run_tables` for the source,
 `spark_etl.stream` for the command.
 """
 
@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from matching.errors import ConfigError
-from matching.feed_folder import FeedSink, LineFile, RowFile
+from spark_etl.feed_folder import FeedSink, LineFile, RowFile
 from spark_etl.feed_rows import (
     COLUMNS,
     FILES,

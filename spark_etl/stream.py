@@ -25,8 +25,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from matching.errors import ConfigError, EngineError
-from matching.feed_folder import FeedSink
 from spark_etl.clean import literal
+from spark_etl.feed_folder import FeedSink
 from spark_etl.feed_options import FeedOptions
 from spark_etl.feed_rows import FILES, rows_of
 from spark_etl.feed_sink import FeedDataSource, check_checkpoint, cleaning_option

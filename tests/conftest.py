@@ -36,9 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # marks are looked at after this
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Rows about an engine or window index that runs take only if told to are `wide`: each compiles for up to 50 s."""
-    from baselines.kinds import WITH_BASELINES
+    from matching.kinds import KINDS
 
-    by_name = [names for kind in WITH_BASELINES.run for names in (tuple(kind.engines), tuple(kind.windows)) if names]
+    by_name = [names for kind in KINDS.run for names in (tuple(kind.engines), tuple(kind.windows)) if names]
     opponents = {name for names in by_name for name in names[1:]} - {names[0] for names in by_name}
     slow = frozenset() if not items or _are_picked(items[0].config) else slow_tests()
     for item in items:

@@ -1,8 +1,6 @@
-"""Which table of kinds a run uses: the product's own, or that with baselines if the run names a baseline.
+"""Checks that the engines and window indexes that a run chooses serve its distance and its filters.
 
-Baselines are engines and window indexes that exist for comparison (`baselines.kinds`); a run that names none imports
-none. Here too: the checks that the chosen engines and window indexes serve the run's distance and filters. Used by
-`topology.wiring`, `topology.preparing` and `gateway.live.engine`; read on in `topology.wiring`.
+Used by `topology.wiring` and `gateway.live.engine`; read on in `topology.wiring`.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,22 +11,6 @@ from matching.fields import Refusal
 from matching.kind_table import Kinds
 from matching.space import Space
 from matching.validate import ParsedSubscription
-
-
-def kinds_with(
-    kinds: Kinds, engines: Mapping[str, str] | None = None, window_indexes: Mapping[str, str] | None = None
-) -> Kinds:
-    """`kinds` itself if it has all these engines and window indexes (name by kind), else the table with baselines.
-
-    Does not raise for a name that neither table has: the later lookup by `Kind.engine` or `Kind.window` does.
-    """
-    wanted = [(kinds.named(kind).engines, name) for kind, name in (engines or {}).items() if kind in kinds]
-    wanted += [(kinds.named(kind).windows, name) for kind, name in (window_indexes or {}).items() if kind in kinds]
-    if all(name in table for table, name in wanted):
-        return kinds
-    from baselines.kinds import with_baselines
-
-    return with_baselines(kinds)
 
 
 def check_distance(

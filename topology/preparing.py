@@ -1,8 +1,8 @@
 """Compiles the kernels of a kind when its first subscription arrives, while the stream runs; and those of texts.
 
-A child process compiles them into the cache (`matching.kernel_cache`), since the compiler would block the interpreter
+A child process compiles them into the cache (`compiling.kernel_cache`), since the compiler would block the interpreter
 of this one; then a thread loads them here, if tasks run in this process. Code that registers subscriptions calls
-`is_ready`, or `wait`. Used by `gateway.live.pipe` and `gateway.serve.writer`; read on in `matching.warmup`.
+`is_ready`, or `wait`. Used by `gateway.live.pipe` and `gateway.serve.writer`; read on in `topology.warmup`.
 """
 
 import json
@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import Self
 
 from distribution.routers import works_on_all_kinds
-from matching.kernel_cache import stamp_of
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.warmup import WORDS, parts
-from topology.engines import kinds_with
 from topology.settings import RunConfig
+from topology.warmup import WORDS, parts, stamp_of, warm_named
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Seconds between two calls of `stop`.
@@ -33,7 +31,7 @@ _NICENESS = 5
 
 
 class Preparing:
-    """Prepares kinds, and `matching.warmup.WORDS`, in the order of the calls of `is_ready`.
+    """Prepares kinds, and `topology.warmup.WORDS`, in the order of the calls of `is_ready`.
 
     A context manager that ends its child processes.
 
@@ -59,7 +57,7 @@ class Preparing:
         ready: Iterable[str] = (),
         tell: Callable[[str, bool], None] = lambda name, is_ready: None,
     ):
-        self._kinds = kinds_with(kinds, engines, windows)
+        self._kinds = kinds
         self._engines, self._windows = dict(engines), dict(windows)
         self._load = load
         self._tell = tell
@@ -170,11 +168,7 @@ def main(request: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the stream, which ends this process itself
     os.nice(_NICENESS)
     wanted = json.loads(request)
-    name, engines, windows = wanted["kind"], wanted["engines"], wanted["windows"]
-    for _, warm in parts(kinds_with(KINDS, engines, windows), engines, windows, used=[name]):
-        warm()
-    if (stamp := stamp_of(name, engines.get(name), windows.get(name))) is not None:
-        stamp.touch(mode=0o600)
+    warm_named(wanted["kind"], engines=wanted["engines"], windows=wanted["windows"])
 
 
 if __name__ == "__main__":

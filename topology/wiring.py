@@ -45,7 +45,6 @@ from matching.operator import OperatorContext
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import CONDITION_COLUMNS, ParsedSubscription
-from matching.warmup import Warmed, in_turn, parts
 from matching.window import Window
 from spouts.cuts import Cuts, read_ends
 from spouts.live import LoggedMessages, LoggedSubscriptions
@@ -58,8 +57,9 @@ from topology.core.api.builder import TopologyBuilder
 from topology.core.api.component import Bolt, Spout
 from topology.core.api.grouping import ALL, DIRECT
 from topology.core.api.plan import Plan
-from topology.engines import check_distance, filter_refusal, kinds_with, kinds_without_filters
+from topology.engines import check_distance, filter_refusal, kinds_without_filters
 from topology.settings import CREDITS, LIVE_CREDITS, LiveConfig, RunConfig
+from topology.warmup import Warmed, in_turn, parts
 
 #: Small batches in flight, where settings give no number: at most, and how many messages they have together.
 _MOST_CREDITS, _IN_FLIGHT = 32, 1_000
@@ -123,7 +123,6 @@ def wire(
     for name in [*engines, *window_indexes]:
         if not kinds.named(name).runs:
             raise ConfigError(f"kind {name}: has no engine, so there is nothing to choose for it")
-    kinds = kinds_with(kinds, engines, window_indexes)
     check_distance(kinds, space, engines, window_indexes)
     for kind in kinds.run:  # refuse unknown names here, not in an actor
         kind.make_operator(OperatorContext(space, window, options=options, fading=fading), engines.get(kind.name))
@@ -293,8 +292,7 @@ def scan_subscriptions(
         Likewise for a subscription whose filter the window index does not serve; if a file is missing or cannot be read
         to its end.
     """
-    with_windows = kinds_with(kinds, None, config.window_index)
-    limited = kinds_without_filters(with_windows, config.window_index)
+    limited = kinds_without_filters(kinds, config.window_index)
     if not limited and not any(placeable(config.router, kinds, kind.name, True) for kind in kinds.run):
         return scan_kinds(kinds.names, config.subscriptions)
 
@@ -304,7 +302,7 @@ def scan_subscriptions(
             return True
         return kind in limited and any(row.get(name) is not None for name in CONDITION_COLUMNS)
 
-    refuses = subscription_refusal(config, with_windows)
+    refuses = subscription_refusal(config, kinds)
     refused, used_kinds = scan_rows(suspects, refuses, config.subscriptions, vocabulary, space, kinds)
     if refused is not None:
         reason, detail = refused.refusal.reason, refused.refusal.detail
@@ -370,8 +368,7 @@ def subscription_refusal(
     ConfigError
         For an unknown window index.
     """
-    router, kinds = config.router, kinds_with(kinds, None, config.window_index)
-    filter_refused = filter_refusal(kinds, config.window_index, most_terms)
+    router, filter_refused = config.router, filter_refusal(kinds, config.window_index, most_terms)
 
     def check(parsed: ParsedSubscription) -> Refusal | None:
         found = placeable(router, kinds, kinds[parsed.kind].name, parsed.match == ANY_KEYWORD)

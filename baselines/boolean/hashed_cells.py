@@ -2,16 +2,16 @@
 
 The plainest form of `matching.boolean.engines.cell_term`. A subscription is at the level where its boxes cover at most
 two cells a side; a message looks up its cell for each of its terms and each level in use. Every key and every link of a
-chain is a cache miss, which the default engine avoids. Named in `baselines.kinds`.
+chain is a cache miss, which the default engine avoids. Named in `matching.kinds`.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.boolean.engine import BooleanEngine
 from matching.model import Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.cells import FINEST, cell_range, fitting_level, lattice
 from matching.storage.region_messages import Messages

@@ -4,16 +4,16 @@ A message reads the lists of its terms. There is no spatial pruning, so long lis
 `matching.boolean.engines.cell_term` avoids. Otherwise it is a strong baseline: a posting has the box in one word, as
 there, tested many at a time without branches, and slot and second keyword, which are read only where the message meets
 the box; reads are prefetched. A region across the antimeridian has one posting around both its boxes and is compared in
-degrees. Named in `baselines.kinds`.
+degrees. Named in `matching.kinds`.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.boolean.engine import BooleanEngine
 from matching.model import Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.cell_blocks import MORE, NO_SECOND, describe, slot_of
 from matching.storage.cell_match import NO_TERM, TABLE, has_term, on_lattice

@@ -6,10 +6,10 @@ inverted file in each node, as in the IR-tree of Cong et al. (PVLDB 2009), which
 
 Source: the token-carrying R-tree of Li et al., "Location-aware publish/subscribe" (KDD 2013); the MBRTrie and
 PT-Quadtree paper compares with both, with the former in a further form (R^t++) whose choice of several tokens a
-subscription it does not describe. A subscription stands in one leaf; a node lists the keywords below
-it, each with the children that lead to them, and a message goes down into children that have one of its terms and whose
-box it meets. What it meets in a leaf is tested pair by pair. Upper nodes know nearly every keyword, so they prune by
-place only, which `matching.boolean.engines.cell_term` avoids by looking up the keyword first.
+subscription it does not describe. A subscription stands in one leaf; a node lists the keywords below it, each with the
+children that lead to them, and a message goes down into children that have one of its terms and whose box it meets.
+What it meets in a leaf is tested pair by pair. Upper nodes know nearly every keyword, so they prune by place only,
+which `matching.boolean.engines.cell_term` avoids by looking up the keyword first.
 
 Several tokens a subscription were tried: one a level (the rarest in the leaves and commoner ones above, the other way
 round, or alternating), which took 1.3 to 2.5 times as long as the rarest only, and two at once, both required, in some
@@ -19,7 +19,7 @@ second rarest from the third level up gains nothing, since nodes up there have n
 
 Changes: a stack of packed trees (sort-tile-recursive), each at least twice as large as the next. Added subscriptions
 are packed with the trees on top that are not larger; removed ones are deleted in their leaves, and a tree that is half
-deleted is repacked with all above it. Named in `baselines.kinds`; the base of `baselines.boolean.rtpp_tree`. Read on in
+deleted is repacked with all above it. Named in `matching.kinds`; the base of `baselines.boolean.rtpp_tree`. Read on in
 `matching.boolean.engine`.
 """
 
@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.boolean.engine import BooleanEngine
 from matching.model import Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.prefetch import prefetch
 from matching.storage.region_messages import Messages

@@ -4,12 +4,12 @@ Every subscription that shares a keyword with a message is scored (Chen et al., 
 lists side by side to meet each of them once; here the lists are read one after another, and a column by subscription
 has the last message that met it. Subscriptions are scored some hundreds at a time, with their rows prefetched. A column
 by term has the term's factor in a text score: that of messages without the term and, while a message is matched, that
-of this message for the terms it has. A text score is a product of looked up factors. Named in `baselines.kinds`.
+of this message for the terms it has. A text score is a product of looked up factors. Named in `matching.kinds`.
 """
 
 import numpy as np
 
-from baselines.postings import Postings
+from compiling.njit import njit, njit_no_refcount
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.decay.scores import background_of, key_of, length_of, lift, probability, relevance
@@ -17,11 +17,11 @@ from matching.filters import message_passes
 from matching.geo.sphere import point_of
 from matching.half_life import DecayParameters
 from matching.model import Int32, MessageBatch
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import grown
+from papers.skype.postings import Postings
 
 #: Postings whose subscriptions are scored together: prefetched rows must stay in the nearest caches.
 _BLOCK = 256

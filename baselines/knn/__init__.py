@@ -1,1 +1,1 @@
-"""Baseline engines of `knn`: one file each. Named in `baselines.kinds`."""
+"""Baseline engines of `knn`: one file each. Named in `matching.kinds`."""

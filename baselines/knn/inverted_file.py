@@ -2,19 +2,19 @@
 
 For each term of the message all its subscriptions: point and radius lie in the list, column by column, so that eight
 balls and more are tested at a time and a subscription is touched only where the message may lie in its ball. Radii are
-followed at once. Named in `baselines.kinds`.
+followed at once. Named in `matching.kinds`.
 """
 
 import math
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.filters import message_passes
 from matching.knn.engines.balls import limit_of
 from matching.knn.engines.terms import ANY_NUMBER, TermLists, is_first_common, post_terms, unpost_terms
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS
 from matching.storage.prefetch import prefetch

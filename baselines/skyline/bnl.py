@@ -1,16 +1,16 @@
 """Engine `bnl`: the skyline from all candidates by block nested loops, whenever anything may have changed.
 
 After Boerzsoenyi, Kossmann and Stocker, "The skyline operator"; what Deng et al. (2022) compare `eager_star` with. With
-the region step (`matching.skyline.engines.regions`) few of the candidates are compared. Named in `baselines.kinds`.
+the region step (`papers.skyline.regions`) few of the candidates are compared. Named in `matching.kinds`.
 """
 
 import numpy as np
 
 from baselines.skyline.recomputing import Recomputing
-from matching.njit import njit
-from matching.skyline.engines.regions import INNER_FRACTION, split
+from compiling.njit import njit
 from matching.skyline.window import Candidates
 from matching.space import Space
+from papers.skyline.regions import INNER_FRACTION, split
 
 
 class Bnl(Recomputing):

@@ -11,8 +11,8 @@ which stores such words.
 
 import numpy as np
 
-from matching.njit import njit, njit_no_refcount
-from matching.skyline.windows.messages import lived_at, spatial_relevance, text_relevance
+from compiling.njit import njit, njit_no_refcount
+from papers.skyline.messages import lived_at, spatial_relevance, text_relevance
 
 #: Levels below the root: cells of a hundredth of a degree.
 DEEPEST = 15

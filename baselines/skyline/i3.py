@@ -1,11 +1,11 @@
 """I3, the integrated inverted index: keyword cells in pages, a quadtree only for the dense ones; for comparison.
 
 After Zhang, Tan and Tung, "Scalable top-k spatial keyword search": a keyword is dense, in all the world or in one cell,
-once its messages overflow a page. A query goes from each of its keywords to a page, or down summary nodes to
-the pages of the cells that the rectangle meets; in a page it reads the tuples that bear the cell's number.
+once its messages overflow a page. A query goes from each of its keywords to a page, or down summary nodes to the pages
+of the cells that the rectangle meets; in a page it reads the tuples that bear the cell's number.
 
 The structure is that of `baselines.skyline.keyword_pages`, which says what has become of the paper's signatures. Named
-in `baselines.kinds`.
+in `matching.kinds`.
 """
 
 import numpy as np
@@ -14,10 +14,10 @@ from baselines.skyline import keyword_pages, page_changes
 from baselines.skyline.cells import DEEPEST, cells_of, pick, write_picked
 from baselines.skyline.keyword_pages import COUNT, HOME, NEXT, NOTHING, USED, may_meet, new_pages, node_of
 from baselines.skyline.keyword_table import ask_for_keyword, find_keyword
+from compiling.njit import njit
 from matching.errors import EngineError
-from matching.njit import njit
-from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
+from papers.skyline.tree import TreeWindow, tables_of
 
 
 class I3(TreeWindow):
@@ -91,7 +91,7 @@ def _read(pages, cell, rectangle, seen, slots, picked, visits):
 
 @njit(cache=True, nogil=True)
 def _search(pages, log, as_of, region, offsets, terms, first, ends, found, visits):
-    """Answer queries from `first` on; see `matching.skyline.windows.tree.TreeWindow`."""
+    """Answer queries from `first` on; see `papers.skyline.tree.TreeWindow`."""
     # node, level, first column and line
     stack, rectangle = np.empty((4 * DEEPEST + 4, 4), np.int64), np.empty(4, np.int64)
     seen, slots = np.zeros(log.seq.shape[0], np.int16), np.empty(log.seq.shape[0] + 1, np.int32)

@@ -9,7 +9,7 @@ Queries of the paper are for messages with all keywords, or for the top k: there
 keywords in a cell, which bounds the score of its messages. A window query is for all messages with any keyword,
 whatever their score, so the bound only rules out cells with none of the keywords.
 
-The structure is that of `baselines.skyline.linear_quadtrees`. Named in `baselines.kinds`. Read on in
+The structure is that of `baselines.skyline.linear_quadtrees`. Named in `matching.kinds`. Read on in
 `baselines.skyline.i3`.
 """
 
@@ -34,11 +34,11 @@ from baselines.skyline.linear_quadtrees import (
     new_quadtrees,
     start_at,
 )
+from compiling.njit import njit
 from matching.errors import EngineError
-from matching.njit import njit
-from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.prefetch import prefetch
+from papers.skyline.tree import TreeWindow, tables_of
 
 #: Leaves that a query prefetches and reads together, so that cache misses overlap.
 _TOGETHER = 16
@@ -116,7 +116,7 @@ def _read(trees, starts, counts, rectangle, seen, slots, picked, visits):
 
 @njit(cache=True, nogil=True)
 def _search(trees, log, as_of, region, offsets, terms, first, ends, found, visits):
-    """Answer queries from `first` on; see `matching.skyline.windows.tree.TreeWindow`."""
+    """Answer queries from `first` on; see `papers.skyline.tree.TreeWindow`."""
     cells, rectangle = np.empty(4**SIGNED, np.int64), np.empty(4, np.int64)
     seen, slots = np.zeros(log.seq.shape[0], np.int16), np.empty(log.seq.shape[0] + 1, np.int32)
     starts, counts = np.empty(_TOGETHER, np.int64), np.empty(_TOGETHER, np.int64)

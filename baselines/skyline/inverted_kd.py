@@ -4,7 +4,7 @@ A leaf that grows beyond its capacity is cut in two at the median of its wider s
 place to its neighbour. A query visits every leaf that its rectangle meets, whatever its keywords.
 
 The static form is used for spatial-keyword skylines by Shi, Wu and Mamoulis; over a window by Deng et al. (see
-`matching.skyline.windows.mf_rtree`). Named in `baselines.kinds`. Read on in `baselines.skyline.cells`.
+`papers.skyline.mf_rtree`). Named in `matching.kinds`. Read on in `baselines.skyline.cells`.
 """
 
 from typing import NamedTuple
@@ -14,13 +14,13 @@ import numpy as np
 from baselines.skyline import lists as lists_module
 from baselines.skyline.cells import write_picked
 from baselines.skyline.lists import LONGEST, key_of, pick_from, slot_at
+from compiling.njit import njit, njit_no_refcount
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int8, Int32, Int64
-from matching.njit import njit, njit_no_refcount
-from matching.skyline.windows.tree import TreeWindow, tables_of
 from matching.space import Space
 from matching.storage.slots import resized
 from matching.storage.sorting import ascending
+from papers.skyline.tree import TreeWindow, tables_of
 
 #: Messages of a leaf at most, unless all of them stand at one point: as many as an R-tree's leaf has.
 CAPACITY = 40
@@ -249,7 +249,7 @@ def _delete(tree, lists, log, slots):
 
 @njit(cache=True, nogil=True)
 def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found, visits):
-    """Answer queries from `first` on; see `matching.skyline.windows.tree.TreeWindow`."""
+    """Answer queries from `first` on; see `papers.skyline.tree.TreeWindow`."""
     # the tree is not balanced: it may be as high as it has nodes
     stack, leaves = np.empty(tree.meta[_USED] + 1, np.int32), np.empty(_TOGETHER, np.int32)
     seen, slots = np.zeros(log.seq.shape[0], np.int16), np.empty(log.seq.shape[0] + 1, np.int32)

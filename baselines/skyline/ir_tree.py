@@ -5,8 +5,7 @@ messages it occurs (the pseudo-document of the node, as far as a query by any ke
 touches every one of its terms at every level, and so does an end, which has to find the leaf first.
 
 After Cong, Jensen and Wu, "Efficient retrieval of the top-k most relevant spatial web objects"; used over a window by
-Deng et al. (see `matching.skyline.windows.mf_rtree`). Named in `baselines.kinds`. Read on in
-`baselines.skyline.inverted_kd`.
+Deng et al. (see `papers.skyline.mf_rtree`). Named in `matching.kinds`. Read on in `baselines.skyline.inverted_kd`.
 """
 
 import numpy as np
@@ -14,10 +13,13 @@ import numpy as np
 from baselines.skyline import lists as lists_module
 from baselines.skyline.cells import write_picked
 from baselines.skyline.lists import key_of, pick_from
+from compiling.njit import njit, njit_no_refcount
 from matching.errors import EngineError
-from matching.njit import njit, njit_no_refcount
-from matching.skyline.windows import rtree as rtree_module
-from matching.skyline.windows.rtree import (
+from matching.space import Space
+from matching.storage.prefetch import prefetch
+from matching.storage.slots import resized
+from papers.skyline import rtree as rtree_module
+from papers.skyline.rtree import (
     FANOUT,
     HIGHEST,
     LISTS,
@@ -37,10 +39,7 @@ from matching.skyline.windows.rtree import (
     split,
     widen_box,
 )
-from matching.skyline.windows.tree import TreeWindow, tables_of
-from matching.space import Space
-from matching.storage.prefetch import prefetch
-from matching.storage.slots import resized
+from papers.skyline.tree import TreeWindow, tables_of
 
 #: Leaves whose lists a query reads together, so that they come from memory meanwhile.
 _TOGETHER = 16
@@ -276,7 +275,7 @@ def _delete(tree, lists, distinct, log, slots):
 
 @njit(cache=True, nogil=True)
 def _search(tree, lists, log, as_of, region, offsets, terms, first, ends, found, visits):
-    """Answer queries from `first` on; see `matching.skyline.windows.tree.TreeWindow`."""
+    """Answer queries from `first` on; see `papers.skyline.tree.TreeWindow`."""
     stack, leaves = np.empty(STACK, np.int32), np.empty(_TOGETHER + FANOUT, np.int32)
     seen, slots = np.zeros(log.seq.shape[0], np.int16), np.empty(log.seq.shape[0] + 1, np.int32)
     for query in range(first, region.shape[0]):

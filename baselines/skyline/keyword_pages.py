@@ -1,9 +1,9 @@
 """Keyword cells in pages of a data file, and summary nodes in a head file: what window index `i3` keeps.
 
 A keyword cell is a cell of a quadtree as far as one keyword goes. While its messages fit into one page, they all stand
-in one, possibly with other keyword cells: so each tuple has the number of its cell. In a full page there
-is no free place for a cell that grows, and it moves to another. A cell that has outgrown a page is dense: it is split
-into four, and a summary node takes its place. A table leads from each keyword to its cell or its summary node.
+in one, possibly with other keyword cells: so each tuple has the number of its cell. In a full page there is no free
+place for a cell that grows, and it moves to another. A cell that has outgrown a page is dense: it is split into four,
+and a summary node takes its place. A table leads from each keyword to its cell or its summary node.
 
 A summary node has for each of its four quadrants where it is, and for those that are not dense a signature. Both of the
 paper's summaries are for queries of another kind: the ids of messages, superimposed, say whether messages with several
@@ -21,8 +21,8 @@ import numpy as np
 
 from baselines.skyline.cells import DEEPEST, column_in, line_in
 from baselines.skyline.keyword_table import KeywordTable, has_capacity, new_table, with_capacity
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Int32, Int64, UInt8
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import grown
 
 #: Tuples of a page, and so of a keyword cell that is not dense.

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.model import Int32, Int64
-from matching.njit import njit
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import home_of
 

@@ -8,14 +8,14 @@ an arrival than `eager`, stores more entries, and sorts them at every expiry of 
 When a message ends early (deleted or replaced), every subscription that has it as an entry is refilled. That includes
 waiting entries: one may have been a member before, and may have caused others to be dropped.
 
-Named in `baselines.kinds`; read on in `matching.skyline.engines.eager`, its base.
+Named in `matching.kinds`; read on in `matching.skyline.engines.eager`, its base.
 """
 
 import numpy as np
 
 from baselines.skyline.sweep import mark_undominated
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.skyline.engine import Offers
 from matching.skyline.engines.eager import Eager
 from matching.skyline.results import (

@@ -48,7 +48,7 @@ from baselines.skyline.linear_quadtrees import (
     sign,
     start_at,
 )
-from matching.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_no_refcount
 
 
 @njit(cache=True, nogil=True)

@@ -35,8 +35,8 @@ from baselines.skyline.keyword_table import (
     new_table,
     with_capacity,
 )
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Int64, UInt8
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import resized
 
 #: Most messages of a leaf above the deepest level.

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import UNKNOWN_TERM, Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.storage.prefetch import prefetch
 
 #: Stands in `value` for an entry without a list.

@@ -35,7 +35,7 @@ from baselines.skyline.keyword_pages import (
     take,
 )
 from baselines.skyline.keyword_table import enter_keyword, find_keyword, forget_keyword
-from matching.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_no_refcount
 
 #: Tuples of a cell that has others move out of its way.
 _LARGE = PAGE // 4

@@ -7,8 +7,8 @@ from abc import abstractmethod
 
 import numpy as np
 
+from compiling.njit import njit_no_refcount
 from matching.model import Int32, Int64
-from matching.njit import njit_no_refcount
 from matching.skyline.engine import Offers, SkylineEngine
 from matching.skyline.results import UNDOMINATED, has_capacity, put
 from matching.skyline.window import Candidates

@@ -7,14 +7,14 @@ does not refill if an arrival of the same boundary dominates that member, or if 
 either dominates all that the member dominated.
 
 So it queries the window far less often than `baselines.skyline.bnl`, which recomputes at every arrival, and more often
-than engines that store the next candidates. Named in `baselines.kinds`.
+than engines that store the next candidates. Named in `matching.kinds`.
 """
 
 import numpy as np
 
 from baselines.skyline.sweep import Sweep
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.skyline.engine import Offers
 from matching.skyline.engines.eager import sort_by_slot
 from matching.skyline.engines.tails import prefetch_blocks

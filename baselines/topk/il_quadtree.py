@@ -7,7 +7,7 @@ weights after the term.
 
 After IL-Quadtree (Zhang, Zhang, Zhang, Lin: Inverted Linear Quadtree, TKDE 2016), which answers boolean queries and has
 bit signatures for tiles; here upper bounds of the score replace them, and a message with several terms of a query is
-found under the first common one. Named in `baselines.kinds`; read on in `matching.topk.windows.generations`, the base,
+found under the first common one. Named in `matching.kinds`; read on in `matching.topk.windows.generations`, the base,
 for how messages are added and expire.
 """
 
@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.model import Float32, Int32, Int64
-from matching.njit import njit
 from matching.storage.slots import longer
 from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.postings import WHOLE, build_postings, push_reaching, summarise, visit_postings, widen

@@ -5,15 +5,15 @@ rows of those that have expired. The list of a term is a chain of chunks in orde
 chunks whose messages have all expired are freed at the front. Nothing is ever rebuilt, so `store` is cheap and a query
 expensive: messages of a chunk are from anywhere, and its bounds rule out few of them.
 
-The postings, with their signs and norms, are those of `matching.topk.windows.postings`. Named in `baselines.kinds`.
+The postings, with their signs and norms, are those of `matching.topk.windows.postings`. Named in `matching.kinds`.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import NO_KEYS, Float32, Int32, Int64, MessageBatch
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.slots import grown
 from matching.topk.window import TopkWindowIndex

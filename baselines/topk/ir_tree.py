@@ -6,7 +6,7 @@ bounded by its box and by the sum of weights times largest weights, or the norms
 visited best bound first.
 
 After the IR-tree (Cong, Jensen, Wu, PVLDB 2009) and Sort-Tile-Recursive packing (Leutenegger, Lopez, Edgington, ICDE
-1997). See `matching.topk.windows.generations` for how messages come and go. Named in `baselines.kinds`.
+1997). See `matching.topk.windows.generations` for how messages come and go. Named in `matching.kinds`.
 """
 
 import math
@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Float32, Float64, Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.search import (
     SLACK,

@@ -7,10 +7,10 @@ from abc import ABC
 
 import numpy as np
 
-from baselines.postings import Postings
 from matching.model import Int32
 from matching.space import Space
 from matching.topk.engine import TopkEngine
+from papers.skype.postings import Postings
 
 
 class PostedEngine(TopkEngine, ABC):

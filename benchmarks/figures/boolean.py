@@ -18,14 +18,14 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks.figures.sweeps import BYTES, CHANGES, TIME, Asked, Page, Sweep, sweep, up_to
 from benchmarks.harness import Bench
 from benchmarks.workload import PLAIN_BOOLEAN, REGIONS, SHAPES, TEXTS, BooleanRecipe
-from matching.boolean.engines.lfilter import LFilter
-from matching.boolean.engines.mbr_trie import MbrTrie
+from matching.kinds import KINDS
+from papers.lfilter.lfilter import LFilter
+from papers.lfilter.mbr_trie import MbrTrie
 
-_BOOLEAN = WITH_BASELINES.named("boolean")
+_BOOLEAN = KINDS.named("boolean")
 _SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 #: Words of a message: the paper's short and long ones.
 _LENGTHS = {"short": (6, 10, 15, 20), "long": (100, 300, 600, 1000)}

@@ -13,13 +13,13 @@ counts nothing else). Read on in `benchmarks.lasting`, which fills and checks re
 
 from functools import partial
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks.cases import HALF_LIFE_S
 from benchmarks.figures.sweeps import BYTES, CHANGES, TIME, Page, by, sweep, up_to
 from benchmarks.workload import TopkRecipe
-from matching.decay.engines.ciq_paper import CiqPaper
+from matching.kinds import KINDS
+from papers.ciq.ciq_paper import CiqPaper
 
-_DECAY = WITH_BASELINES.named("decay")
+_DECAY = KINDS.named("decay")
 _K, _NUMBERS, _ALPHAS = _DECAY.recipe.k, (1, 2, 3, 4, 5), (0.1, 0.3, 0.5, 0.7, 0.9)
 _SIZES = (50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000)
 _HISTORIES = (20_000, 50_000, 100_000, 200_000, 400_000)

@@ -13,12 +13,12 @@ paper's shows. A tick is 1,000 messages, 100 subscriptions that come and 100 tha
 
 from functools import partial
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks.figures.sweeps import Page, by, sweep, up_to
 from benchmarks.placements import SYSTEMS, WORKERS, slowest_by_tick, with_workers
 from benchmarks.workload import TopkRecipe
+from matching.kinds import KINDS
 
-_KNN = WITH_BASELINES.named("knn")
+_KNN = KINDS.named("knn")
 _SIZES = (100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000)
 _UPDATE = {"ms a tick, slowest worker": "update_ms"}
 _LOAD = _UPDATE | {

@@ -12,7 +12,7 @@ Trees: half of the messages speak of objects as well; for `cleaning` nine tenths
 are and speak often, so that what has ended piles up in the leaves. An operation is a node of a tree or cell of a
 quadtree that an update reads or writes, an inverted list or count of a term that it changes, a term that it puts into a
 filter or takes out, or an entry of the memo; the paper does not say. Time is thread time; the candidates of all queries
-are held against `matching.bulk_oracle`. Read on in `matching.skyline.windows.tree` or `matching.skyline.engines`.
+are held against `matching.bulk_oracle`. Read on in `papers.skyline.tree` or `matching.skyline.engines`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks import workload
 from benchmarks.command import Tell, verdict
 from benchmarks.figures.sweeps import TIME, Asked, Page, Report, Sweep, sweep
@@ -31,12 +30,13 @@ from benchmarks.harness import Bench, Running
 from benchmarks.stopwatch import in_turns, medians
 from benchmarks.workload import WORLD, versions_of_objects
 from matching.bulk_oracle import Words, in_region
+from matching.kinds import KINDS
 from matching.skyline.window import SkylineQueries
-from matching.skyline.windows.mf_rtree import MfRtree, MfRtreePaper
-from matching.skyline.windows.tree import TreeWindow, Work
 from matching.window import Boundary
+from papers.skyline.mf_rtree import MfRtree, MfRtreePaper
+from papers.skyline.tree import TreeWindow, Work
 
-_SKYLINE = WITH_BASELINES.named("skyline")
+_SKYLINE = KINDS.named("skyline")
 #: The memo tree by way of cleaning: ours; in the paper's form, with filters in leaves as well; the paper's cleaning
 #: alone (C1); the older scheme (C2); never.
 _CLEANINGS = {

@@ -18,7 +18,7 @@ from benchmarks.lasting import bench_of
 from benchmarks.peers import PEERS, with_peers
 from matching.errors import ConfigError
 from matching.kind_table import Kind
-from matching.warmup import warm_engine
+from topology.warmup import warm_engine
 
 Report = dict[str, Any]
 #: Label of a panel to the figure of an engine that it shows.

@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
-from baselines.kinds import WITH_BASELINES
-from baselines.topk.skype_paper import PaperRules, SkypePaper, SkypePaperTrees
 from benchmarks.cases import STREAMS, make_case, make_stream
 from benchmarks.command import Tell
 from benchmarks.figures.sweeps import TIME, Asked, Page, Report, by, sweep, up_to
 from benchmarks.harness import Bench, Running, time_beside
 from benchmarks.workload import PLAIN, TopkRecipe, changed
 from matching.errors import ConfigError
+from matching.kinds import KINDS
 from matching.topk.engines.skype import Pruning, Skype
 from matching.topk.thresholds import RULES
+from papers.skype.skype_paper import PaperRules, SkypePaper, SkypePaperTrees
 
-_TOPK = WITH_BASELINES.named("topk")
+_TOPK = KINDS.named("topk")
 _SIZES = (100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000)
 _NUMBERS, _WINDOWS = (1, 2, 3, 4, 5), (10_000, 30_000, 100_000, 300_000, 1_000_000)
 _ALPHAS = {alpha: TopkRecipe(alpha=(alpha, alpha)) for alpha in (0.1, 0.3, 0.5, 0.7, 0.9)} | {"uniform": PLAIN}

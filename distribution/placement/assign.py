@@ -7,8 +7,8 @@ in descending order; spec 5.) Used by `distribution.placement.placement`.
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Float64, Int64
-from matching.njit import njit, njit_no_refcount
 
 
 def assign(cost: Float64, load: Float64) -> Int64:

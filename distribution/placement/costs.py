@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Float64, Int32, Int64, MessageBatch
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 
 _STEPS = float(2**30)

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit
 from distribution.placement.costs import areas
 from distribution.placement.demand import Demand
 from matching.model import Float64, Int64
-from matching.njit import njit
 
 #: Side of the smallest cell.
 _SMALLEST_CELL = 2.0**-40

@@ -2,9 +2,9 @@
 
 An item leaves a fingerprint of `bits` bits in one of two buckets of four places; which two follows from either bucket
 and the fingerprint alone, so a fingerprint can be moved without its item (Fan, Andersen, Kaminsky, Mitzenmacher 2014,
-partial-key cuckoo hashing; spec 4.6). The other bucket of b is (H(fingerprint) - b) mod m,
-which is its own inverse for any number m of buckets, where the usual exclusive or wants a power of two and so up to
-twice the memory. Fingerprints are packed without gaps.
+partial-key cuckoo hashing; spec 4.6). The other bucket of b is (H(fingerprint) - b) mod m, which is its own inverse for
+any number m of buckets, where the usual exclusive or wants a power of two and so up to twice the memory. Fingerprints
+are packed without gaps.
 
 Callers must keep two rules, as `distribution.signatures.counted` does: an item is inserted once, since two buckets have
 eight places for copies of a fingerprint; and only inserted items may be deleted, or another's fingerprint is. An insert
@@ -20,9 +20,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from compiling.njit import njit, njit_no_refcount
 from matching.errors import ConfigError, EngineError
 from matching.model import Int64
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import as_input
 
 PLACES = 4

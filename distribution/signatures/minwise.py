@@ -20,9 +20,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from compiling.njit import njit
 from distribution.signatures.cuckoo import hash_of, hashes
 from matching.model import Int64
-from matching.njit import njit
 from matching.storage.slots import as_input
 
 #: Bins of a row, as in the paper.

@@ -8,11 +8,11 @@ nodes and terms of one message at a time, and stop at the first that the filter 
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from distribution.signatures.cuckoo import has_item
 from distribution.signatures.minwise import TERM_BITS, may_be_in_row
 from distribution.signatures.spatial import BORDER, number_of
 from distribution.signatures.text import MOST_PAIRS, pair_of
-from matching.njit import njit, njit_no_refcount
 
 
 @njit_no_refcount

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from compiling.njit import njit, njit_no_refcount
 from matching.errors import ConfigError, EngineError
 from matching.model import Float64, Int32, Int64, MessageBatch
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.slots import as_input
 

@@ -13,10 +13,10 @@ Used by `distribution.signatures.signature`, which adds and looks up these pairs
 import numpy as np
 from numpy.typing import NDArray
 
+from compiling.njit import njit, njit_no_refcount
 from distribution.signatures.minwise import TERM_BITS
 from distribution.signatures.spatial import Boxes
 from matching.model import Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import as_input
 
 #: Levels of the quadtree below the root: nodes of 1/64 of the world's side, about the router's cells.

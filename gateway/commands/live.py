@@ -89,10 +89,10 @@ def live(
     from gateway.shell.interrupts import draining
     from gateway.sources.feed import Feed, into_pipe
     from gateway.sources.uris import source_of
-    from matching.warmup import WORDS
     from topology.live import LiveRun
     from topology.preparing import Preparing
     from topology.settings import LIVE_CREDITS
+    from topology.warmup import WORDS
 
     if from_ and out is None:
         raise ConfigError("--from: how far it is read is in the log of a folder; name one with --out")

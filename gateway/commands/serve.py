@@ -173,11 +173,11 @@ def serve(
     from gateway.sinks.webhooks.settings import WebhookSettings
     from gateway.sources.feed import Feed
     from gateway.sources.uris import source_of
-    from matching.warmup import WORDS
     from topology.folder import FINISHED, INTERRUPTED, KEYS
     from topology.live import LiveRun
     from topology.preparing import Preparing
     from topology.settings import LIVE_CREDITS
+    from topology.warmup import WORDS
 
     announcer = Announcer(stream.say)
     out = folder_of(out, run_dir, demo_rate, demo)

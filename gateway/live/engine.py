@@ -51,7 +51,7 @@ from spouts.parquet import read_manifest
 from spouts.parsed import batch_of, objects_of, vector_of
 from spouts.subscriptions import load_vocabulary
 from spouts.versions import Versions
-from topology.engines import check_distance, filter_refusal, kinds_with
+from topology.engines import check_distance, filter_refusal
 from topology.settings import MAX_AHEAD_S, MOST_TERMS, MOST_TERMS_LIMIT
 
 #: Messages that are kept before those outside the window and all results are dropped.
@@ -176,7 +176,7 @@ class Engine:
             self.vocabulary = Vocabulary.of_counts(counts, stemming, most_terms=most_terms, attributes=schema)
         self.window = Window.parse(window)
         self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection, distance)
-        self.kinds = kinds = kinds_with(kinds, engines, window_indexes)
+        self.kinds = kinds
         check_distance(kinds, self.space, engines, window_indexes)
         words = self.vocabulary
         self.fading = DecayParameters.of(decay_half_life, decay_smoothing, words.collection_count, words.total_tokens)

@@ -30,10 +30,10 @@ from gateway.shell.terminal import as_json
 from matching.attributes import AttributeSchema
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import ParsedMessage, bare, decode_object
-from matching.warmup import WORDS
 from spouts.log import Origin
 from spouts.messages import OpenBlock
 from topology.preparing import Preparing
+from topology.warmup import WORDS
 
 #: Lines that are read and not in a batch yet, and their bytes.
 READ_AHEAD, READ_AHEAD_BYTES = 20_000, 32 * 2**20

@@ -28,10 +28,10 @@ from gateway.serve.registry import OWNER, Registry, etag_of, owner_of
 from matching.errors import DeliveryError
 from matching.fields import identifier, shown
 from matching.validate import ParsedMessage, decode_object
-from matching.warmup import WORDS
 from spouts.log import Origin
 from spouts.parsed import parse_message
 from topology.preparing import Preparing
+from topology.warmup import WORDS
 
 #: Rows, and their bytes, that may wait, of one caller half (`Room`); beyond it requests are answered with 429.
 MOST_WAITING, MOST_WAITING_BYTES = 40_000, 64 * 2**20

@@ -18,9 +18,9 @@ from typing import Literal, NamedTuple
 
 from packaging.requirements import Requirement
 
+from compiling import kernel_cache
+from compiling.cores import cores
 from gateway.shell.packages import check_packages
-from matching import kernel_cache
-from matching.cores import cores
 from matching.errors import PackagingError
 from matching.extras import EXTRAS, install_line, missing_modules
 

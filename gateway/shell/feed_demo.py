@@ -20,7 +20,7 @@ from gateway.shell.places import check_places, places
 from gateway.shell.terminal import Terminal, cell, shortened
 from matching.errors import EngineError
 from matching.extras import require
-from matching.feed_folder import FeedSink
+from spark_etl.feed_folder import FeedSink
 
 #: File that identifies a demo's work folder.
 MARK = ".skyray-feed-demo"

@@ -16,7 +16,18 @@ from types import ModuleType
 from matching.errors import ConfigError, PackagingError
 
 #: Top-level import packages of the distribution, as listed in pyproject.toml.
-PACKAGES = ("matching", "baselines", "distribution", "topology", "bolts", "spouts", "spark_etl", "gateway")
+PACKAGES = (
+    "compiling",
+    "matching",
+    "papers",
+    "baselines",
+    "distribution",
+    "topology",
+    "bolts",
+    "spouts",
+    "spark_etl",
+    "gateway",
+)
 
 
 def home() -> Path:

@@ -26,9 +26,9 @@ def worded(params: Sequence[Any], kinds: Kinds | None = None) -> list[Any]:
     if not any("{" in (param.help or "") for param in params):
         return list(params)
     if kinds is None:
-        from baselines.kinds import WITH_BASELINES
+        from matching.kinds import KINDS
 
-        kinds = WITH_BASELINES
+        kinds = KINDS
     words, found = words_of(kinds), []
     for param in params:
         made = copy.copy(param)

@@ -44,7 +44,7 @@ class ProgressDisplay:
         self._progress.update(self._task, description=f"waiting for {stage}")
 
     def warmed(self, warmed: Any) -> None:
-        """So many kernels are ready (`matching.warmup.Warmed`)."""
+        """So many kernels are ready (`topology.warmup.Warmed`)."""
         self._progress.update(self._task, description=_kernels(warmed))
 
     def __call__(self, snapshot: Any) -> None:

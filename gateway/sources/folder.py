@@ -1,4 +1,4 @@
-"""A feed folder (`matching.feed_folder`): batches that a job such as Spark's commits.
+"""A feed folder (`spark_etl.feed_folder`): batches that a job such as Spark's commits.
 
 A partition is a sink of the folder, an offset a number of a row, from 0, the token the job that writes the sink.
 Used by `gateway.sources.uris`.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gateway.sources.source import Delivered, Position, SourceAway
 from matching.errors import ConfigError
-from matching.feed_folder import FeedSink, sinks_of
+from spark_etl.feed_folder import FeedSink, sinks_of
 
 #: Seconds between two looks for a new batch.
 _LOOK_S = 0.05

@@ -9,8 +9,7 @@ Engines (`engines/`):
 - `cell_term`, the default, our own: postings by level, cell and rarest keyword. Fastest in nearly every measurement
   (`docs/boolean-figures.md`), and it takes changes one by one, where the paper's indexes are built in parts. Filters
   leave marks on its postings, by which most messages fall that a condition refuses (`matching.storage.marks`).
-- `lfilter`, of Yu, Li and Feng, "A Cost-based Method for Location-Aware Publish/Subscribe Services" (CIKM 2015),
-  section 5, and each of its two halves: `mbr_trie` (section 3) and `pt_quadtree` (section 4).
+- `lfilter`, and each of its two halves, `mbr_trie` and `pt_quadtree`: the system of Yu, Li and Feng (`papers/lfilter`).
 
 Read `operator.py` first (subscriptions change inside a batch), then `engine.py` (what every engine offers), then
 `engines/cell_term.py` and the index under it, `matching.storage.cell_term`.

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.boolean.engine import BooleanEngine
 from matching.errors import EngineError
 from matching.model import MATCH, Float64, Int32, Int64, MessageBatch, SubscriptionTable, UpdateBatch
-from matching.njit import njit
 from matching.operator import (
     Bools,
     Matched,

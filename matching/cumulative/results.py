@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import ENTER, LEAVE, Float64, Int32, Int64, UpdateBatch
-from matching.njit import njit, njit_no_refcount
 from matching.storage.block_pool import NO_BLOCK, allocate_block, free_block
 from matching.storage.point_subscriptions import Subscriptions, take_ragged_at
 from matching.storage.slots import cache_aligned, resized

@@ -8,10 +8,9 @@ Engines (`engines/`):
 
 - `keyword_blocks`, the default, our own: for each keyword blocks of subscriptions alike in place and reach. It takes
   less time than the paper's index, and half its memory (`docs/decay-figures.md`).
-- `ciq`, of Chen, Cong, Cao and Tan, "Temporal Spatial-Keyword Top-k Publish/Subscribe" (ICDE 2015), sections IV to VI:
-  cells with minimum text scores, chosen by expected cost. `ciq_h` chooses them by the paper's heuristic (CIQ-H), and
-  `ciq_paper` is what is printed, without what we have added. All measure distances in the plane alone.
+- `ciq`, of Chen, Cong, Cao and Tan (`papers/ciq`): cells with minimum text scores, chosen by expected cost; `ciq_h`
+  chooses them by the paper's heuristic, and `ciq_paper` is the printed form. All measure distances in the plane alone.
 
 Read `operator.py` first and `matching.cumulative`, which it shares with `knn`, then `scores.py`, then
-`engines/keyword_blocks.py`; what `ciq` is made of is in `matching.ciq`.
+`engines/keyword_blocks.py`.
 """

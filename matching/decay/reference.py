@@ -4,7 +4,7 @@ A threshold as of now is exp(key - now * ln D), and would have to be reckoned an
 reference it is a constant times exp(reference - now), one factor for all. Neither may leave the range of its numbers,
 so the reference moves when the stream has gone far; users of such constants then recompute them. Those that have left
 the range bound nothing, which is safe, so that need not be at once. Used by `matching.decay.engines.keyword_blocks` and
-`matching.decay.engines.ciq`. Read on in `matching.decay.engines.keyword_blocks`.
+`papers.ciq.ciq`. Read on in `matching.decay.engines.keyword_blocks`.
 """
 
 from matching.decay.scores import lift

@@ -11,8 +11,8 @@ all engines of `decay`.
 
 import math
 
+from compiling.njit import njit, njit_no_refcount
 from matching.geo.sphere import distance_to
-from matching.njit import njit, njit_no_refcount
 
 
 @njit(cache=True, nogil=True)

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Float64, Int32, Int64
-from matching.njit import njit, njit_no_refcount
 
 #: Edges for each band that a polygon is divided into, and the most bands that an edge lies in on average: long edges
 #: lie in many, so there are fewer bands then.

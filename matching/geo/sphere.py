@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.model import Float64
-from matching.njit import njit
 
 #: Mean radius of the earth (IUGG), metres.
 EARTH_RADIUS_M = 6_371_008.8

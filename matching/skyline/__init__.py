@@ -5,14 +5,12 @@ that is no nearer to the centre, has no more in common with the keywords, and le
 new version of an object, which ends the version before it.
 
 Engines (`engines/`) keep the messages that may still enter a skyline; window indexes (`windows/`) answer the window
-queries of refills. All of Deng et al., "Spatial-Keyword Skyline Publish/Subscribe Query Processing Over Distributed
-Sliding Window Streaming Data" (2022):
+queries of refills:
 
-- `eager_star`, the default (section 3.2.3, made exact), sends the fewest window queries. It extends `eager`, after Tao
-  and Papadias (2006). `regions.py` is the paper's region step, with a disc where the rectangle of the paper loses
-  results.
+- `eager_star`, the default (Deng et al., section 3.2.3, made exact), sends the fewest window queries. It extends
+  `eager`, after Tao and Papadias (2006).
 - `inverted`, the default window index, our own: inverted lists in order of arrival, the cheapest to fill, and few
-  window queries reach it. `mf_rtree_paper` is the paper's memo-and-filter R-tree (section 3.2.2), `mf_rtree` ours.
+  window queries reach it. `mf_rtree_paper` is the paper's memo-and-filter R-tree, `mf_rtree` ours (`papers/skyline`).
 
 Read `operator.py` first, then `engine.py`, `engines/eager.py`, `engines/eager_star.py`, and `window.py`.
 `docs/skyline-figures.md` has the measurements.

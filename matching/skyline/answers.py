@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.model import NO_WORDS, Float64, Int32, Int64
-from matching.njit import njit
 from matching.skyline.results import dominates
 from matching.storage.sorting import ascending
 

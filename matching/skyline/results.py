@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Float64, Int8, Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.storage.block_pool import NO_BLOCK, allocate_block, forget_free, free_block
 from matching.storage.slots import resized
 from matching.storage.state import Lists

@@ -12,11 +12,11 @@ from copy import copy
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.errors import EngineError
 from matching.filters import FilterStore
 from matching.index import HitBuffer, Hits, SubscriptionIndex, gather
 from matching.model import KEYWORDS_BY_KIND, SKYLINE, Int32, Int64, MessageBatch, SubscriptionTable, centres
-from matching.njit import njit
 from matching.skyline.answers import SkylineQueries
 from matching.space import Space
 from matching.storage.cell_term import CellTermIndex

@@ -4,7 +4,7 @@ A candidate of a query lies in its closed rectangle and shares at least one keyw
 tuple tasks, so queries are as of a boundary: messages that died since the oldest boundary kept are retained. The
 indexes give the same answers; arrivals, ends and queries differ in cost. Base of the window indexes of `skyline`; used
 by `matching.skyline.operator` and the engines. Read on in `matching.skyline.windows.inverted`, the default, then in
-`matching.skyline.windows.mf_rtree`.
+`papers.skyline.mf_rtree`.
 """
 
 from abc import abstractmethod

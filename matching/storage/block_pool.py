@@ -7,7 +7,7 @@ to the pool: `matching.topk.results_kernels`, `matching.skyline.results`. Used b
 `matching.skyline.results` and `matching.cumulative.results`.
 """
 
-from matching.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_no_refcount
 
 #: Start of a slot without a block, and the end of a list of free ones.
 NO_BLOCK = -1

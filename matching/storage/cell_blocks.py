@@ -1,13 +1,12 @@
 """Blocks of postings: for each term, the subscriptions whose rarest keyword it is, cut up by cell.
 
-A block lies contiguous in two pools, `box` (words of `matching.storage.cells`) and `link` (slot, second
-keyword). Its first part is sorted into buckets by hashed (level, cell): a subscription has one posting in each bucket
-that one of its at most four cells falls into. After it comes a short tail of one posting a subscription, in no order,
-which every message with the term walks; when the tail gets long the block is sorted again. Small blocks are nothing but
-a tail.
+A block lies contiguous in two pools, `box` (words of `matching.storage.cells`) and `link` (slot, second keyword). Its
+first part is sorted into buckets by hashed (level, cell): a subscription has one posting in each bucket that one of its
+at most four cells falls into. After it comes a short tail of one posting a subscription, in no order, which every
+message with the term walks; when the tail gets long the block is sorted again. Small blocks are nothing but a tail.
 
-That makes every change local to the blocks of its terms: no tombstone outlives its block's next sorting, and no
-change ever rebuilds the whole. Sorting by level and cell needs only the words, so a block contains all it is made of.
+That makes every change local to the blocks of its terms: no tombstone outlives its block's next sorting, and no change
+ever rebuilds the whole. Sorting by level and cell needs only the words, so a block contains all it is made of.
 
 Used by `matching.storage.cell_term` and `matching.storage.cell_match`. Read on in `matching.boolean.engines.cell_term`,
 which matches messages against this.
@@ -17,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.model import UNKNOWN_TERM, Int32, Int64
-from matching.njit import njit
 from matching.storage.cells import (
     DEAD,
     FINEST,

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Int64
-from matching.njit import njit, njit_no_refcount
 from matching.storage.cell_blocks import BUCKETS, CUTS, LEVELS, MORE, NO_SECOND, SORTED, START, TAIL, slot_of
 from matching.storage.cells import (
     DEAD,

@@ -15,7 +15,7 @@ the words lie.
 
 import numpy as np
 
-from matching.njit import njit
+from compiling.njit import njit
 
 FINEST = 14
 _BITS = 15

@@ -14,12 +14,12 @@ part of any state. Words, `not_keywords` and shapes leave no mark. Used by `matc
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.attributes import MISSING_KEY
 from matching.conditions import ABSENT, ANY_OF, NONE_OF, WITHIN
 from matching.filter_programs import ARGUMENT_AT, LENGTH_AT
 from matching.filters import FilterStore
 from matching.model import Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import as_input
 
 FIELDS, BITS = 4, 16

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from compiling.njit import njit
 from matching.errors import EngineError
 from matching.filters import FilterStore
 from matching.model import (
@@ -28,7 +29,6 @@ from matching.model import (
     Int64,
     SubscriptionTable,
 )
-from matching.njit import njit
 from matching.storage.slots import SlotMap, cache_aligned, grown, resized
 
 #: A pool is compacted when it is full and this fraction of it is dead.

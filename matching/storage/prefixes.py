@@ -6,8 +6,8 @@ Routers by keyword and the replicas of `matching.topk.replicas` must agree on bo
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.model import Int32, Int64
-from matching.njit import njit
 
 #: Slack of the prefix rule: rounded unit vectors have norms up to 1 + 5e-8.
 _SLACK = 1e-6

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int32, Int64, SubscriptionTable
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import SlotMap, as_input, grown
 
 _MOST_DEAD = 0.25

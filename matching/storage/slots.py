@@ -1,8 +1,8 @@
 """Numbers to slots: which dense row of an engine's columns belongs to the subscription of a given number.
 
-A slot is an int32 row that is handed out again once its subscription has gone; numbers are the engine-wide int64
-ids, never used twice. Every engine keeps its columns by slot and one `SlotMap` beside them. The table is open
-addressing over slots only: the number is compared in the `number` column, which an engine needs anyway.
+A slot is an int32 row that is handed out again once its subscription has gone; numbers are the engine-wide int64 ids,
+never used twice. Every engine keeps its columns by slot and one `SlotMap` beside them. The table is open addressing
+over slots only: the number is compared in the `number` column, which an engine needs anyway.
 
 Used by every index of subscriptions. Read on in `matching.storage.region_subscriptions`, the simplest columns kept this
 way.
@@ -12,9 +12,9 @@ from copy import copy
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.errors import EngineError
 from matching.model import Int32, Int64
-from matching.njit import njit, njit_no_refcount
 
 EMPTY = -1
 #: Words of 8 bytes in a cache line.

@@ -9,7 +9,7 @@ kinds.
 
 import numpy as np
 
-from matching.njit import njit
+from compiling.njit import njit
 
 #: Rows that are sorted by insertion.
 _RUN = 16

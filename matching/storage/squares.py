@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from matching.njit import njit
+from compiling.njit import njit
 from matching.space import Space
 from matching.storage.slots import home_of
 

@@ -6,7 +6,7 @@ whether two texts may share a keyword. Used by the engines with posting lists by
 
 import numpy as np
 
-from matching.njit import njit
+from compiling.njit import njit
 
 
 @njit(cache=True, nogil=True)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.model import Float64, Int32, Int64, concatenate
-from matching.njit import njit
 
 NO_SLOTS = np.zeros(0, np.int32)
 

@@ -6,7 +6,7 @@ by `matching.topk.results`.
 
 import numpy as np
 
-from matching.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_no_refcount
 from matching.storage.block_pool import allocate_block, forget_free, free_block
 from matching.storage.prefetch import prefetch
 

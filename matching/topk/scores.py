@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.geo.sphere import EARTH_RADIUS_M, distance_to, least_angle_squared
-from matching.njit import njit
 
 #: Added to every bound: float32 rounding of its parts stays below 2e-6, and stored unit vectors may have norms up to
 #: 1 + 5e-8. Pruning must never be tighter than the exact score.

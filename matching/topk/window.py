@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.errors import EngineError
 from matching.filters import filters_of
 from matching.model import NO_VECTORS, NO_WORDS, Float32, Float64, Int8, Int32, Int64, MessageBatch
-from matching.njit import njit
 from matching.operator import WindowIndex, WindowQuery
 from matching.space import Space
 from matching.storage.slots import as_input

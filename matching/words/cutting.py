@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.text import MAX_TERM_CHARACTERS, tokenise
 from matching.words.characters import (
     IGNORED,

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import TERM, WEIGHT, Float64, Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import grown
 from matching.storage.sorting import ascending
 from matching.text import TermColumns, Vocabulary

@@ -9,19 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from baselines.kinds import ENGINES, WINDOWS, WITH_BASELINES
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, write_etl
-from topology.engines import kinds_with
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Runs the command line, and says which modules of `baselines` it has imported.
+#: Runs the command line, and says which modules of `papers` and `baselines` it has imported.
 COMMAND = """
 import json, sys
 from gateway.cli import main
 code = main(sys.argv[1:])
-print(json.dumps([code, sorted(name for name in sys.modules if name.split(".")[0] == "baselines")]))
+print(json.dumps([code, sorted(name for name in sys.modules if name.split(".")[0] in ("papers", "baselines"))]))
 """
 
 
@@ -55,43 +53,39 @@ def test_run_imports_the_baselines_that_it_names_and_by_default_none(inputs, tmp
     assert (code, imported) == (0, [])
     code, imported, told = run(inputs, tmp_path / "named", "--engine", "skyline=sweep")
     assert code == 0 and told == digest
-    assert {"baselines.kinds", "baselines.skyline.sweep"} <= set(imported)
+    assert "baselines.skyline.sweep" in imported
     assert not {"baselines.skyline.lazy", "baselines.skyline.i3", "baselines.boolean"} & set(imported)
 
 
-@pytest.mark.parametrize(("table", "what"), [(ENGINES, "engine"), (WINDOWS, "window")])
-def test_baselines_are_found_by_the_name_they_have(table, what):
-    for kind, places in table.items():
-        for name in places:
-            assert getattr(WITH_BASELINES.named(kind), what)(name).name == name
-            assert name not in getattr(KINDS.named(kind), f"{what}s")
+NAMED = [
+    (kind, what, name)
+    for kind in KINDS.run
+    for what, table in (("engine", kind.engines), ("window", kind.windows))
+    for name in table
+]
+
+
+@pytest.mark.parametrize(("kind", "what", "name"), NAMED, ids=lambda value: getattr(value, "name", value))
+def test_engine_is_found_by_the_name_it_has(kind, what, name):
+    assert getattr(kind, what)(name).name == name
 
 
 def test_every_module_of_an_engine_is_in_the_table():
-    tables = [(kind, place) for table in (ENGINES, WINDOWS) for kind in table for place in table[kind].values()]
-    found = {f"{kind}.{place.partition(':')[0]}" for kind, place in tables}
+    found = {getattr(kind, what)(name).__module__ for kind, what, name in NAMED}
     for path in (ROOT / "baselines").glob("*/*.py"):
-        name = f"{path.parent.name}.{path.stem}"
-        own = vars(import_module(f"baselines.{name}")).values()
-        own = [each for each in own if isinstance(each, type) and each.__module__ == f"baselines.{name}"]
-        if any(isinstance(getattr(each, "name", None), str) for each in own):
-            assert name in found
+        module = f"baselines.{path.parent.name}.{path.stem}"
+        own = [each for each in vars(import_module(module)).values() if getattr(each, "__module__", "") == module]
+        if any(isinstance(each, type) and isinstance(getattr(each, "name", None), str) for each in own):
+            assert module in found
 
 
-def test_table_with_baselines_keeps_defaults_and_survives_pickling():
-    again = pickle.loads(pickle.dumps(WITH_BASELINES))  # noqa: S301 - what was pickled here
+def test_table_survives_pickling_by_names_alone():
+    pickled = pickle.dumps(KINDS)
+    again = pickle.loads(pickled)  # noqa: S301 - what was pickled here
     for kind, own in zip(again, KINDS, strict=True):
-        assert list(kind.engines)[: len(own.engines)] == list(own.engines) and kind.chosen(None) == own.chosen(None)
-        assert len(kind.engines) == len(own.engines) + len(ENGINES.get(kind.name, ()))
-        assert all(name in kind.engines and kind.engine(name) for name in kind.engines)
-    assert again.named("topk").engine("l2_scan") is WITH_BASELINES.named("topk").engine("l2_scan")
+        assert list(kind.engines) == list(own.engines) and kind.chosen(None) == own.chosen(None)
+        assert len(kind.engines) == len(list(kind.engines)) and all(name in kind.engines for name in own.engines)
+    assert again.named("topk").engine("l2_scan") is KINDS.named("topk").engine("l2_scan")
+    assert b"baselines.topk.l2_scan:L2Scan" in pickled
     with pytest.raises(KeyError):
         again.named("topk").engines["nothing"]
-
-
-def test_kinds_with_is_the_table_itself_unless_something_is_named_that_it_lacks():
-    assert kinds_with(KINDS) is kinds_with(KINDS, {"boolean": "lfilter"}, {"skyline": "mf_rtree"}) is KINDS
-    assert "rt_tree" in kinds_with(KINDS, {"boolean": "rt_tree"}).named("boolean").engines
-    assert "i3" in kinds_with(KINDS, {}, {"skyline": "i3"}).named("skyline").windows
-    assert kinds_with(WITH_BASELINES, {"boolean": "rt_tree"}) is WITH_BASELINES
-    assert kinds_with(KINDS, {"zone": "rt_tree"}) is KINDS, "a kind that nobody knows is refused elsewhere"

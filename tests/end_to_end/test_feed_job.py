@@ -9,7 +9,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from matching.feed_folder import FeedSink
+from spark_etl.feed_folder import FeedSink
 from tests.support.processes import ROOT, Command
 
 pytestmark = [pytest.mark.spark, pytest.mark.wide, pytest.mark.timeout(400)]

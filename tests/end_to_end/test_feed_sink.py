@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from gateway.sources.folder import FolderSource
-from matching.feed_folder import FeedSink
+from spark_etl.feed_folder import FeedSink
 from spark_etl.options import EtlOptions
 from spark_etl.session import spark_session
 

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.sources.folder import FolderSource
 from matching.errors import ConfigError, EngineError
-from matching.feed_folder import FeedSink
+from spark_etl.feed_folder import FeedSink
 from spark_etl.feed_options import FeedOptions
 from spark_etl.options import EtlOptions
 from tests.support.brokers import STREAM, NatsBroker, read_all

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from distribution.routers import PLACING
 from matching.filters import NO_FILTERS, FilterStore
+from matching.kinds import KINDS
 from matching.model import BOOLEAN, DECAY, KNN, NO_WORDS, SKYLINE, TOPK
 from matching.topk.operator import TopkOperator
 from tests.support import skyline_worlds
@@ -95,7 +95,7 @@ def test_filters_of_skylines_every_pair_of_settings_equals_oracle(row):
 
 ENGINES = [
     {"kind": kind.name, "engine": engine}
-    for kind in WITH_BASELINES
+    for kind in KINDS
     if kind.name != "skyline"
     for engine in kind.engines
     if engine != next(iter(kind.engines))
@@ -106,7 +106,7 @@ ENGINES = [
 @pytest.mark.timeout(300)  # the first of an engine compiles it
 @pytest.mark.parametrize("row", ENGINES, ids=lambda row: "-".join(row.values()))
 def test_filters_in_every_engine_equal_oracle(row):
-    code = WITH_BASELINES.named(row["kind"]).code
+    code = KINDS.named(row["kind"]).code
     for seed in range(4):
         world = world_of(seed, (code,), window="count:40", batch=7, messages=300, subscriptions=80)
         assert not outcome(world, "hashing", seed, engines={row["kind"]: row["engine"]})

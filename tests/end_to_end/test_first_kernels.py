@@ -10,8 +10,8 @@ import pytest
 
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
-from matching.warmup import parts as warm_up_parts
 from tests.support.etl_folder import random_rows, write_etl
+from topology.warmup import parts as warm_up_parts
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
 
@@ -27,7 +27,7 @@ from topology.wiring import build_plan
 def ready():
     found = {}
     for name, module in list(sys.modules.items()):
-        if name.split(".")[0] in ("matching", "distribution", "baselines"):
+        if name.split(".")[0] in ("matching", "distribution", "papers", "baselines"):
             for attribute, value in vars(module).items():
                 if hasattr(value, "py_func") and value.py_func.__module__ == name and value.signatures:
                     found[f"{name}.{attribute}"] = len(value.signatures)

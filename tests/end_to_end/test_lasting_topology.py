@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from distribution.routers import PLACING
+from matching.kinds import KINDS
 from matching.model import BOOLEAN, DECAY, KNN, TOPK
 from tests.support.covering import pairwise, tiered
 from tests.support.topologies import RAY_CORNERS, differences, plan_of, told_on_ray
@@ -13,7 +13,7 @@ from topology.core.executors.local import run_local
 
 KINDS_BESIDE = (BOOLEAN, TOPK, DECAY, KNN)
 ROUTERS = ("hashing", "location", "influence", *PLACING)
-ENGINES = {name: tuple(WITH_BASELINES.named(name).engines) for name in ("decay", "knn")}
+ENGINES = {name: tuple(KINDS.named(name).engines) for name in ("decay", "knn")}
 #: Others cost half a minute of compiling each.
 DEFAULTS = {name: engines[0] for name, engines in ENGINES.items()}
 SETTINGS = {

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from bolts.distribution import DistributionBolt
 from bolts.exchange import Exchange
 from distribution.keyword import KeywordRouter, KeywordTable, PrefixRouter
 from matching.errors import TopologyError
 from matching.kind_table import Kinds
+from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, BOOLEAN, KEYWORDS_BY_KIND, TOPK, Removals, SubscriptionTable, concatenate
 from matching.operator import OperatorContext, Thresholds
 from matching.storage.point_subscriptions import PointSubscriptions
@@ -31,10 +31,10 @@ SETTINGS = {
     "distribution": (1, 2),
     "window": ("count:40", "time:30"),
     "batch": (1, 7, 40),
-    "engine": tuple(WITH_BASELINES.named("topk").engines),
+    "engine": tuple(KINDS.named("topk").engines),
 }
 BOOLEAN_SETTINGS = {
-    "engine": tuple(WITH_BASELINES.named("boolean").engines),
+    "engine": tuple(KINDS.named("boolean").engines),
     "router": ("hashing", "location", "keyword", "prefix"),
     "query": (1, 2, 4, 8),
     "distribution": (1, 2),
@@ -177,7 +177,7 @@ class EveryTermOwns(Replicas):
 )
 def test_broken_protocol_is_found_out(monkeypatch, where, broken, router):
     if where == "topk":
-        kinds = Kinds([replace(kind, operator=broken) if kind.name == where else kind for kind in WITH_BASELINES])
+        kinds = Kinds([replace(kind, operator=broken) if kind.name == where else kind for kind in KINDS])
         monkeypatch.setattr("tests.support.topologies.KINDS", kinds)
     else:
         monkeypatch.setattr(where, broken)
@@ -213,7 +213,7 @@ def random_rows(count: int, seed: int) -> SubscriptionTable:
 
 def test_replicas_hold_each_term_at_one_task_and_forget_everything():
     rows, tasks = random_rows(200, 1), 3
-    engine, window = WITH_BASELINES.named("topk").engine(), Window("count", 10)
+    engine, window = KINDS.named("topk").engine(), Window("count", 10)
     sites = [OperatorContext(SPACE, window, task, tasks, replicates=True, prefix_only=True) for task in range(tasks)]
     held = [Replicas(engine(SPACE), site) for site in sites]
     for replicas in held:

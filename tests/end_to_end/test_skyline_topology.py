@@ -6,7 +6,6 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from bolts.exchange import Exchange
 from bolts.payloads import Addressed
 from distribution.location import LocationRouter, LocationTable
@@ -14,6 +13,7 @@ from distribution.signatures.signature import SignatureBoard
 from gateway.runs.verify import verify_run
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import TopologyError
+from matching.kinds import KINDS
 from matching.model import BOOLEAN, SKYLINE, TOPK
 from matching.refill import RefillCoordinator
 from matching.skyline.windows.inverted import InvertedWindow
@@ -36,8 +36,8 @@ SETTINGS = {
     "signatures": ("off", "spatial", "spatial+text"),
     "window": ("count:40", "time:30"),
     "batch": (2, 6, 20),
-    "engine": tuple(WITH_BASELINES.named("skyline").engines),
-    "index": tuple(WITH_BASELINES.named("skyline").windows),
+    "engine": tuple(KINDS.named("skyline").engines),
+    "index": tuple(KINDS.named("skyline").windows),
     "kinds": ((SKYLINE,), (BOOLEAN, TOPK, SKYLINE)),
 }
 #: Others cost half a minute of compiling each.

@@ -1,7 +1,7 @@
 """A copy of the source tree that is broken in one place at a time, and tests that run in it.
 
 Compiled kernels are those of the checkout, but for what a fault changes: the cache tells them apart by their sources
-(`matching.kernel_cache`), and is itself a copy, so that nothing broken is left behind.
+(`compiling.kernel_cache`), and is itself a copy, so that nothing broken is left behind.
 
 Read on in `tests/mutants/mutants.toml`, the list.
 """
@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Self
 from xml.etree import ElementTree
 
-from matching import kernel_cache
+from compiling import kernel_cache
 
 #: What tests need of the tree.
 PARTS = (
+    "compiling",
     "matching",
+    "papers",
     "baselines",
     "distribution",
     "topology",

@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks.driving import Tasks, kind_of
+from matching.kinds import KINDS
 from matching.model import UNKNOWN_TERM, SubscriptionTable, empty
 from matching.naive import Oracle
 from matching.naive_rows import tally
@@ -17,7 +17,7 @@ from tests.support.boolean_tables import SPACE, batch, engine_pairs, oracle_pair
 
 # Few values, so that borders coincide; a lattice step apart and less, so that the lattice cannot decide.
 _STEP = 360.0 / 2**15
-KIND = WITH_BASELINES.named("boolean")
+KIND = KINDS.named("boolean")
 LONGITUDES = st.sampled_from(
     [-180.0, -90.0, -_STEP, -5e-324, 0.0, 1e-9, _STEP, 1.5 * _STEP, 45.0, 90.0, 179.999, 180.0]
 )

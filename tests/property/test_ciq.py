@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from baselines.decay.bif_paper import BifPaper
-from baselines.decay.block_inverted_file import BlockInvertedFile
 from baselines.decay.inverted_file import InvertedFile
 from benchmarks.driving import Tasks, kind_of
-from matching.decay.engines.ciq import Ciq
-from matching.decay.engines.ciq_paper import CiqPaper
 from matching.half_life import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, DecayParameters
 from matching.model import DECAY, KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
 from matching.naive_rows import tally
+from papers.ciq.bif_paper import BifPaper
+from papers.ciq.block_inverted_file import BlockInvertedFile
+from papers.ciq.ciq import Ciq
+from papers.ciq.ciq_paper import CiqPaper
 from tests.support.celled import Cramped, CrampedH, cells_of, check_blocks, check_cells
 from tests.support.worlds import SPACE, Recipe, make_world
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from matching.decay.engines.keyword_blocks import KeywordBlocks
 from matching.errors import ConfigError
 from matching.filter_programs import joined_programs, program_of
@@ -21,7 +20,7 @@ from tests.support.topologies import differences as topology_differences
 from tests.support.topologies import plan_of
 from tests.support.worlds import SPHERE, Recipe, World, make_world
 from topology.core.executors.local import run_local
-from topology.engines import check_distance, kinds_with
+from topology.engines import check_distance
 
 #: The first of an engine compiles it.
 pytestmark = pytest.mark.timeout(300)
@@ -173,7 +172,7 @@ def test_decay_engine_that_measures_otherwise_is_found(broken):
 def test_engines_of_the_plane_refuse_the_sphere():
     for engine in ("ciq", "ciq_h", "block_inverted_file"):
         with pytest.raises(ConfigError, match=f"{engine}: measures distances in the plane alone.*keyword_blocks"):
-            check_distance(kinds_with(DECAY_ALONE, {"decay": engine}), SPHERE, {"decay": engine})
+            check_distance(DECAY_ALONE, SPHERE, {"decay": engine})
     check_distance(DECAY_ALONE, SPHERE, {"decay": "keyword_blocks"})
-    able = {name for name, engine in WITH_BASELINES.named("decay").engines.items() if engine.serves_sphere}
+    able = {name for name, engine in KINDS.named("decay").engines.items() if engine.serves_sphere}
     assert able == {"keyword_blocks", "inverted_file"}

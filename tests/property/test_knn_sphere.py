@@ -6,11 +6,12 @@ import pytest
 from matching.geo.sphere import unit_vectors
 from matching.knn.engines import cells
 from matching.knn.engines.balls import BallLists
-from matching.knn.engines.influence_grid import InfluenceGrid, SingleGrid
+from matching.knn.engines.influence_grid import InfluenceGrid
 from matching.model import KNN
 from matching.naive_shapes import EARTH_RADIUS_M
 from matching.space import Space
 from matching.storage import squares
+from papers.dkm_sks.single_grid import SingleGrid
 from tests.property.test_knn_engines import recipe_of, seeded
 from tests.support.knn_engines import ManyGrids, OneGrid, WideBalls, around, messages, replaced, subscriptions, take
 from tests.support.lasting import differences

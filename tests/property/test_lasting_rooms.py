@@ -2,8 +2,8 @@
 
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from matching.half_life import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S
+from matching.kinds import KINDS
 from matching.model import DECAY, KNN
 from tests.support.lasting import OPERATORS, EveryPair, differences
 from tests.support.worlds import Recipe, make_world
@@ -12,7 +12,7 @@ from tests.support.worlds import Recipe, make_world
 pytestmark = pytest.mark.timeout(300)
 
 CODES = {"decay": DECAY, "knn": KNN}
-ENGINES = [(kind, engine) for kind in OPERATORS for engine in (EveryPair, *WITH_BASELINES.named(kind).engines)]
+ENGINES = [(kind, engine) for kind in OPERATORS for engine in (EveryPair, *KINDS.named(kind).engines)]
 IDS = [f"{kind}-{getattr(engine, 'name', engine)}" for kind, engine in ENGINES]
 RECIPES = {
     "plain": {"terms": 30},

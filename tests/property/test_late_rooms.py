@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks.driving import ENGINES, kind_of, rows_at, rows_of
 from matching.errors import EngineError
 from matching.kind_table import Kind
+from matching.kinds import KINDS
 from matching.model import LEAVE, UpdateBatch
 from matching.naive import common_terms, topk_score
 from matching.naive_rows import messages_of, subscriptions_of, tally
@@ -35,7 +35,7 @@ from tests.support.worlds import SPACE
 
 #: Among how many the messages are dealt out.
 _WINDOW_TASKS = 2
-WINDOWED = [(kind, engine) for kind, engine in ENGINES if WITH_BASELINES.named(kind).windowed]
+WINDOWED = [(kind, engine) for kind, engine in ENGINES if KINDS.named(kind).windowed]
 RECIPES = {
     "count": Recipe(sizes=(0, 5, 12), batches=16),
     "time_with_late_messages": Recipe("time:60", 16, (8,), late=20),
@@ -342,7 +342,7 @@ def test_skyline_rooms_that_find_for_each_other_and_are_answered_late_equal_orac
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_topk_rooms_whose_router_keeps_messages_back_equal_oracle(recipe, rule):
     seen = Seen()
-    for name in WITH_BASELINES.named("topk").engines:
+    for name in KINDS.named("topk").engines:
         seen = seen.plus(check_all(kind_of("topk", name), recipe, range(4), routed=True, rule=rule))
     assert seen.early > 0 and seen.ended > 0, "no answer came before its time"
 
@@ -387,9 +387,7 @@ class BelievesWhatWasPutBy(RefillCoordinator):
 def test_pending_broken_on_purpose_is_found_out(broken):
     routed = broken is BelievesWhatWasPutBy
     for seed in range(5):
-        run = Run(
-            WITH_BASELINES.named("topk"), RECIPES["many_come_and_go"], seed, routed=routed, rule="sma", watch=broken
-        )
+        run = Run(KINDS.named("topk"), RECIPES["many_come_and_go"], seed, routed=routed, rule="sma", watch=broken)
         try:
             check(run, RECIPES["many_come_and_go"])
         except (AssertionError, EngineError, KeyError, IndexError):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks.driving import ENGINES, Tasks, kind_of
+from matching.kinds import KINDS
 from matching.naive_rows import tally
 from matching.skyline.engine import SkylineEngine
 from matching.skyline.engines.eager_star import EagerStar
@@ -64,8 +64,8 @@ def test_rooms_saved_split_and_joined_every_few_batches_tell_what_the_oracle_tel
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_all_kinds_saved_together_go_on_together(recipe):
     """Whoever hears of ends and whoever does not are given the same log."""
-    turns = make_turns(WITH_BASELINES.run, 7, recipe)
-    assert not differences(Tasks(WITH_BASELINES.run, SPACE, window_of(recipe), window_tasks=2), turns, every=2)
+    turns = make_turns(KINDS.run, 7, recipe)
+    assert not differences(Tasks(KINDS.run, SPACE, window_of(recipe), window_tasks=2), turns, every=2)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -89,9 +89,9 @@ def test_rooms_saved_in_any_stream_tell_what_the_oracle_tells(engine, seed, wind
 def test_topk_rooms_saved_go_on_with_the_thresholds_they_had(rule):
     """Every threshold rule: what is restored asks the window no more often than what went on."""
     recipe = Recipe(sizes=(8,), batches=30, first=30, window="count:120")
-    turns, refills = make_turns(WITH_BASELINES.named("topk"), 3, recipe), {}
+    turns, refills = make_turns(KINDS.named("topk"), 3, recipe), {}
     for every in (3, len(turns) + 1):
-        tasks = Tasks(WITH_BASELINES.named("topk"), SPACE, window_of(recipe), options={"threshold_rule": rule})
+        tasks = Tasks(KINDS.named("topk"), SPACE, window_of(recipe), options={"threshold_rule": rule})
         for turn in turns:
             tasks.process(turn.boundary, turn.messages, turn.added, turn.removed, turn.ended)
             if turn.boundary.number % every == every - 1:

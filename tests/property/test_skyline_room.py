@@ -5,19 +5,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.kinds import WITH_BASELINES
 from baselines.skyline.bnl import Bnl
 from baselines.skyline.sweep import Sweep
+from matching.kinds import KINDS
 from matching.naive import Skyline
 from matching.skyline.engine import Offers
 from matching.skyline.engines.eager import Eager
 from matching.skyline.engines.eager_star import EagerStar
-from matching.skyline.engines.regions import compare_marked
 from matching.skyline.results import UNDOMINATED, WAITS, remove_members
 from matching.skyline.windows.inverted import InvertedWindow
+from papers.skyline.regions import compare_marked
 from tests.support.skyline_worlds import Recipe, differences, expected, make_world, run
 
-ENGINES = tuple(WITH_BASELINES.named("skyline").engines)
+ENGINES = tuple(KINDS.named("skyline").engines)
 RECIPES = {
     "count": Recipe(),
     "objects": Recipe(objects=30, deletes=0.1),

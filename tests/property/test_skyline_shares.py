@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from baselines.kinds import WITH_BASELINES
+from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
 from matching.model import (
     KEYWORDS_BY_KIND,
@@ -39,7 +39,7 @@ from tests.support.skyline_streams import (
     messages_at,
 )
 
-KIND = WITH_BASELINES.named("skyline")
+KIND = KINDS.named("skyline")
 RECIPES = {
     "moving_objects": Recipe(terms=4),
     "lone_messages": Recipe(terms=4, objects=0, deletes=0.3),

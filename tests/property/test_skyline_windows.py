@@ -10,9 +10,9 @@ from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, MessageBatch, concatenate
 from matching.operator import WindowQuery
 from matching.skyline.window import SkylineQueries, SkylineWindow
-from matching.skyline.windows.mf_rtree import CLEANING, MfRtree
-from matching.skyline.windows.tree import TreeWindow
 from matching.window import NO_FLOOR, Boundary
+from papers.skyline.mf_rtree import CLEANING, MfRtree
+from papers.skyline.tree import TreeWindow
 from tests.support.skyline_invariants import check
 from tests.support.skyline_streams import SPACE, WINDOWS, Model, Step
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks import cases, command
 from benchmarks.harness import Bench
+from matching.kinds import KINDS
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +16,7 @@ def short_batches(monkeypatch):
     monkeypatch.setattr(command, "FEWEST_SUBSCRIPTIONS", 1)
 
 
-@pytest.mark.parametrize("engine", WITH_BASELINES.named("topk").engines)
+@pytest.mark.parametrize("engine", KINDS.named("topk").engines)
 @pytest.mark.parametrize("stream", cases.STREAMS)
 def test_topk_on_adversarial_stream_equals_oracle(stream, engine):
     case = cases.make_stream(stream, 300, 240, 240, seed=5)

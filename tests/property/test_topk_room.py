@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.kinds import WITH_BASELINES
 from baselines.topk.l2_scan import L2Scan
 from benchmarks.driving import Tasks, kind_of
 from matching.errors import EngineError
+from matching.kinds import KINDS
 from matching.model import NO_MESSAGES, TOPK
 from matching.naive_rows import tally
 from matching.operator import OperatorContext, OperatorInput, Windowed, capable
@@ -27,8 +27,8 @@ from matching.window import Window
 from tests.support.filters import with_filters
 from tests.support.worlds import SPACE, Recipe, World, make_world
 
-ENGINES = tuple(WITH_BASELINES.named("topk").engines)
-WINDOW_INDEXES = tuple(WITH_BASELINES.named("topk").windows)
+ENGINES = tuple(KINDS.named("topk").engines)
+WINDOW_INDEXES = tuple(KINDS.named("topk").windows)
 RECIPES = {
     "count": Recipe(kinds=(TOPK,)),
     "time_with_late_messages": Recipe(window="time:40", kinds=(TOPK,)),
@@ -336,7 +336,7 @@ def test_topk_index_skips_what_cannot_matter():
 
 
 def test_window_asked_too_far_back_raises():
-    kind, world = WITH_BASELINES.named("topk"), make_world(RECIPES["count"], 0)
+    kind, world = KINDS.named("topk"), make_world(RECIPES["count"], 0)
     operator = capable(kind.make_operator(OperatorContext(SPACE, Window("count", 50))), Windowed)
     window_index = kind.window()(SPACE, kept_boundaries=1)
     first = None

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from matching.ciq.celled_lists import MOST_BUCKETS
-from matching.decay.engines.ciq import Ciq, CiqH
-from matching.decay.engines.ciq_bounds import scaled_of
+from papers.ciq.celled_lists import MOST_BUCKETS
+from papers.ciq.ciq import Ciq, CiqH
+from papers.ciq.ciq_bounds import scaled_of
 
 
 class Cramped(Ciq):

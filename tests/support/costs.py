@@ -6,7 +6,7 @@ A plugin of pytest and the way to `tests/slow.txt`, the tests that `make test` l
     python -m tests.support.costs costs.jsonl > tests/slow.txt
 
 Only one session may run meanwhile, on a machine that does nothing else, with the kernels of a fresh checkout: those
-that `python -m matching.warmup` compiles into an empty SKYRAY_KERNEL_CACHE. Where opponents are cached, too, a test
+that `python -m topology.warmup` compiles into an empty SKYRAY_KERNEL_CACHE. Where opponents are cached, too, a test
 that compiles one seems cheap. What the tests of a module share is counted for the first of them: after some have become
 slow, measure the others again and give both files.
 """

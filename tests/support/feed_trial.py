@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from matching.feed_folder import FeedSink
+from spark_etl.feed_folder import FeedSink
 from spouts.log import LogReader
 from tests.support.logged import messages_in
 from tests.support.processes import Command

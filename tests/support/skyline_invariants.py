@@ -12,12 +12,12 @@ from baselines.skyline.il_quadtree import IlQuadtree
 from baselines.skyline.inverted_kd import InvertedKd
 from baselines.skyline.ir_tree import IrTree
 from baselines.skyline.lists import COUNT, Lists
-from matching.skyline.windows import filters as cuckoo
-from matching.skyline.windows.messages import NEVER
-from matching.skyline.windows.mf_nodes import mark_of
-from matching.skyline.windows.mf_rtree import MfRtree
-from matching.skyline.windows.rtree import FANOUT, HIGH, ROOT, USED
-from matching.skyline.windows.tree import TreeWindow
+from papers.skyline import filters as cuckoo
+from papers.skyline.messages import NEVER
+from papers.skyline.mf_nodes import mark_of
+from papers.skyline.mf_rtree import MfRtree
+from papers.skyline.rtree import FANOUT, HIGH, ROOT, USED
+from papers.skyline.tree import TreeWindow
 
 
 def check(window: TreeWindow) -> None:

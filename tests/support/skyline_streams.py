@@ -4,17 +4,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from baselines.kinds import WITH_BASELINES
+from matching.kinds import KINDS
 from matching.model import MessageBatch
 from matching.naive import skyline_scores
 from matching.naive_rows import Message, Subscription, messages_of
 from matching.skyline.window import SkylineQueries, SkylineWindow
-from matching.skyline.windows.tree import TreeWindow
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary
+from papers.skyline.tree import TreeWindow
 
 SPACE = Space(-10.0, -10.0, 10.0, 10.0)
-WINDOWS: dict[str, type[SkylineWindow]] = dict(WITH_BASELINES.named("skyline").windows)  # type: ignore[arg-type]
+WINDOWS: dict[str, type[SkylineWindow]] = dict(KINDS.named("skyline").windows)  # type: ignore[arg-type]
 TREES: dict[str, type[TreeWindow]] = {name: each for name, each in WINDOWS.items() if issubclass(each, TreeWindow)}
 
 

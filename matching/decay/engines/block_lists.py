@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.decay.engines.block_order import order_postings
 from matching.model import Float32, Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
 from matching.storage.term_lists import capacity_for, largest_term

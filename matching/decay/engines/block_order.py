@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from matching.njit import njit
+from compiling.njit import njit
 from matching.storage.sorting import ascending
 
 #: Bits of a coordinate in the order of the curve.

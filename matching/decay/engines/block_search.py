@@ -10,6 +10,7 @@ On the sphere distances are compared as squared chords: that of an angle r is 2 
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.decay.engines.block_lists import (
     ABSOLUTE_SLACK,
     BLOCK,
@@ -28,7 +29,6 @@ from matching.decay.engines.block_lists import (
     WEST,
     is_on_sphere,
 )
-from matching.njit import njit, njit_no_refcount
 
 #: Radians, more than between any two places.
 _BEYOND = np.float32(4.0)

@@ -1,11 +1,11 @@
 """Engine `keyword_blocks` of `decay`: for each keyword blocks of subscriptions alike in place and reach.
 
 Keys are time-invariant in the log domain, so a fading threshold is a constant times what is left of it now: one factor
-for a whole message. The score of a pair is alpha * (1 - distance / MaxDist) + (1 - alpha) * text; divided by
-alpha / MaxDist and solved for the distance, its threshold exp(key - time * ln D) becomes a level that is multiplied by
-that factor (`matching.decay.engines.block_lists`). On the sphere a subscription may have its own radius in place of
-MaxDist, and lists count distances in radians. Levels count from a reference time that moves on with the stream, so
-that neither they nor the factor leave the range of float32.
+for a whole message. The score of a pair is alpha * (1 - distance / MaxDist) + (1 - alpha) * text; divided by alpha /
+MaxDist and solved for the distance, its threshold exp(key - time * ln D) becomes a level that is multiplied by that
+factor (`matching.decay.engines.block_lists`). On the sphere a subscription may have its own radius in place of MaxDist,
+and lists count distances in radians. Levels count from a reference time that moves on with the stream, so that neither
+they nor the factor leave the range of float32.
 
 Text: a subscription with keyword w has at most the probability of w in the message (spec 6); another common keyword
 leaves at most the largest probability of the others, and if none is there (by a signature of 32 bits) what is left is
@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.decay.engines.block_lists import BLOCK, NO_LEVEL, BlockLists, Described, raise_level
@@ -36,7 +37,6 @@ from matching.filters import message_passes
 from matching.geo.sphere import EARTH_RADIUS_M, point_of
 from matching.half_life import DecayParameters
 from matching.model import Int32, MessageBatch
-from matching.njit import njit, njit_no_refcount
 from matching.operator import Work
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES

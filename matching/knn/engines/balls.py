@@ -1,10 +1,10 @@
 """Posting lists of influence balls: subscriptions with their point and radius, in blocks of one pool.
 
 The influence ball of a subscription is centred at its point, its radius is the distance of its k-th: a message outside
-cannot become a result (DkM-SKS, 3.2). A posting repeats point and radius in float32, so that a scan reads them in a
-row and touches the subscription only where the message may lie in its ball. On the sphere the point is a unit vector
-and a radius is compared as a chord. Radii only shrink, so a posting that has
-not heard of it lets too much through, never too little.
+cannot become a result (DkM-SKS, 3.2). A posting repeats point and radius in float32, so that a scan reads them in a row
+and touches the subscription only where the message may lie in its ball. On the sphere the point is a unit vector and a
+radius is compared as a chord. Radii only shrink, so a posting that has not heard of it lets too much through, never too
+little.
 
 What a list belongs to is up to the engine: a term (`matching.knn.engines.terms`), or a term within a cell
 (`matching.knn.engines.cells`).
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.geo.sphere import EARTH_RADIUS_M
 from matching.model import Float32, Int8, Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import cache_aligned
 
 #: What float32 may be wrong by in the distance of two points of the unit square, or the chord of two unit vectors, with

@@ -1,9 +1,9 @@
 """Posting lists of influence balls by cell and term: an inverted file in each cell of grids of several resolutions.
 
-A subscription is in the lists of its terms in the cells that its ball overlaps, all of one grid: the finest whose
-cells are not narrower than the ball, so that it overlaps four of them at most. With one grid, as in the paper, either
-balls overlap thousands of cells or cells have thousands of balls: radii reach from a street to a continent, by the
-frequency of the keywords. Lists are found by an open-addressing table over (grid, cell, term).
+A subscription is in the lists of its terms in the cells that its ball overlaps, all of one grid: the finest whose cells
+are not narrower than the ball, so that it overlaps four of them at most. With one grid, as in the paper, either balls
+overlap thousands of cells or cells have thousands of balls: radii reach from a street to a continent, by the frequency
+of the keywords. Lists are found by an open-addressing table over (grid, cell, term).
 
 A cell is a square of the unit square; points outside belong to the nearest cell at the border. The same monotone
 function decides which cells a ball overlaps and which cell a message is in, so rounding separates no pair. A ball on
@@ -15,10 +15,10 @@ import math
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.geo.sphere import EARTH_RADIUS_M, degrees_east
 from matching.knn.engines.balls import NOWHERE, ROUNDED_UP, SLACK, BallLists, Balls, drop, limit_of, make_headers, push
 from matching.model import Int64
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import resized
 from matching.storage.squares import column_of, columns_of, home_of_key, key_of
 

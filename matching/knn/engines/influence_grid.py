@@ -1,10 +1,10 @@
-"""Engines `influence_grid` and `single_grid`: the worker index of DkM-SKS, grid and inverted file over influence balls.
+"""Engine `influence_grid`: grids and inverted files over influence balls, after the worker index of DkM-SKS.
 
 A message is looked up in its cell of each grid: for each of its terms the subscriptions whose influence ball overlaps
-the cell (`matching.knn.engines.cells`). The paper has one grid; here there are several, coarse and fine, each for
-balls of some sizes. A subscription with fewer than k results has no ball (spec 5) and is found by keyword alone
-(`matching.knn.engines.terms`), as are balls wider than the coarsest cells, and all by a term that few subscriptions
-have: one short list costs less than cells, and takes one posting.
+the cell (`matching.knn.engines.cells`). The paper has one grid (`papers.dkm_sks`); here there are several, coarse and
+fine, each for balls of some sizes. A subscription with fewer than k results has no ball (spec 5) and is found by
+keyword alone (`matching.knn.engines.terms`), as are balls wider than the coarsest cells, and all by a term that few
+subscriptions have: one short list costs less than cells, and takes one posting.
 
 Balls shrink. A posting is updated when a message falls into its outdated ball, and dropped if the ball has left the
 cell. A ball that fits a finer grid moves there at the end of the batch; one of radius zero has the nearest messages
@@ -17,6 +17,7 @@ a fifth more memory), longer runs of messages. Named in `matching.kinds`.
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, LINE_ENTRIES, POOL_FULL, RESULT_WORDS, offer
 from matching.filters import message_passes
@@ -33,7 +34,6 @@ from matching.knn.engines.cells import (
     unpost_cells,
 )
 from matching.knn.engines.terms import ANY_NUMBER, TermLists, is_first_common, post_terms, unpost_terms
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
@@ -141,15 +141,6 @@ class InfluenceGrid(CumulativeEngine):
         arrays = super().arrays() | {f"terms_{name}": value for name, value in self.terms.arrays().items()}
         arrays |= {f"cells_{name}": value for name, value in self.cells.arrays().items()}
         return arrays | {"grid": self._grid, "reach": self._reach, "moved": self._moved}
-
-
-class SingleGrid(InfluenceGrid):
-    """One grid, as in the paper: large balls lie in many cells, small ones share a cell with too many."""
-
-    name = "single_grid"
-    sides = (1024,)
-    widest = 4.0
-    rare = 0
 
 
 @njit_no_refcount

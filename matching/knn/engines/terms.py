@@ -7,9 +7,9 @@ list of hundreds of thousands without a search. Used by `matching.knn.engines.in
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.knn.engines.balls import NOWHERE, BallLists, drop, is_on_sphere, limit_of, push
 from matching.model import Int32
-from matching.njit import njit, njit_no_refcount
 from matching.storage.point_subscriptions import Subscriptions
 
 #: `most` of `post_terms` with which a subscription is posted by all of its terms.

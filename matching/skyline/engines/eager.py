@@ -16,8 +16,8 @@ dominator lives as long, and covers all it covered.
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.skyline.engine import Offers, SkylineEngine
 from matching.skyline.results import (
     UNDOMINATED,

@@ -1,10 +1,10 @@
 """Engine `eager_star`: `eager` with update events, for objects that move, change their words or are deleted.
 
-After Deng et al., "Spatial-keyword skyline publish/subscribe query processing over distributed sliding window
-streaming data" (2022), whose algorithm changes the skyline at once but loses the messages that the ended one kept out.
-Here a subscription that loses a buffered message is refilled, but only when that can matter: while another entry
-dominates the ended message, it dominates all that the ended one kept out. Until then the subscription is `stale`: its
-buffer lacks entries, but its skyline is right. Often it ends, or is refilled for another reason, before that.
+After Deng et al., "Spatial-keyword skyline publish/subscribe query processing over distributed sliding window streaming
+data" (2022), whose algorithm changes the skyline at once but loses the messages that the ended one kept out. Here a
+subscription that loses a buffered message is refilled, but only when that can matter: while another entry dominates the
+ended message, it dominates all that the ended one kept out. Until then the subscription is `stale`: its buffer lacks
+entries, but its skyline is right. Often it ends, or is refilled for another reason, before that.
 
 Newcomers that cannot change a skyline are deferred without being compared with the buffer; read on in
 `matching.skyline.engines.tails`. Named in `matching.kinds`.
@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.model import Int32, Int64
-from matching.njit import njit
 from matching.skyline.engine import Buffers, Offers
 from matching.skyline.engines.eager import Eager
 from matching.skyline.engines.tails import clear, defer, forget_ended, new_tails, note_members, settle_all, with_slots

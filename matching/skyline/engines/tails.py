@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Float64, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.skyline.results import UNDOMINATED, copy_entry, dominates, has_capacity_for, place_of, put
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import resized

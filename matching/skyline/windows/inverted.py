@@ -8,18 +8,18 @@ wherever the messages are.
 Tuple tasks are ahead of query tasks, so queries are as of a past boundary: messages that died since the oldest boundary
 retained count as alive when columns are rewritten.
 
-Trees, which read only where the rectangle is: `matching.skyline.windows.mf_rtree`. Named in `matching.kinds`. Read on
-in `matching.skyline.answers`.
+Trees, which read only where the rectangle is: `papers.skyline.mf_rtree`. Named in `matching.kinds`. Read on in
+`matching.skyline.answers`.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.errors import EngineError
 from matching.filters import filters_of, passes
 from matching.model import NO_KEYS, Float64, Int32, Int64, MessageBatch, centres, take_ragged
-from matching.njit import njit, njit_no_refcount
 from matching.skyline.answers import sort_rows
 from matching.skyline.subscriptions import spatial_relevance
 from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit_no_refcount
 from matching.model import Float32, Int32, Int64
-from matching.njit import njit_no_refcount
 from matching.storage.slots import grown
 
 #: Places of the first chunk of a list, of the longest, and of a chunk's header: begin and length of the one before it.

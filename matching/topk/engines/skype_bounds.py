@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.geo.sphere import distance_to, least_angle_squared
-from matching.njit import njit, njit_no_refcount
 
 #: What is counted, and the place of each count (`matching.topk.engines.skype.Skype.counters`).
 COUNTERS = (

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from matching.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_no_refcount
 from matching.topk.engines.skype_tree import (
     INTS,
     build_tree,

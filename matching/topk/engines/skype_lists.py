@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.geo.sphere import EARTH_RADIUS_M
 from matching.model import Float32, Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.space import Space
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized

@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.geo.sphere import least_angle_squared, point_of
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import longer
 from matching.topk.engines.skype_bounds import (
     CELLS,

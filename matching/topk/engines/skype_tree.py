@@ -5,9 +5,9 @@ of its own over its postings, so that a rare keyword has no tree at all and a fr
 subscriptions crowd; a cell is shrunk to its content. Nodes lie in preorder, each with the number of nodes under it, so
 that a cell that cannot matter is skipped in one step. A leaf is a *group* of at most `group_size` postings.
 
-A node keeps maxima that bound every posting in it (multiplied form: no division by 1 - alpha). With d the distance
-from the message to its box, score - threshold <= envelope(d) + text, where envelope(d) = max (base - slope * d) over
-its postings. That maximum is convex in d, so chords between a few stored values lie above it.
+A node keeps maxima that bound every posting in it (multiplied form: no division by 1 - alpha). With d the distance from
+the message to its box, score - threshold <= envelope(d) + text, where envelope(d) = max (base - slope * d) over its
+postings. That maximum is convex in d, so chords between a few stored values lie above it.
 
 Built in two ways: `adaptive` splits a node by what its postings differ in most (place, alpha, base, text); otherwise as
 the paper does, cells first, down to `cell_size`, then by alpha. Used by `matching.topk.engines.skype_build` and
@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Float32, Int32
-from matching.njit import njit, njit_no_refcount
 from matching.storage.sorting import ascending
 
 #: Number of columns of node_floats. 0-3: box west, south, east, north; 4: least slope; 5-7: envelope at 0, near and

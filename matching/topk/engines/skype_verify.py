@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.geo.sphere import distance_to, point_of
-from matching.njit import njit, njit_no_refcount
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.topk.engines.skype_bounds import (

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matching.cores import cores
+from compiling.cores import cores
 from matching.model import MessageBatch
 from matching.space import Space
 from matching.topk.window import TopkWindowIndex

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit, njit_no_refcount
 from matching.model import Float32, Int32, Int64
-from matching.njit import njit, njit_no_refcount
 from matching.storage.prefetch import prefetch
 from matching.topk.scores import least_distance
 from matching.topk.windows.search import (

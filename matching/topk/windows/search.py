@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from compiling.njit import njit, njit_no_refcount
 from matching.filters import Filters, passes
 from matching.geo.sphere import distance_to
 from matching.model import Float32, Float64, Int32, Int64, MessageBatch, centres
-from matching.njit import njit, njit_no_refcount
 from matching.storage.slots import longer
 from matching.storage.sorting import ascending
 from matching.topk.scores import whole_score

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiling.njit import njit
 from matching.model import Float32, Int32, Int64
-from matching.njit import njit
 from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.postings import WHOLE, build_postings, push_reaching, summarise, visit_postings, widen
 from matching.topk.windows.search import (

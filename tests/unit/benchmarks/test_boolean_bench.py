@@ -7,7 +7,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks import cases, command, harness, run
 from benchmarks.cases import make_case
 from benchmarks.harness import Bench
@@ -25,6 +24,7 @@ from gateway.shell.terminal import Terminal
 from matching.boolean.engines.cell_term import CellTerm
 from matching.errors import ConfigError
 from matching.filter_programs import POLYGON, instructions_of
+from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, write_etl
 
 _FIGURES = {
@@ -40,13 +40,13 @@ _FIGURES = {
     "subscribe_per_s",
     "unsubscribe_per_s",
 }
-BOOLEAN = WITH_BASELINES.named("boolean")
+BOOLEAN = KINDS.named("boolean")
 NAMES = list(BOOLEAN.engines)
 
 
 def kind_of(engine, name="boolean"):
     """The kind of a name, run by one engine alone."""
-    return replace(WITH_BASELINES.named(name), engines={"wrong": engine})
+    return replace(KINDS.named(name), engines={"wrong": engine})
 
 
 @pytest.fixture(autouse=True)

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from baselines.boolean.inverted_list import InvertedList
-from baselines.kinds import WITH_BASELINES
 from benchmarks import cases
 from benchmarks.figures import boolean as boolean_figures
 from benchmarks.figures.boolean import PAGE
-from matching.boolean.engines.mbr_trie import STRATEGIES
 from matching.errors import ConfigError
+from matching.kinds import KINDS
+from papers.lfilter.mbr_trie import STRATEGIES
 
 _PAIR = ("cell_term", "inverted_list")
 
@@ -59,7 +59,7 @@ def test_figure_choice_shows_ways_of_two_engines(tmp_path, monkeypatch):
 
 def test_figure_asked_for_no_engines_takes_the_default_and_those_there_are(tmp_path):
     report = boolean_figures.PAGE.figure("lengths", tmp_path, 500, messages=40)
-    default = next(iter(WITH_BASELINES.named("boolean").engines))
+    default = next(iter(KINDS.named("boolean").engines))
     assert set(report["panels"][0]["series"]) == {default, *boolean_figures._PARTS, *boolean_figures._OPPONENTS}
 
 
@@ -69,7 +69,7 @@ def test_figure_of_a_wrong_engine_is_not_exact(tmp_path, monkeypatch):
             found = super().match(batch)
             return found._replace(slot=found.slot[::2], row=found.row[::2])
 
-    wrong = replace(WITH_BASELINES.named("boolean"), engines={"inverted_list": Forgetful})
+    wrong = replace(KINDS.named("boolean"), engines={"inverted_list": Forgetful})
     monkeypatch.setattr(boolean_figures, "PAGE", boolean_figures.PAGE._replace(kind=wrong))
     assert boolean_figures.PAGE.figure("workloads", tmp_path, 1_000, None, 60, ("inverted_list",))["exact"] is False
 

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import evaluations
-from matching.decay.engines.ciq_paper import CiqPaper
+from papers.ciq.ciq_paper import CiqPaper
 
 
 def count(tell=lambda _: None):

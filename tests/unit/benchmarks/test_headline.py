@@ -35,7 +35,7 @@ from pathlib import Path
 from benchmarks.workloads import alerts, stream
 from gateway.load.pace import Pace
 from gateway.load.workload import Workload
-from tests.unit.matching.test_warmup import kernels
+from tests.unit.topology.test_warmup import kernels
 from topology.core.executors.local import run_local
 
 stream.MADE_UP = 10_000

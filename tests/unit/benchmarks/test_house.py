@@ -18,15 +18,30 @@ def test_house_takes_roles_from_the_table_of_kinds():
     role = house.roles(house.production())
     said = {
         "matching/boolean/engines/cell_term.py": "default",
-        "matching/boolean/engines/mbr_trie_build.py": "paper",  # needed by an engine that is no default
-        "matching/skyline/windows/mf_rtree.py": "paper",
+        "papers/lfilter/mbr_trie_build.py": "paper",
         "matching/topk/engines/skype_scan.py": "default",
-        "matching/decay/engines/ciq.py": "paper",
         "matching/kinds.py": "floor",
-        "baselines/kinds.py": "baseline",
+        "baselines/topk/posted.py": "baseline",
         "bolts/query.py": "around",
     }
     assert {path: role[Path(path)] for path in said} == said
+
+
+def test_house_counts_lines_of_code():
+    text = '''"""A module
+
+of two."""
+
+import ast  # it is
+# a comment
+
+def f():
+    """One."""
+    return """a
+
+b"""
+'''
+    assert house.lines_of_code(text) == 4, "import, def, and the two lines of a string that are not blank"
 
 
 def test_house_counts_words_and_no_parts_of_them():

@@ -6,19 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from baselines.knn.inverted_file import InvertedFile
 from benchmarks import run
 from benchmarks.cases import make_case
 from benchmarks.figures import decay as figures
 from benchmarks.lasting import LastingBench, best_messages
 from matching.errors import ConfigError
+from matching.kinds import KINDS
 from matching.model import KNN
 from matching.naive import Oracle
 from matching.window import NO_FLOOR, Boundary
 from tests.support.worlds import Recipe, make_world
 
-ROW = WITH_BASELINES.named("knn")
+ROW = KINDS.named("knn")
 
 
 @pytest.mark.parametrize("recipe", [{}, {"grid": 2}, {"largest_k": 300, "terms": 4}], ids=["plain", "ties", "large_k"])

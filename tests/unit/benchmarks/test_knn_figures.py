@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks import placements
 from benchmarks.cases import make_case
 from benchmarks.figures.knn import PAGE
 from benchmarks.lasting import LastingBench
 from benchmarks.placements import SYSTEMS, with_workers
+from matching.kinds import KINDS
 
 
 @pytest.fixture(scope="module")
 def bench():
-    return LastingBench(make_case(WITH_BASELINES.named("knn"), 2_000, 2_000, rounds=2, history=4_000), 2)
+    return LastingBench(make_case(KINDS.named("knn"), 2_000, 2_000, rounds=2, history=4_000), 2)
 
 
 def test_every_placement_has_the_results_of_the_bulk_routine_and_tells_its_times(bench):

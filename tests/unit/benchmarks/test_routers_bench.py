@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks import cases, topology_cost
 from benchmarks.cases import make_case
 from benchmarks.routers import rebalanced, routed, routers_of, simulated
@@ -16,13 +15,14 @@ from distribution.placed import SopRouter
 from distribution.routers import PLACING
 from distribution.signatures import claims as claims_module
 from distribution.signatures import signature as signature_module
+from matching.kinds import KINDS
 from topology.wiring import credits_for
 
 WIDE = pytest.mark.wide
 
 
 def small(kind: str, subscriptions: int = 60, engine: str | None = None):
-    case = make_case(WITH_BASELINES.named(kind), subscriptions, 400, 600, 4, 3, history=2_000)
+    case = make_case(KINDS.named(kind), subscriptions, 400, 600, 4, 3, history=2_000)
     return stream_of(case, 100, engine)
 
 
@@ -117,7 +117,7 @@ def test_signatures_lose_nothing_but_where_they_say_so(kind):
 
 
 def test_signatures_are_not_charged_with_messages_from_before_they_were_there():
-    case = make_case(WITH_BASELINES.named("boolean"), 9_000, 800, 600, 2, 3, history=2_000)
+    case = make_case(KINDS.named("boolean"), 9_000, 800, 600, 2, 3, history=2_000)
     stream = stream_of(case, 400)
     assert stream.timed == 400, "the batch before is as long as what is counted"
     figures = simulated(stream, filled(stream), "location+spatial+text", 2)["signatures"]

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks import run
 from benchmarks.cases import make_case
 from benchmarks.harness import Bench
 from benchmarks.workload import WORLD, make_messages, skyline_subscriptions, versions_of_objects
+from matching.kinds import KINDS
 from matching.model import SKYLINE
 from matching.skyline.engines.eager_star import EagerStar
 
@@ -54,7 +54,7 @@ def test_skyline_bench_of_a_wrong_engine_is_not_exact():
         def apply(self, offers, slots, seqs, floor):
             return super().apply(type(offers)(*(column[:-300] for column in offers)), slots, seqs, floor)
 
-    kind = replace(WITH_BASELINES.named("skyline"), engines={"wrong": Forgetful})
+    kind = replace(KINDS.named("skyline"), engines={"wrong": Forgetful})
     bench = Bench(make_case(kind, 400, 600, 2_000, 1, 4), 1)
     assert bench.check([bench.build()])[0]["exact"] is False
 

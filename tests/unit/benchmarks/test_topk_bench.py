@@ -6,17 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from baselines.topk.l2_scan import L2Scan
 from benchmarks import run
 from benchmarks.cases import make_case
 from benchmarks.driving import NO_REMOVALS
 from benchmarks.harness import Bench
 from benchmarks.workload import WORLD
+from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
 from matching.model import NO_MESSAGES
 
-TOPK = WITH_BASELINES.named("topk")
+TOPK = KINDS.named("topk")
 
 
 @pytest.mark.wide

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from baselines.boolean.inverted_list import InvertedList
-from baselines.kinds import WITH_BASELINES
 from benchmarks.workload import WORLD, boolean_subscriptions, make_messages
 from matching.boolean.engines.cell_term import CellTerm
 from matching.errors import ConfigError, EngineError
 from matching.kind_table import Kind
+from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, TOPK, UNKNOWN_TERM, SubscriptionTable
 from matching.space import Space
 from matching.storage.cells import LANES, box_of, lattice, level_bits, level_of, message_word, subscription_word
@@ -16,7 +16,7 @@ from matching.storage.slots import as_input
 from tests.support.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, table
 
 EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)
-KIND = WITH_BASELINES.named("boolean")
+KIND = KINDS.named("boolean")
 
 
 @pytest.fixture(params=KIND.engines)
@@ -40,7 +40,7 @@ def test_table_of_kinds_refuses_unknown_names_with_the_choices():
     ):
         KIND.engine("r_tree")
     with pytest.raises(ConfigError, match="unknown kind 'bool'; choose from boolean, topk, decay, knn, skyline"):
-        WITH_BASELINES.named("bool")
+        KINDS.named("bool")
     with pytest.raises(ConfigError, match="engine for idle: there is none"):
         Kind(5, "idle", "point").engine()
 

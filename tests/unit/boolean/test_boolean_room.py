@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks.driving import Tasks
 from matching.errors import EngineError
+from matching.kinds import KINDS
 from matching.model import (
     MATCH,
     NO_MESSAGES,
@@ -24,7 +24,7 @@ from tests.support.worlds import Recipe, make_world
 
 EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)
 NOBODY = empty(SubscriptionTable)
-KIND = WITH_BASELINES.named("boolean")
+KIND = KINDS.named("boolean")
 COUNT = Window("count", 50)
 
 

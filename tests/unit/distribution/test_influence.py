@@ -11,9 +11,9 @@ from matching.influence import InfluenceKeys, InfluencePatch
 from matching.kinds import KINDS
 from matching.knn.operator import KnnOperator
 from matching.model import KEYWORDS_BY_KIND, KNN, MessageBatch, Removals, SubscriptionTable
+from matching.sample_rows import subscriptions
 from matching.space import EARTH, Space
 from matching.storage.point_subscriptions import PointSubscriptions
-from matching.warmup import subscriptions
 from tests.support.topologies import differences, plan_of
 from tests.support.worlds import Recipe, make_world
 from topology.core.executors.local import run_local

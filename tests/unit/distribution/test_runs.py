@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from distribution.influence import InfluenceRouter
 from distribution.runs import RUNS, Runs, codes_of
 from matching.kinds import KINDS
+from matching.sample_rows import subscriptions
 from matching.space import EARTH, Space
-from matching.warmup import subscriptions
 from tests.unit.distribution.test_influence import NOBODY, at
 
 

@@ -12,10 +12,10 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn
 
 from gateway.shell.progress import ProgressDisplay, component_table, live_run, short
 from gateway.shell.terminal import Terminal
-from matching.warmup import Warmed
 from tests.support.example_topologies import word_count
 from topology.core.executors.local import run_local
 from topology.core.metrics import BUSY_SPAN_S, Meter, TaskStatus
+from topology.warmup import Warmed
 
 LARGEST = {
     name: {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks.driving import ENGINES, FADING, kind_of, take
+from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
 from matching.naive_rows import tally
 from tests.support.crowds import CROWDS, crowd_of
@@ -11,7 +11,7 @@ from tests.support.worlds import SPACE
 
 #: Kind, engine and window index: every engine by the default index, and every other index by the default engine.
 PAIRS = [(name, engine, None) for name, engine in ENGINES] + [
-    (kind.name, None, index) for kind in WITH_BASELINES.run if kind.windowed for index in list(kind.windows)[1:]
+    (kind.name, None, index) for kind in KINDS.run if kind.windowed for index in list(kind.windows)[1:]
 ]
 
 
@@ -19,7 +19,7 @@ PAIRS = [(name, engine, None) for name, engine in ENGINES] + [
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: "-".join(filter(None, pair)))
 def test_operator_of_a_crowd_equals_the_oracle(pair, crowd):
     name, engine, index = pair
-    stream = crowd_of(WITH_BASELINES.named(name), crowd)
+    stream = crowd_of(KINDS.named(name), crowd)
     alone = LocalEngine([kind_of(name, engine, index)], SPACE, stream.window, fading=FADING)
     for batch, expected in zip(stream.batches, stream.updates, strict=True):
         assert tally(take(alone, batch).output.updates) == expected, f"batch {batch.boundary.number}"

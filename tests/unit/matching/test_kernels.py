@@ -6,12 +6,13 @@ from pathlib import Path
 import numba
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from baselines.topk import l2_scan
-from matching import warmup as warmup_module
+from compiling.kernel_cache import PACKAGES
+from matching.kinds import KINDS
+from topology import warmup as warmup_module
 
 ROOT = Path(warmup_module.__file__).parents[1]
-SOURCES = sorted(path for folder in ("matching", "baselines", "distribution") for path in (ROOT / folder).rglob("*.py"))
+SOURCES = sorted(path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py"))
 
 
 def kernels() -> list[tuple[str, str, dict[str, object]]]:
@@ -41,7 +42,7 @@ def borrowing_call() -> ast.expr:
     """What `njit_no_refcount` is, in the source of its module."""
     (value,) = (
         node.value
-        for node in ast.parse((ROOT / "matching" / "njit.py").read_text()).body
+        for node in ast.parse((ROOT / "compiling" / "njit.py").read_text()).body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "njit_no_refcount"
     )
     return value
@@ -69,6 +70,6 @@ def test_sources_use_no_vectorize_and_no_jitclass():
 
 def test_kernels_are_compiled_unless_asked_otherwise():
     if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
-        warmup_module.warm_engine(WITH_BASELINES.named("topk"), "l2_scan")
+        warmup_module.warm_engine(KINDS.named("topk"), "l2_scan")
         # one signature, or two where read-only arrays come in as well; a callee may come out of its caller's cache
         assert 1 <= len(l2_scan._scan.signatures) <= 2  # type: ignore[attr-defined]

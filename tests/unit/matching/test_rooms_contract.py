@@ -9,10 +9,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from benchmarks.driving import ENGINES, NO_CHANGES, Tasks, kind_of
 from matching.errors import EngineError
 from matching.kind_table import Kind
+from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
 from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, NO_MESSAGES, MessageBatch, SubscriptionTable
 from matching.naive_rows import tally
@@ -210,7 +210,7 @@ def test_room_that_everybody_has_left_is_as_new(kind):
 
 
 def test_room_beside_other_kinds_tells_of_its_own_alone(kind):
-    turns = make_turns(WITH_BASELINES.run, 13)
+    turns = make_turns(KINDS.run, 13)
     told, _ = expected(turns, WINDOW)
     tasks, own, count = Tasks(kind, SPACE, WINDOW), set(), 0
     for turn, wanted in zip(turns, told, strict=True):
@@ -343,5 +343,5 @@ def test_room_keeps_no_result_of_who_is_at_home_elsewhere(kind):
 
 
 def test_contract_is_kept_by_every_engine_of_every_kind_that_runs():
-    assert {name for name, _ in ENGINES} == {each.name for each in WITH_BASELINES.run}
-    assert len(ENGINES) == sum(len(each.engines) for each in WITH_BASELINES.run) > 10
+    assert {name for name, _ in ENGINES} == {each.name for each in KINDS.run}
+    assert len(ENGINES) == sum(len(each.engines) for each in KINDS.run) > 10

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compiling.kernel_cache import PACKAGES
 from matching.storage.sorting import ascending
 
 ROOT = Path(__file__).parents[3]
@@ -34,11 +35,7 @@ def sorts_of(source: str) -> list[str]:
 
 def test_no_kernel_sorts_by_numba():
     assert sorts_of("@njit\ndef f(x):\n    return np.sort(x), x.argsort()") == ["np.sort", "x.argsort"]
-    files = [
-        path
-        for folder in ("matching", "baselines", "distribution", "bolts", "spouts")
-        for path in (ROOT / folder).rglob("*.py")
-    ]
+    files = [path for folder in (*PACKAGES, "bolts", "spouts") for path in (ROOT / folder).rglob("*.py")]
     assert len(files) > 100
     found = {str(path.relative_to(ROOT)): names for path in files if (names := sorts_of(path.read_text()))}
     assert found == {}

@@ -4,8 +4,9 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+from gateway.shell.packages import PACKAGES
+
 ROOT = Path(__file__).resolve().parents[3]
-PACKAGES = ("matching", "baselines", "distribution", "topology", "bolts", "spouts", "spark_etl", "gateway")
 _DOCSTRING = re.compile(r'"""(.*?)"""', re.DOTALL)
 #: The clause behind "Used by": up to the end of a sentence, a semicolon or a colon.
 _USED_BY = re.compile(r"[Uu]sed by(.*?)(?:[.;:] |\.$|$)")

@@ -9,10 +9,10 @@ from gateway.serve import writer as writers
 from gateway.serve.writer import Message, Subscribe, Unsubscribe
 from matching.errors import DeliveryError
 from matching.kinds import KINDS
-from matching.warmup import WORDS
 from tests.support.serving import lines_of
 from tests.support.writing import DEADLINE_S, WriterStream, await_
 from topology.preparing import Preparing
+from topology.warmup import WORDS
 
 
 class Held(Preparing):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from baselines.kinds import WITH_BASELINES
 from baselines.skyline.sweep import mark_undominated
 from benchmarks.driving import NO_CHANGES, Tasks, kind_of
 from matching.errors import EngineError
+from matching.kinds import KINDS
 from matching.model import (
     ENTER,
     KEYWORDS_BY_KIND,
@@ -39,7 +39,7 @@ from tests.support.skyline_worlds import (
     run,
 )
 
-ENGINES = tuple(WITH_BASELINES.named("skyline").engines)
+ENGINES = tuple(KINDS.named("skyline").engines)
 NOBODY = np.zeros(0, np.int64)
 
 

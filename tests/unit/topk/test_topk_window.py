@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.kinds import WITH_BASELINES
 from baselines.topk import inverted_ring as window_ring
 from baselines.topk.inverted_ring import InvertedRing
 from matching.errors import ConfigError, EngineError
+from matching.kinds import KINDS
 from matching.model import MessageBatch, SubscriptionTable, join_messages
 from matching.naive_shapes import metres
 from matching.operator import WindowQuery
@@ -26,7 +26,7 @@ from matching.window import NO_FLOOR, Boundary
 from tests.support.topk_tables import in_space, near_to, on_sphere, table_of
 from tests.support.worlds import SPHERE
 
-WINDOW_INDEXES: dict[str, Any] = dict(WITH_BASELINES.named("topk").windows)
+WINDOW_INDEXES: dict[str, Any] = dict(KINDS.named("topk").windows)
 SPACE = Space(0.0, 0.0, 10.0, 10.0)
 FAR = SPACE.max_distance
 
@@ -426,7 +426,7 @@ def test_window_index_asked_what_it_does_not_know_raises(name):
 
 
 def test_window_index_by_name_unknown_is_refused():
-    kind = WITH_BASELINES.named("topk")
+    kind = KINDS.named("topk")
     assert kind.window().name == "segments" == next(iter(WINDOW_INDEXES))
     assert all(kind.window(name).name == name for name in WINDOW_INDEXES)
     with pytest.raises(ConfigError, match="window index 'b_tree' for topk: choose one of segments"):

@@ -5,13 +5,15 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numba
 import pytest
 
-from matching import kernel_cache, warmup
+from compiling import kernel_cache
 from matching.kinds import KINDS
 from tests.support.processes import ROOT
+from topology import warmup
 from topology.preparing import Preparing
 
 DEADLINE_S = 20
@@ -68,7 +70,7 @@ class Compiling(Preparing):
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
 def test_kind_that_setup_has_compiled_is_not_compiled_again(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cache, "folder", lambda: tmp_path)
-    warmup._warm_named("knn", False)
+    warmup.warm_named("knn", False)
     (stamp,) = tmp_path.glob("prepared-*")
     assert stamp.stat().st_mode & 0o777 == 0o600
     with Compiling({}) as preparing:
@@ -77,13 +79,23 @@ def test_kind_that_setup_has_compiled_is_not_compiled_again(tmp_path, monkeypatc
         assert preparing.wait(["knn"]) and preparing.compiled == ["knn"]
 
 
+def test_stamp_is_another_one_when_the_engine_that_is_named_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_cache, "folder", lambda: tmp_path)
+    monkeypatch.setattr("numba.config.DISABLE_JIT", 0)
+    before = [warmup.stamp_of("knn", name) for name in (None, "inverted_file")]
+    known, changed = kernel_cache.digest_of, Path("baselines/knn/inverted_file.py")
+    monkeypatch.setattr(kernel_cache, "digest_of", lambda path: "changed" if path == changed else known(path))
+    after = [warmup.stamp_of("knn", name) for name in (None, "inverted_file")]
+    assert before[0] == after[0] and before[1] != after[1]
+
+
 def test_nothing_is_noted_where_nothing_is_compiled(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cache, "folder", lambda: tmp_path)
     monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
-    assert kernel_cache.stamp_of("knn", None, None) is None
+    assert warmup.stamp_of("knn") is None
     monkeypatch.setattr("numba.config.DISABLE_JIT", 0)
     monkeypatch.setattr(kernel_cache, "folder", lambda: None)
-    assert kernel_cache.stamp_of("knn", None, None) is None
+    assert warmup.stamp_of("knn") is None
 
 
 CLOSED = """

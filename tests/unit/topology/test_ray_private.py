@@ -15,10 +15,11 @@ from ray._private import worker as ray_worker
 from ray._private.authentication import authentication_token_setup as authentication
 from ray._private.node import Node
 
+from gateway.shell import packages
 from topology.core.executors import ray_private as private
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("matching", "baselines", "distribution", "topology", "spouts", "bolts", "spark_etl", "gateway", "deploy")
+PACKAGES = (*packages.PACKAGES, "deploy")
 #: Files besides, which run where this project may not be installed.
 ALONE = {"deploy/node.py": {"ray._private"}}
 

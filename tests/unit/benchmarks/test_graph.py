@@ -1,0 +1,50 @@
+"""The graph of packages has every import, finds circles, and says why an import stands inside a function."""
+
+from benchmarks import graph
+
+TEXTS = {
+    "matching": "",
+    "matching.a": "import numpy\n\nfrom typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    import bolts.b\n",
+    "bolts": "",
+    "bolts.b": "from matching.a import X\n\n\ndef f():\n    from spouts import s\n    import json\n",
+    "spouts": "",
+    "spouts.s": "import ray\n\nfrom bolts import b\n",
+    "topology.core.tasks.task": "import topology.core\nfrom matching import a\n",
+    "topology.core": "",
+}
+
+
+def test_imports_are_found_wherever_they_stand_but_for_type_checkers():
+    found = {(each.by, each.of, each.inside) for each in graph.imports(TEXTS)}
+    assert ("bolts.b", "matching.a", False) in found, "a name of a module"
+    assert ("bolts.b", "spouts.s", True) in found and ("bolts.b", "json", True) in found
+    assert ("topology.core.tasks.task", "matching.a", False) in found, "a module of a package"
+    assert not [each for each in found if each[:2] == ("matching.a", "bolts.b")]
+
+
+def test_circle_through_an_import_inside_a_function_is_found():
+    measured = graph.measure(TEXTS)
+    assert measured["circles"] == [["bolts", "spouts"]]
+    assert measured["edges"]["bolts", "spouts"] == measured["inner"]["bolts", "spouts"] == 1
+    assert measured["inner"]["spouts", "bolts"] == 0
+    straight = TEXTS | {"spouts.s": "import ray\n"}
+    assert graph.measure(straight)["circles"] == []
+
+
+def test_import_inside_a_function_is_for_an_extra_if_what_it_brings_is():
+    inside = graph.measure(TEXTS)["inside"]
+    assert inside == {"bolts": {"extra": 1, "other": 1}}, "spouts.s imports ray"
+    plain = graph.measure(TEXTS | {"spouts.s": "from bolts import b\n"})
+    assert plain["inside"] == {"bolts": {"ours": 1, "other": 1}}
+
+
+def test_nodes_are_packages_but_for_the_framework_and_the_gateway():
+    named = ("matching.topk.operator", "topology.wiring", "topology.core.tasks.task", "gateway.live.engine")
+    assert [graph.node_of(name) for name in named] == ["matching", "topology", "topology.core", "gateway.live"]
+
+
+def test_packages_below_the_gateway_form_no_circle():
+    measured = graph.measure(graph.sources())
+    assert measured["edges"]["topology.core", "matching"] > 20 and measured["edges"]["baselines", "papers"] > 20
+    assert not [nodes for nodes in measured["circles"] if not all(node.startswith("gateway.") for node in nodes)]
+    assert not [edge for edge in measured["edges"] if edge[1] in ("papers", "baselines") and edge[0] != "baselines"]
