@@ -134,6 +134,7 @@ def _warm_words() -> None:
     words = MessageWords(Vocabulary.of_counts([], most_terms=1))
     cut = words.cut(["&eacute; &amp; 東京", *(" ".join(f"word{number} long-{number:09}" for number in range(3_000)),)])
     words.vectors(cut)
+    words.distinct(cut, np.array([0, 2]))
 
 
 def part_names() -> list[str]:
