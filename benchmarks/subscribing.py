@@ -1,4 +1,4 @@
-"""Subscriptions by lines over HTTP: what each costs `skyray serve` until it is logged, matched, and there after a restart.
+"""Subscriptions by lines over HTTP: what each costs `skyray serve` until it is logged and matched, and at a restart.
 
     python -m benchmarks.subscribing [--kinds boolean] [--subscriptions 50000] [--rounds 3]
 
@@ -68,10 +68,13 @@ def _round(out: Path, rows: Sequence[Row], messages: Sequence[Row], wanted: set[
     options = out, "--window", "count:1000"
     with Served(*options) as served:
         process = psutil.Process(served.process.pid)
+        _prepare(served, rows)
         served.call("POST", "/v1/messages?wait=delivered", [messages[0] | {"id": "first"}])
         began, began_s, outcomes = _spent(process), time.monotonic(), []
         for first in range(0, len(rows), _AT_ONCE):
-            outcomes += served.call("POST", "/v1/subscriptions", lines_of(rows[first : first + _AT_ONCE]), **NDJSON).lines
+            outcomes += served.call(
+                "POST", "/v1/subscriptions", lines_of(rows[first : first + _AT_ONCE]), **NDJSON
+            ).lines
         logged, logged_s = _spent(process), time.monotonic() - began_s
         served.call("POST", "/v1/messages?wait=delivered", [messages[0] | {"id": "next"}])
         indexed, rss = _spent(process), process.memory_info().rss
@@ -86,6 +89,13 @@ def _round(out: Path, rows: Sequence[Row], messages: Sequence[Row], wanted: set[
         served.end(60)
     micros = (1e6 / len(rows) * spent for spent in (logged - began, indexed - logged, restarted))
     return dict(zip(_FIGURES, (*micros, logged_s, ready_s, rss / 2**20), strict=True)), fine
+
+
+def _prepare(served: Served, rows: Sequence[Row]) -> None:
+    """Have the kernels of the kinds loaded: a subscription of each comes, and ends."""
+    kinds = {row["kind"]: row | {"subscription_id": f"first of {row['kind']}"} for row in rows}
+    ends = [{"unsubscribe": row["subscription_id"]} for row in kinds.values()]
+    served.call("POST", "/v1/subscriptions", lines_of([*kinds.values(), *ends]), **NDJSON)
 
 
 def _spent(process: psutil.Process) -> float:
@@ -149,7 +159,8 @@ def _messages(rng: np.random.Generator) -> list[Row]:
     places = zip(lon.tolist(), lat.tolist(), texts, strict=True)
     time_s = 1.7e9
     return [
-        {"id": f"m{at}", "text": text, "lon": x, "lat": y, "time": time_s + at} for at, (x, y, text) in enumerate(places)
+        {"id": f"m{at}", "text": text, "lon": x, "lat": y, "time": time_s + at}
+        for at, (x, y, text) in enumerate(places)
     ]
 
 
@@ -169,7 +180,11 @@ def _reached(rows: Sequence[Row], messages: Sequence[Row]) -> set[tuple[str, str
         words = set(message["text"].split())
         for row in (row for word in words for row in having.get(word, ())):
             west, south, east, north = row["region"]
-            if west <= message["lon"] <= east and south <= message["lat"] <= north and words.issuperset(row["keywords"]):
+            if (
+                west <= message["lon"] <= east
+                and south <= message["lat"] <= north
+                and words.issuperset(row["keywords"])
+            ):
                 found.add((message["id"], row["subscription_id"]))
     return found
 

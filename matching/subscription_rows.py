@@ -37,6 +37,7 @@ _PLAIN = frozenset(("subscription_id", "kind", "keywords"))
 #: What some kinds ask; of others it means nothing.
 _OF_SOME = frozenset(("k", "alpha"))
 _NUMBERS = (float, int)
+_NAN = (math.nan,) * 4
 
 _Row = Mapping[str, Any]
 
@@ -156,7 +157,8 @@ class SubscriptionRows:
         """Longitudes and latitudes, and which are surely fine; None if a number is too large to tell."""
         lons, lats = [row["lon"] for row in rows], [row["lat"] for row in rows]
         fine = np.array([type(lon) in _NUMBERS and type(lat) in _NUMBERS for lon, lat in zip(lons, lats, strict=True)])
-        degrees = _degrees([pair if one else (math.nan,) * 2 for pair, one in zip(zip(lons, lats), fine.tolist())], 2)
+        pairs = zip(lons, lats, fine.tolist(), strict=True)
+        degrees = _degrees([(lon, lat) if one else _NAN[:2] for lon, lat, one in pairs], 2)
         if degrees is None:
             return None
         lon, lat = degrees[:, 0], degrees[:, 1]
@@ -165,8 +167,10 @@ class SubscriptionRows:
     def _regions(self, rows: Sequence[_Row], kinds: Sequence[Kind]) -> tuple[Float64, np.ndarray] | None:
         """As `_points`: west, south, east, north."""
         regions = [row["region"] for row in rows]
-        fine = np.array([type(one) is list and len(one) == 4 and all(type(x) in _NUMBERS for x in one) for one in regions])
-        degrees = _degrees([one if sure else (math.nan,) * 4 for one, sure in zip(regions, fine.tolist())], 4)
+        fine = np.array(
+            [type(one) is list and len(one) == 4 and all(type(x) in _NUMBERS for x in one) for one in regions]
+        )
+        degrees = _degrees([one if sure else _NAN for one, sure in zip(regions, fine.tolist(), strict=True)], 4)
         if degrees is None:
             return None
         west, south, east, north = degrees.T

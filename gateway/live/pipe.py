@@ -244,9 +244,13 @@ class Pipe:
         found = self._admission.row(renamed.row, lambda role: self._mapping.column_of(line.data, role))
         if isinstance(found, Refused):
             return found
-        self._open.append(Taken(line._replace(data=renamed.data), found))
-        self._open_bytes += len(renamed.data)
+        self._append(line._replace(data=renamed.data), found)
         return None
+
+    def _append(self, line: Line, message: ParsedMessage | None) -> None:
+        """Append an accepted line to the open batch."""
+        self._open.append(Taken(line, message))
+        self._open_bytes += len(line.data)
 
     def close_batch(self) -> None:
         """Store the open batch; changes without a message belong to the next one."""

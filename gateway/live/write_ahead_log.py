@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.live.acknowledged import DURABLE, DurableMark, refuse_lost
-from gateway.live.admission import Admission, Refused
+from gateway.live.admission import Admission
 from gateway.live.pipe import Taken
 from gateway.live.stream_clock import StreamClock
 from gateway.live.update_listener import MessageText, size_of
@@ -240,11 +240,9 @@ class WriteAheadLog:
                 raise CheckpointError(
                     f"{self.log}: is damaged at byte {offset:,} (seq {record.last_seq:,}); restore it"
                 )
-            for at, line in record.changes_from(self.next_seq):
-                admission.next_seq = at
-                refused = admission.line(line)
-                if isinstance(refused, Refused):
-                    raise CheckpointError(f"{self.log}: a change that was accepted is refused now: {refused.what}")
+            refused = admission.logged_changes(list(record.changes_from(self.next_seq)))
+            if refused is not None:
+                raise CheckpointError(f"{self.log}: a change that was accepted is refused now: {refused.what}")
             admission.new_terms.resume(record)
             self._note(offset, record.last_seq, record.checksum)
             self._note_positions(record.positions)

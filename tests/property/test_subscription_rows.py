@@ -23,7 +23,15 @@ SPACES = [
     Space(*EARTH, projection="equal-area"),
 ]
 SIZES = (1, 2, 7, 1_000)
-KEYWORDS = ["ramen", "Ramen soup", ["ramen", "ramen"], ["soup bar", "bar"], "naïve café", "東京 ラーメン", "#ramen @bar"]
+KEYWORDS = [
+    "ramen",
+    "Ramen soup",
+    ["ramen", "ramen"],
+    ["soup bar", "bar"],
+    "naïve café",
+    "東京 ラーメン",
+    "#ramen @bar",
+]
 KEYWORDS += ["the", ["the", "ramen"], [], "", " ", ["!?"], None, 7, ["ramen", 7], [["ramen"]], "BTC&amp;ETH", "&bogus;"]
 KEYWORDS += ["udon", ["udon", "soba", "ramen"], "x" * MAX_TEXT_CHARACTERS, "y " * MAX_TEXT_CHARACTERS, "\ud800", "a\0b"]
 KEYWORDS += [" ".join(f"w{n}" for n in range(count)) for count in (MAX_SUBSCRIPTION_TERMS, MAX_SUBSCRIPTION_TERMS + 1)]
@@ -32,7 +40,9 @@ NUMBERS += [10**400, 2**53 + 1, [], 1e-300]
 SIDES = st.sampled_from(NUMBERS[:10])
 REGIONS = st.one_of(
     st.lists(SIDES, min_size=4, max_size=4),
-    st.sampled_from([[0, 0, 1, 1], [170, 0, -170, 5], [1, 1, 1, 1], (0, 0, 1, 1), [0, 0, 1], [0, 5, 1, 1], None, "here"]),
+    st.sampled_from(
+        [[0, 0, 1, 1], [170, 0, -170, 5], [1, 1, 1, 1], (0, 0, 1, 1), [0, 0, 1], [0, 5, 1, 1], None, "here"]
+    ),
     st.lists(st.sampled_from(NUMBERS), min_size=3, max_size=5),
 )
 IDS = st.sampled_from(["s", "s1", "é", "", "a\0b", "\ud800", 7, 7.0, None, [], "i" * 512, "i" * 513])
@@ -109,7 +119,8 @@ def test_rows_checked_together_are_those_checked_one_by_one(some, space, words):
 def test_plain_rows_are_not_checked_one_by_one(space, monkeypatch):
     rng = np.random.default_rng(4)
     some = [
-        GOOD_ROWS[at % 5] | {"subscription_id": f"s{at}", "keywords": [f"word{rng.integers(50)}", "ramen"], "owner": "me"}
+        GOOD_ROWS[at % 5]
+        | {"subscription_id": f"s{at}", "keywords": [f"word{rng.integers(50)}", "ramen"], "owner": "me"}
         for at in range(500)
     ]
     known = vocabulary(1_000)
