@@ -42,7 +42,7 @@ IDLE_S = 0.25
 #: Messages of a record at most.
 _MOST = 1_000_000
 #: Changes that are parsed ahead with an empty batch at most: some 50 ms.
-_AHEAD = 5_000
+_AHEAD = 10_000
 #: Changes that are parsed together.
 _TOGETHER = 1_000
 _NEVER = -2
@@ -104,11 +104,13 @@ class LogSource(Source):
                 self._reader.offset = handed.end
                 rows, unknown = handed.rows, handed.unknown_words
             else:
-                record = self._reader.read()
+                record = self._reader.skim()
+                if record is not None and record.last_seq < 0:
+                    continue  # changes alone, which are not read here
+                self._reader.offset = place[1]
+                record = self._reader.read() if record is not None else None
                 if record is None:
                     return None
-                if not record.messages:
-                    continue
                 self._words.go_to(place[1])
                 self._words.take(record, self._reader.offset)
                 rows, unknown = self._rows(record)
@@ -277,6 +279,8 @@ class LoggedSubscriptions(Spout):
     def open(self, context: Context) -> None:
         self._context = context
         self._words = LoggedWords(self.log, self.vocabulary, self.most_terms)
+        handover = handover_of(self.log)
+        self._handed = None if handover is None else handover.changes
         self._rows = SubscriptionRows(MessageWords(self._words.vocabulary), self.space, self.kinds)
         self._reader, self._ahead_reader = LogReader(self.log), LogReader(self.log)
         self._begun = False
@@ -375,16 +379,21 @@ class LoggedSubscriptions(Spout):
 
     def _parsed(self, lines: Sequence[bytes]) -> list[ParsedSubscription | str]:
         """What changes are by the words that are known so far: subscriptions, and ids of those that end."""
-        rows: list[Any] = list(map(decode_object, lines))
-        found: list[Any] = [identifier(row.get("unsubscribe")) for row in rows]
-        at = [place for place, row in enumerate(rows) if "subscribe" in row]
-        for first in range(0, len(at), _TOGETHER):
-            some = at[first : first + _TOGETHER]
-            for place, one in zip(some, self._rows.check([rows[place]["subscribe"] for place in some]), strict=True):
+        found: list[Any] = [None] * len(lines) if self._handed is None else self._handed.take(lines)
+        at = [place for place, one in enumerate(found) if one is None or one.unknown or one.unknown_excluded]
+        rows: list[Any] = [decode_object(lines[place]) for place in at]
+        begun = []
+        for place, row in zip(at, rows, strict=True):
+            if "subscribe" in row:
+                begun.append((place, row["subscribe"]))
+            else:
+                found[place] = identifier(row["unsubscribe"]) or ""
+        for first in range(0, len(begun), _TOGETHER):
+            some = begun[first : first + _TOGETHER]
+            for (place, _), one in zip(some, self._rows.check([row for _, row in some]), strict=True):
                 if isinstance(one, Refusal):
-                    line = lines[place]
                     raise CheckpointError(
-                        f"{self.log}: an admitted subscription is refused now ({one.reason}): {line!r}"
+                        f"{self.log}: an admitted subscription is refused now ({one.reason}): {lines[place]!r}"
                     )
                 found[place] = one
         return found

@@ -33,7 +33,7 @@ from gateway.live.stream_clock import StreamClock
 from gateway.live.update_listener import MessageText, size_of
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
-from matching.validate import ParsedMessage, decode_object
+from matching.validate import ParsedMessage, ParsedSubscription, decode_object
 from matching.window import NO_FLOOR, Window
 from spouts.cutting import Rows
 from spouts.handover import Handed, Handover, close_handover, open_handover
@@ -306,6 +306,11 @@ class WriteAheadLog:
         """See `gateway.live.pipe.Keeper`. Raises DeliveryError if the log cannot be written."""
         if self._reached:
             self._append([], (), -1, time_us=self._time_us())
+
+    def hand_over(self, line: bytes, checked: Any) -> None:
+        """Leave what a line of changes was checked to be to the spout, if it runs in this process."""
+        if self._handover is not None and isinstance(checked, ParsedSubscription):
+            self._handover.changes.put(line, checked)
 
     def _weigh(self, messages: Sequence[ParsedMessage]) -> tuple[Admitted, tuple[Rows, int] | None]:
         """Admit the new terms of a batch; returns also its rows and unknown words, if they are handed over."""

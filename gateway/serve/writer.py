@@ -487,6 +487,7 @@ class Writer(Pipe):
         refusal = self._admission.row(reason) if reason else self._admission.change(change, checked)
         if isinstance(refusal, Refused):
             return _outcome_of(refusal)
+        self._wal.hand_over(data, checked)
         self._append(Line(self._line, data, came_s), None)
         return None
 
