@@ -8,8 +8,8 @@ alone refuses.
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import chain, pairwise
-from typing import Any
+from itertools import chain, islice, pairwise
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -201,6 +201,30 @@ class SubscriptionRows:
             (counts - known)[fits].tolist(),
             fits.tolist(),
         )
+
+
+def by_words_known_now(some: Sequence[ParsedSubscription], vocabulary: Vocabulary) -> list[ParsedSubscription | None]:
+    """What subscriptions that were checked are since terms were admitted; None for one that has to be checked again.
+
+    Those are the ones with a filter, which has ids of terms in it. The vocabulary must be one that admits terms.
+    """
+    found = [
+        None if one.filter or one.excluded else sorted(filter(_is_known, map(vocabulary.id_of, one.words)))
+        for one in some
+    ]
+    idf = iter(vocabulary.idf[list(chain.from_iterable(filter(None, found)))].tolist())
+    return [
+        None
+        if terms is None
+        else one._replace(
+            terms=tuple(terms), idf=tuple(islice(idf, len(terms))), unknown=len(one.words) - len(terms) - one.stopped
+        )
+        for one, terms in zip(some, found, strict=True)
+    ]
+
+
+def _is_known(term: int | None) -> TypeGuard[int]:
+    return term is not None
 
 
 def _is_id(name: Any) -> bool:

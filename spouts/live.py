@@ -22,7 +22,7 @@ from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import ChangeList, Names, Removals, SubscriptionTable, empty
 from matching.space import Space
-from matching.subscription_rows import SubscriptionRows
+from matching.subscription_rows import SubscriptionRows, by_words_known_now
 from matching.validate import ParsedSubscription, build_table, decode_object
 from matching.window import Window
 from matching.words.message_words import MessageWords
@@ -380,7 +380,12 @@ class LoggedSubscriptions(Spout):
     def _parsed(self, lines: Sequence[bytes]) -> list[ParsedSubscription | str]:
         """What changes are by the words that are known so far: subscriptions, and ids of those that end."""
         found: list[Any] = [None] * len(lines) if self._handed is None else self._handed.take(lines)
-        at = [place for place, one in enumerate(found) if one is None or one.unknown or one.unknown_excluded]
+        if self.most_terms:
+            late = [at for at, one in enumerate(found) if one is not None and (one.unknown or one.unknown_excluded)]
+            now = by_words_known_now([found[at] for at in late], self._words.vocabulary)
+            for at, one in zip(late, now, strict=True):
+                found[at] = one
+        at = [place for place, one in enumerate(found) if one is None]
         rows: list[Any] = [decode_object(lines[place]) for place in at]
         begun = []
         for place, row in zip(at, rows, strict=True):

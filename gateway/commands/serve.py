@@ -211,6 +211,7 @@ def serve(
         starting = stack.enter_context(ExitStack())
         step = starting.enter_context(terminal.steps("skyray serve"))
         step("loading words and subscriptions")
+        garbage = stack.enter_context(Garbage())
         given = out, settings | {"executor": executor}, stream.named_columns(columns), vocabulary, attribute, stem
         registry = Registry()
         config, admission, mapping, wal, earlier = open_stream(stack, *given, lambda line: None, registry)
@@ -267,7 +268,6 @@ def serve(
             stream.say(f"serve: resumes after {wal.next_seq - len(wal.marks):,} messages in {cell(out)}")
         stream.say(f"serve: {len(registry):,} subscriptions; listens on http://{_in_url(name)}:{number}")
 
-        garbage = stack.enter_context(Garbage())
         made = Demo(writer, demo_rate or RATE_PER_S, wal.next_seq)
         stack.callback(made.stop)
 

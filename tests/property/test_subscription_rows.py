@@ -11,7 +11,7 @@ from matching.fields import Refusal
 from matching.kinds import KINDS
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
 from matching.space import EARTH, Space
-from matching.subscription_rows import SubscriptionRows
+from matching.subscription_rows import SubscriptionRows, by_words_known_now
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary
 from matching.validate import subscription_row
 from matching.words.message_words import MessageWords
@@ -127,6 +127,24 @@ def test_plain_rows_are_not_checked_one_by_one(space, monkeypatch):
     wanted = [compared(subscription_row(row, known, space, KINDS)) for row in some]
     monkeypatch.setattr("matching.subscription_rows.subscription_row", None)
     assert list(map(compared, SubscriptionRows(MessageWords(known), space, KINDS).check(some))) == wanted
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(rows(), min_size=1, max_size=60), st.sets(st.sampled_from(["udon", "soba", "soup", "bar", "café", "w7"]))
+)
+def test_rows_that_were_checked_before_words_came_become_those_checked_after(some, admitted):
+    known = vocabulary(100)
+    before = SubscriptionRows(MessageWords(known), SPACES[0], KINDS).check(some)
+    known.admit(sorted(word for word in admitted if known.id_of(word) is None), 3)
+    at = [place for place, one in enumerate(before) if not isinstance(one, Refusal)]
+    now = by_words_known_now([before[place] for place in at], known)
+    for place, one in zip(at, now, strict=True):
+        wanted = subscription_row(some[place], known, SPACES[0], KINDS)
+        if one is None:
+            assert wanted.filter or wanted.excluded
+        else:
+            assert compared(one) == compared(wanted)
 
 
 def test_words_that_are_admitted_between_two_blocks_have_their_ids():
