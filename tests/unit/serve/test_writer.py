@@ -280,3 +280,16 @@ def test_writer_batch_is_closed_behind_many_refused_rows(stack, tmp_path, monkey
     stream.writer.begin()
     stream.end()
     assert order == ["polite", "flood"] and stream.writer.refused["empty_text"] == 500
+
+
+def test_writer_takes_a_point_in_every_form_that_coordinates_have(stack, tmp_path):
+    stream = stack.enter_context(WriterStream(tmp_path / "out"))
+    stream.writer.begin()
+    forms = [("1,5", "2.5"), (" 1.5 ", "25e-1"), (1.5, 2.5)]
+    rows = [
+        Subscribe(nearest(f"n{number}") | {"lon": lon, "lat": lat}) for number, (lon, lat) in enumerate(forms)
+    ]
+    found = stream.submit(*rows)
+    await_(lambda: found or stream.writer.ended)
+    assert [one["status"] for one in found] == ["created"] * 3
+    assert {stream.registry.get(f"n{number}").box for number in range(3)} == {(1.5, 2.5, 1.5, 2.5)}
