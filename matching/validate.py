@@ -448,7 +448,8 @@ def misspelt(name: str) -> str | None:
 #: x, y, region, and on the sphere the unit vector of a point.
 _Place = tuple[float, float, tuple[float, float, float, float], tuple[float, ...]]
 _Found = tuple[tuple[int, ...], tuple[float, ...], tuple[str, ...], int, int]
-_NO_REGION = (math.nan, math.nan, math.nan, math.nan)
+#: Of a subscription with a point.
+NO_REGION = (math.nan, math.nan, math.nan, math.nan)
 
 
 def _point_of(obj: Mapping[str, Any], space: Space) -> _Place | str:
@@ -465,7 +466,7 @@ def _point_of(obj: Mapping[str, Any], space: Space) -> _Place | str:
         return "outside_world"
     x, y = space.project(lon, lat)  # type: ignore[arg-type]
     vectors = space.vectors(np.array([lon], np.float64), np.array([lat], np.float64))
-    return float(x), float(y), _NO_REGION, tuple(vectors.ravel().tolist())
+    return float(x), float(y), NO_REGION, tuple(vectors.ravel().tolist())
 
 
 def _region_of(

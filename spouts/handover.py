@@ -1,19 +1,24 @@
-"""Batches that go from the write-ahead log of a live stream to its message spout without being read again.
+"""What goes from the write-ahead log of a live stream to its spouts without being read again.
 
-The process that logs a batch has its columns already. Where the spout runs in the same process, it takes them from here
-by their place in the log; what is not here it reads from the log: on Ray, after a restart or a rollback, and what was
-dropped because the spout was late. Both ways give the same rows.
+The process that logs a batch has its columns already, and has checked its subscriptions. Where the spouts run in the
+same process, they take the batch from here by its place in the log, and a subscription by its line; what is not here
+they read from the log: on Ray, after a restart or a rollback, and what was dropped because a spout was late. Both ways
+give the same.
 """
 
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from matching.validate import ParsedSubscription
 from spouts.cutting import Rows
 
-#: Bytes of batches that wait for the spout; the oldest are dropped beyond.
-MOST_BYTES = 64 << 20
+#: Bytes of batches that wait for the spout, and of subscriptions; the oldest are dropped beyond.
+MOST_BYTES, MOST_CHANGES_BYTES = 64 << 20, 256 << 20
+#: What a checked subscription takes beside its line, about.
+_CHECKED_BYTES = 1_500
 
 
 class Handed(NamedTuple):
@@ -38,12 +43,14 @@ class Handover:
         How many batches the spout took.
     size_bytes : int
         Of the arrays of the batches that wait.
+    changes : HandedChanges
     """
 
     def __init__(self) -> None:
         self.taken = self.size_bytes = 0
         self._waiting: dict[int, Handed] = {}  # by ascending offset
         self._lock = threading.Lock()
+        self.changes = HandedChanges()
 
     def put(self, offset: int, handed: Handed) -> None:
         """Leave a batch whose record is in the log, behind those before it."""
@@ -67,6 +74,43 @@ class Handover:
         handed = self._waiting.pop(offset)
         self.size_bytes -= _size_of(handed)
         return handed
+
+
+class HandedChanges:
+    """Checked subscriptions by their line, which says all of them but the ids of words; for two threads.
+
+    Attributes
+    ----------
+    taken : int
+        How many the spout took.
+    size_bytes : int
+        Of those that wait, about.
+    """
+
+    def __init__(self) -> None:
+        self.taken = self.size_bytes = 0
+        self._waiting: dict[bytes, ParsedSubscription] = {}  # by the time of their coming
+        self._lock = threading.Lock()
+
+    def put(self, line: bytes, parsed: ParsedSubscription) -> None:
+        """Leave a subscription whose line is logged, or will be."""
+        with self._lock:
+            if line not in self._waiting:
+                self.size_bytes += len(line) + _CHECKED_BYTES
+            self._waiting[line] = parsed
+            while self.size_bytes > MOST_CHANGES_BYTES:
+                self._drop(next(iter(self._waiting)))
+
+    def take(self, lines: Sequence[bytes]) -> list[ParsedSubscription | None]:
+        """The subscriptions of lines, None for those that are not here; they are not here any more."""
+        with self._lock:
+            found = [self._drop(line) if line in self._waiting else None for line in lines]
+        self.taken += len(found) - found.count(None)
+        return found
+
+    def _drop(self, line: bytes) -> ParsedSubscription:
+        self.size_bytes -= len(line) + _CHECKED_BYTES
+        return self._waiting.pop(line)
 
 
 #: By the path of the log: of the streams that this process logs.

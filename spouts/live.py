@@ -10,9 +10,9 @@ the topology by `topology.wiring`. Read on in `spouts.cutting`, then `bolts.dist
 
 import os
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from bolts.payloads import StreamBatch
@@ -22,9 +22,10 @@ from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import ChangeList, Names, Removals, SubscriptionTable, empty
 from matching.space import Space
-from matching.validate import ParsedSubscription, build_table, decode_object, subscription_row
+from matching.subscription_rows import SubscriptionRows, by_words_known_now
+from matching.validate import ParsedSubscription, build_table, decode_object
 from matching.window import Window
-from matching.words.message_words import weigh
+from matching.words.message_words import MessageWords, weigh
 from spouts.cuts import Cuts
 from spouts.cutting import MessageSpout, Rows, Source
 from spouts.handover import handover_of
@@ -41,7 +42,9 @@ IDLE_S = 0.25
 #: Messages of a record at most.
 _MOST = 1_000_000
 #: Changes that are parsed ahead with an empty batch at most: some 50 ms.
-_AHEAD = 1_000
+_AHEAD = 10_000
+#: Changes that are parsed together.
+_TOGETHER = 1_000
 _NEVER = -2
 
 
@@ -100,11 +103,13 @@ class LogSource(Source):
                 self._reader.offset = handed.end
                 rows, unknown = handed.rows, handed.unknown_words
             else:
-                record = self._reader.read()
+                record = self._reader.skim()
+                if record is not None and record.last_seq < 0:
+                    continue  # changes alone, which are not read here
+                self._reader.offset = place[1]
+                record = self._reader.read() if record is not None else None
                 if record is None:
                     return None
-                if not record.messages:
-                    continue
                 self._words.go_to(place[1])
                 self._words.take(record, self._reader.offset)
                 rows, unknown = self._rows(record)
@@ -272,6 +277,9 @@ class LoggedSubscriptions(Spout):
     def open(self, context: Context) -> None:
         self._context = context
         self._words = LoggedWords(self.log, self.vocabulary, self.most_terms)
+        handover = handover_of(self.log)
+        self._handed = None if handover is None else handover.changes
+        self._rows = SubscriptionRows(MessageWords(self._words.vocabulary), self.space, self.kinds)
         self._reader, self._ahead_reader = LogReader(self.log), LogReader(self.log)
         self._begun = False
 
@@ -361,26 +369,42 @@ class LoggedSubscriptions(Spout):
         while (left is None or left > 0) and (record := reader.read()) is not None:
             if record.last_seq >= 0:
                 continue  # it is due with its messages
-            for _, line in record.changes_from(0):
-                parsed = self._parsed(line)
-                if parsed is not None and not parsed.unknown and not parsed.unknown_excluded:
+            lines = [line for _, line in record.changes_from(0)]
+            for line, parsed in zip(lines, self._parsed(lines), strict=True):
+                if isinstance(parsed, ParsedSubscription) and not parsed.unknown and not parsed.unknown_excluded:
                     self.ahead[line] = parsed
-            left = None if left is None else left - len(record.changes)
+            left = None if left is None else left - len(lines)
 
-    def _parsed(self, line: bytes) -> ParsedSubscription | None:
-        """The subscription of a change, by the words that are known so far; None if the change ends one."""
-        row: Any = decode_object(line)
-        if "unsubscribe" in row:
-            return None
-        parsed = subscription_row(row["subscribe"], self._words.vocabulary, self.space, self.kinds)
-        if isinstance(parsed, Refusal):
-            raise CheckpointError(f"{self.log}: an admitted subscription is refused now ({parsed.reason}): {line!r}")
-        return parsed
+    def _parsed(self, lines: Sequence[bytes]) -> list[ParsedSubscription | str]:
+        """What changes are by the words that are known so far: subscriptions, and ids of those that end."""
+        found: list[Any] = [None] * len(lines) if self._handed is None else self._handed.take(lines)
+        if self.most_terms:
+            late = [at for at, one in enumerate(found) if one is not None and (one.unknown or one.unknown_excluded)]
+            now = by_words_known_now([found[at] for at in late], self._words.vocabulary)
+            for at, one in zip(late, now, strict=True):
+                found[at] = one
+        at = [place for place, one in enumerate(found) if one is None]
+        rows: list[Any] = [decode_object(lines[place]) for place in at]
+        begun = []
+        for place, row in zip(at, rows, strict=True):
+            if "subscribe" in row:
+                begun.append((place, row["subscribe"]))
+            else:
+                found[place] = identifier(row["unsubscribe"]) or ""
+        for first in range(0, len(begun), _TOGETHER):
+            some = begun[first : first + _TOGETHER]
+            for (place, _), one in zip(some, self._rows.check([row for _, row in some]), strict=True):
+                if isinstance(one, Refusal):
+                    raise CheckpointError(
+                        f"{self.log}: an admitted subscription is refused now ({one.reason}): {lines[place]!r}"
+                    )
+                found[place] = one
+        return found
 
     def _read_through(self, last_seq: int) -> None:
         while self._next_seq <= last_seq:
             self._place = self._next_seq, self._reader.offset
-            record = self._reader.read()
+            record = self._reader.read_changes()
             if record is None:
                 raise CheckpointError(f"{self.log}: ends before message {last_seq:,}, which was published from it")
             self._words.take(record, self._reader.offset)
@@ -407,10 +431,12 @@ class LoggedSubscriptions(Spout):
                 known.ended = True
                 removed.append((known, at))
 
-        for at, line in due:
-            parsed = self.ahead.pop(line, None) or self._parsed(line)
-            if parsed is None:
-                end(identifier(msgspec.json.decode(line)["unsubscribe"]) or "", at)
+        ahead = [self.ahead.pop(line, None) for _, line in due]
+        others = iter(self._parsed([line for (_, line), one in zip(due, ahead, strict=True) if one is None]))
+        for (at, line), known in zip(due, ahead, strict=True):
+            parsed = next(others) if known is None else known
+            if isinstance(parsed, str):
+                end(parsed, at)
                 self._counts["unsubscribed"] += 1
                 continue
             if (parsed.unknown or parsed.unknown_excluded) and self.most_terms:

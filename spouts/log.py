@@ -203,6 +203,19 @@ class LogReader:
             return _record(head)
         return self.read()
 
+    def read_changes(self) -> Record | None:
+        """As `read`; of a record without changes it reads the head alone, which then has neither block nor terms.
+
+        For records that another reader has read whole.
+        """
+        head = self._head()
+        end = 0 if head is None else self._file.tell() + head.bytes
+        if head is None or head.change_bytes or end > os.fstat(self._file.fileno()).st_size:
+            return self.read()
+        self.offset = end
+        self._before = end, head.xxh3
+        return _record(head)
+
     def read(self) -> Record | None:
         """The next record; None while there is no whole one.
 

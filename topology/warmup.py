@@ -27,6 +27,7 @@ from matching.filters import FilterStore, circle_instruction, filters_of, passin
 from matching.geo.polygons import Rings
 from matching.geo.sphere import ball_box, unit_vectors
 from matching.half_life import DecayParameters
+from matching.iso_times import iso_times
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
@@ -126,6 +127,8 @@ def _warm_words() -> None:
     words = MessageWords(Vocabulary.of_counts([], most_terms=1))
     cut = words.cut(["&eacute; &amp; 東京", *(" ".join(f"word{number} long-{number:09}" for number in range(3_000)),)])
     words.vectors(cut)
+    words.distinct(cut, np.array([0, 2]))
+    iso_times(["2018-10-10T20:19:24Z"])
 
 
 def part_names() -> list[str]:

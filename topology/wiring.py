@@ -40,7 +40,7 @@ from matching.fields import Refusal
 from matching.half_life import DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import ANY_KEYWORD, Float64
+from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, Float64
 from matching.operator import OperatorContext
 from matching.space import Space
 from matching.text import Vocabulary
@@ -369,9 +369,14 @@ def subscription_refusal(
         For an unknown window index.
     """
     router, filter_refused = config.router, filter_refusal(kinds, config.window_index, most_terms)
+    misplaced = {
+        (kind.code, match): placeable(router, kinds, kind.name, match == ANY_KEYWORD)
+        for kind in kinds
+        for match in (KEYWORDS_BY_KIND, ANY_KEYWORD)
+    }
 
     def check(parsed: ParsedSubscription) -> Refusal | None:
-        found = placeable(router, kinds, kinds[parsed.kind].name, parsed.match == ANY_KEYWORD)
+        found = misplaced[parsed.kind, parsed.match]
         if found is not None:
             return Refusal("not_placeable", f"{found} (--router {router}); use --router hashing or location")
         return filter_refused(parsed)

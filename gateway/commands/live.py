@@ -80,7 +80,6 @@ def live(
         return _print_status(status, json)
     require_local(out=out, vocabulary=vocabulary)
     from gateway.commands.delivering import Deliveries
-    from gateway.live.admission import Admission
     from gateway.live.in_flight import InFlight
     from gateway.live.opening import open_stream
     from gateway.live.pipe import Pipe, to_standard_output
@@ -114,7 +113,7 @@ def live(
         step("loading words and subscriptions")
         durable = None if out is None else _durable(write)
         settings |= {"executor": executor}
-        given = folder, settings, stream.named_columns(columns), vocabulary, attribute, stem, durable, Admission
+        given = folder, settings, stream.named_columns(columns), vocabulary, attribute, stem, durable
         config, admission, mapping, wal, earlier = open_stream(stack, *given, **passing)
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         listener = stack.enter_context(Listener(write, wal.look_up, in_flight, lambda: wal.durable_through))
@@ -146,7 +145,7 @@ def live(
             if out is not None and feed is None:
                 stream.say(f"live: the next line of input is line {wal.line + 1}")
             named = "standard input" if feed is None else feed.name
-            stream.say(f"live: {len(admission.subscriptions):,} subscriptions; reads {named}")
+            stream.say(f"live: {len(admission.active):,} subscriptions; reads {named}")
             if feed is not None:
                 pipe.start(None, stopping, wal.line)
                 feed.begin()
@@ -195,7 +194,7 @@ def live_families(wal: Any, admission: Any, pipe: Any, listener: Any, feed: Any)
     yield counter("messages", "Messages that are logged", wal.next_seq - len(wal.marks))
     yield counter("batches", "Batches that are logged", pipe.batches)
     yield refused_family(dict(pipe.refused))
-    yield gauge("subscriptions", "Active subscriptions", len(admission.subscriptions))
+    yield gauge("subscriptions", "Active subscriptions", len(admission.active))
     yield counter("released_updates", "Updates that are complete", listener.updates)
     yield latency_family(listener.in_flight.latency)
     if feed is not None:
@@ -254,7 +253,7 @@ def _figures(
         "clock_marks": marks,
         "batches": pipe.batches,
         "updates": listener.updates,
-        "subscriptions": len(admission.subscriptions),
+        "subscriptions": len(admission.active),
         "refused": dict(pipe.refused),
         "refused_of_files": loaded["rejected"],
         "set_aside": dict(admission.set_aside),

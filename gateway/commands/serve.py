@@ -211,8 +211,10 @@ def serve(
         starting = stack.enter_context(ExitStack())
         step = starting.enter_context(terminal.steps("skyray serve"))
         step("loading words and subscriptions")
+        garbage = stack.enter_context(Garbage())
         given = out, settings | {"executor": executor}, stream.named_columns(columns), vocabulary, attribute, stem
-        config, registry, mapping, wal, earlier = open_stream(stack, *given, lambda line: None, Registry)
+        registry = Registry()
+        config, admission, mapping, wal, earlier = open_stream(stack, *given, lambda line: None, registry)
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         parts = Parts(out / "updates", wal.ends, wal.look_up)
         hub = Hub(History(parts), registry, lambda: wal.next_seq, wal.tag_of, wal.has_texts)
@@ -225,18 +227,19 @@ def serve(
         releaser.resume(hub.history.resume(run.saved_delivery()))
         preparing = stack.enter_context(Preparing.of(config, *([announcer.kind] if demo else [])))
         writer = Writer(
-            registry, wal, in_flight, batch, linger_ms / 1000.0, mapping,
+            admission, registry, wal, in_flight, batch, linger_ms / 1000.0, mapping,
             most_owned=bounds.most_subscriptions, preparing=preparing,
         )  # fmt: skip
         if not earlier:
             stream.subscribe_all(writer, subscriptions or [])
         wal.settle = releaser.settle
-        door = Door(registry, wal, writer, hub, releaser, Access(ring, bounds, require_key or host not in LOOPBACK))
+        access = Access(ring, bounds, require_key or host not in LOOPBACK)
+        door = Door(admission, registry, wal, writer, hub, releaser, access)
         if source is not None:
             door.feed = Feed(source, wal, into_writer(writer, stream.say))
-        asking = Asking(config, registry, wal, mapping)
+        asking = Asking(config, admission, registry, wal, mapping)
         released = Released(hub.history, lambda: server.running)
-        hooks = Webhooks(out, released, registry.owners, calling)
+        hooks = Webhooks(out, released, registry.last, calling)
 
         def wake() -> None:
             hooks.wake()
@@ -263,9 +266,8 @@ def serve(
         name, number = listening.getsockname()[:2]
         if earlier:
             stream.say(f"serve: resumes after {wal.next_seq - len(wal.marks):,} messages in {cell(out)}")
-        stream.say(f"serve: {len(registry.active):,} subscriptions; listens on http://{_in_url(name)}:{number}")
+        stream.say(f"serve: {len(registry):,} subscriptions; listens on http://{_in_url(name)}:{number}")
 
-        garbage = stack.enter_context(Garbage())
         made = Demo(writer, demo_rate or RATE_PER_S, wal.next_seq)
         stack.callback(made.stop)
 
@@ -276,7 +278,7 @@ def serve(
             on_stop=made.stop,
             stopping=stopping,
         )  # fmt: skip
-        preparing.wait({WORDS, *registry.last_kind.values()})
+        preparing.wait({WORDS, *registry.kinds()})
         preparing.leave_a_core()
         if demo:
             announcer.begins(f"http://{_in_url(name)}:{number}", out, demo_rate or RATE_PER_S)
@@ -289,7 +291,7 @@ def serve(
             door.closing = True
             writer.stopped = lambda: True
         try:
-            record(wal, registry, INTERRUPTED if stopping() else FINISHED, report)
+            record(wal, admission, INTERRUPTED if stopping() else FINISHED, report)
         except EngineError as error:
             run.fail(error)
             raise

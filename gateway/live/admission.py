@@ -7,8 +7,8 @@ them for a topology.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from gateway.live.new_terms import NewTerms
 from matching.errors import InputError
@@ -18,8 +18,9 @@ from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.reasons import explain
 from matching.space import Space
+from matching.subscription_rows import SubscriptionRows
 from matching.text import Vocabulary
-from matching.validate import ParsedMessage, ParsedSubscription, decode_object, subscription_row
+from matching.validate import ParsedMessage, ParsedSubscription, decode_object
 from matching.window import NO_FLOOR, Window
 from spouts.parsed import parse_message
 from topology.settings import MAX_AHEAD_S
@@ -46,6 +47,42 @@ class _RefusedSubscription(InputError):
         self.fault = refusal.fault
 
 
+#: What a subscription is after the checks: its columns as they were given are beside it.
+Checked = ParsedSubscription | Refusal
+
+
+class Active(Protocol):
+    """The active subscriptions, as `Admission` changes them: `ActiveKinds`, or `gateway.serve.registry.Registry`."""
+
+    def put(self, parsed: ParsedSubscription, row: Mapping[str, Any], at: int) -> int | None:
+        """Take a subscription, which replaces any of its id; returns the kind of that one."""
+        ...
+
+    def end(self, name: str) -> int | None:
+        """Take one out; returns its kind, None if none of this id is active."""
+        ...
+
+    def __iter__(self) -> Iterator[str]:
+        """Ids of those that are active."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+class ActiveKinds(dict[str, int]):
+    """The kind of each active subscription, and nothing else of it."""
+
+    def put(self, parsed: ParsedSubscription, row: Mapping[str, Any], at: int) -> int | None:
+        """See `Active`."""
+        before = self.end(parsed.subscription_id)
+        self[parsed.subscription_id] = parsed.kind
+        return before
+
+    def end(self, name: str) -> int | None:
+        """See `Active`."""
+        return self.pop(name, None)
+
+
 class Admission:
     """Checks rows and lines.
 
@@ -63,6 +100,8 @@ class Admission:
         keeps its seq and matches nothing.
     now : callable
         Seconds since 1970, when a message arrives.
+    active : Active, optional
+        Is told of the changes that are accepted.
 
     Attributes
     ----------
@@ -85,6 +124,7 @@ class Admission:
         refuses: Callable[[ParsedSubscription], Refusal | None] = lambda parsed: None,
         max_ahead_s: float = MAX_AHEAD_S,
         now: Callable[[], float] = time.time,
+        active: Active | None = None,
     ):
         self.vocabulary = vocabulary
         self.new_terms = NewTerms(vocabulary)
@@ -97,7 +137,8 @@ class Admission:
         self._refuses = refuses
         self._max_ahead_s = max_ahead_s
         self._now = now
-        self._kind_of: dict[str, int] = {}
+        self.active: Active = ActiveKinds() if active is None else active
+        self._rows = SubscriptionRows(self.new_terms.words, space, kinds)
         self._fading = 0  # number of active subscriptions whose scores fade
         self._met: set[int] = set()
 
@@ -128,8 +169,12 @@ class Admission:
                 self.set_aside[reason] += count
         return ahead
 
-    def subscribe(self, row: Mapping[str, Any]) -> ParsedSubscription:
-        """Register a subscription, replacing any of the same id.
+    def check(self, rows: Sequence[Mapping[str, Any]]) -> list[Checked]:
+        """What rows are by themselves, whatever was subscribed before; `subscribe` takes it."""
+        return self._rows.check(rows)
+
+    def subscribe(self, row: Mapping[str, Any], checked: Checked | None = None) -> ParsedSubscription:
+        """Register a subscription, replacing any of the same id; `checked` is what `check` has found, if it was asked.
 
         Raises
         ------
@@ -138,20 +183,20 @@ class Admission:
         """
         if row.get("at") is not None or row.get("until") is not None:
             raise InputError("bad_span", "at and until are for files: subscribe and unsubscribe when it is time")
-        parsed = subscription_row(row, self.vocabulary, self.space, self.kinds)
+        parsed = self.check([row])[0] if checked is None else checked
         if isinstance(parsed, Refusal):
             what = explain(parsed.reason, self.kinds, parsed.detail)
             raise _RefusedSubscription(parsed, f"subscription {shown(row.get('subscription_id'))}: {what}")
-        name = parsed.subscription_id
-        if not self.kinds[parsed.kind].runs:
+        name, kind = parsed.subscription_id, self.kinds[parsed.kind]
+        if not kind.runs:
             raise InputError("kind_without_engine", f"subscription {name!r}: no engine matches its kind")
         if (refusal := self._refuses(parsed)) is not None:
             raise InputError(refusal.reason, f"subscription {name!r} {refusal.detail}")
-        if not self.new_terms.of_subscription((*parsed.words, *parsed.excluded)):
+        words = (*parsed.words, *parsed.excluded) if parsed.unknown or parsed.unknown_excluded else ()
+        if not self.new_terms.of_subscription(words):
             raise InputError("too_many_terms", f"subscription {name!r}: {explain('too_many_terms', self.kinds)}")
-        self._forget(name)
-        self._kind_of[name] = parsed.kind
-        self._fading += self.kinds[parsed.kind].fades
+        self._ended(self.active.put(parsed, row, self.next_seq))
+        self._fading += kind.fades
         self._met.add(parsed.kind)
         return parsed
 
@@ -161,9 +206,10 @@ class Admission:
         if not name:
             refusal = Refusal("bad_id", "", Fault("unsubscribe", subscription_id))
             raise _RefusedSubscription(refusal, f"{refusal.fault}: {explain('bad_id', self.kinds)}")
-        if name not in self._kind_of:
+        kind = self.active.end(name)
+        if kind is None:
             raise InputError("unknown_subscription", f"subscription {name!r}: is not active")
-        self._forget(name)
+        self._ended(kind)
         return name
 
     def line(self, data: bytes, name_of: Callable[[str], str] = str) -> ParsedMessage | None | Refused:
@@ -186,41 +232,55 @@ class Admission:
         """
         if isinstance(row, str):
             return Refused(row, explain(row, self.kinds))
-        if "subscribe" not in row and "unsubscribe" not in row:
-            parsed = self.message(row)
-            if not isinstance(parsed, str):
-                return parsed
-            fault = message_fault(parsed, row, self.space, self.vocabulary.attributes)
-            fault = None if fault is None else fault._replace(column=name_of(fault.column))
-            return Refused(parsed, explain(parsed, self.kinds, str(fault or "")), fault)
+        if "subscribe" in row or "unsubscribe" in row:
+            return self.change(row)
+        parsed = self.message(row)
+        if not isinstance(parsed, str):
+            return parsed
+        fault = message_fault(parsed, row, self.space, self.vocabulary.attributes)
+        fault = None if fault is None else fault._replace(column=name_of(fault.column))
+        return Refused(parsed, explain(parsed, self.kinds, str(fault or "")), fault)
+
+    def change(self, row: Mapping[str, Any], checked: Checked | None = None) -> Refused | None:
+        """Apply a change of subscriptions, `{"subscribe": columns}` or `{"unsubscribe": id}`; returns its refusal.
+
+        `checked` is as `subscribe` takes it.
+        """
         if len(row) > 1:
             return Refused("unknown_column", "a line with subscribe or unsubscribe has no other column")
         try:
-            self._change(row)
+            if "unsubscribe" in row:
+                self.unsubscribe(row["unsubscribe"])
+            elif isinstance(row["subscribe"], dict):
+                self.subscribe(row["subscribe"], checked)
+            else:
+                raise InputError("wrong_type", "subscribe takes an object with the columns of a subscription")
         except InputError as error:
             return Refused(error.reason_code, str(error), getattr(error, "fault", None))
         return None
 
-    @property
-    def subscriptions(self) -> Sequence[str]:
-        """Ids of all active subscriptions."""
-        return list(self._kind_of)
+    def logged_changes(self, changes: Sequence[tuple[int, bytes]]) -> Refused | None:
+        """Apply changes that were logged together, each with the seq before which it takes effect; the first refusal.
+
+        The subscriptions among them are checked together.
+        """
+        rows: list[Any] = [decode_object(line) for _, line in changes]
+        columns = [row.get("subscribe") if isinstance(row, dict) else None for row in rows]
+        checked = iter(self.check([each for each in columns if isinstance(each, dict)]))
+        for (at, _), row, each in zip(changes, rows, columns, strict=True):
+            self.next_seq = at
+            one = next(checked) if isinstance(each, dict) else None
+            refused = self.row(row) if isinstance(row, str) else self.change(row, one)
+            if isinstance(refused, Refused):
+                return refused
+        return None
 
     @property
     def kinds_met(self) -> list[Kind]:
         """Kinds that have had a subscription."""
         return [self.kinds[code] for code in sorted(self._met)]
 
-    def _change(self, row: dict[str, Any]) -> None:
-        if "subscribe" in row:
-            if not isinstance(row["subscribe"], dict):
-                raise InputError("wrong_type", "subscribe takes an object with the columns of a subscription")
-            self.subscribe(row["subscribe"])
-        else:
-            self.unsubscribe(row["unsubscribe"])
-
-    def _forget(self, name: str) -> None:
-        kind = self._kind_of.pop(name, None)
+    def _ended(self, kind: int | None) -> None:
         if kind is not None:
             self._fading -= self.kinds[kind].fades
 

@@ -7,9 +7,9 @@ Used by `gateway.commands.live` and `gateway.commands.serve`; read on in `gatewa
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from gateway.live.admission import Admission
+from gateway.live.admission import Active, Admission
 from gateway.live.mapping import ColumnMapping
 from gateway.live.vocabulary_files import empty_start
 from gateway.live.write_ahead_log import WriteAheadLog, settings_of
@@ -19,10 +19,8 @@ from spouts.subscriptions import load_vocabulary
 from topology.settings import LiveConfig, live_config
 from topology.wiring import space_of, subscription_refusal
 
-_Checks = TypeVar("_Checks", bound=Admission)
 
-
-class OpenStream(NamedTuple, Generic[_Checks]):
+class OpenStream(NamedTuple):
     """A stream whose folder this process has locked.
 
     config : LiveConfig
@@ -33,7 +31,7 @@ class OpenStream(NamedTuple, Generic[_Checks]):
     """
 
     config: LiveConfig
-    admission: _Checks
+    admission: Admission
     mapping: ColumnMapping
     wal: WriteAheadLog
     earlier: dict[str, Any]
@@ -48,9 +46,9 @@ def open_stream(
     attributes: Sequence[str] | None,
     stem: str,
     durable: Callable[[int], None] | None,
-    checks: type[_Checks],
+    active: Active | None = None,
     **fixed: Any,
-) -> OpenStream[_Checks]:
+) -> OpenStream:
     """Lock a folder and open its stream, a new one or the one that it has.
 
     Parameters
@@ -70,8 +68,8 @@ def open_stream(
         Language of stems, without a vocabulary; "" for none.
     durable : callable, optional
         As `WriteAheadLog` takes it.
-    checks : type
-        `Admission`, or a subclass.
+    active : Active, optional
+        As `Admission` takes it.
     **fixed
         Settings that users cannot give.
 
@@ -88,12 +86,13 @@ def open_stream(
     config = live_config(settings, start, folder, **fixed)
     words = load_vocabulary(start, config.most_terms)
     mapping = ColumnMapping(columns, words.attributes)
-    admission = checks(
+    admission = Admission(
         words,
         space_of(config),
         Window.parse(config.window),
         refuses=subscription_refusal(config, most_terms=config.most_terms),
         max_ahead_s=config.max_ahead,
+        active=active,
     )
     here = config.executor == "local"
     wal = WriteAheadLog(folder, settings_of(config, mapping.named), durable, admission.window, hands_over=here)

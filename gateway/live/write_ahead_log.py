@@ -27,13 +27,13 @@ from pathlib import Path
 from typing import Any
 
 from gateway.live.acknowledged import DURABLE, DurableMark, refuse_lost
-from gateway.live.admission import Admission, Refused
+from gateway.live.admission import Admission
 from gateway.live.pipe import OpenBatch
 from gateway.live.stream_clock import StreamClock
 from gateway.live.update_listener import MessageText
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
-from matching.validate import ParsedMessage
+from matching.validate import ParsedMessage, ParsedSubscription
 from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms, weigh
 from spouts.cutting import Rows
@@ -231,11 +231,9 @@ class WriteAheadLog:
                 raise CheckpointError(
                     f"{self.log}: is damaged at byte {offset:,} (seq {record.last_seq:,}); restore it"
                 )
-            for at, line in record.changes_from(self.next_seq):
-                admission.next_seq = at
-                refused = admission.line(line)
-                if isinstance(refused, Refused):
-                    raise CheckpointError(f"{self.log}: a change that was accepted is refused now: {refused.what}")
+            refused = admission.logged_changes(list(record.changes_from(self.next_seq)))
+            if refused is not None:
+                raise CheckpointError(f"{self.log}: a change that was accepted is refused now: {refused.what}")
             admission.new_terms.resume(record)
             self._note(offset, record.last_seq, record.checksum)
             self._note_positions(record.positions)
@@ -296,6 +294,11 @@ class WriteAheadLog:
         """See `gateway.live.pipe.Keeper`. Raises DeliveryError if the log cannot be written."""
         if self._reached:
             self._append(Record(-1, self.line))
+
+    def hand_over(self, line: bytes, checked: Any) -> None:
+        """Leave what a line of changes was checked to be to the spout, if it runs in this process."""
+        if self._handover is not None and isinstance(checked, ParsedSubscription):
+            self._handover.changes.put(line, checked)
 
     def _admit(self, terms: Sequence[str]) -> Admitted:
         """Admit the new terms of a batch."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gateway.live.admission import Refused
+from gateway.live.admission import Admission, Refused
 from gateway.live.mapping import ColumnMapping
 from gateway.live.oracle_rows import decay_model, message_row, oracle_message
 from gateway.live.write_ahead_log import WriteAheadLog
@@ -53,17 +53,26 @@ class Asking:
     Parameters
     ----------
     config : LiveConfig
+    admission : Admission
     registry : Registry
     wal : WriteAheadLog
     mapping : ColumnMapping
     """
 
-    def __init__(self, config: LiveConfig, registry: Registry, wal: WriteAheadLog, mapping: ColumnMapping):
+    def __init__(
+        self,
+        config: LiveConfig,
+        admission: Admission,
+        registry: Registry,
+        wal: WriteAheadLog,
+        mapping: ColumnMapping,
+    ):
+        self._admission = admission
         self._registry = registry
         self._wal = wal
         self._mapping = mapping
-        self._vocabulary = registry.vocabulary
-        self._fading = fading_of(config, registry.vocabulary)
+        self._vocabulary = admission.vocabulary
+        self._fading = fading_of(config, admission.vocabulary)
 
     def explain(self, one: Registered, seq: int, last_seq: int, share: Share = lambda: None) -> dict[str, Any]:
         """Why a message is, or is not, in a subscription's result as of a boundary.
@@ -89,7 +98,7 @@ class Asking:
             If more than `MOST_READ` messages would have to be read (`too_far_back`).
         """
         parsed = self._parsed(one)
-        kind, space, window = KINDS[parsed.kind], self._registry.space, self._registry.window
+        kind, space, window = KINDS[parsed.kind], self._admission.space, self._admission.window
         subscription = next(subscriptions_of(build_table([parsed], [one.number], [one.at])))
         floor = window.floor(last_seq, self._stream_time(last_seq)) if last_seq >= 0 else NO_FLOOR
         first = last_seq + 1
@@ -157,10 +166,10 @@ class Asking:
         parsed = self._message_of(data)
         counts = counts_of(parsed, self._vocabulary)
         candidates = [one for one in self._registry.with_words(counts) if owner in (None, one.owner)]
-        active = len(self._registry.active) if owner is None else self._registry.owned[owner]
+        active = len(self._registry) if owner is None else self._registry.owned[owner]
         judged = candidates[:MOST_JUDGED]
         words = self._words([*counts, *(word for one in judged for word in one.words)])
-        space, window = self._registry.space, self._registry.window
+        space, window = self._admission.space, self._admission.window
         message = oracle_message(parsed, vector_of(parsed, words), 0, space, window, self._schema)
         reached, reasons = [], Counter[str]()
         for one in judged:
@@ -207,11 +216,11 @@ class Asking:
         named = {"subscription_id": "preview", **columns}
         keywords = [word for name in ("keywords", "not_keywords") for word in self._terms(named.get(name))]
         words = self._words([*(term for text in texts for term in text), *keywords])
-        parsed = subscription_row(named, words, self._registry.space, KINDS)
+        parsed = subscription_row(named, words, self._admission.space, KINDS)
         if isinstance(parsed, Refusal):
             raise InputError(parsed.reason, meaning_of(parsed.reason, KINDS, parsed.detail))
         block = MessageBlock.of([read.parsed for read in reads], self._schema)
-        batch = batch_of(block, words.unit_vectors(texts), 0, self._registry.space, self._registry.window)
+        batch = batch_of(block, words.unit_vectors(texts), 0, self._admission.space, self._admission.window)
         past = Past.of(batch, batch.event_time_us, len(words))
         return preview_of(parsed, KINDS, words, past, _Texts(self, reads), shown) | {"read": len(reads)}
 
@@ -225,7 +234,7 @@ class Asking:
         return subscriber(one.columns, self._parsed(one), KINDS).kilometres(lon, lat)
 
     def _parsed(self, one: Registered) -> ParsedSubscription:
-        parsed = subscription_row(one.columns, self._vocabulary, self._registry.space, KINDS)
+        parsed = subscription_row(one.columns, self._vocabulary, self._admission.space, KINDS)
         if isinstance(parsed, Refusal):
             raise InputError(parsed.reason, meaning_of(parsed.reason, KINDS, parsed.detail))
         return parsed
@@ -235,7 +244,7 @@ class Asking:
         if isinstance(renamed, Refused):
             raise InputError(renamed.reason, renamed.what)
         found = renamed.row
-        parsed = found if isinstance(found, str) else parse_message(found, self._registry.space, self._schema)
+        parsed = found if isinstance(found, str) else parse_message(found, self._admission.space, self._schema)
         if isinstance(parsed, str):
             raise InputError(parsed, meaning_of(parsed, KINDS))
         return parsed
@@ -243,7 +252,7 @@ class Asking:
     def _alone(self, message: Message, row: ParsedSubscription, words: Vocabulary) -> Scene:
         """The message, and nothing beside it."""
         decay = decay_model(self._fading, words, row.terms)
-        return Scene([message], 0, NO_FLOOR, None, {}, self._registry.space.max_distance, decay)
+        return Scene([message], 0, NO_FLOOR, None, {}, self._admission.space.max_distance, decay)
 
     def _messages(self, first: int, last: int, share: Share = lambda: None) -> Iterator[_Read]:
         """Logged messages from one seq to another, clock marks among them."""
@@ -255,7 +264,7 @@ class Asking:
             if not record.messages:
                 continue
             first_id = self._wal.first_id_of(at)
-            block, _ = block_of(record, at, self._registry.space, self._wal.log)
+            block, _ = block_of(record, at, self._admission.space, self._wal.log)
             for seq in range(max(first, at), min(last + 1, at + len(block))):
                 share()
                 one = block.message(seq - at)
@@ -268,7 +277,7 @@ class Asking:
 
     def _first_alive(self, floor: int) -> int:
         """A seq before which no message is in the window."""
-        if self._registry.window.kind == "count":
+        if self._admission.window.kind == "count":
             return max(0, floor + 1)
         ends = self._wal.ends
         # stream time never goes back: batches after which it is at most the floor have none

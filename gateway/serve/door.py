@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from gateway.live.admission import Admission
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.access import Access, Caller
 from gateway.serve.hub import Hub
@@ -54,9 +55,17 @@ class Door:
     """
 
     def __init__(
-        self, registry: Registry, wal: WriteAheadLog, writer: Writer, hub: Hub, releaser: Releaser, access: Access
+        self,
+        admission: Admission,
+        registry: Registry,
+        wal: WriteAheadLog,
+        writer: Writer,
+        hub: Hub,
+        releaser: Releaser,
+        access: Access,
     ):
         self.access = access
+        self.admission = admission
         self.registry = registry
         self.wal = wal
         self.writer = writer
@@ -143,7 +152,7 @@ class Door:
             "messages": self.wal.next_seq - len(self.wal.marks),
             "next_seq": self.wal.next_seq,
             "complete_through": self.hub.history.head.boundary,
-            "subscriptions": len(self.registry.active),
+            "subscriptions": len(self.registry),
             "refused": sum(writer.refused.values()),
             "duplicates": writer.duplicates,
             "clients": self.hub.clients,

@@ -484,7 +484,7 @@ class Hub:
             for name in released.names.to_pylist():
                 queues = [*self._by_subscription.get(name, ())]
                 if self._by_owner:
-                    queues += self._by_owner.get(self._registry.owners.get(name, ""), ())
+                    queues += self._by_owner.get(self._registry.owner_of(name), ())
                 if queues:
                     found[name] = queues
         return found
@@ -543,14 +543,14 @@ class Hub:
 
     def _follows(self, name: str, interest: Interest) -> bool:
         """Whether a subscription has the owner and the kind that a client follows."""
-        if interest.owner is not None and self._registry.owners.get(name, "") != interest.owner:
+        if interest.owner is not None and self._registry.owner_of(name) != interest.owner:
             return False
-        return interest.kinds is None or self._registry.last_kind.get(name) in interest.kinds
+        return interest.kinds is None or self._registry.kind_of(name) in interest.kinds
 
     def names_of(self, interest: Interest) -> list[str]:
         """Ids of the subscriptions that a client follows, of all that there ever were."""
         wanted = interest.subscriptions
-        names = list(self._registry.last_kind)
+        names = list(self._registry.last)
         return [name for name in names if (wanted is None or name in wanted) and self._follows(name, interest)]
 
     def _only(self, interest: Interest) -> Collection[str] | None:

@@ -40,7 +40,7 @@ class Figures(Collector):
         yield counter("expired_subscriptions", "Subscriptions whose time was over", writer.expired)
         yield refused_family(writer.refused)
         yield gauge("waiting_rows", "Rows that wait to be logged", writer.waiting)
-        yield gauge("subscriptions", "Active subscriptions", len(registry.active))
+        yield gauge("subscriptions", "Active subscriptions", len(registry))
         yield counter("released_updates", "Updates that are complete", door.updates())
         yield counter("sent_updates", "Updates that were sent, each for each client", hub.sent)
         yield counter("slow_clients", "Clients that got a gap", hub.gaps)

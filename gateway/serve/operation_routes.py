@@ -57,8 +57,8 @@ def routes(door: Door) -> APIRouter:
     @router.get("/v1/stream", summary="What the stream is, and how far it has come", response_model=Stream)
     async def stream() -> Response:
         """What a client needs to know to subscribe and to publish: attributes, kinds, world, window."""
-        registry = door.registry
-        facts = stream_facts(registry.vocabulary, registry.space, registry.kinds)
+        admission = door.admission
+        facts = stream_facts(admission.vocabulary, admission.space, admission.kinds)
         through = {"next_seq": door.wal.next_seq, "complete_through": door.hub.history.head.boundary}
         return encoded({**facts, "window": door.wal.settings["window"], **through})
 

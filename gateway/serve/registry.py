@@ -1,25 +1,26 @@
 """The active subscriptions with their columns, as the API lists them, and when they expire.
 
-`Registry` is the stream's admission (`gateway.live.admission`): it sees every change that is accepted, also those of
-the log when the stream is resumed. Used by `gateway.serve.writer`, which alone changes it, and by the routes, which
-read it from another thread.
+`gateway.live.admission` tells a `Registry` of every change that is accepted, also of those of the log when the stream
+is resumed. Changed by the thread of `gateway.serve.writer`; the routes read it from another one.
 """
 
 import heapq
 import json
-import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
 import xxhash
 
-from gateway.live.admission import Admission
-from matching.fields import event_time_us
+from matching.fields import coordinate, event_time_us
+from matching.kind_table import Kinds
+from matching.kinds import KINDS
 from matching.validate import ParsedSubscription
 
 #: The free columns of a subscription that say until when it is active, and whose it is.
 EXPIRES, OWNER = "expires_at", "owner"
+_SORTED = json.JSONEncoder(sort_keys=True)
 
 
 class Registered(NamedTuple):
@@ -28,10 +29,9 @@ class Registered(NamedTuple):
     number : int            in the order of registration, from 0
     subscription_id : str
     kind : str
-    columns : dict          as they were given
+    row : bytes             its columns as they were given, as JSON
     words : tuple of str    the terms of its keywords
     at : int                the seq before which it takes effect
-    etag : str
     expires_us : int or None    microseconds since 1970
     owner : str             "" for none
     box : tuple of float    around its shape: west, south, east, north in degrees; east may be above 180
@@ -40,106 +40,151 @@ class Registered(NamedTuple):
     number: int
     subscription_id: str
     kind: str
-    columns: dict[str, Any]
+    row: bytes
     words: tuple[str, ...]
     at: int
-    etag: str
     expires_us: int | None
     owner: str
     box: tuple[float, float, float, float]
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        """As they were given; decoded each time."""
+        return msgspec.json.decode(self.row)
 
-class Registry(Admission):
-    """An admission that keeps what it admits.
+    @property
+    def etag(self) -> str:
+        """Of its columns (`etag_of`)."""
+        return etag_of(self.columns)
+
+
+class Ended(NamedTuple):
+    """What stays of a subscription that has ended."""
+
+    kind: str
+    owner: str
+
+
+class Registry:
+    """Keeps what is admitted, and of each id that there ever was its last subscription.
+
+    Parameters
+    ----------
+    kinds : Kinds
 
     Attributes
     ----------
-    active : dict of str to Registered
-    last_kind : dict of str to str
-        Kind of every subscription id that there ever was: the last one.
-    owners : dict of str to str
-        Owner of each subscription id that ever had one: an id keeps its owner, since its updates remain.
+    last : dict of str to Registered or Ended
+        By id, in the order in which these came first.
     owned : Counter
         How many active subscriptions an owner has.
     """
 
-    def __init__(self, *arguments: Any, **options: Any):
-        super().__init__(*arguments, **options)
-        self.active: dict[str, Registered] = {}
-        self.last_kind: dict[str, str] = {}
-        self.owners: dict[str, str] = {}
+    def __init__(self, kinds: Kinds = KINDS) -> None:
+        self.last: dict[str, Registered | Ended] = {}
         self.owned = Counter[str]()
-        self._number = 0
-        self._by_word: dict[str, set[str]] = {}
-        self._expiries: list[tuple[int, int, str]] = []  # heap of (time, number, id)
+        self._kinds = kinds
+        self._next = 0
+        self._active: dict[int, Registered] = {}  # by ascending number
+        self._by_word: dict[str, set[int]] = {}
+        self._expiries: list[tuple[int, int]] = []  # heap of (time, number)
 
-    def subscribe(self, row: Mapping[str, Any]) -> ParsedSubscription:
-        """See `Admission.subscribe`."""
-        parsed = super().subscribe(row)
-        name, kind = parsed.subscription_id, self.kinds[parsed.kind].name
-        expires_us = expiry_us(row.get(EXPIRES))
-        self._drop(name)  # the new one goes last
-        etag, words = etag_of(row), tuple(map(sys.intern, parsed.words))
-        owner = owner_of(row) or self.owners.get(name, "")
-        lon_lat = (float(row["lon"]), float(row["lat"])) if self.kinds[parsed.kind].place == "point" else None
-        box = parsed.region if lon_lat is None else (*lon_lat, *lon_lat)
-        self.active[name] = Registered(
-            self._number, name, kind, dict(row), words, self.next_seq, etag, expires_us, owner, box
-        )
+    def put(self, parsed: ParsedSubscription, row: Mapping[str, Any], at: int) -> int | None:
+        """See `gateway.live.admission.Active`: the new one goes last, and the id keeps its owner."""
+        name, kind, number = parsed.subscription_id, self._kinds[parsed.kind], self._next
+        before, owner, expires_us, box = self._without(name), owner_of(row) or self.owner_of(name), None, parsed.region
+        if kind.place == "point":
+            lon, lat = coordinate(row["lon"], 180.0), coordinate(row["lat"], 90.0)
+            assert isinstance(lon, float) and isinstance(lat, float), "it was accepted"
+            box = lon, lat, lon, lat
+        if row.get(EXPIRES) is not None and (expires_us := expiry_us(row[EXPIRES])) is not None:
+            heapq.heappush(self._expiries, (expires_us, number))
+        data = msgspec.json.encode(row)
+        one = Registered(number, name, kind.name, data, parsed.words, at, expires_us, owner, box)
+        self.last[name] = self._active[number] = one
         if owner:
-            self.owners[name] = sys.intern(owner)
             self.owned[owner] += 1
-        for word in words:
-            self._by_word.setdefault(word, set()).add(name)
-        self.last_kind[name] = kind
-        if expires_us is not None:
-            heapq.heappush(self._expiries, (expires_us, self._number, name))
-        self._number += 1
-        return parsed
+        for word in parsed.words:
+            self._by_word.setdefault(word, set()).add(number)
+        self._next += 1
+        return before
 
-    def unsubscribe(self, subscription_id: Any) -> str:
-        """See `Admission.unsubscribe`."""
-        name = super().unsubscribe(subscription_id)
-        self._drop(name)
-        return name
+    def kinds(self) -> set[str]:
+        """The kinds that ids had last."""
+        return {one.kind for one in self.last.values()}
+
+    def end(self, name: str) -> int | None:
+        """See `gateway.live.admission.Active`."""
+        one = self._without(name)
+        if one is not None:
+            self.last[name] = Ended(self._kinds[one].name, self.owner_of(name))
+        return one
+
+    def get(self, name: str) -> Registered | None:
+        """The active subscription of an id."""
+        one = self.last.get(name)
+        return one if isinstance(one, Registered) else None
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a subscription of this id is active."""
+        return isinstance(self.last.get(name), Registered)  # type: ignore[call-overload]
+
+    def __iter__(self) -> Iterator[str]:
+        """Ids of active subscriptions, in the order of registration."""
+        return (one.subscription_id for one in list(self._active.values()))
+
+    def __len__(self) -> int:
+        """How many are active."""
+        return len(self._active)
+
+    def owner_of(self, name: str) -> str:
+        """Owner of an id, "" if it never had one: an id keeps its owner, since its updates remain."""
+        last = self.last.get(name)
+        return "" if last is None else last.owner
+
+    def kind_of(self, name: str) -> str | None:
+        """Kind of the last subscription of an id; None if there never was one."""
+        last = self.last.get(name)
+        return None if last is None else last.kind
 
     def with_words(self, words: Iterable[str]) -> list[Registered]:
         """Active subscriptions that have one of these terms among their keywords, in the order of registration."""
-        names: set[str] = set()
+        numbers: set[int] = set()
         for word in words:
-            names.update(list(self._by_word.get(word, ())))
-        found = (self.active.get(name) for name in names)
-        return sorted((one for one in found if one is not None), key=lambda one: one.number)
+            numbers.update(list(self._by_word.get(word, ())))
+        found = map(self._active.get, sorted(numbers))
+        return [one for one in found if one is not None]
 
     def listed(self, names: Iterable[str] | None = None) -> list[Registered]:
         """Active subscriptions in the order of registration: those of these ids, by default all."""
         if names is None:
-            return list(self.active.values())
-        found = (self.active.get(name) for name in set(names))
+            return list(self._active.values())
+        found = map(self.get, set(names))
         return sorted((one for one in found if one is not None), key=lambda one: one.number)
 
     def expired(self, now_us: int) -> list[str]:
         """Ids of active subscriptions whose time is over; each is returned once."""
         found = []
         while self._expiries and self._expiries[0][0] <= now_us:
-            _, number, name = heapq.heappop(self._expiries)
-            one = self.active.get(name)
-            if one is not None and one.number == number:
-                found.append(name)
+            one = self._active.get(heapq.heappop(self._expiries)[1])
+            if one is not None:
+                found.append(one.subscription_id)
         return found
 
-    def _drop(self, name: str) -> None:
-        """Take an active subscription, if there is one, out of all lists."""
-        one = self.active.pop(name, None)
+    def _without(self, name: str) -> int | None:
+        """Take an active subscription, if there is one, out of all lists but `last`; returns its kind."""
+        one = self.get(name)
         if one is None:
-            return
+            return None
+        del self._active[one.number]
         for word in one.words:
-            names = self._by_word[word]
-            names.discard(name)
-            if not names:
+            numbers = self._by_word[word]
+            numbers.discard(one.number)
+            if not numbers:
                 del self._by_word[word]
         if one.owner:
             self.owned[one.owner] -= 1
+        return self._kinds.named(one.kind).code
 
 
 def expiry_us(value: Any) -> int | None:
@@ -158,4 +203,4 @@ def owner_of(columns: Mapping[str, Any]) -> str:
 
 def etag_of(columns: Mapping[str, Any]) -> str:
     """An entity tag of a subscription's columns."""
-    return f'"{xxhash.xxh3_64_hexdigest(json.dumps(columns, sort_keys=True).encode())}"'
+    return f'"{xxhash.xxh3_64_hexdigest(_SORTED.encode(columns).encode())}"'

@@ -98,10 +98,10 @@ def _results(
 ) -> list[dict[str, Any]]:
     found = []
     for name, rows in standing.items():
-        one = registry.active.get(name)
+        one = registry.get(name)
         if one is None and not rows.inside:
             continue
-        kind = KINDS.named(registry.last_kind[name] if one is None else one.kind)
+        kind = KINDS.named(registry.last[name].kind)
         ranked = list(rows.ranked(kind, NEVER if one is None else one.at))
         texts = look_up(sorted({row["seq"] for _, row in ranked}))
         results = []

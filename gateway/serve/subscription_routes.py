@@ -232,7 +232,7 @@ def routes(door: Door) -> APIRouter:
 
 def known(door: Door, subscription_id: str, caller: Caller) -> Registered:
     """An active subscription that the caller may see. Raises Problem."""
-    one = door.registry.active.get(subscription_id)
+    one = door.registry.get(subscription_id)
     if one is None or not caller.sees(one.owner):
         raise not_active(subscription_id)
     return one

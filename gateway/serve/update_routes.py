@@ -104,7 +104,8 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         if owner is not None and not caller.sees(owner):
             raise Problem(403, "missing_scope", f"this key is of the owner {caller.owner!r} alone", "query owner")
         for name in subscription or ():
-            if name not in door.registry.last_kind or not caller.sees(door.registry.owners.get(name, "")):
+            last = door.registry.last.get(name)
+            if last is None or not caller.sees(last.owner):
                 unknown = refused("unknown_subscription", f"subscription {name!r}: there never was one of this id")
                 raise refusal(unknown, "query subscription")
         interest = Interest(

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.live.admission import Refused
+from gateway.live.admission import Admission, Checked, Refused
 from gateway.live.in_flight import InFlight
-from gateway.live.mapping import ColumnMapping, RenamedLine
+from gateway.live.mapping import ColumnMapping
 from gateway.live.pipe import Line, Pipe
 from gateway.live.reading import MANY, NOT_READ, ReadLines
 from gateway.live.write_ahead_log import WriteAheadLog
@@ -25,9 +25,11 @@ from gateway.serve.fair import FairQueue, Room
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.recent_ids import REMEMBERED, RecentIds
 from gateway.serve.registry import OWNER, Registry, etag_of, owner_of
+from matching.decoding import is_deep
 from matching.errors import DeliveryError
 from matching.fields import identifier, shown
-from matching.validate import ParsedMessage, decode_object
+from matching.reasons import MAX_LINE_BYTES
+from matching.validate import ParsedMessage
 from spouts.log import Origin
 from spouts.parsed import parse_message
 from topology.preparing import Preparing
@@ -105,7 +107,9 @@ class Writer(Pipe):
 
     Parameters
     ----------
+    admission : Admission
     registry : Registry
+        What the admission tells of changes.
     wal : WriteAheadLog
     in_flight, batch, linger_s, mapping
         As `Pipe` takes them.
@@ -131,6 +135,7 @@ class Writer(Pipe):
 
     def __init__(
         self,
+        admission: Admission,
         registry: Registry,
         wal: WriteAheadLog,
         in_flight: InFlight,
@@ -142,7 +147,7 @@ class Writer(Pipe):
         most_owned: int = 0,
         preparing: Preparing | None = None,
     ):
-        super().__init__(registry, wal, lambda row: None, in_flight, batch, linger_s, mapping)
+        super().__init__(admission, wal, lambda row: None, in_flight, batch, linger_s, mapping)
         self.duplicates = self.expired = 0
         self.stopped: Callable[[], bool] = lambda: False
         self._registry = registry
@@ -314,9 +319,10 @@ class Writer(Pipe):
         messages = [row for row in rows if isinstance(row, Message)]
         many = len(messages) == len(rows) >= MANY
         found = self._reader.read([row.data for row in messages]) if many else NOT_READ
+        checked = [None] * len(rows) if many else self._checked(rows)
         for start, stop, place in found.runs(len(rows)):
             if place < 0:
-                self._take_one(rows[start], request)
+                self._take_one(rows[start], request, checked[start])
             else:
                 self._take_messages(found.part(place, place + stop - start), messages[start:stop], request)
         self._current = None
@@ -330,12 +336,12 @@ class Writer(Pipe):
             self._wal.keep_positions()
             request.report(request.outcomes)
 
-    def _take_one(self, row: Row, request: _Request) -> None:
+    def _take_one(self, row: Row, request: _Request, checked: Checked | None = None) -> None:
         while self._full:
             self._commit(_LOOK_S)
         self._line += 1
         self.lines += 1
-        outcome = self._take_row(row, request.came_s)
+        outcome = self._take_row(row, request.came_s, checked)
         if outcome["status"] == "refused":
             self.refused[outcome["reason"]] += 1
         request.outcomes.append(outcome)
@@ -390,13 +396,26 @@ class Writer(Pipe):
             self._change({"unsubscribe": name}, time.monotonic())
             self.expired += 1
 
-    def _take_row(self, row: Row, came_s: float) -> Outcome:
+    def _checked(self, rows: Sequence[Row]) -> list[Checked | None]:
+        """The subscriptions among rows, as far as they are by themselves; not of those that are there already."""
+        found: list[Checked | None] = [None] * len(rows)
+        at = [place for place, row in enumerate(rows) if isinstance(row, Subscribe) and self._is_new(row)]
+        columns = [row.columns for row in map(rows.__getitem__, at) if isinstance(row, Subscribe)]
+        for place, one in zip(at, self._admission.check(columns), strict=True):
+            found[place] = one
+        return found
+
+    def _is_new(self, row: Subscribe) -> bool:
+        name = row.columns.get("subscription_id")
+        return row.replace or not isinstance(name, str) or name not in self._registry
+
+    def _take_row(self, row: Row, came_s: float, checked: Checked | None = None) -> Outcome:
         if isinstance(row, Message):
             if row.origin is not None:
                 self._wal.reached(row.origin)
             return self._take_message(row.data, came_s)
         if isinstance(row, Subscribe):
-            outcome = self._subscribe(row, came_s)
+            outcome = self._subscribe(row, came_s, checked)
             if row.made and outcome["status"] == "refused":
                 name = shown(outcome.pop("subscription_id", ""))
                 outcome["detail"] = outcome["detail"].replace(f"subscription {name}", "the subscription", 1)
@@ -437,37 +456,37 @@ class Writer(Pipe):
             "and the same object_id",
         )
 
-    def _subscribe(self, row: Subscribe, came_s: float) -> Outcome:
+    def _subscribe(self, row: Subscribe, came_s: float, checked: Checked | None) -> Outcome:
         name = identifier(row.columns.get("subscription_id")) or ""
-        before = self._registry.active.get(name)
+        before = self._registry.get(name)
         if refusal := self._ownership(name, row):
             return refusal | {"subscription_id": name}
         if refusal := precondition(name, before and before.etag, row.conditions):
             return refusal
+        etag = etag_of(row.columns)
         if before is not None:
-            known = {"subscription_id": name, "etag": before.etag}
-            if before.etag == etag_of(row.columns):
-                return {"status": "unchanged", **known}
+            if before.etag == etag:
+                return {"status": "unchanged", "subscription_id": name, "etag": etag}
             if not row.replace:
                 return refused(
                     "subscription_exists",
                     f"subscription {name!r} exists with other columns: PUT /v1/subscriptions/ID replaces it",
                 ) | {"subscription_id": name}
-        outcome = self._change({"subscribe": row.columns}, came_s)
+        outcome = self._change({"subscribe": row.columns}, came_s, checked)
         if outcome is not None:
             return outcome | {"subscription_id": name}
         status = "created" if before is None else "replaced"
         return {
             "status": status,
             "subscription_id": name,
-            "etag": self._registry.active[name].etag,
+            "etag": etag,
             "from_seq": self._next_seq,
         }
 
     def _unsubscribe(self, row: Unsubscribe, came_s: float) -> Outcome:
         name = row.subscription_id
-        before = self._registry.active.get(name)
-        if row.owner is not None and self._registry.owners.get(name, "") != row.owner:
+        before = self._registry.get(name)
+        if row.owner is not None and self._registry.owner_of(name) != row.owner:
             return refused("unknown_subscription", f"subscription {name!r}: is not active") | {"subscription_id": name}
         if refusal := precondition(name, before and before.etag, row.conditions):
             return refusal
@@ -478,29 +497,33 @@ class Writer(Pipe):
 
     def _ownership(self, name: str, row: Subscribe) -> Outcome | None:
         """Write the owner into the columns of a subscription; returns a refusal if it may not be theirs."""
-        columns, earlier = row.columns, self._registry.owners.get(name, "")
+        columns, earlier = row.columns, self._registry.owner_of(name)
         named = columns.get(OWNER)
         if named is not None and not (isinstance(named, str) and 0 < len(named) <= MOST_OWNER):
             return refused("bad_owner", f"{OWNER} must be a name of 1 to {MOST_OWNER} characters")
         owner = row.owner if row.owner is not None else owner_of(columns) or earlier
         if owner_of(columns) not in ("", owner):
             return refused("bad_owner", f"this key makes subscriptions of {owner!r} alone: leave {OWNER} out")
-        ever = name in self._registry.last_kind
-        if ever and earlier != owner:
+        if name in self._registry.last and earlier != owner:
             return refused("subscription_exists", f"the id {name!r} is not free: choose another")
         if owner:
             columns[OWNER] = owner
             full = self._most_owned and self._registry.owned[owner] >= self._most_owned
-            if full and name not in self._registry.active:
+            if full and name not in self._registry:
                 return refused("too_many_subscriptions", f"{owner!r} has {self._most_owned:,}, and no more may be")
         return None
 
-    def _change(self, change: dict[str, Any], came_s: float) -> Outcome | None:
+    def _change(self, change: dict[str, Any], came_s: float, checked: Checked | None = None) -> Outcome | None:
         """Put a change of subscriptions into the open batch; returns its refusal, if any."""
-        self._registry.next_seq = self._next_seq
+        self._admission.next_seq = self._next_seq
         data = msgspec.json.encode(change)
-        refusal = self._admit(Line(self._line, data, came_s), RenamedLine(data, decode_object(data)))
-        return None if refusal is None else _outcome_of(refusal)
+        reason = "line_too_long" if len(data) > MAX_LINE_BYTES else "too_deep" if is_deep(data) else None
+        refusal = self._admission.row(reason) if reason else self._admission.change(change, checked)
+        if isinstance(refusal, Refused):
+            return _outcome_of(refusal)
+        self._wal.hand_over(data, checked)
+        self._open.append(Line(self._line, data, came_s), None)
+        return None
 
     @property
     def _next_seq(self) -> int:

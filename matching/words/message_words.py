@@ -37,6 +37,23 @@ class MessageTerms(NamedTuple):
     stopped: Int32
 
 
+class Distinct(NamedTuple):
+    """The distinct terms of rows.
+
+    numbers : int32[n]          in order of first appearance; valid until the next `MessageWords.cut`
+    offsets : int64[rows + 1]   cuts `numbers` into rows
+    terms : int32[m]            ids of those that have one, ascending within a row
+    known : int64[rows + 1]     cuts `terms` into rows
+    stopped : bool[rows]        whether one is a stop term
+    """
+
+    numbers: Int32
+    offsets: Int64
+    terms: Int32
+    known: Int64
+    stopped: np.ndarray
+
+
 class MessageWords:
     """Cuts texts and weighs their terms by a vocabulary, whose admitted terms it follows; for one thread.
 
@@ -88,6 +105,20 @@ class MessageWords:
     def vectors(self, cut: Cut, first_ids: Sequence[int] | None = None) -> TermColumns:
         """Vectors of texts, of the terms that `terms` finds."""
         return weigh(self.terms(cut, first_ids), self.vocabulary.idf)
+
+    def distinct(self, cut: Cut, ends: Int64) -> Distinct:
+        """The distinct terms of rows, of which each is of the texts from `ends[row]` to `ends[row + 1]`; their ids."""
+        self._follow()
+        rows, most = ends.shape[0] - 1, cut.tokens.shape[0]
+        numbers, terms, offsets, known = np.empty(most, np.int32), np.empty(most, TERM), np.zeros_like(ends), ends * 0
+        found = Distinct(numbers, offsets, terms, known, np.zeros(rows, np.bool_))
+        _distinct(cut.tokens, cut.offsets[ends], self._id_of, self._seen_in, self._texts, found)
+        self._texts += rows
+        return found._replace(numbers=numbers[: offsets[-1]], terms=terms[: known[-1]])
+
+    def names(self, numbers: Int32) -> list[str]:
+        """The terms of numbers."""
+        return list(map(self._names.__getitem__, numbers.tolist()))
 
     def _forget(self) -> None:
         """Begin again without tokens."""
@@ -199,6 +230,30 @@ def _weigh(words, idf, scratch, columns):
                 count += 1
         _unit(idf, terms, counts, weights, start, count)
         offsets[text + 1] = count
+
+
+@njit(cache=True, nogil=True)
+def _distinct(tokens, ends, id_of, seen_in, first_text, found):
+    """Fill `found`, with room for all terms; `ends` cuts `tokens` into rows, the others as of `_weigh`. O(n log n)."""
+    numbers, offsets, terms, known, stopped = found
+    count = ids = 0
+    for row in range(ends.shape[0] - 1):
+        start = ids
+        for place in range(ends[row], ends[row + 1]):
+            number = tokens[place]
+            if seen_in[number] == first_text + row:
+                continue
+            seen_in[number] = first_text + row
+            numbers[count] = number
+            count += 1
+            term = id_of[number]
+            if term >= 0:
+                terms[ids] = term
+                ids += 1
+            elif term == _STOPPED:
+                stopped[row] = True
+        _sort(terms[start:], ids - start)
+        offsets[row + 1], known[row + 1] = count, ids
 
 
 @njit_no_refcount

@@ -92,7 +92,7 @@ def test_live_lines_of_any_depth_are_judged_and_the_stream_goes_on_from_what_was
     first.journal.close()  # killed before anything was matched
     first.journal.run.write_report(RUNNING, {"live": first.journal.settings})
     second = Stream(words, tmp_path / "out")
-    assert sorted(second.gate.subscriptions) == sorted(["all", *TAKEN_SUBSCRIPTIONS])
+    assert sorted(second.gate.active) == sorted(["all", *TAKEN_SUBSCRIPTIONS])
     second.take({"id": "good", "text": "w1", "lon": 1, "lat": 1})
     second.pipe.close_batch()
     second.finish(second.match())

@@ -40,10 +40,10 @@ def door_of(
         releaser = Releaser(stream.in_flight, wal.ends, lambda: wal.durable_through, hub.deliver)
         with releaser:
             access = Access(KeyRing(out / KEYS), limits or Limits())
-            door = Door(stream.registry, wal, stream.writer, hub, releaser, access)
-            asking = Asking(stream.config, stream.registry, wal, stream.mapping)
+            door = Door(stream.admission, stream.registry, wal, stream.writer, hub, releaser, access)
+            asking = Asking(stream.config, stream.admission, stream.registry, wal, stream.mapping)
             hooks = Webhooks(
-                out, Released(hub.history, lambda: server.running), stream.registry.owners, calling or WebhookSettings()
+                out, Released(hub.history, lambda: server.running), stream.registry.last, calling or WebhookSettings()
             )
             more = [webhook_routes.routes(door, hooks)]
             server = Server(make_app(door, asking, frozenset(["127.0.0.1"]), (), more), listening, hub.start, 100)

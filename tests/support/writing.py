@@ -24,18 +24,21 @@ class WriterStream:
     out : Path
     most : int
         Batches that may be in flight.
+    settings : dict, optional
+        Of the stream.
     **options
         Of the writer.
     """
 
-    def __init__(self, out: Path, most: int = 10**9, **options: Any):
+    def __init__(self, out: Path, most: int = 10**9, settings: dict[str, Any] | None = None, **options: Any):
         self._stack = ExitStack()
         out.mkdir(exist_ok=True)
-        given = out, {}, {}, None, None, "", lambda line: None, Registry
-        self.config, self.registry, self.mapping, self.wal, _ = open_stream(self._stack, *given)
+        self.registry = Registry()
+        given = out, settings or {}, {}, None, None, "", lambda line: None, self.registry
+        self.config, self.admission, self.mapping, self.wal, _ = open_stream(self._stack, *given)
         self.wal.run.write_report("running", {"live": self.wal.settings})
         self.in_flight = InFlight(most)
-        self.writer = Writer(self.registry, self.wal, self.in_flight, **options)
+        self.writer = Writer(self.admission, self.registry, self.wal, self.in_flight, **options)
 
     def __enter__(self) -> Self:
         return self

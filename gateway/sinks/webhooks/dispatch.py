@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.serve.history import Position
+from gateway.serve.registry import Ended, Registered
 from gateway.serve.releasing import Update
 from gateway.sinks.contract import Batch, Outcome, Verdict
 from gateway.sinks.cursor import Released
@@ -97,8 +98,8 @@ class Dispatcher:
     ----------
     store : Store
     source : Released
-    owners : mapping of str to str
-        Owner of each subscription id that has one.
+    last : mapping of str to Registered or Ended
+        The last subscription of each id.
     client : Client
     settings : WebhookSettings
     uniform : callable
@@ -109,7 +110,7 @@ class Dispatcher:
         self,
         store: Store,
         source: Released,
-        owners: Mapping[str, str],
+        last: Mapping[str, Registered | Ended],
         client: Client,
         settings: WebhookSettings,
         uniform: Callable[[float, float], float] = random.uniform,
@@ -119,7 +120,7 @@ class Dispatcher:
         self.failure: BaseException | None = None
         self._store = store
         self._source = source
-        self._owners = owners
+        self._last = last
         self._client = client
         self._settings = settings
         self._uniform = uniform
@@ -273,7 +274,7 @@ class Dispatcher:
         owners = {line.hook.owner for line in lines if line.hook.subscription_id is None}
         names = {line.hook.subscription_id for line in lines if line.hook.subscription_id is not None}
         if owners:
-            names.update(name for name, owner in list(self._owners.items()) if owner in owners)
+            names.update(name for name, one in list(self._last.items()) if one.owner and one.owner in owners)
         return names
 
     def _wanted(self, lines: list[Line], updates: list[Update]) -> dict[str, list[Update]]:
@@ -288,7 +289,8 @@ class Dispatcher:
             name = update.subscription_id
             takers = by_name.get(name, ())
             if by_owner:
-                takers = (*takers, *by_owner.get(self._owners.get(name, ""), ()))
+                last = self._last.get(name)
+                takers = (*takers, *by_owner.get("" if last is None else last.owner, ()))
             for line in takers:
                 found[line.hook.webhook_id].append(update)
         return found

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gateway.serve.problems import Problem
+from gateway.serve.registry import Ended, Registered
 from gateway.sinks.cursor import Released
 from gateway.sinks.webhooks.dispatch import Dispatcher, Line
 from gateway.sinks.webhooks.guard import Forbidden, Guard, Resolver, resolve
@@ -36,8 +37,8 @@ class Webhooks:
     folder : Path
         Of the stream.
     source : Released
-    owners : mapping of str to str
-        Owner of each subscription id that has one.
+    last : mapping of str to Registered or Ended
+        The last subscription of each id.
     settings : WebhookSettings
     resolver : callable
         As `Guard` takes it.
@@ -57,13 +58,13 @@ class Webhooks:
         self,
         folder: Path,
         source: Released,
-        owners: Mapping[str, str],
+        last: Mapping[str, Registered | Ended],
         settings: WebhookSettings,
         resolver: Resolver = resolve,
     ):
         self.source = source
         self.settings = settings
-        self.owners = owners
+        self.last = last
         self.failure: BaseException | None = None
         self._guard = Guard(settings, resolver)
         self._store = Store(folder / FILE)
@@ -117,7 +118,7 @@ class Webhooks:
     async def _serve(self) -> None:
         self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
         client = Client(self._guard, self.settings.webhook_timeout_s)
-        self._dispatcher = Dispatcher(self._store, self.source, self.owners, client, self.settings)
+        self._dispatcher = Dispatcher(self._store, self.source, self.last, client, self.settings)
         self._dispatcher.load(*self._store.load())
         self._begun.set()
         running, stopped = asyncio.create_task(self._dispatcher.run()), asyncio.create_task(self._stopped.wait())

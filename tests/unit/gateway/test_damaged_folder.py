@@ -61,14 +61,14 @@ def opened(words, out):
     """Updates that a server of the folder gives, and whether none is said to be lost. As `skyray serve` opens it."""
     with ExitStack() as stack:
         settings = {"executor": "local", **SETTINGS}
-        given = stack, out, settings, {}, words, None, "", lambda line: None, Registry
-        config, registry, _, wal, earlier = open_stream(*given)
+        given = stack, out, settings, {}, words, None, "", lambda line: None, Registry()
+        config, admission, _, wal, earlier = open_stream(*given)
         parts = Parts(out / "updates", wal.ends, wal.look_up)
         history = History(parts)
         run = LiveRun(config, wal.run, str(wal.log), "nowhere", {"live": wal.settings}, earlier, lambda: wal.size_bytes)
         saved = run.saved_delivery()
         history.resume(saved)
-        Writer(registry, wal, InFlight(3))
+        Writer(admission, given[-1], wal, InFlight(3))
         hooks = Store(out / FILE)
         stack.callback(hooks.close)
         hooks.load()

@@ -221,10 +221,10 @@ def test_owner_of_an_id_stays_whatever_the_log_has_and_none_is_as_absent(tmp_pat
     with door_of(tmp_path / "out") as (stream, _, port):
         registry: Registry = stream.registry
         assert call(port, "POST", "/v1/subscriptions", ramen("none", owner=None)).status == 201
-        assert registry.active["none"].owner == ""
+        assert registry.get("none").owner == ""
         assert call(port, "POST", "/v1/subscriptions", ramen("a", owner="shop")).status == 201
-        registry.line(json.dumps({"subscribe": ramen("a")}).encode())  # as `skyray live` does
-        assert registry.active["a"].owner == registry.owners["a"] == "shop" and registry.owned["shop"] == 1
+        stream.admission.line(json.dumps({"subscribe": ramen("a")}).encode())  # as `skyray live` does
+        assert registry.get("a").owner == registry.owner_of("a") == "shop" and registry.owned["shop"] == 1
 
 
 def test_body_that_does_not_come_is_refused(tmp_path, monkeypatch):

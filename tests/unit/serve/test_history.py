@@ -5,7 +5,6 @@ import json
 import random
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -21,6 +20,7 @@ from gateway.serve.event_forms import LINES
 from gateway.serve.history import BEGINNING, History, Parts, PartsMissing, Position, saved_updates
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Questions
+from gateway.serve.registry import Ended, Registry
 from gateway.serve.releasing import Releaser, updates_of
 from gateway.serve.standing import results_at
 from matching.model import CHANGES, Names, UpdateBatch
@@ -333,7 +333,8 @@ def test_results_say_that_rows_may_be_missing_where_files_of_updates_are_lost(tm
     if number is not None:
         (updates / NAMES[number]).unlink()
     history, names = resumed(), [f"s{number}" for number in range(30)]
-    registry = SimpleNamespace(active={}, last_kind=dict.fromkeys(names, "knn"), owners={})
+    registry = Registry()
+    registry.last.update(dict.fromkeys(names, Ended("knn", "")))
 
     async def results():
         hub, turn = Hub(history, registry, lambda: 1_000), Questions().turn("a", "results")

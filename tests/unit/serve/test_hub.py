@@ -6,7 +6,6 @@ import random
 import re
 import threading
 from collections import deque
-from typing import ClassVar
 
 import pytest
 
@@ -17,6 +16,7 @@ from gateway.serve.event_forms import EVENTS, LINES, Events
 from gateway.serve.history import BEGINNING, History, Position
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Questions
+from gateway.serve.registry import Ended, Registry
 from gateway.serve.releasing import RANKS
 from gateway.serve.standing import results_at
 from gateway.serve.update_routes import position_of
@@ -41,8 +41,11 @@ class NoParts:
         return 0
 
 
-class Kinds:
-    last_kind = {"a": "boolean", "b": "knn"}
+def registry_of(**kinds):
+    """Of subscriptions that have ended, by id."""
+    registry = Registry()
+    registry.last.update({name: Ended(kind, "") for name, kind in kinds.items()})
+    return registry
 
 
 def texts(seqs):
@@ -53,8 +56,9 @@ def boundary(last_seq, *names):
     return released_of(last_seq, [RawUpdate(name, RANKS["match"], last_seq, last_seq, None) for name in names])
 
 
-def hub_of(logged=0):
-    hub = Hub(History(NoParts()), Kinds(), lambda: logged)
+def hub_of(logged=0, registry=None):
+    registry = registry_of(a="boolean", b="knn") if registry is None else registry
+    hub = Hub(History(NoParts()), registry, lambda: logged)
     hub.start(asyncio.get_running_loop())
     return hub
 
@@ -114,12 +118,10 @@ def test_hub_clients_get_what_they_follow_and_progress_behind_it():
 def test_results_as_of_a_place_are_the_same_by_groups_of_any_size(monkeypatch):
     """Of subscriptions that have ended, and whose messages have not left yet."""
 
-    class Ended(Kinds):
-        active: ClassVar[dict] = {}
-        last_kind: ClassVar[dict] = {f"s{number}": "knn" for number in range(7)}
+    registry = registry_of(**{f"s{number}": "knn" for number in range(7)})
 
     async def story():
-        hub = hub_of()
+        hub = hub_of(registry=registry)
         for last in range(40):
             rows = [RawUpdate(f"s{(last + step) % 6}", RANKS["enter"], last, last, 1.0) for step in range(2)]
             rows += [RawUpdate(f"s{(last - 9) % 6}", RANKS["leave"], last - 9, last, 1.0)] if last >= 9 else []
@@ -128,7 +130,7 @@ def test_results_as_of_a_place_are_the_same_by_groups_of_any_size(monkeypatch):
         found = []
         for size in (1, 2, 7):
             monkeypatch.setattr(standing, "GROUP", size)
-            rows = results_at(hub, Ended(), None, hub.names_of(ALL), Position(29, 3), Questions().turn("a", "results"))
+            rows = results_at(hub, registry, None, hub.names_of(ALL), Position(29, 3), Questions().turn("a", "results"))
             found.append([one async for one in rows])
         assert found[0] == found[1] == found[2] and [one["subscription_id"] for one in found[0]] == [
             f"s{number}" for number in range(6)
@@ -139,7 +141,6 @@ def test_results_as_of_a_place_are_the_same_by_groups_of_any_size(monkeypatch):
             assert {row["seq"] for row in one["results"]} == entered - left and one["as_of"] == 29
         assert hub.sent == 0, "a question sends no updates"
 
-    monkeypatch.setattr(Kinds, "last_kind", Ended.last_kind)
     run(story)
 
 
@@ -245,7 +246,7 @@ def test_hub_clients_get_every_update_once_however_large_a_burst_is(monkeypatch,
         monkeypatch.setattr(hubs, "QUEUES_BYTES", rng.choice([3_000, 2**26]))
         monkeypatch.setattr(hubs, "READ_BYTES", rng.choice([1, 2_000, 2**18]))
         monkeypatch.setattr(hubs, "SENT_BYTES", rng.choice([100, 2**16]))
-        hub = Hub(History(Long()), Kinds(), lambda: 0, has_texts=lambda seqs: has_texts)
+        hub = Hub(History(Long()), registry_of(a="boolean", b="knn"), lambda: 0, has_texts=lambda seqs: has_texts)
         hub.start(asyncio.get_running_loop())
         interests = [ALL, Interest(frozenset("a")), Interest(frozenset("bc")), Interest(None, frozenset(["knn"]))]
         clients = [

@@ -124,7 +124,7 @@ def test_writer_ids_and_subscriptions_are_known_after_a_restart(stack, tmp_path)
             *(message(f"m{number}") for number in range(50)), Subscribe(tea("s", expires_at="2100-01-01"))
         )
         stream.end()
-        before = stream.registry.active["s"]
+        before = stream.registry.get("s")
         assert before.at == 50
     stream = stack.enter_context(WriterStream(tmp_path / "out", remembered=20))
     stream.writer.begin()
@@ -134,7 +134,7 @@ def test_writer_ids_and_subscriptions_are_known_after_a_restart(stack, tmp_path)
     stream.end()
     assert [one["status"] for one in again] == ["duplicate", "duplicate", "refused", "unchanged"]
     assert [again[0]["seq"], again[1]["seq"]] == [first[30]["seq"], first[49]["seq"]]
-    assert stream.registry.active["s"] == before and before.expires_us is not None
+    assert stream.registry.get("s") == before and before.expires_us is not None
 
 
 def test_writer_ends_subscriptions_whose_time_is_over_also_after_a_restart(stack, tmp_path):
@@ -149,15 +149,15 @@ def test_writer_ends_subscriptions_whose_time_is_over_also_after_a_restart(stack
         stream.submit(Subscribe(tea("early", expires_at=3_000), replace=True))
         stream.writer.begin()
         stream.end()
-        assert len(stream.registry.active) == 3
+        assert len(stream.registry) == 3
     now = [2_000.0]
     stream = stack.enter_context(WriterStream(tmp_path / "out", now=lambda: now[0]))
     stream.writer.begin()
     assert stream.submit(message("m")) is not None
     await_(lambda: stream.wal.next_seq == 1)
-    assert set(stream.registry.active) == {"early", "late", "never"}, "its time was replaced"
+    assert set(stream.registry) == {"early", "late", "never"}, "its time was replaced"
     now[0] = 5_000.0
-    await_(lambda: set(stream.registry.active) == {"never"})
+    await_(lambda: set(stream.registry) == {"never"})
     stream.end()
     assert [line for record in stream.records() for _, line in record.changes_from(0)][-2:] == [
         b'{"unsubscribe":"early"}',
@@ -194,7 +194,7 @@ def test_writer_first_subscription_of_a_kind_waits_for_its_kernels_and_nothing_e
     others = stream.submit(message("m0"), Subscribe(tea("s")), message("m1"))
     await_(lambda: others)
     assert [one["status"] for one in others] == ["accepted", "created", "accepted"]
-    assert not waiting and "n" not in stream.registry.active
+    assert not waiting and "n" not in stream.registry
     assert stream.writer.preparing == ["knn"] and stream.writer.waiting == 1
     preparing.may.set()
     await_(lambda: waiting)
@@ -280,3 +280,14 @@ def test_writer_batch_is_closed_behind_many_refused_rows(stack, tmp_path, monkey
     stream.writer.begin()
     stream.end()
     assert order == ["polite", "flood"] and stream.writer.refused["empty_text"] == 500
+
+
+def test_writer_takes_a_point_in_every_form_that_coordinates_have(stack, tmp_path):
+    stream = stack.enter_context(WriterStream(tmp_path / "out"))
+    stream.writer.begin()
+    forms = [("1,5", "2.5"), (" 1.5 ", "25e-1"), (1.5, 2.5)]
+    rows = [Subscribe(nearest(f"n{number}") | {"lon": lon, "lat": lat}) for number, (lon, lat) in enumerate(forms)]
+    found = stream.submit(*rows)
+    await_(lambda: found or stream.writer.ended)
+    assert [one["status"] for one in found] == ["created"] * 3
+    assert {stream.registry.get(f"n{number}").box for number in range(3)} == {(1.5, 2.5, 1.5, 2.5)}

@@ -99,7 +99,7 @@ def test_waiting_subscriptions_of_known_words_are_parsed_before_their_batch(log,
     plain = spout_of(saved)
     assert not plain.ahead  # the changes are due with a message that is there
     wanted = emitted(plain, 1)
-    monkeypatch.setattr(live, "subscription_row", None)
+    monkeypatch.setattr(spout, "_rows", None)
     assert emitted(spout, 1) == wanted and len(wanted[1]) == 19_999
     assert not spout.ahead
     states = zip(spout.state().values(), plain.state().values(), strict=True)

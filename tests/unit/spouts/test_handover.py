@@ -2,17 +2,26 @@
 
 import itertools
 import shutil
+from collections import Counter
 
 import numpy as np
 import pytest
 
+from gateway.serve.writer import Message, Subscribe, Unsubscribe
+from matching.kinds import KINDS
+from matching.space import EARTH, Space
+from matching.text import Vocabulary
+from matching.validate import subscription_row
 from matching.window import Window
 from spouts import handover
-from spouts.handover import close_handover, handover_of
-from spouts.live import LogSource
+from spouts.handover import HandedChanges, close_handover, handover_of
+from spouts.live import LoggedSubscriptions, LogSource
 from spouts.logged_words import LoggedWords
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream
+from tests.support.writing import WriterStream, await_
+from tests.unit.spouts.test_changes_ahead import Emitted
+from topology.core.api.component import Tick
 
 NEW = "new words: Größe 東京 #tag https://a.b &amp; \U0001f525"
 ROWS = [
@@ -112,3 +121,61 @@ def test_log_that_is_closed_hands_nothing_over(stream, words):
     close_handover(stream.journal.log)
     assert handover_of(stream.journal.log) is None
     assert sum(len(one.messages) for one in read_all(source_of(stream, stream.journal.log, words))[1]) == 41
+
+
+def plain(number, *words):
+    place = {"kind": "knn", "lon": number % 170, "lat": 1, "k": 2}
+    return {"subscription_id": f"s{number}", "keywords": list(words), **place}
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1_000])
+def test_subscriptions_that_are_handed_over_become_those_of_the_log(size, tmp_path):
+    """By requests of so many; new words among them, the same id again, refused rows, and ends."""
+    rows = [Subscribe(plain(number, "w1", f"w{number % 5}")) for number in range(40)]
+    rows += [Subscribe(plain(number, "w1", f"new{number % 3}")) for number in range(40, 60)]
+    rows += [Subscribe(plain(number, "w2"), replace=True) for number in range(0, 40, 3)]
+    rows += [Subscribe(plain(5, "w1", "w0")), Subscribe(plain(61) | {"k": 0}), Unsubscribe("s7"), Unsubscribe("s900")]
+    rows += [Subscribe(plain(7, "w3")), Unsubscribe("s7"), Subscribe(plain(7, "w4") | {"not_keywords": "new1"})]
+    with WriterStream(tmp_path / "out", settings={"executor": "local"}) as stream:
+        stream.writer.begin()
+        found = []
+        for first in range(0, len(rows), size):
+            found.append(stream.submit(*rows[first : first + size]))
+        await_(lambda: sum(map(len, found)) == len(rows))
+        stream.submit(Message(b'{"id":"m","text":"w1","lon":1,"lat":1}'))
+        await_(lambda: stream.wal.next_seq == 1)
+        outcomes = [one for each in found for one in each]
+        counts = Counter((one["status"], one.get("reason")) for one in outcomes)
+        assert counts == {
+            ("created", None): 62, ("replaced", None): 14, ("unchanged", None): 1, ("deleted", None): 2,
+            ("refused", "bad_k"): 1, ("refused", "unknown_subscription"): 1,
+        }, counts  # fmt: skip
+        waiting = handover_of(stream.wal.log).changes
+        copy = shutil.copy(stream.wal.log, tmp_path / "copy")
+        lists = []
+        for log in (copy, stream.wal.log):
+            start = tmp_path / "out" / "journal" / "start"
+            spout = LoggedSubscriptions(log, start, stream.config.most_terms, stream.admission.space)
+            context = Emitted()
+            spout.open(context)
+            spout.next_batch(0, Tick(0, 0, 0))
+            lists.append(context.last)
+            spout.close()
+        assert waiting.taken > 60 and waiting.size_bytes == 0
+    for one, other in zip(*(each.added for each in lists), strict=True):
+        assert one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    assert lists[0].names.strings() == lists[1].names.strings() and len(lists[0].added) == 60
+    assert all(map(np.array_equal, lists[0].removed, lists[1].removed))
+    assert np.array_equal(lists[0].follows, lists[1].follows)
+
+
+def test_subscriptions_beyond_the_bound_are_dropped_the_oldest_first(monkeypatch):
+    waiting = HandedChanges()
+    one = subscription_row(plain(1, "w1"), Vocabulary.of_counts([], most_terms=9), Space(*EARTH), KINDS)
+    lines = [b"line %d" % number for number in range(10)]
+    waiting.put(lines[0], one)
+    monkeypatch.setattr(handover, "MOST_CHANGES_BYTES", 4 * waiting.size_bytes)
+    for line in [*lines, lines[9]]:
+        waiting.put(line, one)
+    assert waiting.take(lines) == [None] * 6 + [one] * 4
+    assert (waiting.taken, waiting.size_bytes) == (4, 0) and waiting.take(lines) == [None] * 10

@@ -1,0 +1,158 @@
+"""Subscriptions that are checked together become what they become one by one, whatever is in them."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matching.fields import Refusal
+from matching.kinds import KINDS
+from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
+from matching.space import EARTH, Space
+from matching.subscription_rows import SubscriptionRows, by_words_known_now
+from matching.text import MAX_TEXT_CHARACTERS, Vocabulary
+from matching.validate import subscription_row
+from matching.words.message_words import MessageWords
+
+SPACES = [
+    Space(*EARTH, distance="sphere"),
+    Space(*EARTH),
+    Space(-10, -5, 30, 40),
+    Space(*EARTH, projection="equal-area"),
+]
+SIZES = (1, 2, 7, 1_000)
+KEYWORDS = [
+    "ramen",
+    "Ramen soup",
+    ["ramen", "ramen"],
+    ["soup bar", "bar"],
+    "naïve café",
+    "東京 ラーメン",
+    "#ramen @bar",
+]
+KEYWORDS += ["the", ["the", "ramen"], [], "", " ", ["!?"], None, 7, ["ramen", 7], [["ramen"]], "BTC&amp;ETH", "&bogus;"]
+KEYWORDS += ["udon", ["udon", "soba", "ramen"], "x" * MAX_TEXT_CHARACTERS, "y " * MAX_TEXT_CHARACTERS, "\ud800", "a\0b"]
+KEYWORDS += [" ".join(f"w{n}" for n in range(count)) for count in (MAX_SUBSCRIPTION_TERMS, MAX_SUBSCRIPTION_TERMS + 1)]
+NUMBERS = [0, 1, -0.0, 0.5, 12.25, -180, 180.0, 90, -90.0, 90.00001, 181, True, None, "41,5", "x", math.nan, math.inf]
+NUMBERS += [10**400, 2**53 + 1, [], 1e-300]
+SIDES = st.sampled_from(NUMBERS[:10])
+REGIONS = st.one_of(
+    st.lists(SIDES, min_size=4, max_size=4),
+    st.sampled_from(
+        [[0, 0, 1, 1], [170, 0, -170, 5], [1, 1, 1, 1], (0, 0, 1, 1), [0, 0, 1], [0, 5, 1, 1], None, "here"]
+    ),
+    st.lists(st.sampled_from(NUMBERS), min_size=3, max_size=5),
+)
+IDS = st.sampled_from(["s", "s1", "é", "", "a\0b", "\ud800", 7, 7.0, None, [], "i" * 512, "i" * 513])
+VALUES = {
+    "subscription_id": IDS,
+    "kind": st.sampled_from([*KINDS.names, "other", None, ["boolean"], 3]),
+    "keywords": st.sampled_from(KEYWORDS),
+    "lon": st.sampled_from(NUMBERS),
+    "lat": st.sampled_from(NUMBERS),
+    "region": REGIONS,
+    "k": st.sampled_from([1, 10, MAX_K, MAX_K + 1, 0, -1, 10.0, "3", True, None]),
+    "alpha": st.sampled_from([0, 1, 0.5, -0.1, 1.1, "0.5", True, None, math.nan]),
+    "match": st.sampled_from(["any", "all", 2, None]),
+    "not_keywords": st.sampled_from(["bar", ["soba"], None]),
+    "circle": st.sampled_from([{"lon": 1, "lat": 1, "radius_m": 1000}, "{}", None]),
+    "radius_m": st.sampled_from([1000, None]),
+    "at": st.sampled_from([0, 5, None]),
+    "until": st.sampled_from([3, 9, None]),
+    "owner": st.sampled_from(["me", None]),
+    "note": st.sampled_from([{"a": 1}, None]),
+    "keyword": st.sampled_from(["ramen", None]),
+    "expires_at": st.just("2030-01-01T00:00:00Z"),
+}
+POINT = {"lon": 5, "lat": 2.5}
+GOOD = {
+    "boolean": {"region": [1, 2, 3, 4]},
+    "topk": {**POINT, "k": 3, "alpha": 0.5},
+    "decay": {**POINT, "k": 3, "alpha": 0.5},
+    "knn": {**POINT, "k": 3},
+    "skyline": {"region": [1, 2, 3, 4]},
+}
+GOOD_ROWS = [{"subscription_id": "s", "kind": kind, "keywords": "ramen bar", **more} for kind, more in GOOD.items()]
+
+
+@st.composite
+def rows(draw):
+    """A good row of a kind, with some columns changed, added or left out, in any order."""
+    row = dict(draw(st.sampled_from(GOOD_ROWS)))
+    for name in draw(st.lists(st.sampled_from(list(VALUES)), max_size=3)):
+        row[name] = draw(VALUES[name])
+    if row and draw(st.integers(0, 9)) == 0:
+        del row[draw(st.sampled_from(list(row)))]
+    return dict(draw(st.permutations(list(row.items()))))
+
+
+def vocabulary(most_terms, stem=""):
+    counts = [{"ramen": 1, "soup": 2}, {"ramen": 1, "bar": 1}, {"ramen": 3, "東京": 1}]
+    columns = Vocabulary.of_counts(counts)
+    return Vocabulary(
+        columns.terms, columns.document_frequency, columns.collection_count, columns.idf, 3,
+        stop_terms=["the"], stem_language=stem, most_terms=most_terms,
+    )  # fmt: skip
+
+
+def compared(found):
+    """With the types of all numbers, and so that NaN is like itself."""
+    return found if isinstance(found, Refusal) else repr(tuple(found))
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(rows(), max_size=60), st.sampled_from(SPACES), st.sampled_from([(0, ""), (100, ""), (100, "english")]))
+def test_rows_checked_together_are_those_checked_one_by_one(some, space, words):
+    known = vocabulary(*words)
+    if known.most_terms:
+        known.admit(["udon"], 3)
+    wanted = [compared(subscription_row(row, known, space, KINDS)) for row in some]
+    for size in SIZES:
+        checks = SubscriptionRows(MessageWords(known), space, KINDS)
+        found = [one for first in range(0, len(some), size) for one in checks.check(some[first : first + size])]
+        assert list(map(compared, found)) == wanted
+
+
+@pytest.mark.parametrize("space", SPACES[:3])
+def test_plain_rows_are_not_checked_one_by_one(space, monkeypatch):
+    rng = np.random.default_rng(4)
+    some = [
+        GOOD_ROWS[at % 5]
+        | {"subscription_id": f"s{at}", "keywords": [f"word{rng.integers(50)}", "ramen"], "owner": "me"}
+        for at in range(500)
+    ]
+    known = vocabulary(1_000)
+    wanted = [compared(subscription_row(row, known, space, KINDS)) for row in some]
+    monkeypatch.setattr("matching.subscription_rows.subscription_row", None)
+    assert list(map(compared, SubscriptionRows(MessageWords(known), space, KINDS).check(some))) == wanted
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(rows(), min_size=1, max_size=60), st.sets(st.sampled_from(["udon", "soba", "soup", "bar", "café", "w7"]))
+)
+def test_rows_that_were_checked_before_words_came_become_those_checked_after(some, admitted):
+    known = vocabulary(100)
+    before = SubscriptionRows(MessageWords(known), SPACES[0], KINDS).check(some)
+    known.admit(sorted(word for word in admitted if known.id_of(word) is None), 3)
+    at = [place for place, one in enumerate(before) if not isinstance(one, Refusal)]
+    now = by_words_known_now([before[place] for place in at], known)
+    for place, one in zip(at, now, strict=True):
+        wanted = subscription_row(some[place], known, SPACES[0], KINDS)
+        if one is None:
+            assert wanted.filter or wanted.excluded
+        else:
+            assert compared(one) == compared(wanted)
+
+
+def test_words_that_are_admitted_between_two_blocks_have_their_ids():
+    known = vocabulary(100)
+    checks = SubscriptionRows(MessageWords(known), SPACES[0], KINDS)
+    some = [row | {"keywords": ["udon", "soba", "ramen"]} for row in GOOD_ROWS]
+    assert {one.unknown for one in checks.check(some)} == {2}
+    known.admit(["udon"], 3)
+    assert {(one.unknown, len(one.terms)) for one in checks.check(some)} == {(1, 2)}
+    known.forget_admitted()
+    assert {one.unknown for one in checks.check(some)} == {2}
