@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from gateway.runs.reader import subscriber
 from gateway.serve import writer as writers
 from gateway.serve.writer import Message, Subscribe, Unsubscribe
 from matching.errors import DeliveryError
@@ -286,10 +287,12 @@ def test_writer_takes_a_point_in_every_form_that_coordinates_have(stack, tmp_pat
     stream = stack.enter_context(WriterStream(tmp_path / "out"))
     stream.writer.begin()
     forms = [("1,5", "2.5"), (" 1.5 ", "25e-1"), (1.5, 2.5)]
-    rows = [
-        Subscribe(nearest(f"n{number}") | {"lon": lon, "lat": lat}) for number, (lon, lat) in enumerate(forms)
-    ]
+    rows = [Subscribe(nearest(f"n{number}") | {"lon": lon, "lat": lat}) for number, (lon, lat) in enumerate(forms)]
     found = stream.submit(*rows)
     await_(lambda: found or stream.writer.ended)
     assert [one["status"] for one in found] == ["created"] * 3
     assert {stream.registry.get(f"n{number}").box for number in range(3)} == {(1.5, 2.5, 1.5, 2.5)}
+    for number in range(3):
+        columns = stream.registry.get(f"n{number}").columns
+        parsed = stream.admission.check([columns])[0]
+        assert subscriber(columns, parsed, KINDS).kilometres(1.5, 2.5) == 0.0
