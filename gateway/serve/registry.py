@@ -94,7 +94,7 @@ class Registry:
         name, kind, number = parsed.subscription_id, self._kinds[parsed.kind], self._next
         before, owner, expires_us, box = self._without(name), owner_of(row) or self.owner_of(name), None, parsed.region
         if kind.place == "point":
-            box = point_of(row) * 2
+            box = (*point_of(row), *point_of(row))
         if row.get(EXPIRES) is not None and (expires_us := expiry_us(row[EXPIRES])) is not None:
             heapq.heappush(self._expiries, (expires_us, number))
         data = msgspec.json.encode(row)
