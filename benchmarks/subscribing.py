@@ -73,7 +73,7 @@ def _round(out: Path, rows: Sequence[Row], messages: Sequence[Row], wanted: set[
         began, began_s, outcomes = _spent(process), time.monotonic(), []
         for first in range(0, len(rows), _AT_ONCE):
             outcomes += served.call(
-                "POST", "/v1/subscriptions", lines_of(rows[first : first + _AT_ONCE]), **NDJSON
+                "POST", "/v1/subscriptions", lines_of(list(rows[first : first + _AT_ONCE])), **NDJSON
             ).lines
         logged, logged_s = _spent(process), time.monotonic() - began_s
         served.call("POST", "/v1/messages?wait=delivered", [messages[0] | {"id": "next"}])

@@ -109,6 +109,13 @@ def coordinate(value: Any, limit: float) -> float | str:
     return "coordinate_out_of_range" if math.isfinite(value) else "coordinate_not_finite"
 
 
+def point_of(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Longitude and latitude in degrees of a row that was accepted with its point, in any form that is read."""
+    lon, lat = coordinate(row["lon"], 180.0), coordinate(row["lat"], 90.0)
+    assert isinstance(lon, float) and isinstance(lat, float), "it was accepted"
+    return lon, lat
+
+
 def event_time_us(value: Any) -> int | None:
     """Microseconds since 1970 of a time in any accepted form; None if there is none (None or blank).
 

@@ -8,7 +8,7 @@ alone refuses.
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import chain, islice, pairwise
+from itertools import chain, islice, pairwise, repeat
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -36,10 +36,13 @@ _POINT, _REGION = frozenset(("lon", "lat")), frozenset(("region",))
 _PLAIN = frozenset(("subscription_id", "kind", "keywords"))
 #: What some kinds ask; of others it means nothing.
 _OF_SOME = frozenset(("k", "alpha"))
-_NUMBERS = (float, int)
+_NUMBERS, _ROWS = frozenset((float, int)), frozenset((list, tuple))
 _NAN = (math.nan,) * 4
+_LIMITS = np.array([180.0, 90.0, 180.0, 90.0])
 
 _Row = Mapping[str, Any]
+#: Words, ids of those that have one and their idf, and how many have none.
+_Words = tuple[tuple[str, ...], tuple[int, ...], tuple[float, ...], int]
 
 
 class SubscriptionRows:
@@ -62,13 +65,15 @@ class SubscriptionRows:
 
     def check(self, rows: Sequence[_Row]) -> list[ParsedSubscription | Refusal]:
         """For each row what `subscription_row` returns; about 5 us for a plain one, on one core."""
-        found: list[ParsedSubscription | Refusal | None] = [None] * len(rows)
+        found: list[ParsedSubscription | None] = [None] * len(rows)
         if len(rows) >= _FEW and self._space.projection == "plate-carree":
+            kinds: dict[int, list[tuple[int, _Row, _Words]]] = {}
             plain = [(at, row, kind) for at, row in enumerate(rows) if (kind := self._plain(row)) is not None]
-            for place in ("point", "region"):
-                some = [one for one in plain if (one[2].place == "region") == (place == "region")]
-                if len(some) >= _FEW:
-                    self._check(some, place == "region", found)
+            for (at, row, kind), words in zip(plain, self._keywords([row for _, row, _ in plain]), strict=True):
+                if words is not None:
+                    kinds.setdefault(kind.code, []).append((at, row, words))
+            for code, some in kinds.items():
+                self._check(self._kinds[code], some, found)
         return [
             subscription_row(row, self._vocabulary, self._space, self._kinds) if one is None else one
             for row, one in zip(rows, found, strict=True)
@@ -98,91 +103,51 @@ class SubscriptionRows:
         return kind if fine else None
 
     def _check(
-        self,
-        some: Sequence[tuple[int, _Row, Kind]],
-        has_region: bool,
-        found: list[ParsedSubscription | Refusal | None],
+        self, kind: Kind, some: Sequence[tuple[int, _Row, _Words]], found: list[ParsedSubscription | None]
     ) -> None:
-        """Check plain rows with a point, or with a region, and write those that are surely fine into `found`."""
-        rows, kinds = [row for _, row, _ in some], [kind for _, _, kind in some]
-        ids, texts = [row["subscription_id"] for row in rows], list(map(_texts, rows))
-        sure = np.array([_is_id(name) for name in ids]) & np.array([one is not None for one in texts])
-        k, k_fine = _wholes(rows, kinds)
-        alpha, alpha_fine = _shares(rows, kinds)
-        place = self._regions(rows, kinds) if has_region else self._points(rows)
-        if place is None:
+        """Check plain rows of a kind, and write those that are surely fine to their places in `found`."""
+        region, space, rows = kind.place == "region", self._space, [row for _, row, _ in some]
+        degrees = _degrees([row["region"] if region else (row["lon"], row["lat"]) for row in rows], 4 if region else 2)
+        if degrees is None:
             return
-        degrees, fine = place
-        sure &= k_fine & alpha_fine & fine
-        at = np.flatnonzero(sure).tolist()
-        words, terms, idf, unknown, fits = self._keywords([texts[place] or [] for place in at])
-        at, degrees = [place for place, one in zip(at, fits, strict=True) if one], degrees[sure][np.array(fits, bool)]
-        count = len(at)
-        xs, ys, regions, vectors = [math.nan] * count, [math.nan] * count, [NO_REGION] * count, [()] * count
-        if has_region:
-            regions = list(map(tuple, degrees.tolist()))
+        sure = (np.abs(degrees) <= _LIMITS[: degrees.shape[1]]).all(axis=1)
+        lon, lat = np.ascontiguousarray(degrees[:, 0]), np.ascontiguousarray(degrees[:, 1])
+        if region:
+            east, north = degrees[:, 2], degrees[:, 3]
+            sure &= lat <= north
+            if not kind.wraps:
+                sure &= lon <= east
+            if kind.needs_extent:
+                sure &= (lon != east) | (lat != north)
         else:
-            lon, lat = np.ascontiguousarray(degrees[:, 0]), np.ascontiguousarray(degrees[:, 1])
-            xs, ys = (column.tolist() for column in self._space.project(lon, lat))
-            if self._space.on_sphere:
-                vectors = list(map(tuple, self._space.vectors(lon, lat).tolist()))
-        zeros, none = [0] * count, [None] * count
-        columns = (
-            [ids[place] for place in at],
-            [kinds[place].code for place in at],
-            xs,
-            ys,
-            regions,
-            [KEYWORDS_BY_KIND] * count,
-            [k[place] for place in at],
-            [alpha[place] for place in at],
-            terms,
-            idf,
-            words,
-            unknown,
-            zeros,
-            zeros,
-            none,
-            [b""] * count,
-            [int(not kinds[place].all_keywords) for place in at],
-            [()] * count,
-            zeros,
-            vectors,
-            [math.nan] * count,
-        )
-        for place, one in zip(at, map(ParsedSubscription._make, zip(*columns, strict=True)), strict=True):
-            found[some[place][0]] = one
+            sure &= space.contains(lon, lat)
+        k, alpha = repeat(0), repeat(math.nan)
+        if "k" in kind.fields:
+            k = [row["k"] for row in rows]
+            sure &= [type(one) is int and 1 <= one <= MAX_K for one in k]
+        if "alpha" in kind.fields:
+            given = [row["alpha"] for row in rows]
+            sure &= [type(one) in _NUMBERS and 0 <= one <= 1 for one in given]
+            alpha = [float(one) if fine else one for one, fine in zip(given, sure.tolist(), strict=True)]
+        xs, ys, vectors, regions = repeat(math.nan), repeat(math.nan), repeat(()), repeat(NO_REGION)
+        if region:
+            regions = map(tuple, degrees.tolist())
+        else:
+            xs, ys = (column.tolist() for column in space.project(lon, lat))
+            if space.on_sphere:
+                vectors = map(tuple, space.vectors(np.where(sure, lon, 0.0), np.where(sure, lat, 0.0)).tolist())
+        needs = int(not kind.all_keywords)
+        every = zip(some, sure.tolist(), xs, ys, regions, k, alpha, vectors, strict=False)
+        for (place, row, (spelled, terms, idf, unknown)), fine, x, y, box, most, share, vector in every:
+            if fine and _is_id(name := row["subscription_id"]):
+                found[place] = ParsedSubscription(
+                    name, kind.code, x, y, box, KEYWORDS_BY_KIND, most, share, terms, idf, spelled, unknown, 0, 0, None,
+                    b"", needs, (), 0, vector, math.nan,
+                )  # fmt: skip
 
-    def _points(self, rows: Sequence[_Row]) -> tuple[Float64, np.ndarray] | None:
-        """Longitudes and latitudes, and which are surely fine; None if a number is too large to tell."""
-        lons, lats = [row["lon"] for row in rows], [row["lat"] for row in rows]
-        fine = np.array([type(lon) in _NUMBERS and type(lat) in _NUMBERS for lon, lat in zip(lons, lats, strict=True)])
-        pairs = zip(lons, lats, fine.tolist(), strict=True)
-        degrees = _degrees([(lon, lat) if one else _NAN[:2] for lon, lat, one in pairs], 2)
-        if degrees is None:
-            return None
-        lon, lat = degrees[:, 0], degrees[:, 1]
-        return degrees, fine & (np.abs(lon) <= 180.0) & (np.abs(lat) <= 90.0) & self._space.contains(lon, lat)
-
-    def _regions(self, rows: Sequence[_Row], kinds: Sequence[Kind]) -> tuple[Float64, np.ndarray] | None:
-        """As `_points`: west, south, east, north."""
-        regions = [row["region"] for row in rows]
-        fine = np.array(
-            [type(one) is list and len(one) == 4 and all(type(x) in _NUMBERS for x in one) for one in regions]
-        )
-        degrees = _degrees([one if sure else _NAN for one, sure in zip(regions, fine.tolist(), strict=True)], 4)
-        if degrees is None:
-            return None
-        west, south, east, north = degrees.T
-        fine &= (np.abs(degrees) <= (180.0, 90.0, 180.0, 90.0)).all(axis=1) & (south <= north)
-        fine &= (west <= east) | np.array([kind.wraps for kind in kinds])
-        needs_extent = np.array([kind.needs_extent for kind in kinds])
-        return degrees, fine & ~(needs_extent & (west == east) & (south == north))
-
-    def _keywords(
-        self, texts: Sequence[Sequence[str]]
-    ) -> tuple[list[tuple[str, ...]], list[tuple[int, ...]], list[tuple[float, ...]], list[int], list[bool]]:
-        """Words, ids, idf and number of unknown words, of the rows whose words are surely fine; for each row if so."""
+    def _keywords(self, rows: Sequence[_Row]) -> list[_Words | None]:
+        """The words of rows, None where they are not surely fine."""
+        texts = list(map(_texts, rows))
         ends = np.zeros(len(texts) + 1, np.int64)
         np.cumsum(list(map(len, texts)), out=ends[1:])
         distinct = self._words.distinct(self._words.cut(list(chain.from_iterable(texts))), ends)
@@ -190,17 +155,15 @@ class SubscriptionRows:
         fits = (counts > 0) & (counts <= MAX_SUBSCRIPTION_TERMS) & ~distinct.stopped
         if not self._vocabulary.most_terms:
             fits &= counts == known
-        chosen = np.flatnonzero(fits).tolist()
         spelled = self._words.names(distinct.numbers)
         terms, idf = distinct.terms.tolist(), self._vocabulary.idf[distinct.terms].tolist()
-        cuts, known_cuts = list(pairwise(distinct.offsets.tolist())), list(pairwise(distinct.known.tolist()))
-        return (
-            [tuple(spelled[slice(*cuts[row])]) for row in chosen],
-            [tuple(terms[slice(*known_cuts[row])]) for row in chosen],
-            [tuple(idf[slice(*known_cuts[row])]) for row in chosen],
-            (counts - known)[fits].tolist(),
-            fits.tolist(),
-        )
+        cuts, known_cuts = pairwise(distinct.offsets.tolist()), pairwise(distinct.known.tolist())
+        return [
+            (tuple(spelled[a:b]), tuple(terms[c:d]), tuple(idf[c:d]), unknown) if fine else None
+            for (a, b), (c, d), unknown, fine in zip(
+                cuts, known_cuts, (counts - known).tolist(), fits.tolist(), strict=True
+            )
+        ]
 
 
 def by_words_known_now(some: Sequence[ParsedSubscription], vocabulary: Vocabulary) -> list[ParsedSubscription | None]:
@@ -233,38 +196,26 @@ def _is_id(name: Any) -> bool:
     return name.isascii() or encodes(name)
 
 
-def _texts(row: _Row) -> Sequence[str] | None:
-    """The texts of keywords, None if they are surely none that are taken, or may be."""
+def _texts(row: _Row) -> Sequence[str]:
+    """The texts of keywords, none if they are not surely fine."""
     found = row["keywords"]
     if type(found) is str:
         found = (found,)
-    elif type(found) is not list or not all(type(text) is str for text in found):
-        return None
-    fine = sum(map(len, found)) <= MAX_TEXT_CHARACTERS and all(text.isascii() or encodes(text) for text in found)
-    return found if fine else None
+    elif type(found) is not list:
+        return ()
+    try:
+        joined = "".join(found)
+    except TypeError:
+        return ()
+    return found if len(joined) <= MAX_TEXT_CHARACTERS and (joined.isascii() or all(map(encodes, found))) else ()
 
 
-def _wholes(rows: Sequence[_Row], kinds: Sequence[Kind]) -> tuple[list[int], np.ndarray]:
-    """`k` of each row, 0 where its kind has none, and whether it is surely fine."""
-    found = [row["k"] if "k" in kind.fields else 0 for row, kind in zip(rows, kinds, strict=True)]
-    fine = [
-        "k" not in kind.fields or (type(k) is int and 1 <= k <= MAX_K) for k, kind in zip(found, kinds, strict=True)
-    ]
-    return found, np.array(fine)
-
-
-def _shares(rows: Sequence[_Row], kinds: Sequence[Kind]) -> tuple[list[float], np.ndarray]:
-    """`alpha` of each row, NaN where its kind has none, and whether it is surely fine."""
-    found = [row["alpha"] if "alpha" in kind.fields else math.nan for row, kind in zip(rows, kinds, strict=True)]
-    fine = [
-        "alpha" not in kind.fields or (type(alpha) in _NUMBERS and 0 <= alpha <= 1)
-        for alpha, kind in zip(found, kinds, strict=True)
-    ]
-    return [float(alpha) if one else math.nan for alpha, one in zip(found, fine, strict=True)], np.array(fine)
-
-
-def _degrees(rows: Sequence[Sequence[float]], width: int) -> Float64 | None:
-    """Degrees, float64[rows, width], never minus zero; None if one is beyond what a float holds."""
+def _degrees(rows: Sequence[Any], width: int) -> Float64 | None:
+    """Degrees, float64[rows, width], never minus zero, NaN for what is no number; None if one is too large to tell."""
+    if not (set(map(type, rows)) <= _ROWS and set(map(len, rows)) == {width}):
+        rows = [one if type(one) in _ROWS and len(one) == width else _NAN[:width] for one in rows]
+    if not set(map(type, chain.from_iterable(rows))) <= _NUMBERS:
+        rows = [one if _NUMBERS.issuperset(map(type, one)) else _NAN[:width] for one in rows]
     try:
         return np.array(rows, np.float64).reshape(len(rows), width) + 0.0
     except OverflowError:

@@ -29,7 +29,7 @@ from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
 from gateway.runs.distance import distance_km
 from gateway.runs.message_rows import MessageRows, Row, broken_file
 from matching.errors import CheckpointError, ConfigError, InputError
-from matching.fields import Refusal, identifier
+from matching.fields import Refusal, identifier, point_of
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import CHANGES, ENTER, MATCH
@@ -445,14 +445,14 @@ def active_at(several: Sequence[Subscriber], as_of: int | None) -> Subscriber:
 def subscriber(row: dict[str, Any], parsed: ParsedSubscription, kinds: Kinds) -> Subscriber:
     """A `Subscriber` of a row of a file and its parsed form."""
     kind = kinds[parsed.kind]
-    point = kind.place == "point"
+    lon, lat = point_of(row) if kind.place == "point" else (None, None)
     return Subscriber(
         parsed.subscription_id,
         kind.name,
         parsed.words,
-        float(row["lon"]) if point else None,
-        float(row["lat"]) if point else None,
-        None if point else list(parsed.region),
+        lon,
+        lat,
+        list(parsed.region) if lon is None else None,
         parsed.k if "k" in kind.fields else None,
         parsed.alpha if "alpha" in kind.fields else None,
         parsed.at,

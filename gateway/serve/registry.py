@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 import xxhash
 
-from matching.fields import coordinate, event_time_us
+from matching.fields import event_time_us, point_of
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.validate import ParsedSubscription
@@ -94,9 +94,7 @@ class Registry:
         name, kind, number = parsed.subscription_id, self._kinds[parsed.kind], self._next
         before, owner, expires_us, box = self._without(name), owner_of(row) or self.owner_of(name), None, parsed.region
         if kind.place == "point":
-            lon, lat = coordinate(row["lon"], 180.0), coordinate(row["lat"], 90.0)
-            assert isinstance(lon, float) and isinstance(lat, float), "it was accepted"
-            box = lon, lat, lon, lat
+            box = (*point_of(row), *point_of(row))
         if row.get(EXPIRES) is not None and (expires_us := expiry_us(row[EXPIRES])) is not None:
             heapq.heappush(self._expiries, (expires_us, number))
         data = msgspec.json.encode(row)

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from gateway.runs.reader import subscriber
 from gateway.serve import writer as writers
 from gateway.serve.writer import Message, Subscribe, Unsubscribe
 from matching.errors import DeliveryError
@@ -291,3 +292,7 @@ def test_writer_takes_a_point_in_every_form_that_coordinates_have(stack, tmp_pat
     await_(lambda: found or stream.writer.ended)
     assert [one["status"] for one in found] == ["created"] * 3
     assert {stream.registry.get(f"n{number}").box for number in range(3)} == {(1.5, 2.5, 1.5, 2.5)}
+    for number in range(3):
+        columns = stream.registry.get(f"n{number}").columns
+        parsed = stream.admission.check([columns])[0]
+        assert subscriber(columns, parsed, KINDS).kilometres(1.5, 2.5) == 0.0

@@ -142,8 +142,8 @@ def test_subscriptions_that_are_handed_over_become_those_of_the_log(size, tmp_pa
         for first in range(0, len(rows), size):
             found.append(stream.submit(*rows[first : first + size]))
         await_(lambda: sum(map(len, found)) == len(rows))
-        stream.submit(Message(b'{"id":"m","text":"w1","lon":1,"lat":1}'))
-        await_(lambda: stream.wal.next_seq == 1)
+        logged = stream.submit(Message(b'{"id":"m","text":"w1","lon":1,"lat":1}'))
+        await_(lambda: logged)
         outcomes = [one for each in found for one in each]
         counts = Counter((one["status"], one.get("reason")) for one in outcomes)
         assert counts == {
