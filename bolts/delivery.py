@@ -396,8 +396,9 @@ class DeliveryBolt(Bolt):
         added, names, removed = changes[0].added, changes[0].names, changes[0].removed
         if len(added) != len(names.offsets) - 1:
             raise TopologyError(f"change list {number}: {len(added)} subscriptions, {len(names.offsets) - 1} names")
-        self._expect("subscription", self.subscriptions.end, added.number)
-        self.subscriptions.append(names)
+        if len(added):
+            self._expect("subscription", self.subscriptions.end, added.number)
+            self.subscriptions.append(names)
         if removed.number.shape[0] and not 0 <= removed.number.min() <= removed.number.max() < self.subscriptions.end:
             raise TopologyError(f"change list {number}: removes subscription {int(removed.number.max())}, never added")
         self.retained.change(self._own_kinds(added.number, added.kind), removed.number)

@@ -37,17 +37,33 @@ successor's (`bolts.replacements`). Used by all bolts and by `spouts`, which emi
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from distribution.signatures.patches import SignaturePatch
-from matching.model import NO_MESSAGES, Float64, Int32, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
+from matching.model import (
+    NO_MESSAGES,
+    ChangeList,
+    Float64,
+    Int32,
+    Int64,
+    MessageBatch,
+    Names,
+    Removals,
+    SubscriptionTable,
+    UpdateBatch,
+    empty,
+)
 from matching.operator import Thresholds, WindowQuery
 from matching.window import Boundary
 from topology.core.api.component import Context
+from topology.core.payload import keep
 
 __all__ = [
     "Addressed",
     "Closed",
     "Late",
     "MessageIds",
+    "NO_UPDATES",
     "Part",
     "WindowQuery",
     "Register",
@@ -57,9 +73,14 @@ __all__ = [
     "StreamBatch",
     "Thresholds",
     "emit_batch",
+    "unchanged",
 ]
 
-NO_NAMES = Names.of(())
+#: Parts of most small batches' payloads, sealed once.
+NO_NAMES, NO_UPDATES = keep(Names.of(())), keep(empty(UpdateBatch))
+_NONE_ADDED = keep(empty(SubscriptionTable))
+_NONE_REMOVED = keep(Removals(np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.int64)))
+keep(NO_MESSAGES)
 
 
 class StreamBatch(NamedTuple):
@@ -109,6 +130,11 @@ def emit_batch(context: Context, batch: StreamBatch) -> None:
     context.emit("ids", MessageIds(boundary, batch.published_s, batch.names))
     to = boundary.number % context.size_of("distribution")
     context.emit("batches", batch._replace(names=NO_NAMES), to=to)
+
+
+def unchanged(batch: int) -> ChangeList:
+    """The change list of a batch without changes."""
+    return ChangeList(batch, _NONE_ADDED, NO_NAMES, _NONE_REMOVED)
 
 
 class Closed(NamedTuple):

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import islice
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 import numpy as np
@@ -39,6 +39,7 @@ _NUMPY_SCALAR, _LONG_INT = 0, 1
 _remembered = lru_cache(maxsize=4_096)
 
 _SCALARS = frozenset((type(None), bool, int, float, str, bytes))
+Table = TypeVar("Table", bound=tuple[Any, ...])
 
 
 def seal(payload: Any) -> tuple[Any, int]:
@@ -64,6 +65,28 @@ def seal(payload: Any) -> tuple[Any, int]:
         names = ["payload", *reversed(unfit.path[:-1])]
         raise TypeError(f"{'.'.join(names)} is {unfit.what}") from None
     return sealed, sum([view.nbytes for view in views.values()])
+
+
+def keep(table: Table) -> Table:
+    """Seal a table for good, such as one without rows, which many payloads have: `seal` then takes it for sealed.
+
+    Call it once when a module is loaded: the table is never freed, and must not be written to.
+
+    Returns
+    -------
+    Table
+        The sealed table, which `seal` puts in the place of `table`, too.
+    """
+    views: dict[int, np.ndarray] = {}
+    sealed = _seal(table, views)
+    distinct = {id(array): array for array in views.values() if array.nbytes}
+    for each in (table, sealed):
+        _KEPT[id(each)] = each, sealed, distinct
+    return sealed
+
+
+#: What `keep` has sealed: by identity the table, its sealed form, and the distinct arrays of that with any bytes.
+_KEPT: dict[int, tuple[tuple[Any, ...], tuple[Any, ...], dict[int, np.ndarray]]] = {}
 
 
 class _UnfitError(Exception):
@@ -103,6 +126,14 @@ def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ..
         elif type(field) in _SCALARS or isinstance(field, np.generic):
             continue
         elif isinstance(field, tuple):
+            kept = _KEPT.get(id(field))
+            if kept is not None:
+                sealed = kept[1]
+                views.update(kept[2])
+                if sealed is not field:
+                    fields = list(value) if fields is None else fields
+                    fields[place] = sealed
+                continue
             try:
                 sealed = _seal(field, views)
             except _UnfitError as unfit:
