@@ -359,8 +359,9 @@ class WriteAheadLog:
         with writing_to(self.log):
             self._file.write(data)
             self._file.flush()
-            if self._handover is not None and handed is not None:
-                self._handover.put(self.size_bytes, Handed(*handed, self.size_bytes + len(data)))
+            if self._handover is not None:
+                end = self.size_bytes + len(data)
+                self._handover.put(self.size_bytes, None if handed is None else Handed(*handed, end))
             if self._durable is not None:
                 os.fsync(self._file.fileno())
         self.size_bytes += len(data)
