@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gateway.live.acknowledged import DURABLE, DurableMark, refuse_lost
+from gateway.live.acknowledged import DurableMark, refuse_lost
 from gateway.live.admission import Admission, Refused
 from gateway.live.pipe import Taken
 from gateway.live.stream_clock import StreamClock
@@ -287,8 +287,8 @@ class WriteAheadLog:
 
     def due(self, now_s: float) -> int | None:
         """See `gateway.live.pipe.Keeper`. Raises DeliveryError if a disk fails."""
-        if self._mark is not None:
-            with writing_to(self.folder / DURABLE):
+        if self._mark is not None and self._mark.waits(now_s):
+            with writing_to(self._mark.path):
                 self._mark.force(now_s)
         return self._clock.due(now_s)
 
@@ -366,7 +366,7 @@ class WriteAheadLog:
                 os.fsync(self._file.fileno())
         self.size_bytes += len(data)
         if self._mark is not None:
-            with writing_to(self.folder / DURABLE):
+            with writing_to(self._mark.path):
                 self._mark.note(self.size_bytes)
         self._note_positions(reached)
         self.durable_through = self.next_seq - 1
