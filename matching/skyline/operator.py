@@ -152,8 +152,10 @@ class SkylineOperator(Windowed, Regional):
         self.scanned += hits.scanned + lost.scanned
         self.pairs += hits.slot.shape[0]
         self._met = alive.seq[np.unique(hits.row)]
-        withheld = _alive(batch_input.withheld, boundary, batch_input.ended.seq)
-        self._missed = withheld.seq[index.match(withheld).row] if len(withheld) else _NONE
+        self._missed = _NONE
+        if len(batch_input.withheld):
+            withheld = _alive(batch_input.withheld, boundary, batch_input.ended.seq)
+            self._missed = withheld.seq[index.match(withheld).row]
         offers = Offers(hits.slot, alive.seq[hits.row], alive.life[hits.row], *hits.scores)
         lost_seqs = before.seq[lost.row]
 
@@ -364,7 +366,7 @@ def _alive(messages: MessageBatch, boundary: Boundary, ended: Int64) -> MessageB
     keep = messages.life > boundary.floor
     if ended.shape[0]:
         keep &= ~np.isin(messages.seq, ended)
-    return messages.take(np.flatnonzero(keep))
+    return messages if keep.all() else messages.take(np.flatnonzero(keep))
 
 
 _NO_SLOTS = np.zeros(0, np.int32)
