@@ -484,10 +484,11 @@ class DeliveryBolt(Bolt):
                 f"{self.context.component}: an update as of seq {int(updates.as_of.max())}, not published"
             )
         seconds = now_s - np.array([published.published_s for published in self.open])
-        warming = np.array([published.boundary.first_seq < self.steady_from for published in self.open], np.bool_)
-        if warming.any():
+        some = rows > 0
+        if self.steady_from:
+            warming = np.array([published.boundary.first_seq < self.steady_from for published in self.open], np.bool_)
             self.warm_up.record(seconds[warming], rows[warming])
-        some = (rows > 0) & ~warming
+            some &= ~warming
         self.context.record_latency(seconds[some], rows[some])
         if self.timeline is not None:
             self.timeline.record(now_s - seconds[some], seconds[some], rows[some])
