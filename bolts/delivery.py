@@ -396,8 +396,9 @@ class DeliveryBolt(Bolt):
         added, names, removed = changes[0].added, changes[0].names, changes[0].removed
         if len(added) != len(names.offsets) - 1:
             raise TopologyError(f"change list {number}: {len(added)} subscriptions, {len(names.offsets) - 1} names")
-        self._expect("subscription", self.subscriptions.end, added.number)
-        self.subscriptions.append(names)
+        if len(added):
+            self._expect("subscription", self.subscriptions.end, added.number)
+            self.subscriptions.append(names)
         if removed.number.shape[0] and not 0 <= removed.number.min() <= removed.number.max() < self.subscriptions.end:
             raise TopologyError(f"change list {number}: removes subscription {int(removed.number.max())}, never added")
         self.retained.change(self._own_kinds(added.number, added.kind), removed.number)
@@ -483,10 +484,11 @@ class DeliveryBolt(Bolt):
                 f"{self.context.component}: an update as of seq {int(updates.as_of.max())}, not published"
             )
         seconds = now_s - np.array([published.published_s for published in self.open])
-        warming = np.array([published.boundary.first_seq < self.steady_from for published in self.open], np.bool_)
-        if warming.any():
+        some = rows > 0
+        if self.steady_from:
+            warming = np.array([published.boundary.first_seq < self.steady_from for published in self.open], np.bool_)
             self.warm_up.record(seconds[warming], rows[warming])
-        some = (rows > 0) & ~warming
+            some &= ~warming
         self.context.record_latency(seconds[some], rows[some])
         if self.timeline is not None:
             self.timeline.record(now_s - seconds[some], seconds[some], rows[some])

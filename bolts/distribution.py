@@ -25,6 +25,7 @@ from matching.operator import NO_THRESHOLDS, Ranged, Thresholds
 from matching.storage.state import State
 from matching.window import Boundary
 from topology.core.api.component import Bolt, Context, Delivery, Saved
+from topology.core.payload import keep
 
 
 def _shared_columns(nothing: MessageBatch) -> MessageBatch:
@@ -33,7 +34,7 @@ def _shared_columns(nothing: MessageBatch) -> MessageBatch:
     return MessageBatch(*(alike.setdefault((column.dtype.str, column.shape), column) for column in nothing))
 
 
-_NOTHING = _shared_columns(NO_MESSAGES)
+_NOTHING = keep(_shared_columns(NO_MESSAGES))
 
 
 class DistributionBolt(Bolt):

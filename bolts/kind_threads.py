@@ -15,8 +15,9 @@ from typing import Any, Generic, TypeVar
 from compiling.cores import cores
 
 Key = TypeVar("Key", bound=Hashable)
-#: Seconds that all jobs but the longest have to take for threads to be used.
-_WORTH_S = 0.0005
+#: Seconds that all jobs but the longest have to take for threads to be used: those of a small batch are calls of Python
+#: and NumPy almost alone, which share the interpreter's lock.
+_WORTH_S = 0.002
 
 
 def threads_of(threads: int, local: bool) -> int:
@@ -54,8 +55,8 @@ class KindThreads(Generic[Key]):
         BaseException
             The exception of the first job, in that order, that failed; raised once all jobs have ended.
         """
-        took = [self._took_s.get(key, 0.0) for key in jobs]
         beside = min(self.threads, len(jobs)) - 1
+        took = [self._took_s.get(key, 0.0) for key in jobs] if beside > 0 else []
         if beside < 1 or sum(took) - max(took) < _WORTH_S:
             return {key: self._timed(key, job) for key, job in jobs.items()}
         shared = _Shared(self, jobs, sorted(jobs, key=lambda key: -self._took_s.get(key, 0.0)))

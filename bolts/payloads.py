@@ -37,11 +37,27 @@ successor's (`bolts.replacements`). Used by all bolts and by `spouts`, which emi
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from distribution.signatures.patches import SignaturePatch
-from matching.model import NO_MESSAGES, Float64, Int32, Int64, MessageBatch, Names, SubscriptionTable, UpdateBatch
+from matching.model import (
+    NO_MESSAGES,
+    NO_UPDATES,
+    ChangeList,
+    Float64,
+    Int32,
+    Int64,
+    MessageBatch,
+    Names,
+    Removals,
+    SubscriptionTable,
+    UpdateBatch,
+    empty,
+)
 from matching.operator import Thresholds, WindowQuery
 from matching.window import Boundary
 from topology.core.api.component import Context
+from topology.core.payload import keep
 
 __all__ = [
     "Addressed",
@@ -57,9 +73,15 @@ __all__ = [
     "StreamBatch",
     "Thresholds",
     "emit_batch",
+    "unchanged",
 ]
 
-NO_NAMES = Names.of(())
+# Parts of most small batches' payloads, sealed once.
+NO_NAMES = keep(Names.of(()))
+_NONE_ADDED = keep(empty(SubscriptionTable))
+_NONE_REMOVED = keep(Removals(np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.int64)))
+for nothing in (NO_MESSAGES, NO_UPDATES):
+    keep(nothing)
 
 
 class StreamBatch(NamedTuple):
@@ -109,6 +131,11 @@ def emit_batch(context: Context, batch: StreamBatch) -> None:
     context.emit("ids", MessageIds(boundary, batch.published_s, batch.names))
     to = boundary.number % context.size_of("distribution")
     context.emit("batches", batch._replace(names=NO_NAMES), to=to)
+
+
+def unchanged(batch: int) -> ChangeList:
+    """The change list of a batch without changes."""
+    return ChangeList(batch, _NONE_ADDED, NO_NAMES, _NONE_REMOVED)
 
 
 class Closed(NamedTuple):

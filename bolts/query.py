@@ -29,6 +29,7 @@ from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import (
     NO_MESSAGES,
+    NO_UPDATES,
     ChangeList,
     Int64,
     MessageBatch,
@@ -51,6 +52,7 @@ from matching.operator import (
     Replicated,
     Standing,
     Windowed,
+    Work,
     capable,
 )
 from matching.space import Space
@@ -158,6 +160,7 @@ class QueryBolt(Bolt):
     def _begin(self, first: int) -> None:
         """Expect batches from `first` on."""
         self.inputs = InOrder({"parts": 1, "changes": 1}, first=first, name=f"query:{self.context.task}")
+        self.resting: set[int] = set()  # codes of kinds that have nothing to do (`_rests`)
         self.exchanges = {
             kind.code: Exchange(kind.code, self.context, first)
             for kind in self.kinds.run
@@ -201,7 +204,8 @@ class QueryBolt(Bolt):
     @property
     def watermark(self) -> int:
         """Number of the last batch up to which all updates are out."""
-        return min(operator.watermark for operator in self.operators.values())
+        working = [each.watermark for code, each in self.operators.items() if code not in self.resting]
+        return min(working, default=self.boundary.number)
 
     def report(self) -> dict[str, Any]:
         names = {code: self.kinds[code].name for code in self.operators}
@@ -230,35 +234,39 @@ class QueryBolt(Bolt):
     def _process(self, changes: ChangeList, part: Part) -> None:
         self.boundary = part.boundary
         added = changes.added
-        assigned = self.router.assigned_in(changes, self.context.task) if len(added) else np.zeros(0, np.bool_)
-        self.subscriptions += int(np.count_nonzero(assigned))
+        assigned = _NO_MARK
+        if len(added):
+            assigned = self.router.assigned_in(changes, self.context.task)
+            self.subscriptions += int(np.count_nonzero(assigned))
         if self.signature is not None:
             self._send_signature(part.boundary.number, added.take(np.flatnonzero(assigned)), changes.removed)
-        updates, met, missed = [empty(UpdateBatch)], [], [np.zeros(0, np.int64)]
-        added_kinds = set(added.kind.tolist())
+        updates, met, missed = [NO_UPDATES], [], []
+        added_kinds = set(added.kind.tolist()) if len(added) else ()
         jobs: dict[int, Callable[[], _KindOutput]] = {}
         for kind in self.kinds.run:
             operator = self.operators[kind.code]
-            if kind.code not in added_kinds and self._is_unused(kind.code, part.boundary.number):
+            if kind.code not in added_kinds and self._rests(kind.code, part.boundary.number):
                 operator.pass_over(part.boundary)
                 if kind.code in self.exchanges:
                     self.exchanges[kind.code].pass_over()
                 continue
+            self.resting.discard(kind.code)
             jobs[kind.code] = partial(self._match, kind.code, self._operator_input(kind, part, changes, assigned))
         for code, output in self.kind_threads.run(jobs).items():
             if output.patch is not None:
                 self.context.emit("influence", Addressed(code, self.context.task, part.boundary.number, output.patch))
-            met.append(output.met)
-            missed.append(output.missed)
-            self.lost_pairs[code] += output.missed.shape[0]
+            if output.met.shape[0]:
+                met.append(output.met)
+            if output.missed.shape[0]:
+                missed.append(output.missed)
+                self.lost_pairs[code] += output.missed.shape[0]
             if output.closed is None:
                 self.exchanges[code].put(part.boundary.number, output.matched)
                 updates += self._close(code)
             else:
                 updates.append(self._emit_requests(code, output.closed))
-        met = [seqs for seqs in met if seqs.shape[0]]
         self.met += met[0].shape[0] if len(met) == 1 else np.unique(np.concatenate(met)).shape[0] if met else 0
-        if len(part.withheld):
+        if missed:
             self.lost += np.unique(np.concatenate(missed)).shape[0]
         emitted = concatenate([each for each in updates if len(each)] or updates[:1])
         watermark = self.watermark
@@ -277,10 +285,16 @@ class QueryBolt(Bolt):
         closed = None if code in self.exchanges else operator.close(matched.own_hits, [])
         return _KindOutput(matched, patch, met, missed, closed)
 
-    def _is_unused(self, code: int, batch: int) -> bool:
-        """Whether a kind has no subscription and no open refill here, and no other task may send hits for it."""
-        operator, exchange = self.operators[code], self.exchanges.get(code)
-        return (exchange is None or exchange.idle) and not len(operator) and operator.watermark == batch - 1
+    def _rests(self, code: int, batch: int) -> bool:
+        """Whether a kind has no subscription and no open refill here, and no other task may send hits for it.
+
+        Called with each batch that adds none: what rests goes on resting until one does.
+        """
+        if code not in self.resting:
+            operator, exchange = self.operators[code], self.exchanges.get(code)
+            if (exchange is None or exchange.idle) and not len(operator) and operator.watermark == batch - 1:
+                self.resting.add(code)
+        return code in self.resting
 
     def _operator_input(self, kind: Kind, part: Part, changes: ChangeList, assigned: np.ndarray) -> OperatorInput:
         """The part of a batch and its changes that concerns one kind."""
@@ -369,7 +383,7 @@ class QueryBolt(Bolt):
             self.context.emit("raise", Addressed(code, task, 0, output.raised))
             if self.router.replicates and self.kinds[code].replicated:
                 self._emit_to_replicas(code, output)
-        for name, amount in output.work._asdict().items():
+        for name, amount in zip(Work._fields, output.work, strict=True):
             self.context.count(name, amount)
         return output.updates
 

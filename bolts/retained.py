@@ -42,12 +42,13 @@ class RetainedMessages:
 
     def change(self, kinds: Int8, removed: Int64) -> None:
         """Add subscriptions of these kinds (int8[n]) under the next numbers; remove others."""
-        cumulative = np.isin(kinds, self._kinds)
-        if cumulative.shape[0]:
+        if kinds.shape[0]:
+            cumulative = np.isin(kinds, self._kinds)
             self._cumulative = np.concatenate([self._cumulative, cumulative])
             self._any_cumulative |= bool(cumulative.any())
-        self._cumulative[removed] = False
-        self._changed |= removed.shape[0] > 0
+        if removed.shape[0]:
+            self._cumulative[removed] = False
+            self._changed = True
 
     def note(self, updates: UpdateBatch) -> None:
         """Log the enters and leaves of cumulative results."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bolts.payloads import unchanged
 from matching.kind_table import Kinds
 from matching.model import ChangeList, Int64, Names, Removals, SubscriptionTable
 from spouts.cutting import cut_names
@@ -148,6 +149,8 @@ class Changes:
         """
         added = _next_rows(self.table.at, self._added_sent - self._first_added, last_seq)
         removed = _next_rows(self.removed.at, self._removed_sent - self._first_removed, last_seq)
+        if added.start == added.stop and removed.start == removed.stop:
+            return unchanged(batch)
         self._added_sent, self._removed_sent = self._first_added + added.stop, self._first_removed + removed.stop
         return ChangeList(
             batch,

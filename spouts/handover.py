@@ -39,6 +39,8 @@ class Handover:
 
     Attributes
     ----------
+    came : threading.Event
+        Set with each record that is in the log; the spout clears it before it looks.
     taken : int
         How many batches the spout took.
     size_bytes : int
@@ -47,18 +49,22 @@ class Handover:
     """
 
     def __init__(self) -> None:
+        self.came = threading.Event()
         self.taken = self.size_bytes = 0
-        self._waiting: dict[int, Handed] = {}  # by ascending offset
+        self._waiting: dict[int, tuple[Handed, int]] = {}  # with its bytes, by ascending offset
         self._lock = threading.Lock()
         self.changes = HandedChanges()
 
-    def put(self, offset: int, handed: Handed) -> None:
-        """Leave a batch whose record is in the log, behind those before it."""
-        with self._lock:
-            self._waiting[offset] = handed
-            self.size_bytes += _size_of(handed)
-            while self.size_bytes > MOST_BYTES:
-                self._drop(next(iter(self._waiting)))
+    def put(self, offset: int, handed: Handed | None) -> None:
+        """Leave a batch whose record is in the log, behind those before it; None: the spout is to read the record."""
+        if handed is not None:
+            size_bytes = _size_of(handed)
+            with self._lock:
+                self._waiting[offset] = handed, size_bytes
+                self.size_bytes += size_bytes
+                while self.size_bytes > MOST_BYTES:
+                    self._drop(next(iter(self._waiting)))
+        self.came.set()
 
     def take(self, offset: int) -> Handed | None:
         """The batch of the record at an offset, None if it is not here. Drops the batches before it."""
@@ -71,8 +77,8 @@ class Handover:
             return self._drop(offset)
 
     def _drop(self, offset: int) -> Handed:
-        handed = self._waiting.pop(offset)
-        self.size_bytes -= _size_of(handed)
+        handed, size_bytes = self._waiting.pop(offset)
+        self.size_bytes -= size_bytes
         return handed
 
 

@@ -1,7 +1,8 @@
 """A live stream: messages and subscription changes from the write-ahead log (`spouts.log`).
 
 `LoggedMessages` publishes each log record as one batch, so a replay from a checkpoint cuts the same batches. While the
-log is idle it polls every few milliseconds and publishes an empty batch now and then. `LoggedSubscriptions` follows.
+log is idle it waits until the writer in its process wakes it (`spouts.handover`), or polls the log of another process,
+and publishes an empty batch now and then. `LoggedSubscriptions` follows.
 
 Lines were admitted before they were logged (`gateway.live.admission`) and are checked here by the same functions; a
 line that fails now is damage. Both spouts know the terms that are admitted up to the record that they read. Added to
@@ -9,13 +10,14 @@ the topology by `topology.wiring`. Read on in `spouts.cutting`, then `bolts.dist
 """
 
 import os
+import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bolts.payloads import StreamBatch
+from bolts.payloads import StreamBatch, unchanged
 from matching.errors import CheckpointError
 from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
@@ -35,7 +37,7 @@ from spouts.parsed import block_of, rows_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
 from topology.core.api.component import Context, Saved, Spout, Tick
 
-#: Poll interval of an idle log; a poll takes a few microseconds, a line waits half the interval on average.
+#: Poll interval of an idle log that another process writes; a line waits half the interval on average.
 LOOK_S = 0.002
 #: Idle time before an empty batch is published.
 IDLE_S = 0.25
@@ -70,6 +72,17 @@ class LogSource(Source):
         self._window = window
         self._space = space
         self._next_seq = 0
+
+    @property
+    def came(self) -> threading.Event | None:
+        """Set when there may be something to read; None if another process writes the log."""
+        return None if self._handover is None else self._handover.came
+
+    def read_now(self) -> Rows | None:
+        """As `read`; what comes later sets `came`."""
+        if self._handover is not None:
+            self._handover.came.clear()
+        return self.read()
 
     @property
     def place(self) -> tuple[int, int]:
@@ -202,11 +215,12 @@ class LoggedMessages(MessageSpout):
         super()._feed(rows, first_seq)
 
     def _next(self) -> StreamBatch | None:
-        until_s = self._context.now() + self.poll_s
-        while (rows := self._log_source.read()) is None:
-            if not 0.0 < until_s - self._context.now() <= self.poll_s:
+        source, until_s = self._log_source, self._context.now() + self.poll_s
+        while (rows := source.read_now()) is None:
+            left_s = until_s - self._context.now()
+            if not 0.0 < left_s <= self.poll_s:
                 return self.cutter.cut_empty()
-            self._context.wait(LOOK_S)
+            self._context.wait(LOOK_S if source.came is None else left_s, source.came)
         self._feed(rows, self.cutter.next_seq)
         return self.cutter.cut()
 
@@ -414,6 +428,8 @@ class LoggedSubscriptions(Spout):
 
     def _changes(self, batch: int, due: list[tuple[int, bytes]]) -> ChangeList:
         """The change list of a batch, without subscriptions that end at the seq where they begin."""
+        if not due:
+            return unchanged(batch)
         fresh: dict[str, _Fresh] = {}
         added: list[_Fresh] = []
         removed: list[tuple[_Known, int]] = []

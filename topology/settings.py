@@ -68,6 +68,11 @@ Cpus = Annotated[float, Field(ge=0.0, le=4096.0)]
 MemoryMib = Annotated[float, Field(ge=0.0, le=1e8)]
 
 
+def _of_one_process(values: Mapping[str, Any]) -> int:
+    """How many tasks match subscriptions, where settings give no number: by the valid settings before it."""
+    return 1 if values.get("executor") == "local" and values.get("router") == "hashing" else 2
+
+
 def _beside_query_bolts(values: Mapping[str, Any]) -> int:
     """How many tasks of a lighter component, where settings give no number: by the valid settings before it."""
     return max(1, int(values.get("query_bolts", 1)) // QUERY_BOLTS_EACH)
@@ -120,7 +125,11 @@ class RunConfig(BaseSettings):
         default="off",
         description=f"{_SIGNATURES}; approximate: minwise read as an estimate, which LOSES updates and counts them",
     )
-    query_bolts: Tasks = Field(default=2, description="tasks that match subscriptions")
+    query_bolts: Tasks = Field(
+        default_factory=_of_one_process,
+        description="tasks that match subscriptions; by default 2, and 1 on local with router hashing, where a second "
+        "one would only take its turn",
+    )
     query_threads: int = Field(
         default=0,
         ge=0,

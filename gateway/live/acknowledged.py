@@ -33,7 +33,8 @@ class DurableMark:
     """The open file of a stream's folder; for one thread. Raises OSError."""
 
     def __init__(self, folder: Path, size_bytes: int):
-        self._folder = LocalDisk((folder / DURABLE).parent)
+        self.path = folder / DURABLE
+        self._folder = LocalDisk(self.path.parent)
         self._file: Any = None
         self._begin(size_bytes)
 
@@ -46,9 +47,13 @@ class DurableMark:
         self._file.flush()
         self._lines, self._waits = self._lines + 1, True
 
+    def waits(self, now_s: float) -> bool:
+        """Whether it is to be forced to disk, which was not done within the last second of `time.monotonic`."""
+        return self._waits and now_s >= self._forced_s + _FORCE_S
+
     def force(self, now_s: float) -> None:
-        """Force it to disk, unless that was done within the last second of `time.monotonic`."""
-        if self._waits and now_s >= self._forced_s + _FORCE_S:
+        """Force it to disk if it `waits`."""
+        if self.waits(now_s):
             os.fsync(self._file.fileno())
             self._waits, self._forced_s = False, now_s
 

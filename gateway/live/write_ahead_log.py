@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gateway.live.acknowledged import DURABLE, DurableMark, refuse_lost
+from gateway.live.acknowledged import DurableMark, refuse_lost
 from gateway.live.admission import Admission
 from gateway.live.pipe import OpenBatch
 from gateway.live.stream_clock import StreamClock
@@ -273,8 +273,8 @@ class WriteAheadLog:
 
     def due(self, now_s: float) -> int | None:
         """See `gateway.live.pipe.Keeper`. Raises DeliveryError if a disk fails."""
-        if self._mark is not None:
-            with writing_to(self.folder / DURABLE):
+        if self._mark is not None and self._mark.waits(now_s):
+            with writing_to(self._mark.path):
                 self._mark.force(now_s)
         return self._clock.due(now_s)
 
@@ -339,13 +339,14 @@ class WriteAheadLog:
         with writing_to(self.log):
             self._file.write(data)
             self._file.flush()
-            if self._handover is not None and handed is not None:
-                self._handover.put(self.size_bytes, Handed(*handed, self.size_bytes + len(data)))
+            if self._handover is not None:
+                end = self.size_bytes + len(data)
+                self._handover.put(self.size_bytes, None if handed is None else Handed(*handed, end))
             if self._durable is not None:
                 os.fsync(self._file.fileno())
         self.size_bytes += len(data)
         if self._mark is not None:
-            with writing_to(self.folder / DURABLE):
+            with writing_to(self._mark.path):
                 self._mark.note(self.size_bytes)
         self._note_positions(reached)
         self.durable_through = self.next_seq - 1

@@ -58,7 +58,8 @@ def make_app(
     alone = (part.routes(door) for part in (message_routes, subscription_routes, operation_routes))
     with_answers = (part.routes(door, asking) for part in (update_routes, asking_routes))
     app = assembled([*alone, *with_answers, *more], tiles)
-    app.add_middleware(AccessGate, access=door.access)  # Starlette runs the middleware added last first
+    app.add_middleware(message_routes.Publishing, door=door)  # Starlette runs the middleware added last first
+    app.add_middleware(AccessGate, access=door.access)
     if origins:
         app.add_middleware(
             CORSMiddleware,

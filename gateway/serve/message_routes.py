@@ -6,6 +6,7 @@ Added to the app by `gateway.serve.app`. Read on in `gateway.serve.bodies` and `
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.serve.access import caller_of
 from gateway.serve.bodies import (
@@ -22,9 +23,11 @@ from gateway.serve.bodies import (
 )
 from gateway.serve.door import Door
 from gateway.serve.models import MessageOutcome, MessagesAnswer
-from gateway.serve.problems import LATER, TOO_LARGE, refusal
+from gateway.serve.problems import LATER, TOO_LARGE, Problem, answer, problem_of, refusal
 from gateway.serve.writer import Message
+from matching.errors import EngineError
 
+PATH = "/v1/messages"
 #: Schema of a message.
 MESSAGE = {"$ref": "#/components/schemas/Message"}
 _LINES = {
@@ -47,7 +50,7 @@ def routes(door: Door) -> APIRouter:
     router = APIRouter(tags=["messages"])
 
     @router.post(
-        "/v1/messages",
+        PATH,
         summary="Publish messages",
         response_model=MessageOutcome | MessagesAnswer,
         responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}, **TOO_LARGE, **LATER},
@@ -64,21 +67,50 @@ def routes(door: Door) -> APIRouter:
         What is answered with 200 is on disk. Bad rows of several get their reason code; the others are taken. A message
         with an `id` that was sent before is answered as before, and taken once.
         """
-        delivered, caller = wait is not None, caller_of(request)
-        if media_type(request) == NDJSON:
-            return LineOutcomes(door, caller, Message, delivered, paced=True)
-        body = await read_body(request)
-        rows = await rows_of(body)
-        door.access.count_messages(caller, 1 if rows is None else len(rows))
-        outcomes = await log_rows(door, caller, [one_line(body)] if rows is None else rows, Message)
-        if rows is None and outcomes[0]["status"] == "refused":
-            raise refusal(outcomes[0])
-        more: dict[str, Any] = {"delivered": await door.delivered(outcomes)} if delivered else {}
-        if rows is None:
-            return encoded(outcomes[0] | more)
-        return await encoded_outcomes(outcomes, _counts(outcomes) | more)
+        return await log_messages(door, request, wait is not None)
 
     return router
+
+
+async def log_messages(door: Door, request: Request, delivered: bool) -> Response:
+    """Log the messages of a request, and answer it; `delivered`: once their updates are out. Raises Problem."""
+    caller = caller_of(request)
+    if media_type(request) == NDJSON:
+        return LineOutcomes(door, caller, Message, delivered, paced=True)
+    body = await read_body(request)
+    rows = await rows_of(body)
+    door.access.count_messages(caller, 1 if rows is None else len(rows))
+    outcomes = await log_rows(door, caller, [one_line(body)] if rows is None else rows, Message)
+    if rows is None and outcomes[0]["status"] == "refused":
+        raise refusal(outcomes[0])
+    more: dict[str, Any] = {"delivered": await door.delivered(outcomes)} if delivered else {}
+    if rows is None:
+        return encoded(outcomes[0] | more)
+    return await encoded_outcomes(outcomes, _counts(outcomes) | more)
+
+
+class Publishing:
+    """ASGI middleware: publishes without the layers of the framework, which takes a message as long as the rest.
+
+    A request with any other query goes through the framework, which refuses what it does not know.
+    """
+
+    def __init__(self, app: ASGIApp, door: Door):
+        self._app = app
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        query = scope["query_string"] if scope["type"] == "http" else None
+        if query not in (b"", b"wait=delivered") or scope["path"] != PATH or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        try:
+            response = await log_messages(self._door, Request(scope, receive), bool(query))
+        except Problem as problem:
+            response = answer(problem)
+        except EngineError as error:
+            response = answer(problem_of(error))
+        await response(scope, receive, send)
 
 
 def _counts(outcomes: list[dict[str, Any]]) -> dict[str, int]:

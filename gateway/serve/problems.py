@@ -110,6 +110,14 @@ def overloaded(retry_s: int = 1) -> Problem:
     return later(429, "overloaded", "more rows wait to be logged, of this caller or of all, than may", retry_s)
 
 
+def problem_of(error: EngineError) -> Problem:
+    """The problem of an error of the engine."""
+    if isinstance(error, InputError):
+        return Problem(STATUS_OF.get(error.reason_code, 422), error.reason_code, str(error))
+    status, reason = (404, "unknown_subscription") if isinstance(error, ConfigError) else (500, "failed")
+    return Problem(status, reason, str(error))
+
+
 def answer(problem: Problem) -> Response:
     data = msgspec.json.encode(problem.body)
     return Response(data, problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
@@ -124,11 +132,7 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
 
     @app.exception_handler(EngineError)
     def of_engine(_: Request, error: EngineError) -> Response:
-        if isinstance(error, InputError):
-            reason = error.reason_code
-            return answer(Problem(STATUS_OF.get(reason, 422), reason, str(error)))
-        status, reason = (404, "unknown_subscription") if isinstance(error, ConfigError) else (500, "failed")
-        return answer(Problem(status, reason, str(error)))
+        return answer(problem_of(error))
 
     @app.exception_handler(RequestValidationError)
     def of_validation(_: Request, error: RequestValidationError) -> Response:

@@ -275,8 +275,10 @@ class Writer(Pipe):
         return 0.0 if self._open and self._in_flight.idle else super()._left_s()
 
     def _wake(self) -> None:
-        with self._came:
-            self._came.notify()
+        """The topology is idle: an open batch does not linger; for any thread."""
+        if self._open:
+            with self._came:
+                self._came.notify()
 
     def _unprepared(self, rows: Sequence[Row]) -> frozenset[str]:
         """The kinds of rows whose kernels are not there; they are prepared from now on."""

@@ -57,7 +57,8 @@ class BooleanOperator(Regional):
 
     @property
     def met(self) -> Int64:
-        return self._matched_seq[np.diff(self._matched_seq, prepend=-1) > 0]
+        seq = self._matched_seq
+        return seq if seq.shape[0] < 2 else seq[np.diff(seq, prepend=-1) > 0]
 
     @property
     def missed(self) -> Int64:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from compiling.njit import njit, njit_no_refcount
-from matching.model import ENTER, LEAVE, Float64, Int32, Int64, UpdateBatch
+from matching.model import ENTER, LEAVE, NO_UPDATES, Float64, Int32, Int64, UpdateBatch
 from matching.storage.block_pool import NO_BLOCK, allocate_block, free_block
 from matching.storage.point_subscriptions import Subscriptions, take_ragged_at
 from matching.storage.slots import cache_aligned, resized
@@ -123,6 +123,8 @@ class BestResults:
         """Updates from the last boundary to this one: leaves, then enters. O(changes)."""
         v = self.view
         logged = int(v.used[_LOGGED])
+        if not logged:
+            return NO_UPDATES
         slot, seq, key = v.log_slot[:logged], v.log_seq[:logged], v.log_key[:logged]
         if v.used[_PASSING]:
             kept = self._lasting(slot, seq)

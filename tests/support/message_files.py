@@ -58,6 +58,7 @@ class RecordingContext:
     def __init__(self, tasks: int = 3):
         self.tasks_of_receiver = tasks
         self.emitted: list = []
+        self.waits: list[float] = []
         self.clock_s = 1000.0
 
     def size_of(self, component):
@@ -78,5 +79,6 @@ class RecordingContext:
     def now(self):
         return self.clock_s
 
-    def wait(self, seconds):
-        threading.Event().wait(seconds)
+    def wait(self, seconds, came=None):
+        self.waits.append(seconds)
+        (came or threading.Event()).wait(seconds)

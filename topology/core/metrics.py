@@ -5,6 +5,7 @@ task, so a figure means the same in one process and on a cluster. Used by execut
 shows a run. Read on in `topology.core.tasks.task`, which counts.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,6 +20,8 @@ from topology.core.api.plan import Plan
 _PER_DOUBLING = 16
 #: From below 1 microsecond to 2**36 microseconds (19 hours); what lies beyond falls into the last bucket.
 _BUCKETS = 36 * _PER_DOUBLING + 1
+#: Latencies up to which they are recorded one by one.
+_FEW = 4
 
 #: Span of `busy_share`, in seconds: a batch counts when it is done, and may take seconds.
 BUSY_SPAN_S = 10.0
@@ -41,9 +44,16 @@ class LatencyHistogram:
 
     def record(self, seconds: np.ndarray | float, counts: np.ndarray | int = 1) -> None:
         """Add each of `seconds`, `counts` times; negative ones (clocks of two machines) count as 0. O(n)."""
-        values = np.maximum(np.atleast_1d(np.asarray(seconds, np.float64)), 0.0)
-        if values.size == 0:
+        if isinstance(seconds, float) or seconds.size <= _FEW:  # NumPy takes as long over one as over a thousand
+            some = [seconds] if isinstance(seconds, float) else seconds.tolist()
+            weights = [counts] * len(some) if isinstance(counts, int) else counts.tolist()
+            for value, weight in zip(some, weights, strict=True):
+                bucket = math.floor(math.log2(max(value * 1e6, 0.5)) * _PER_DOUBLING) + 1
+                self.counts[min(max(bucket, 0), _BUCKETS - 1)] += weight
+                if weight > 0:
+                    self.max_s = max(self.max_s, value)
             return
+        values = np.maximum(np.asarray(seconds, np.float64), 0.0)
         weights = np.broadcast_to(np.asarray(counts, np.int64), values.shape)
         doublings = np.log2(np.maximum(values * 1e6, 0.5)) * _PER_DOUBLING
         np.add.at(self.counts, np.clip(np.floor(doublings).astype(np.int64) + 1, 0, _BUCKETS - 1), weights)

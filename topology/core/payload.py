@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import islice
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 import numpy as np
@@ -38,7 +38,8 @@ _NUMPY_SCALAR, _LONG_INT = 0, 1
 #: Parcels nest in a few hundred ways.
 _remembered = lru_cache(maxsize=4_096)
 
-_SCALARS = frozenset((type(None), bool, int, float, str, bytes))
+_PLAIN_ARRAY, _SCALARS = np.ndarray, frozenset((type(None), bool, int, float, str, bytes))
+Table = TypeVar("Table", bound=tuple[Any, ...])
 
 
 def seal(payload: Any) -> tuple[Any, int]:
@@ -66,6 +67,28 @@ def seal(payload: Any) -> tuple[Any, int]:
     return sealed, sum([view.nbytes for view in views.values()])
 
 
+def keep(table: Table) -> Table:
+    """Seal a table for good, such as one without rows, which many payloads have: `seal` then takes it for sealed.
+
+    Call it once when a module is loaded: the table is never freed, and must not be written to.
+
+    Returns
+    -------
+    Table
+        The sealed table, which `seal` puts in the place of `table`, too.
+    """
+    views: dict[int, np.ndarray] = {}
+    sealed = _seal(table, views)
+    distinct = {id(array): array for array in views.values() if array.nbytes}
+    for each in (table, sealed):
+        _KEPT[id(each)] = each, sealed, distinct
+    return sealed
+
+
+#: What `keep` has sealed: by identity the table, its sealed form, and the distinct arrays of that with any bytes.
+_KEPT: dict[int, tuple[tuple[Any, ...], tuple[Any, ...], dict[int, np.ndarray]]] = {}
+
+
 class _UnfitError(Exception):
     """A value that cannot travel; the path of fields to it is added on the way up, innermost first."""
 
@@ -88,8 +111,10 @@ def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ..
     """
     fields: list[Any] | None = None
     for place, field in enumerate(value):
-        sealed = field
-        if isinstance(field, np.ndarray):
+        kind, sealed = type(field), field
+        if kind in _SCALARS:
+            continue
+        if kind is _PLAIN_ARRAY or isinstance(field, np.ndarray):
             number = id(field)
             if number in views:
                 sealed = views[number]
@@ -100,14 +125,19 @@ def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ..
                     sealed = field.view()
                     sealed.setflags(write=False)
                 views[number] = sealed
-        elif type(field) in _SCALARS or isinstance(field, np.generic):
-            continue
         elif isinstance(field, tuple):
-            try:
-                sealed = _seal(field, views)
-            except _UnfitError as unfit:
-                unfit.add(value, place)
-                raise
+            kept = _KEPT.get(id(field))
+            if kept is not None:
+                sealed = kept[1]
+                views.update(kept[2])
+            else:
+                try:
+                    sealed = _seal(field, views)
+                except _UnfitError as unfit:
+                    unfit.add(value, place)
+                    raise
+        elif isinstance(field, np.generic):
+            continue
         else:
             name = type(field).__qualname__
             what = f"a {name}: a payload is a NamedTuple of numpy arrays and scalars, or of such"

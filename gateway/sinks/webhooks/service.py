@@ -98,8 +98,8 @@ class Webhooks:
         return max((head - hook.position.boundary for hook in hooks if hook.state == "active"), default=0)
 
     def wake(self) -> None:
-        """Updates were released; for any thread."""
-        if self._loop is not None and not self._loop.is_closed():
+        """Updates were released; for any thread. Without webhooks nobody waits for them."""
+        if self._loop is not None and not self._loop.is_closed() and self.dispatcher.lines:
             self._loop.call_soon_threadsafe(self.dispatcher.wake)
 
     async def ask(self, make: Callable[[], Coroutine[Any, Any, Result]]) -> Result:

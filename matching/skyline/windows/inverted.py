@@ -86,11 +86,13 @@ class InvertedWindow(SkylineWindow):
         if seq.shape[0] and (seq[0] <= last.last_seq or np.any(np.diff(seq) <= 0)):
             raise EngineError(f"window: messages of batch {boundary.number} must ascend from seq {last.last_seq + 1}")
         self.known = [*self.known, boundary][-1 - self.kept_boundaries :]
-        rows = self._find(ended)
-        self.ring.ended[rows] = np.minimum(self.ring.ended[rows], boundary.number)  # some may have ended before
-        kept = np.flatnonzero((messages.life > boundary.floor) & ~np.isin(seq, ended))
-        if kept.shape[0]:
-            self._append(messages.take(kept))
+        keep = messages.life > boundary.floor
+        if ended.shape[0]:
+            rows = self._find(ended)
+            self.ring.ended[rows] = np.minimum(self.ring.ended[rows], boundary.number)  # some may have ended before
+            keep &= ~np.isin(seq, ended)
+        if keep.any():
+            self._append(messages if keep.all() else messages.take(np.flatnonzero(keep)))
 
     def candidates(self, queries: SkylineQueries, as_of: Boundary | None = None) -> Candidates:
         """See `SkylineWindow.candidates`; O(postings of the keywords)."""

@@ -103,6 +103,35 @@ def test_what_stands_before_a_body_or_a_line_costs_no_row(served, before):
         assert answer.body.count(b'"unchanged"') == 1, answer
 
 
+def test_messages_are_answered_alike_with_the_framework_and_without_it(served):
+    lines, json_of = NDJSON, json.dumps
+    twice = [message("alike"), {"id": "no place", "text": "ramen"}, "ramen"]
+    requests = [
+        (json_of(message("alike")).encode(), JSON),
+        (json_of({**message("alike"), "lon": 200}).encode(), JSON),
+        (json_of({**message("alike"), "text": "other"}).encode(), JSON),
+        (json_of(twice).encode(), JSON),
+        (b"[]", JSON),
+        (b"{", JSON),
+        (b"", JSON),
+        (b"[" + b"{}," * 20_000 + b"{}]", JSON),
+        (b"\n".join(json_of(row).encode() for row in twice), lines),
+        (b"", lines),
+        (b"ramen", {"Content_Type": "text/plain"}),
+        (b"{}", {**JSON, "Content_Encoding": "gzip"}),
+    ]
+    assert served.call("POST", "/v1/messages", message("alike")).status == 200
+    for body, headers in requests:
+        # a query that the short way does not know goes through the framework
+        short, long = (
+            call(served.port, "POST", f"/v1/messages?{query}", body, **headers)
+            for query in ("wait=delivered", "wait=delivered&")
+        )
+        assert (short.status, short.body) == (long.status, long.body), body[:80]
+        assert {**short.headers, "date": ""} == {**long.headers, "date": ""}
+    assert served.call("POST", "/v1/messages?wait=never", message("never")).json["reason"] == "bad_parameter"
+
+
 @pytest.mark.parametrize(
     ("lon", "lat", "reason"),
     [

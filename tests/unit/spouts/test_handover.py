@@ -2,6 +2,8 @@
 
 import itertools
 import shutil
+import threading
+import time
 from collections import Counter
 
 import numpy as np
@@ -15,14 +17,16 @@ from matching.validate import subscription_row
 from matching.window import Window
 from spouts import handover
 from spouts.handover import HandedChanges, close_handover, handover_of
-from spouts.live import LoggedSubscriptions, LogSource
+from spouts.live import LoggedMessages, LoggedSubscriptions, LogSource
 from spouts.logged_words import LoggedWords
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream
+from tests.support.message_files import RecordingContext
 from tests.support.writing import WriterStream, await_
 from tests.unit.spouts.test_changes_ahead import Emitted
 from topology.core.api.component import Tick
 
+DEADLINE_S = 20.0
 NEW = "new words: Größe 東京 #tag https://a.b &amp; \U0001f525"
 ROWS = [
     {"text": "w1 w2 w1", "lon": 1.5, "lat": 2, "id": "a", "time": 100},
@@ -115,6 +119,30 @@ def test_batches_beyond_the_bound_are_dropped_and_read_from_the_log(stream, word
     source = source_of(stream, stream.journal.log, words)
     rows = read_all(source)[1]
     assert sum(len(one.messages) for one in rows) == 42 and waiting.taken < len(rows) - 1 and waiting.size_bytes == 0
+
+
+def test_spout_that_waits_is_woken_by_what_is_logged_in_its_process(stream, words):
+    spout = LoggedMessages(str(stream.journal.log), str(words), 1_000, Window("time", 100), stream.gate.space)
+    spout.poll_s, context = 60.0, RecordingContext(tasks=1)
+    spout.open(context)
+    logged, number = stream.journal.next_seq, 0
+    while spout.cutter.next_seq < logged:
+        spout.next_batch(number, None)
+        number += 1
+
+    def log() -> None:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not context.waits and time.monotonic() < deadline_s:
+            time.sleep(0.001)
+        stream.journal.mark(300_000_000, 0.0)  # no batch is handed over with it
+
+    context.waits.clear()
+    logging = threading.Thread(target=log)
+    logging.start()
+    tick = spout.next_batch(number, None)
+    logging.join()
+    assert tick is not None and (tick.first_seq, tick.last_seq) == (logged, logged)
+    assert context.waits == [60.0], "it looked once, and was woken"
 
 
 def test_log_that_is_closed_hands_nothing_over(stream, words):

@@ -125,7 +125,7 @@ class Channel:
     def now(self):
         return 0.0
 
-    def wait(self, seconds):
+    def wait(self, seconds, came=None):
         pass
 
 

@@ -183,7 +183,13 @@ def test_spout_subscriptions_changes_go_with_the_batch_that_holds_their_seq(tmp_
     assert [spout.next_batch(tick.number, tick) for tick in ticks] == ticks
     assert [stream for stream, _ in emitted] == ["changes"] * 6
     lists = [
-        (c.batch, c.names.strings(), c.added.number.tolist(), c.removed.number.tolist(), c.follows.tolist())
+        (
+            c.batch,
+            c.names.strings(),
+            c.added.number.tolist(),
+            c.removed.number.tolist(),
+            [] if c.follows is None else c.follows.tolist(),
+        )
         for _, c in emitted
     ]
     assert lists == [

@@ -18,6 +18,7 @@ Base of all spouts and bolts. Read on in `topology.core.api.builder` (how compon
 (the topology of this product).
 """
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -148,8 +149,8 @@ class Context(Protocol):
         """Seconds since the epoch by the topology's clock (a fake one in tests)."""
         ...
 
-    def wait(self, seconds: float) -> None:
-        """Wait for input, so long; it does not count as time spent working."""
+    def wait(self, seconds: float, came: threading.Event | None = None) -> None:
+        """Wait for input, so long, or until `came` is set; it does not count as time spent working."""
         ...
 
 

@@ -2,6 +2,7 @@
 which makes it. `topology.core.api.component.Context` has the contract.
 """
 
+import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -24,7 +25,7 @@ class Host(Protocol):
 
     def acknowledge(self, batch: int) -> None: ...
 
-    def wait(self, seconds: float) -> None: ...
+    def wait(self, seconds: float, came: threading.Event | None) -> None: ...
 
 
 class TaskContext:
@@ -74,6 +75,6 @@ class TaskContext:
         """See `topology.core.api.component.Context.now`."""
         return self._clock()
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float, came: threading.Event | None = None) -> None:
         """See `topology.core.api.component.Context.wait`."""
-        self._host.wait(seconds)
+        self._host.wait(seconds, came)

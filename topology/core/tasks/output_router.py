@@ -7,7 +7,7 @@ to them).
 from typing import NamedTuple
 
 from matching.errors import TopologyError
-from topology.core.api.grouping import DIRECT, FIELDS, Chooser
+from topology.core.api.grouping import ALL, DIRECT, FIELDS, Chooser
 from topology.core.api.plan import Plan, TaskId
 
 
@@ -32,6 +32,7 @@ class OutputRouter:
 
     def __init__(self, plan: Plan, task: TaskId):
         self._task = task
+        self._fixed: dict[tuple[str, int | None], list[tuple[int, int]]] = {}  # receivers that are always the same
         self._routes: dict[str, list[_Route]] = {}
         for number, edge in enumerate(plan.edges):
             if edge.source == task.component:
@@ -41,13 +42,15 @@ class OutputRouter:
                 self._routes.setdefault(edge.stream, []).append(route)
 
     def receivers(self, stream: str, to: int | None, key: int | None, ended: bool) -> list[tuple[int, int]] | None:
-        """Address and edge of each receiver of a payload; None for a stream without edges.
+        """Address and edge of each receiver of a payload, not to be changed; None for a stream without edges.
 
         Raises
         ------
         TopologyError
             If `to` or `key` does not fit the edges, or the task has ended and the edge is no feedback.
         """
+        if not ended and key is None and (fixed := self._fixed.get((stream, to))) is not None:
+            return fixed
         routes = self._routes.get(stream)
         if routes is None:
             return None
@@ -71,4 +74,6 @@ class OutputRouter:
                 f"{self._task} emitted on {stream!r} with {given}, but no edge of that stream uses it: "
                 f"it is grouped {', '.join(sorted(groupings))}"
             )
+        if groupings <= {ALL, DIRECT}:
+            self._fixed[stream, to] = receivers
         return receivers

@@ -105,7 +105,7 @@ class TaskHost:
         self.fed = bool(self._pending_ends) or self.spec.clock
         self._opened = False
         self._finished = False
-        self._sent_to = np.zeros(len(plan.tasks), np.int64)
+        self._sent_to = [0] * len(plan.tasks)
         self._next_number = [0] * len(plan.tasks)
         self._received = 0
         self._incoming: dict[str, int] = {}
@@ -307,8 +307,8 @@ class TaskHost:
             waits_for=self._waits_for(),
             failure=self.failure,
             received=self._received,
-            sent=int(self._sent_to.sum()),
-            sent_to=self._sent_to.copy(),
+            sent=sum(self._sent_to),
+            sent_to=np.array(self._sent_to, np.int64),
             incoming=dict(self._incoming),
             outgoing=dict(self._outgoing),
             bytes_out=dict(self._bytes_out),
@@ -355,10 +355,10 @@ class TaskHost:
             )
         self._send([(self.plan.clock_address, ACKNOWLEDGE)], int(batch), 0)
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float, came: threading.Event | None) -> None:
         """Wait, which is no work."""
         started = self._work_ns()
-        threading.Event().wait(seconds)
+        (came or threading.Event()).wait(seconds)
         self._waited_ns += self._work_ns() - started
 
     # -- inside
@@ -380,8 +380,9 @@ class TaskHost:
     def _send(self, receivers: list[tuple[int, int]], payload: Any, size_bytes: int) -> None:
         destinations = []
         for address, edge in receivers:
-            destinations.append(Destination(address, edge, int(self._sent_to[address])))
-            self._sent_to[address] += 1
+            number = self._sent_to[address]
+            self._sent_to[address] = number + 1
+            destinations.append(Destination(address, edge, number))
         self._channel.send(destinations, payload, size_bytes)
 
     def _execute(self, stream: str, sender: int, payload: Any) -> None:
