@@ -4,7 +4,7 @@ Used by `gateway.serve.hub`, and by the routes of updates, results and questions
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -21,8 +21,8 @@ class Form(ABC):
     media_type: ClassVar[str]
 
     @abstractmethod
-    def update(self, update: Update, tag: str = "") -> bytes:
-        """An update; the tag of its boundary goes into its id."""
+    def updates(self, updates: Sequence[Update]) -> list[bytes]:
+        """The events of updates."""
 
     @abstractmethod
     def named(self, name: str, data: Mapping[str, object], event_id: str | None) -> bytes:
@@ -38,8 +38,8 @@ class Events(Form):
 
     media_type = "text/event-stream"
 
-    def update(self, update: Update, tag: str = "") -> bytes:
-        return b"id: %s\ndata: %s\n\n" % (tagged(update.position, tag).encode(), _data(update, tag))
+    def updates(self, updates: Sequence[Update]) -> list[bytes]:
+        return [b"id: %b\ndata: %b\n\n" % (one.id.encode(), one.data) for one in updates]
 
     def named(self, name: str, data: Mapping[str, object], event_id: str | None) -> bytes:
         head = b"" if event_id is None else b"id: %s\n" % event_id.encode()
@@ -54,8 +54,8 @@ class Lines(Form):
 
     media_type = "application/x-ndjson"
 
-    def update(self, update: Update, tag: str = "") -> bytes:
-        return _data(update, tag) + b"\n"
+    def updates(self, updates: Sequence[Update]) -> list[bytes]:
+        return [one.data + b"\n" for one in updates]
 
     def named(self, name: str, data: Mapping[str, object], event_id: str | None) -> bytes:
         head = {} if event_id is None else {"id": event_id}
@@ -63,15 +63,3 @@ class Lines(Form):
 
 
 EVENTS, LINES = Events(), Lines()
-
-
-def tagged(position: str, tag: str) -> str:
-    """The id of an event at a position, with the tag of the log (`WriteAheadLog.tag_of`), if it has one."""
-    return f"{position}-{tag}" if tag else position
-
-
-def _data(update: Update, tag: str) -> bytes:
-    """The JSON of an update, which begins with its id, with the tag in the id."""
-    begins = b'{"id":"' + update.position.encode()
-    assert update.data.startswith(begins), "an update begins with its id"
-    return begins + b"-" + tag.encode() + update.data[len(begins) :] if tag else update.data

@@ -25,8 +25,10 @@ from bolts.sinks import last_as_of, read_part, reading_part
 from gateway.serve.releasing import (
     PIECE_BYTES,
     RANKS,
+    Columns,
     LookUp,
     Released,
+    TagOf,
     Update,
     boundary_of,
     in_order,
@@ -118,6 +120,7 @@ class Parts:
         only: Collection[str] | None = None,
         most: int = PIECE,
         most_bytes: int = PIECE_BYTES,
+        tag_of: TagOf | None = None,
     ) -> tuple[list[Update], Position]:
         """Some updates after a position, and the position behind them.
 
@@ -130,6 +133,8 @@ class Parts:
             Ids of subscriptions whose updates are sought.
         most, most_bytes : int
             Updates that are read at a time, and bytes after which no more are.
+        tag_of : callable, optional
+            As of `gateway.serve.releasing.updates_of`.
 
         Returns
         -------
@@ -154,7 +159,7 @@ class Parts:
                 continue
             if first == 0 and number != before + 1 and position.boundary < read.boundary[0] - 1:
                 raise PartsMissing(int(read.boundary[0]))
-            found, end, _ = _read_rows(read, first, last, only, most, most_bytes, self.look_up)
+            found, end, _ = _read_rows(read, first, last, only, most, most_bytes, self.look_up, tag_of)
             return found, end
         there = max((self._last_of(names) for _, names in self._numbered()), default=-1)
         lost = min(until, self.last_boundary())
@@ -236,7 +241,7 @@ class Parts:
             except CheckpointError as error:
                 raise PartDamaged(str(error), self._last_of(names)) from error
             table = pa.concat_tables(tables)
-            read = self._decoded[names] = _in_order(table, np.array(self.ends, np.int64))
+            read = self._decoded[names] = in_order([columns_of(table, np.array(self.ends, np.int64))])
             while len(self._decoded) > 1 and sum(one.size_bytes for one in self._decoded.values()) > DECODED_BYTES:
                 self._decoded.popitem(last=False)
             return read
@@ -358,16 +363,26 @@ class History:
             del self._lasts[:drop], self._pieces[:drop], self._before[:drop]
 
     def read_after(
-        self, position: Position, most: int = PIECE, only: Collection[str] | None = None, most_bytes: int = PIECE_BYTES
+        self,
+        position: Position,
+        most: int = PIECE,
+        only: Collection[str] | None = None,
+        most_bytes: int = PIECE_BYTES,
+        tag_of: TagOf | None = None,
     ) -> tuple[list[Update], Position]:
         """Some updates after a position of `has_after`, and the position behind them, until the head.
 
         Parameters and result as of `Parts.read_after`.
         """
-        return self.reading(position, most, only, most_bytes)()
+        return self.reading(position, most, only, most_bytes, tag_of)()
 
     def reading(
-        self, position: Position, most: int = PIECE, only: Collection[str] | None = None, most_bytes: int = PIECE_BYTES
+        self,
+        position: Position,
+        most: int = PIECE,
+        only: Collection[str] | None = None,
+        most_bytes: int = PIECE_BYTES,
+        tag_of: TagOf | None = None,
     ) -> Callable[[], tuple[list[Update], Position]]:
         """`read_after` for another thread: what is returned reads what is in memory now."""
         pieces, head = self._pieces[bisect_left(self._lasts, position.boundary) :], self.head
@@ -378,7 +393,7 @@ class History:
             left_bytes = most_bytes
             for piece in pieces:
                 first, last = piece.rows_through(*position), len(piece.boundary)
-                some, end, whole = _read_rows(piece, first, last, only, most - len(found), left_bytes, look_up)
+                some, end, whole = _read_rows(piece, first, last, only, most - len(found), left_bytes, look_up, tag_of)
                 found += some
                 left_bytes -= sum(len(one.data) for one in some)
                 if not whole or (piece is not pieces[-1] and (len(found) >= most or left_bytes <= 0)):
@@ -401,10 +416,11 @@ def _read_rows(
     most: int,
     most_bytes: int,
     look_up: LookUp,
+    tag_of: TagOf | None,
 ) -> tuple[list[Update], Position, bool]:
     """Some updates of the rows between two, the position behind them, and whether these are all that are wanted."""
     rows = np.arange(first, last) if only is None else released.rows_of(released.among(only), first, last)
-    found = updates_of(released, rows[:most], look_up, most_bytes)
+    found = updates_of(released, rows[:most], look_up, most_bytes, tag_of)
     whole = len(found) == len(rows)
     end = last - 1 if whole else rows[len(found) - 1]
     return found, Position(int(released.boundary[end]), int(released.place[end])), whole
@@ -439,30 +455,21 @@ class PartDamaged(CheckpointError):
         self.boundary = boundary
 
 
-def with_boundaries(table: pa.Table, ends: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+def columns_of(table: pa.Table, ends: np.ndarray) -> Columns:
     """Updates as `in_order` takes them.
 
     Parameters
     ----------
     table : pa.Table
-        Of `bolts.sinks.UPDATE_SCHEMA`, or some of its columns: whole boundaries.
+        With the columns as_of, subscription_id, seq, change and score of `bolts.sinks.UPDATE_SCHEMA`: whole boundaries.
     ends : int64[n]
         The last seq of each boundary.
-
-    Returns
-    -------
-    pa.Table, int64[updates]
-        The table with the column `order`, a rank of `RANKS`; the boundary of each update.
     """
+    ids = table.column("subscription_id").combine_chunks().dictionary_encode()
     ranks = pc.index_in(table.column("change"), pa.array(sorted(RANKS, key=RANKS.__getitem__)))
-    boundary = ends[np.searchsorted(ends, table.column("as_of").to_numpy())]
-    return table.append_column("order", ranks.cast(pa.int8())), boundary
-
-
-def _in_order(table: pa.Table, ends: np.ndarray) -> Released:
-    """Updates in the order of the stream, without what is looked up."""
-    table, boundary = with_boundaries(table.select(_COLUMNS), ends)
-    return in_order(table.drop_columns(["change"]), boundary)
+    as_of, score = table.column("as_of").to_numpy(), table.column("score").to_numpy()
+    order, seq = ranks.cast(pa.int8()).to_numpy(), table.column("seq").to_numpy()
+    return Columns(ids.dictionary, ids.indices.to_numpy(), order, seq, as_of, score, ends[np.searchsorted(ends, as_of)])
 
 
 def saved_updates(state: Mapping[str, Any], after: int, ends: Sequence[int]) -> Released:
@@ -473,6 +480,5 @@ def saved_updates(state: Mapping[str, Any], after: int, ends: Sequence[int]) -> 
     state : mapping of str to array
         As `bolts.delivery` and `bolts.sinks` save it.
     """
-    found = _in_order(undelivered(state), np.array(ends, np.int64))
-    first = found.rows_through(after, END)
-    return Released(found.table.slice(first), found.boundary[first:], found.place[first:])
+    found = in_order([columns_of(undelivered(state), np.array(ends, np.int64))])
+    return found.behind(found.rows_through(after, END))

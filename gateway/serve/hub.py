@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gateway.serve.event_forms import Form, tagged
+from gateway.serve.event_forms import Form
 from gateway.serve.history import BEGINNING, END, PIECE, Foreign, History, PartDamaged, PartsMissing, Position
 from gateway.serve.regions import contains
 from gateway.serve.registry import Registry
-from gateway.serve.releasing import Released, Update, updates_of
+from gateway.serve.releasing import Released, Update, tagged, updates_of
 from topology.core.executors.logs import driver_log
 
 #: Seconds without an event after which a client gets a heartbeat.
@@ -368,13 +368,15 @@ class Hub:
             return None if known else (form.named("gap", _unknown(position), None), history.head)
         if history.has_after(position):
             found, behind = await asyncio.to_thread(
-                history.reading(position, PIECE, interest.subscriptions, READ_BYTES)
+                history.reading(position, PIECE, interest.subscriptions, READ_BYTES, self._tag_of)
             )
         else:
             until, only, read = history.floor, self._only(interest), history.parts.read_after
             try:
                 async with reading:
-                    found, behind = await asyncio.to_thread(read, position, until, only, PIECE, READ_BYTES)
+                    found, behind = await asyncio.to_thread(
+                        read, position, until, only, PIECE, READ_BYTES, self._tag_of
+                    )
                 behind = min(behind, history.head)
             except PartsMissing as missing:
                 behind = Position(missing.boundary - 1, 0)
@@ -383,13 +385,9 @@ class Hub:
                 driver_log().warning("part_lost", why=str(damaged))
                 behind = min(Position(damaged.boundary, END), history.head)
                 return form.named("gap", _lost(position, damaged.boundary + 1), None), behind
-        wanted = [
-            form.update(one, self._tag_of(Position.of(one.position).boundary))
-            for one in found
-            if self._is_wanted(one, interest)
-        ]
+        wanted = [one for one in found if self._is_wanted(one, interest)]
         self.sent += len(wanted) * counted
-        return b"".join(wanted), behind
+        return b"".join(form.updates(wanted)), behind
 
     def _id(self, position: Position) -> str:
         """The id of an event behind which a client resumes at a position."""
@@ -455,26 +453,45 @@ class Hub:
 
     def _at_hand(self, released: Released, rows: np.ndarray) -> list[Update]:
         """The updates of rows whose texts are in memory; fewer or none if they are long or not all there."""
-        seqs = np.unique(released.table.column("seq").to_numpy()[rows]).tolist()
-        return updates_of(released, rows, self.history.parts.look_up) if self._has_texts(seqs) else []
+        if not self._has_texts(np.unique(released.seq[rows]).tolist()):
+            return []
+        return updates_of(released, rows, self.history.parts.look_up, tag_of=self._tag_of)
 
     def _put_some(
         self, updates: list[Update], one: Released, rows: np.ndarray, by_name: Mapping[str, list[_Queue]]
     ) -> set[_Queue]:
-        """Queue updates of some rows, and return the clients that want them."""
+        """Queue updates of some rows, a chunk for each client that wants any, and return these clients."""
+        everything = range(len(updates))
+        places: dict[_Queue, Collection[int]] = dict.fromkeys(self._everything, everything)
+        if by_name:
+            found: dict[_Queue, list[int]] = {}
+            for place, update in enumerate(updates):
+                for queue in by_name.get(update.subscription_id, ()):
+                    found.setdefault(queue, []).append(place)
+            places |= found
+        events: dict[Form, list[bytes]] = {}
+        chunks: dict[tuple[Form, Interest], tuple[bytes, int]] = {}  # clients with one interest get the same bytes
         touched: set[_Queue] = set()
-        tags = {boundary: self._tag_of(boundary) for boundary in np.unique(one.boundary[rows]).tolist()}
-        for update, boundary, place in zip(updates, one.boundary[rows].tolist(), one.place[rows].tolist(), strict=True):
-            written: dict[Form, bytes] = {}
-            for queue in [*self._everything, *by_name.get(update.subscription_id, ())]:
-                if queue.behind or not (queue.is_plain or self._is_wanted(update, queue.interest)):
-                    continue
-                if boundary <= queue.after.boundary and Position(boundary, place) <= queue.after:
-                    continue  # released again after a restart
-                if queue.form not in written:
-                    written[queue.form] = queue.form.update(update, tags[boundary])
+        for queue, mine in places.items():
+            if queue.behind:
+                continue
+            form, interest = queue.form, queue.interest
+            if form not in events:
+                events[form] = form.updates(updates)
+            known = chunks.get((form, interest))
+            first = one.rows_through(*queue.after) if queue.after.boundary >= one.boundary[rows[0]] else 0
+            if first:  # released again after a restart
+                mine = [place for place in mine if rows[place] >= first]
+            if known is None or first:
+                if not queue.is_plain:
+                    mine = [place for place in mine if self._is_wanted(updates[place], interest)]
+                whole = len(mine) == len(updates)
+                known = b"".join(events[form] if whole else map(events[form].__getitem__, mine)), len(mine)
+                if not first:
+                    chunks[form, interest] = known
+            if known[1]:
                 touched.add(queue)
-                self._queue(queue, written[queue.form], 1)
+                self._queue(queue, *known)
         return touched
 
     def _by_name(self, released: Released) -> dict[str, list[_Queue]]:

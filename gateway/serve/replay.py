@@ -18,7 +18,7 @@ from gateway.live.update_listener import MessageText
 from gateway.runs.explaining import explain_in, last_boundary, number_as_of
 from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import Run, Subscriber, active_at
-from gateway.serve.history import END, Position, with_boundaries
+from gateway.serve.history import END, Position, columns_of
 from gateway.serve.operation_routes import stream_facts
 from gateway.serve.releasing import Update, in_order, updates_of
 from gateway.serve.standing import Standing
@@ -67,9 +67,8 @@ class Replay:
         self._ends = boundary_ends(self.run, self.run.message_count())
         pieces = [piece.select(_COLUMNS) for piece in self.run.pieces()]
         table = pa.concat_tables([UPDATE_SCHEMA.empty_table().select(_COLUMNS), *pieces])
-        self._updates = in_order(*with_boundaries(table, self._ends))
-        self._table, self._boundary, self._place = self._updates
-        self._as_of = self._table["as_of"].to_numpy()
+        self._updates = in_order([columns_of(table, self._ends)])
+        self._boundary, self._place, self._as_of = self._updates.boundary, self._updates.place, self._updates.as_of
         changes = self.run.changes
         self._names, self._at = changes.names.strings(), changes.table.at
         self._kind_of = {name: KINDS[kind].name for name, kind in zip(self._names, changes.table.kind, strict=True)}
@@ -87,7 +86,7 @@ class Replay:
                 "state": run.state,
                 "last": self.last,
                 "boundaries": int(np.searchsorted(self._ends, self.last, "right")),
-                "updates": len(self._table),
+                "updates": len(self._as_of),
             },
         }
 
@@ -172,7 +171,7 @@ class Replay:
     def results(self, subscription_id: str, as_of: int) -> dict[str, Any]:
         """The result of a subscription as of a message, as `GET /v1/subscriptions/ID/results` has it."""
         owner = self._owner(subscription_id, as_of)
-        rows = self._table.take(self._rows(Wanted(Position(-1, 0), as_of, [subscription_id]))).to_pylist()
+        rows = self._updates.facts(self._rows(Wanted(Position(-1, 0), as_of, [subscription_id])))
         kind = KINDS.named(owner.kind)
         standing = Standing()
         for row in rows:
@@ -201,10 +200,13 @@ class Replay:
             )
         found = explain_in(self.run, subscription_id, message, last_seq)
         rows = self._rows(Wanted(Position(-1, 0), as_of, [subscription_id]))
-        rows = rows[self._table["seq"].to_numpy()[rows] == found["message"]["seq"]]
-        updates = self._table.take(rows).select(["change", "as_of", "score"]).to_pylist()
+        rows = rows[self._updates.seq[rows] == found["message"]["seq"]]
+        updates = self._updates.facts(rows)
         places = zip(self._boundary[rows].tolist(), self._place[rows].tolist(), updates, strict=True)
-        return found | {"updates": [{"id": Position(*place).text, **row} for *place, row in places]}
+        shown = ("change", "as_of", "score")
+        return found | {
+            "updates": [{"id": Position(*place).text, **{name: row[name] for name in shown}} for *place, row in places]
+        }
 
     def messages(self, after: int, through: int, limit: int) -> list[dict[str, Any]]:
         """The last messages between two seqs, oldest first, at most `limit`; deletions and clock marks have no text."""

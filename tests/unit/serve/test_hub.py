@@ -282,8 +282,8 @@ def test_hub_clients_get_every_update_once_however_large_a_burst_is(monkeypatch,
 def test_hub_encodes_an_update_once_for_all_clients(monkeypatch):
     async def story():
         hub, encoded = hub_of(), deque()
-        whole = Events.update
-        monkeypatch.setattr(Events, "update", lambda form, one, tag: encoded.append(one) or whole(form, one))
+        whole = Events.updates
+        monkeypatch.setattr(Events, "updates", lambda form, some: encoded.extend(some) or whole(form, some))
         clients = [Client(hub) for _ in range(20)]
         await clients[0].until(lambda: all(one.events for one in clients))
         hub.deliver([boundary(0, "a", "b")], 0)
