@@ -4,12 +4,12 @@ Used by `gateway.serve.hub`, and by the routes of updates, results and questions
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import msgspec
 
-from gateway.serve.releasing import Update
+from gateway.serve.releasing import JSON_BEGINS, EventBytes, UpdateRows
 
 #: Milliseconds after which a client should connect again.
 RETRY_MS = 1_000
@@ -20,9 +20,13 @@ class Form(ABC):
 
     media_type: ClassVar[str]
 
-    @abstractmethod
-    def updates(self, updates: Sequence[Update]) -> list[bytes]:
+    #: As of `UpdateRows.events`.
+    before: ClassVar[tuple[bytes, ...]]
+    end: ClassVar[bytes]
+
+    def updates(self, rows: UpdateRows) -> EventBytes:
         """The events of updates."""
+        return rows.events(self.before, self.end)
 
     @abstractmethod
     def named(self, name: str, data: Mapping[str, object], event_id: str | None) -> bytes:
@@ -37,9 +41,8 @@ class Events(Form):
     """Server-Sent Events."""
 
     media_type = "text/event-stream"
-
-    def updates(self, updates: Sequence[Update]) -> list[bytes]:
-        return [b"id: %b\ndata: %b\n\n" % (one.id.encode(), one.data) for one in updates]
+    before = b"id: ", b"\ndata: " + JSON_BEGINS
+    end = b"\n\n"
 
     def named(self, name: str, data: Mapping[str, object], event_id: str | None) -> bytes:
         head = b"" if event_id is None else b"id: %s\n" % event_id.encode()
@@ -53,9 +56,8 @@ class Lines(Form):
     """Lines of JSON."""
 
     media_type = "application/x-ndjson"
-
-    def updates(self, updates: Sequence[Update]) -> list[bytes]:
-        return [one.data + b"\n" for one in updates]
+    before = (JSON_BEGINS,)
+    end = b"\n"
 
     def named(self, name: str, data: Mapping[str, object], event_id: str | None) -> bytes:
         head = {} if event_id is None else {"id": event_id}

@@ -30,9 +30,9 @@ from gateway.serve.releasing import (
     Released,
     TagOf,
     Update,
+    UpdateRows,
     boundary_of,
     in_order,
-    updates_of,
 )
 from matching.errors import CheckpointError
 from matching.part_names import PartName, whole_parts
@@ -114,6 +114,12 @@ class Parts:
         return max([-1, *named, *(self._last_of(names) for _, names in self._numbered())])
 
     def read_after(
+        self, position: Position, until: int, only: Collection[str] | None = None, most: int = PIECE
+    ) -> tuple[list[Update], Position]:
+        """`rows_after`, for sinks."""
+        return for_sinks(lambda: self.rows_after(position, until, only, most))
+
+    def rows_after(
         self,
         position: Position,
         until: int,
@@ -121,7 +127,7 @@ class Parts:
         most: int = PIECE,
         most_bytes: int = PIECE_BYTES,
         tag_of: TagOf | None = None,
-    ) -> tuple[list[Update], Position]:
+    ) -> tuple[list[UpdateRows], Position]:
         """Some updates after a position, and the position behind them.
 
         Parameters
@@ -134,11 +140,11 @@ class Parts:
         most, most_bytes : int
             Updates that are read at a time, and bytes after which no more are.
         tag_of : callable, optional
-            As of `gateway.serve.releasing.updates_of`.
+            As of `gateway.serve.releasing.UpdateRows`.
 
         Returns
         -------
-        list of Update, Position
+        list of UpdateRows, Position
             Nothing is left to read once the boundary of the position is `until`.
 
         Raises
@@ -160,7 +166,7 @@ class Parts:
             if first == 0 and number != before + 1 and position.boundary < read.boundary[0] - 1:
                 raise PartsMissing(int(read.boundary[0]))
             found, end, _ = _read_rows(read, first, last, only, most, most_bytes, self.look_up, tag_of)
-            return found, end
+            return [found], end
         there = max((self._last_of(names) for _, names in self._numbered()), default=-1)
         lost = min(until, self.last_boundary())
         if max(position.boundary, there) < lost:
@@ -362,19 +368,9 @@ class History:
             self.floor, self.size_bytes = self._lasts[drop - 1], size_bytes
             del self._lasts[:drop], self._pieces[:drop], self._before[:drop]
 
-    def read_after(
-        self,
-        position: Position,
-        most: int = PIECE,
-        only: Collection[str] | None = None,
-        most_bytes: int = PIECE_BYTES,
-        tag_of: TagOf | None = None,
-    ) -> tuple[list[Update], Position]:
-        """Some updates after a position of `has_after`, and the position behind them, until the head.
-
-        Parameters and result as of `Parts.read_after`.
-        """
-        return self.reading(position, most, only, most_bytes, tag_of)()
+    def read_after(self, position: Position, most: int = PIECE) -> tuple[list[Update], Position]:
+        """Some updates after a position of `has_after`, and the position behind them, until the head."""
+        return for_sinks(self.reading(position, most))
 
     def reading(
         self,
@@ -383,24 +379,30 @@ class History:
         only: Collection[str] | None = None,
         most_bytes: int = PIECE_BYTES,
         tag_of: TagOf | None = None,
-    ) -> Callable[[], tuple[list[Update], Position]]:
-        """`read_after` for another thread: what is returned reads what is in memory now."""
+    ) -> Callable[[], tuple[list[UpdateRows], Position]]:
+        """As `Parts.rows_after`, for another thread: what is returned reads what is in memory now."""
         pieces, head = self._pieces[bisect_left(self._lasts, position.boundary) :], self.head
         look_up = self.parts.look_up
 
-        def read() -> tuple[list[Update], Position]:
-            found: list[Update] = []
-            left_bytes = most_bytes
+        def read() -> tuple[list[UpdateRows], Position]:
+            found: list[UpdateRows] = []
+            left, left_bytes = most, most_bytes
             for piece in pieces:
                 first, last = piece.rows_through(*position), len(piece.boundary)
-                some, end, whole = _read_rows(piece, first, last, only, most - len(found), left_bytes, look_up, tag_of)
-                found += some
-                left_bytes -= sum(len(one.data) for one in some)
-                if not whole or (piece is not pieces[-1] and (len(found) >= most or left_bytes <= 0)):
+                rows, end, whole = _read_rows(piece, first, last, only, left, left_bytes, look_up, tag_of)
+                found.append(rows)
+                left, left_bytes = left - len(rows), left_bytes - rows.size_bytes
+                if not whole or (piece is not pieces[-1] and (left <= 0 or left_bytes <= 0)):
                     return found, end
             return found, head
 
         return read
+
+
+def for_sinks(read: Callable[[], tuple[list[UpdateRows], Position]]) -> tuple[list[Update], Position]:
+    """What is read, as sinks take it."""
+    found, behind = read()
+    return [update for rows in found for update in rows.updates()], behind
 
 
 def _count_of(released: Released, boundary: int) -> int:
@@ -417,10 +419,10 @@ def _read_rows(
     most_bytes: int,
     look_up: LookUp,
     tag_of: TagOf | None,
-) -> tuple[list[Update], Position, bool]:
+) -> tuple[UpdateRows, Position, bool]:
     """Some updates of the rows between two, the position behind them, and whether these are all that are wanted."""
     rows = np.arange(first, last) if only is None else released.rows_of(released.among(only), first, last)
-    found = updates_of(released, rows[:most], look_up, most_bytes, tag_of)
+    found = UpdateRows(released, rows[:most], look_up, most_bytes, tag_of)
     whole = len(found) == len(rows)
     end = last - 1 if whole else rows[len(found) - 1]
     return found, Position(int(released.boundary[end]), int(released.place[end])), whole

@@ -17,12 +17,13 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from gateway.serve.event_forms import Form
 from gateway.serve.history import BEGINNING, END, PIECE, Foreign, History, PartDamaged, PartsMissing, Position
 from gateway.serve.regions import contains
 from gateway.serve.registry import Registry
-from gateway.serve.releasing import Released, Update, tagged, updates_of
+from gateway.serve.releasing import Released, UpdateRows, tagged
 from topology.core.executors.logs import driver_log
 
 #: Seconds without an event after which a client gets a heartbeat.
@@ -67,19 +68,17 @@ _AT_ONCE: Reading = nullcontext()
 class _Queue:
     """The bounded queue of one client, who waits for chunks in `wait`: by a future, without a task, and one timer.
 
-    `is_plain`: the client wants every update under which the indexes of the hub find it, without a further test.
     `behind`: it takes part in the live stream no more, since there was no room; what it lacks is in the history.
     """
 
     __slots__ = (
         "_came", "_loop", "_timer", "_until_s", "_waiter",
-        "after", "behind", "chunks", "form", "interest", "is_plain", "size_bytes", "updates",
+        "after", "behind", "chunks", "form", "interest", "size_bytes", "updates",
     )  # fmt: skip
 
     def __init__(self, form: Form, interest: Interest):
         self.form = form
         self.interest = interest
-        self.is_plain = interest.kinds is None and interest.owner is None and interest.region is None
         self.after = BEGINNING  # updates up to here it has already
         self.chunks: deque[bytes] = deque()
         self.size_bytes = self.updates = 0
@@ -371,7 +370,7 @@ class Hub:
                 history.reading(position, PIECE, interest.subscriptions, READ_BYTES, self._tag_of)
             )
         else:
-            until, only, read = history.floor, self._only(interest), history.parts.read_after
+            until, only, read = history.floor, self._only(interest), history.parts.rows_after
             try:
                 async with reading:
                     found, behind = await asyncio.to_thread(
@@ -385,9 +384,9 @@ class Hub:
                 driver_log().warning("part_lost", why=str(damaged))
                 behind = min(Position(damaged.boundary, END), history.head)
                 return form.named("gap", _lost(position, damaged.boundary + 1), None), behind
-        wanted = [one for one in found if self._is_wanted(one, interest)]
-        self.sent += len(wanted) * counted
-        return b"".join(form.updates(wanted)), behind
+        chunks = [self._chunk(form, interest, rows) for rows in found]
+        self.sent += sum(count for _, count in chunks) * counted
+        return b"".join(data for data, _ in chunks), behind
 
     def _id(self, position: Position) -> str:
         """The id of an event behind which a client resumes at a position."""
@@ -442,57 +441,76 @@ class Hub:
             rows = released.rows_of(released.among(by_name))
         for first in range(0, len(rows), PIECE):
             some = rows[first : first + PIECE]
-            updates = [] if len(rows) > MOST_PUT else self._at_hand(released, some)
-            if len(updates) < len(some):
+            found = None if len(rows) > MOST_PUT else self._at_hand(released, some)
+            if found is None or len(found) < len(some):
                 touched.update(self._everything, *by_name.values())
                 for queue in touched:
                     self._fall_behind(queue)
                 return touched
-            touched |= self._put_some(updates, released, some, by_name)
+            touched |= self._put_some(found, by_name)
         return touched
 
-    def _at_hand(self, released: Released, rows: np.ndarray) -> list[Update]:
-        """The updates of rows whose texts are in memory; fewer or none if they are long or not all there."""
+    def _at_hand(self, released: Released, rows: np.ndarray) -> UpdateRows | None:
+        """The updates of rows whose texts are in memory; fewer if they are long, None if they are not all there."""
         if not self._has_texts(np.unique(released.seq[rows]).tolist()):
-            return []
-        return updates_of(released, rows, self.history.parts.look_up, tag_of=self._tag_of)
+            return None
+        return UpdateRows(released, rows, self.history.parts.look_up, tag_of=self._tag_of)
 
-    def _put_some(
-        self, updates: list[Update], one: Released, rows: np.ndarray, by_name: Mapping[str, list[_Queue]]
-    ) -> set[_Queue]:
+    def _put_some(self, found: UpdateRows, by_name: Mapping[str, list[_Queue]]) -> set[_Queue]:
         """Queue updates of some rows, a chunk for each client that wants any, and return these clients."""
-        everything = range(len(updates))
-        places: dict[_Queue, Collection[int]] = dict.fromkeys(self._everything, everything)
-        if by_name:
-            found: dict[_Queue, list[int]] = {}
-            for place, update in enumerate(updates):
-                for queue in by_name.get(update.subscription_id, ()):
-                    found.setdefault(queue, []).append(place)
-            places |= found
-        events: dict[Form, list[bytes]] = {}
+        released, rows = found.released, found.rows
+        begins = int(released.boundary[rows[0]])
         chunks: dict[tuple[Form, Interest], tuple[bytes, int]] = {}  # clients with one interest get the same bytes
         touched: set[_Queue] = set()
-        for queue, mine in places.items():
+        named = {} if not by_name else self._rows_by_queue(found, by_name)
+        for queue in (*self._everything, *named):
             if queue.behind:
                 continue
-            form, interest = queue.form, queue.interest
-            if form not in events:
-                events[form] = form.updates(updates)
-            known = chunks.get((form, interest))
-            first = one.rows_through(*queue.after) if queue.after.boundary >= one.boundary[rows[0]] else 0
-            if first:  # released again after a restart
-                mine = [place for place in mine if rows[place] >= first]
-            if known is None or first:
-                if not queue.is_plain:
-                    mine = [place for place in mine if self._is_wanted(updates[place], interest)]
-                whole = len(mine) == len(updates)
-                known = b"".join(events[form] if whole else map(events[form].__getitem__, mine)), len(mine)
-                if not first:
-                    chunks[form, interest] = known
-            if known[1]:
+            after, key = queue.after, (queue.form, queue.interest)
+            if after.boundary >= begins:  # released again after a restart
+                new = np.flatnonzero(rows >= released.rows_through(*after))
+                chunk = self._chunk(*key, found, np.intersect1d(new, named.get(queue, new), assume_unique=True))
+            elif (chunk := chunks.get(key)) is None:
+                chunk = chunks[key] = self._chunk(*key, found, named.get(queue))
+            if chunk[1]:
                 touched.add(queue)
-                self._queue(queue, *known)
+                self._queue(queue, *chunk)
         return touched
+
+    def _rows_by_queue(self, found: UpdateRows, by_name: Mapping[str, list[_Queue]]) -> dict[_Queue, np.ndarray]:
+        """The places of the updates that the index of names finds for each client, ascending."""
+        who = found.released.who[found.rows]
+        by_who = np.argsort(who, kind="stable")
+        cuts = np.flatnonzero(np.diff(who[by_who], prepend=-1)).tolist()
+        names = found.released.names.take(pa.array(who[by_who[cuts]])).to_pylist()
+        mine: dict[_Queue, list[np.ndarray]] = {}
+        for name, begin, end in zip(names, cuts, [*cuts[1:], len(who)], strict=True):
+            for queue in by_name.get(name, ()):
+                mine.setdefault(queue, []).append(by_who[begin:end])
+        return {queue: np.sort(np.concatenate(some)) if len(some) > 1 else some[0] for queue, some in mine.items()}
+
+    def _chunk(
+        self, form: Form, interest: Interest, found: UpdateRows, places: np.ndarray | None = None
+    ) -> tuple[bytes, int]:
+        """The events of the updates that a client wants, of those at some places, and their number."""
+        places = self._wanted(found, interest, places)
+        if places is None or len(places) == len(found):
+            return form.updates(found).data, len(found)
+        return (form.updates(found).at(places) if len(places) else b""), len(places)
+
+    def _wanted(self, found: UpdateRows, interest: Interest, places: np.ndarray | None) -> np.ndarray | None:
+        """Those of some places whose updates satisfy a filter; None: all."""
+        passing = None if interest.region is None else found.within(interest.region)
+        by_name = interest.subscriptions is not None and places is None  # places are those that an index of names found
+        if by_name or interest.kinds is not None or interest.owner is not None:
+            who = found.released.who[found.rows]
+            used, of = np.unique(who if places is None else who[places], return_inverse=True)
+            ids = found.released.names.take(pa.array(used)).to_pylist()
+            follows = np.array([self._follows(name, interest) for name in ids], np.bool_)[of]
+            places = np.flatnonzero(follows) if places is None else places[follows]
+        if passing is None:
+            return places
+        return np.flatnonzero(passing) if places is None else places[passing[places]]
 
     def _by_name(self, released: Released) -> dict[str, list[_Queue]]:
         """The clients that a filter finds, by the ids of subscriptions that have updates."""
@@ -550,25 +568,17 @@ class Hub:
             return [(self._by_subscription, name) for name in interest.subscriptions]
         return [] if interest.owner is None else [(self._by_owner, interest.owner)]
 
-    def _is_wanted(self, update: Update, interest: Interest) -> bool:
-        name = update.subscription_id
+    def _follows(self, name: str, interest: Interest) -> bool:
+        """Whether a client follows a subscription: by its id, its owner and its kind."""
         if interest.subscriptions is not None and name not in interest.subscriptions:
             return False
-        if not self._follows(name, interest):
-            return False
-        return interest.has_place(update.lon, update.lat)
-
-    def _follows(self, name: str, interest: Interest) -> bool:
-        """Whether a subscription has the owner and the kind that a client follows."""
         if interest.owner is not None and self._registry.owners.get(name, "") != interest.owner:
             return False
         return interest.kinds is None or self._registry.last_kind.get(name) in interest.kinds
 
     def names_of(self, interest: Interest) -> list[str]:
         """Ids of the subscriptions that a client follows, of all that there ever were."""
-        wanted = interest.subscriptions
-        names = list(self._registry.last_kind)
-        return [name for name in names if (wanted is None or name in wanted) and self._follows(name, interest)]
+        return [name for name in list(self._registry.last_kind) if self._follows(name, interest)]
 
     def _only(self, interest: Interest) -> Collection[str] | None:
         """Ids of the subscriptions whose updates a client may get; None: all."""

@@ -20,7 +20,7 @@ from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import Run, Subscriber, active_at
 from gateway.serve.history import END, Position, columns_of
 from gateway.serve.operation_routes import stream_facts
-from gateway.serve.releasing import Update, in_order, updates_of
+from gateway.serve.releasing import UpdateRows, in_order
 from gateway.serve.standing import Standing
 from matching.errors import InputError
 from matching.kinds import KINDS
@@ -101,7 +101,7 @@ class Replay:
         place = bisect_right(self._ends, seq)
         return int(self._ends[place - 1]) if place else -1
 
-    def updates(self, wanted: Wanted, limit: int, newest: bool) -> tuple[list[Update], Position, int]:
+    def updates(self, wanted: Wanted, limit: int, newest: bool) -> tuple[UpdateRows, Position, int]:
         """Some updates in the order of the stream.
 
         Parameters
@@ -113,7 +113,7 @@ class Replay:
 
         Returns
         -------
-        list of Update, Position, int
+        UpdateRows, Position, int
             The position behind them, and up to which message all wanted updates are before it.
         """
         if strange := [name for name in wanted.subscriptions or () if name not in self._kind_of]:
@@ -122,9 +122,10 @@ class Replay:
         rest = rows.size > limit and not newest
         rows = rows[-limit:] if newest else rows[:limit]
         through = wanted.through
-        updates = updates_of(self._updates, rows[::-1] if newest else rows, self._texts)
-        updates, rest = updates[:: -1 if newest else 1], rest or (len(updates) < rows.size and not newest)
-        rows = rows[-len(updates) :] if newest and updates else rows[: len(updates)]
+        found = UpdateRows(self._updates, rows[::-1] if newest else rows, self._texts)
+        rest |= len(found) < rows.size and not newest
+        found = found.turned() if newest else found
+        rows = found.rows
         if rows.size:
             behind = Position(int(self._boundary[rows[-1]]), int(self._place[rows[-1]]))
         else:
@@ -132,7 +133,7 @@ class Replay:
         if rest:
             place = bisect_left(self._ends, behind.boundary)
             through = int(self._ends[place - 1]) if place else -1
-        return updates, behind, through
+        return found, behind, through
 
     def subscriptions(
         self,

@@ -67,7 +67,7 @@ def routes(replay: Replay) -> APIRouter:
         after = position_of(since, "query since") or BEGINNING
         wanted = Wanted(after, seq_of(through), subscription, kind)
         found, behind, complete = await answer(replay.updates, wanted, limit, newest)
-        data = b"".join(form.updates(found)) + form.named("progress", {"through": complete}, behind.text)
+        data = form.updates(found).data + form.named("progress", {"through": complete}, behind.text)
         return Response(data, headers=HEADERS, media_type=form.media_type)
 
     @router.get("/v1/messages", summary="Read messages")

@@ -8,9 +8,10 @@ loop, and by `gateway.sinks.pump` in threads; `gateway.sinks.committed` is the `
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from gateway.serve.history import BEGINNING, END, PIECE, History, PartDamaged, Parts, PartsMissing, Position
+from gateway.serve.history import BEGINNING, END, PIECE, History, PartDamaged, Parts, PartsMissing, Position, for_sinks
 from gateway.serve.releasing import Update
 from matching.errors import DeliveryError
 
@@ -123,7 +124,7 @@ class Released:
         if position >= history.head:
             return Read([], position)
         if history.has_after(position):
-            return Read(*await asyncio.to_thread(history.reading(position, most)))
+            return Read(*await asyncio.to_thread(partial(for_sinks, history.reading(position, most))))
 
         def read(floor: int = history.floor) -> tuple[list[Update], Position]:
             return history.parts.read_after(position, floor, only() if only is not None else None, most)
@@ -170,7 +171,7 @@ class Released:
         if at.position >= history.head:
             return None
         if history.has_after(at.position):
-            found, behind = await asyncio.to_thread(history.reading(at.position, most))
+            found, behind = await asyncio.to_thread(partial(for_sinks, history.reading(at.position, most)))
             in_memory = history.has_after(behind)
             count = (history if in_memory else history.parts).count_of(behind.boundary)
             return Taken(found, Place(behind, at.updates + len(found)), behind.index + 1 >= count)

@@ -14,7 +14,7 @@ from gateway.serve.event_forms import EVENTS, LINES
 from gateway.serve.history import History
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.regions import contains
-from gateway.serve.releasing import RANKS, Columns, in_order, updates_of
+from gateway.serve.releasing import RANKS, Columns, UpdateRows, in_order
 from tests.support.plain_events import plain_events, plain_lines, plain_rows
 from tests.support.releasing import RawUpdate, released_of
 
@@ -66,6 +66,13 @@ def random_release(rng, size):
     return in_order(some)
 
 
+class _LookUp(dict):
+    """The messages, whichever are sought."""
+
+    def __call__(self, seqs):
+        return {seq: self[seq] for seq in seqs}
+
+
 def tag_of(boundary):
     return "" if boundary == 199 else f"{boundary:08x}"
 
@@ -76,18 +83,30 @@ def test_events_made_at_once_are_those_made_one_after_another(size, tagged):
     rng, seen = random.Random(size), set()
     for _ in range(5):
         messages, released = messages_of(rng, 100), random_release(rng, size)
+        look_up = _LookUp(messages)
         tags = tag_of if tagged else lambda boundary: ""
-        rows = plain_rows(released, lambda seqs, messages=messages: messages, tags)
+        rows = plain_rows(released, look_up, tags)
         for most_bytes in (None, 2_000):
-            updates, at = [], 0
+            events, lines, updates, at = [], [], [], 0
             while at < len(rows):
-                left = None if at == 0 and most_bytes is None else range(at, len(rows))
-                left = None if left is None else np.array(left)
-                some = updates_of(released, left, lambda seqs, messages=messages: messages, most_bytes, tags)
-                updates += some
+                some = UpdateRows(released, np.arange(at, len(rows)), look_up, most_bytes, tags)
+                events.append(EVENTS.updates(some).data)
+                lines += LINES.updates(some).each()
+                assert len(some) > 0 and (most_bytes or len(some) == len(rows))
+                untagged = UpdateRows(released, some.rows, look_up, None)
+                updates += untagged.updates()
                 at += len(some)
-            assert EVENTS.updates(updates) == plain_events(rows)
-            assert LINES.updates(updates) == plain_lines(rows)
+            assert b"".join(events) == b"".join(plain_events(rows))
+            assert lines == plain_lines(rows)
+            plain = plain_rows(released, look_up, lambda boundary: "")
+            assert [one.data for one in updates] == [line[:-1] for line in plain_lines(plain)]
+            fields = [{name: getattr(one, name) for name in row} for one, row in zip(updates, plain, strict=True)]
+            assert fields == plain
+        turned = UpdateRows(released, np.arange(len(rows))[::-1], look_up, None, tags)
+        assert EVENTS.updates(turned).each() == plain_events(rows)[::-1]
+        assert EVENTS.updates(turned.turned()).each() == plain_events(rows)
+        some = np.array(sorted(rng.sample(range(len(rows)), rng.randrange(1, len(rows) + 1))))
+        assert LINES.updates(turned).at(some) == b"".join(plain_lines([rows[place] for place in some]))
         seen.update(row["score"] for row in rows)
         seen.update(row["change"] for row in rows)
     assert size < 9 or {None, math.inf, "enter", "leave"} <= seen

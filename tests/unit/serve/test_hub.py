@@ -13,11 +13,11 @@ import pytest
 from gateway.live.update_listener import MessageText
 from gateway.serve import hub as hubs
 from gateway.serve import standing
-from gateway.serve.event_forms import EVENTS, LINES, Events
+from gateway.serve.event_forms import EVENTS, LINES
 from gateway.serve.history import BEGINNING, History, Position
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Questions
-from gateway.serve.releasing import RANKS
+from gateway.serve.releasing import RANKS, UpdateRows
 from gateway.serve.standing import results_at
 from gateway.serve.update_routes import position_of
 from tests.support.releasing import RawUpdate, released_of
@@ -282,13 +282,15 @@ def test_hub_clients_get_every_update_once_however_large_a_burst_is(monkeypatch,
 def test_hub_encodes_an_update_once_for_all_clients(monkeypatch):
     async def story():
         hub, encoded = hub_of(), deque()
-        whole = Events.updates
-        monkeypatch.setattr(Events, "updates", lambda form, some: encoded.extend(some) or whole(form, some))
+        whole = UpdateRows._joined
+        monkeypatch.setattr(
+            UpdateRows, "_joined", lambda rows, *frame: encoded.append(len(rows)) or whole(rows, *frame)
+        )
         clients = [Client(hub) for _ in range(20)]
         await clients[0].until(lambda: all(one.events for one in clients))
         hub.deliver([boundary(0, "a", "b")], 0)
         await clients[0].until(lambda: all(len(one.ids) == 2 for one in clients))
-        assert len(encoded) == 2 and hub.sent == 40
+        assert list(encoded) == [2] and hub.sent == 40
         hub.close()
         await asyncio.gather(*(one.task for one in clients))
 
