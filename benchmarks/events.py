@@ -23,7 +23,7 @@ from benchmarks.command import Tell, verdict
 from benchmarks.stopwatch import in_turns
 from gateway.live.update_listener import MessageText
 from gateway.serve.event_forms import EVENTS, LINES, Form
-from gateway.serve.releasing import Columns, UpdateRows, in_order
+from gateway.serve.released import Columns, UpdateRows, in_order
 from tests.support.plain_events import plain_events, plain_lines, plain_rows
 
 #: Subscriptions that the updates are of, and the seq of the first message.

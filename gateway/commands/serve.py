@@ -159,7 +159,7 @@ def serve(
     from gateway.serve.keys import KeyRing
     from gateway.serve.limits import Limits
     from gateway.serve.registry import Registry
-    from gateway.serve.releasing import Releaser
+    from gateway.serve.releasing import MOST_PENDING_BYTES, Releaser
     from gateway.serve.replay_server import serve_run
     from gateway.serve.server import Server, bind
     from gateway.serve.sourced_rows import into_writer
@@ -216,8 +216,10 @@ def serve(
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         parts = Parts(out / "updates", wal.ends, wal.look_up)
         hub = Hub(History(parts), registry, lambda: wal.next_seq, wal.tag_of, wal.has_texts)
-        in_flight.has_room = lambda: hub.history.has_room
-        releaser = stack.enter_context(Releaser(in_flight, wal.ends, lambda: wal.durable_through, hub.deliver))
+        in_process = executor == "local"
+        releaser = Releaser(in_flight, wal.ends, lambda: wal.durable_through, hub.deliver, in_process)
+        in_flight.has_room = lambda: hub.history.has_room and releaser.pending_bytes < MOST_PENDING_BYTES
+        stack.enter_context(releaser)
         live = {"live": wal.settings}
         run = LiveRun(config, wal.run, str(wal.log), releaser.address, live, earlier, lambda: wal.size_bytes)
         if earlier:

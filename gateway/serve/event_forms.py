@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import msgspec
 
-from gateway.serve.releasing import JSON_BEGINS, EventBytes, UpdateRows
+from gateway.serve.released import JSON_BEGINS, EventBytes, UpdateRows
 
 #: Milliseconds after which a client should connect again.
 RETRY_MS = 1_000

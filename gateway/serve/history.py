@@ -22,18 +22,8 @@ import pyarrow.parquet as pq
 
 from bolts.delivery import undelivered
 from bolts.sinks import last_as_of, read_part, reading_part
-from gateway.serve.releasing import (
-    PIECE_BYTES,
-    RANKS,
-    Columns,
-    LookUp,
-    Released,
-    TagOf,
-    Update,
-    UpdateRows,
-    boundary_of,
-    in_order,
-)
+from gateway.serve.released import PIECE_BYTES, RANKS, Columns, LookUp, Released, TagOf, Update, UpdateRows, in_order
+from gateway.serve.releasing import boundary_of
 from matching.errors import CheckpointError
 from matching.part_names import PartName, whole_parts
 from topology.core.checkpoint.storage import parts_list

@@ -23,7 +23,7 @@ from gateway.serve.event_forms import Form
 from gateway.serve.history import BEGINNING, END, PIECE, Foreign, History, PartDamaged, PartsMissing, Position
 from gateway.serve.regions import contains
 from gateway.serve.registry import Registry
-from gateway.serve.releasing import Released, UpdateRows, tagged
+from gateway.serve.released import Released, UpdateRows, tagged
 from topology.core.executors.logs import driver_log
 
 #: Seconds without an event after which a client gets a heartbeat.
@@ -500,7 +500,7 @@ class Hub:
 
     def _wanted(self, found: UpdateRows, interest: Interest, places: np.ndarray | None) -> np.ndarray | None:
         """Those of some places whose updates satisfy a filter; None: all."""
-        passing = None if interest.region is None else found.within(interest.region)
+        passing = None if interest.region is None else found.where(interest.has_place)
         by_name = interest.subscriptions is not None and places is None  # places are those that an index of names found
         if by_name or interest.kinds is not None or interest.owner is not None:
             who = found.released.who[found.rows]

@@ -20,7 +20,7 @@ from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import Run, Subscriber, active_at
 from gateway.serve.history import END, Position, columns_of
 from gateway.serve.operation_routes import stream_facts
-from gateway.serve.releasing import UpdateRows, in_order
+from gateway.serve.released import UpdateRows, in_order
 from gateway.serve.standing import Standing
 from matching.errors import InputError
 from matching.kinds import KINDS

@@ -16,7 +16,7 @@ from gateway.serve.history import BEGINNING, Position
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Turn
 from gateway.serve.registry import Registered, Registry
-from gateway.serve.releasing import LookUp
+from gateway.serve.released import LookUp
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from spouts.subscriptions import NEVER

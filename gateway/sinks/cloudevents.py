@@ -8,7 +8,7 @@ The names are those of the specification; a binding has its prefix for them: `ce
 from functools import lru_cache
 from urllib.parse import quote
 
-from gateway.serve.releasing import Update
+from gateway.serve.released import Update
 
 
 def attributes_of(update: Update, stream: str) -> dict[str, str]:

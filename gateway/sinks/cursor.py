@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from gateway.serve.history import BEGINNING, END, PIECE, History, PartDamaged, Parts, PartsMissing, Position, for_sinks
-from gateway.serve.releasing import Update
+from gateway.serve.released import Update
 from matching.errors import DeliveryError
 
 Result = TypeVar("Result")

@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from gateway.serve.history import Position
-from gateway.serve.releasing import Update
+from gateway.serve.released import Update
 from gateway.sinks.cloudevents import attributes_of
 from gateway.sinks.stream import Piece, SinkAway
 from matching.errors import ConfigError, EngineError

@@ -23,7 +23,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from gateway.serve.history import BEGINNING, Position
-from gateway.serve.releasing import Update
+from gateway.serve.released import Update
 from gateway.sinks.stream import Piece, SinkAway
 from matching.errors import ConfigError, DeliveryError, EngineError
 

@@ -9,7 +9,7 @@ same ids. Driven by `gateway.sinks.pump`.
 from typing import NamedTuple, Protocol
 
 from gateway.serve.history import Position
-from gateway.serve.releasing import Update
+from gateway.serve.released import Update
 from matching.errors import EngineError
 
 

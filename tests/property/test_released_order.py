@@ -19,7 +19,8 @@ from bolts.publishing import PublishedUpdates, decode, encode
 from bolts.shares import owner_of
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import MessageText
-from gateway.serve.releasing import Releaser, updates_of
+from gateway.serve.released import updates_of
+from gateway.serve.releasing import Releaser
 from matching.model import CHANGES, Names
 
 BOUNDARIES, BATCH = 12, 5

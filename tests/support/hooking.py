@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.live.update_listener import MessageText
 from gateway.serve.history import History, Parts
-from gateway.serve.releasing import RANKS, Released
+from gateway.serve.released import RANKS, Released
 from gateway.sinks import cursor
 from gateway.sinks.webhooks.guard import resolve
 from gateway.sinks.webhooks.model import Webhook

@@ -22,7 +22,8 @@ from gateway.live.update_listener import MessageText
 from gateway.live.vocabulary_files import empty_start
 from gateway.runs.verify import verify_run
 from gateway.serve.history import BEGINNING, END, History, Parts, Position
-from gateway.serve.releasing import Released, Releaser, Update, updates_of
+from gateway.serve.released import Released, Update, updates_of
+from gateway.serve.releasing import Releaser
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
 from spouts.log import read_records
@@ -257,7 +258,7 @@ class Streams:
         history, parts = self._served[-1].history, self._parts()
         history.parts.look_up = parts.look_up  # the journal is closed
         found = _read_all(parts, Position(history.floor, END)) if history.floor >= 0 else []
-        found += history.read_after(Position(history.floor, END), 10**6, None, 10**9)[0]
+        found += history.read_after(Position(history.floor, END), 10**6)[0]
         assert found == whole.followed, "a client that connects before the end gets other updates"
         assert history.updates == len(whole.followed), "the server counts otherwise"
 
@@ -273,7 +274,7 @@ class _Served(Releaser):
 
     def __init__(self, stream: Stream, durable: Callable[[], int], updates: Path):
         journal = stream.journal
-        super().__init__(stream.in_flight, journal.ends, durable, self._take)
+        super().__init__(stream.in_flight, journal.ends, durable, self._take, stream.config.executor == "local")
         self.taken: list[Update] = []
         self.history = History(Parts(updates, journal.ends, journal.look_up))
         self._stream = stream

@@ -25,7 +25,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, RawStreamMsg, StreamConfig
 
 from gateway.live.update_listener import MessageText
 from gateway.serve.history import BEGINNING, Position
-from gateway.serve.releasing import Update
+from gateway.serve.released import Update
 from gateway.sinks.nats import NatsSink
 from gateway.sinks.stream import Piece, SinkAway
 from tests.support.brokers import NatsBroker, add_stream

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from gateway.serve.releasing import RANKS, LookUp, Released
+from gateway.serve.released import RANKS, LookUp, Released
 
 
 def plain_rows(released: Released, look_up: LookUp, tag_of: Callable[[int], str]) -> list[dict[str, object]]:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from bolts.publishing import PublishedUpdates
 from bolts.sinks import UPDATE_SCHEMA
-from gateway.serve.releasing import Columns, LookUp, Released, Update, in_order, updates_of
+from gateway.serve.released import Columns, LookUp, Released, Update, in_order, updates_of
 from matching.model import CHANGES, Names
 from matching.part_names import PartName
 

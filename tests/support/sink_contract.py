@@ -12,7 +12,7 @@ import pytest
 
 from gateway.live.update_listener import MessageText
 from gateway.serve.history import BEGINNING, Position
-from gateway.serve.releasing import RANKS, Update
+from gateway.serve.released import RANKS, Update
 from gateway.sinks.stream import Piece, SinkAway, StreamSink
 from matching.errors import ConfigError
 from tests.support.releasing import RawUpdate, release

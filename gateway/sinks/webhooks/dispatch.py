@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.serve.history import Position
-from gateway.serve.releasing import Update
+from gateway.serve.released import Update
 from gateway.sinks.contract import Batch, Outcome, Verdict
 from gateway.sinks.cursor import Released
 from gateway.sinks.webhooks.model import Delivery, Tally, Webhook

@@ -14,7 +14,7 @@ from gateway.serve.event_forms import EVENTS, LINES
 from gateway.serve.history import History
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.regions import contains
-from gateway.serve.releasing import RANKS, Columns, UpdateRows, in_order
+from gateway.serve.released import RANKS, Columns, UpdateRows, in_order
 from tests.support.plain_events import plain_events, plain_lines, plain_rows
 from tests.support.releasing import RawUpdate, released_of
 

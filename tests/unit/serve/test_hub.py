@@ -17,7 +17,7 @@ from gateway.serve.event_forms import EVENTS, LINES
 from gateway.serve.history import BEGINNING, History, Position
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Questions
-from gateway.serve.releasing import RANKS, UpdateRows
+from gateway.serve.released import RANKS, UpdateRows
 from gateway.serve.standing import results_at
 from gateway.serve.update_routes import position_of
 from tests.support.releasing import RawUpdate, released_of

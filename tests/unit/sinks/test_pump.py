@@ -14,7 +14,7 @@ import pytest
 from bolts.sinks import UPDATE_SCHEMA
 from gateway.live.update_listener import MessageText
 from gateway.serve.history import BEGINNING, History, Parts, Position
-from gateway.serve.releasing import RANKS, updates_of
+from gateway.serve.released import RANKS, updates_of
 from gateway.sinks import pump as pumps
 from gateway.sinks.committed import Committed
 from gateway.sinks.cursor import Released
