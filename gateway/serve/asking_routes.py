@@ -15,7 +15,6 @@ from gateway.serve.asking import Asking
 from gateway.serve.bodies import encoded, media_type, one_line, read_body
 from gateway.serve.door import Door
 from gateway.serve.event_forms import LINES
-from gateway.serve.history import BEGINNING
 from gateway.serve.hub import Interest
 from gateway.serve.message_routes import MESSAGE
 from gateway.serve.models import Explanation, Match, Preview, Results
@@ -24,6 +23,7 @@ from gateway.serve.problems import LATER, TOO_LARGE, Problem, refusal
 from gateway.serve.questions import Turn
 from gateway.serve.standing import results_at
 from gateway.serve.subscription_routes import SUBSCRIPTION_BODY, known, not_active
+from gateway.serve.update_parts import BEGINNING
 from gateway.serve.writer import refused
 from matching.kinds import KINDS
 from matching.reasons import explain as meaning_of
@@ -48,7 +48,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         caller = caller_of(request)
         known(door, subscription_id, caller)
         with closing(questions.open(caller.name, "results")) as turn:
-            names, head = [subscription_id], door.hub.history.head
+            names, head = [subscription_id], door.hub.log.head
             async for one in results_at(door.hub, door.registry, asking, names, head, turn):
                 return encoded(one)
         raise not_active(subscription_id)  # it has ended meanwhile
@@ -67,7 +67,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         one, seq = known(door, subscription, caller), _seq_of(door, message)
         with closing(questions.open(caller.name, "explain")) as turn:
             async with turn:
-                found = await turn.run(asking.explain, one, seq, door.hub.history.head.boundary)
+                found = await turn.run(asking.explain, one, seq, door.hub.log.head.boundary)
                 updates = [row async for row in _updates_of(door, subscription, turn) if row["seq"] == seq]
         shown = ("id", "change", "as_of", "score")
         return encoded(found | {"updates": [{name: row[name] for name in shown} for row in updates]})

@@ -2,7 +2,7 @@
 
 The hub encodes an update once for all clients. Everything runs in the event loop, except `Hub.deliver`, which another
 thread calls, and texts that are not in memory. A client first gets the updates it has missed from
-`gateway.serve.history`, at its own pace, and then joins the live stream. One for whose updates its queue has no room
+`gateway.serve.update_log`, at its own pace, and then joins the live stream. One for whose updates its queue has no room
 goes back to the history: a burst waits there, and not in a queue. Only a client that does not read for some seconds
 what it was sent is slow: it gets a `gap` event, and its stream ends; it reads the rest when it connects again. Neither
 the topology nor other clients wait for a client. Used by `gateway.serve.update_routes`; read on in
@@ -20,10 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from gateway.serve.event_forms import Form
-from gateway.serve.history import BEGINNING, END, PIECE, Foreign, History, PartDamaged, PartsMissing, Position
+from gateway.serve.gaps import lost_events, unknown_position
 from gateway.serve.regions import contains
 from gateway.serve.registry import Registry
 from gateway.serve.released import Released, UpdateRows, tagged
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import BEGINNING, PIECE, Foreign, PartDamaged, PartsMissing, Position
 from topology.core.executors.logs import driver_log
 
 #: Seconds without an event after which a client gets a heartbeat.
@@ -149,7 +151,7 @@ class Hub:
 
     Parameters
     ----------
-    history : History
+    log : UpdateLog
     registry : Registry
         Of which kind a subscription is.
     logged : callable
@@ -173,13 +175,14 @@ class Hub:
 
     def __init__(
         self,
-        history: History,
+        log: UpdateLog,
         registry: Registry,
         logged: Callable[[], int],
         tag_of: Callable[[int], str] = lambda boundary: "",
         has_texts: Callable[[Collection[int]], bool] = lambda seqs: True,
     ):
-        self.history = history
+        self.log = log
+        self._head: Position | None = None  # as far as clients that take part have it; None: as far as the log
         self.queued_bytes = 0
         self._logged = logged
         self._tag_of = tag_of
@@ -206,11 +209,19 @@ class Hub:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
+    @property
+    def head(self) -> Position:
+        """Behind the boundaries that are queued for the clients that take part."""
+        return self.log.head if self._head is None else self._head
+
     def deliver(self, released: list[Released], through: int) -> None:
-        """Queue the next released boundaries for the clients; called by another thread."""
+        """Put the next released boundaries into the log, and queue them for the clients; called by another thread."""
         assert self._loop is not None, "the server starts first"
+        if self._head is None:
+            self._head = self.log.head
+        self.log.append(released, through)
         with suppress(RuntimeError):  # the loop has ended: clients read it from the parts
-            self._loop.call_soon_threadsafe(self._take, released, through)
+            self._loop.call_soon_threadsafe(self._take, released, through, self.log.head)
 
     def close(self) -> None:
         """End all streams, with a hint when to connect again."""
@@ -222,7 +233,7 @@ class Hub:
 
     async def reached(self, seq: int) -> None:
         """Wait until all updates as of messages up to this seq are released."""
-        if self.history.head.boundary < seq:
+        if self.log.head.boundary < seq:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._number += 1
             heapq.heappush(self._awaited, (seq, self._number, future))
@@ -261,7 +272,7 @@ class Hub:
         self._queues.add(queue)
         try:
             yield form.hint()
-            position = self.history.head if after is None else after
+            position = self.head if after is None else after
             if snapshot is not None:
                 async for one in snapshot(position):
                     if not self._is_open(is_valid):
@@ -276,7 +287,7 @@ class Hub:
                     if queue.behind or not self._is_open(is_valid):
                         continue
                     data, position = self._taken(queue)
-                elif late and position < self.history.head:
+                elif late and position < self.log.head:
                     self.gaps += 1
                     yield form.named("gap", _SLOW, None)
                     return
@@ -350,7 +361,7 @@ class Hub:
                     break
                 with suppress(TimeoutError):
                     await asyncio.wait_for(came.wait(), left_s)
-            data = {"through": self.history.through(position)}
+            data = {"through": self.log.through(position)}
             return b"".join(found) + form.named("progress", data, self._id(position))
         finally:
             self._polls.discard(came)
@@ -359,31 +370,21 @@ class Hub:
         self, form: Form, interest: Interest, position: Position, reading: Reading = _AT_ONCE, counted: bool = True
     ) -> tuple[bytes, Position] | None:
         """Some events after a position, and the position behind them; None once it is at the head, or beyond."""
-        history = self.history
+        log = self.log
         if isinstance(position, Foreign):
-            return form.named("gap", _unknown(position), None), history.head
-        if position >= history.head:
-            known = position == history.head or position.boundary < self._logged()
-            return None if known else (form.named("gap", _unknown(position), None), history.head)
-        if history.has_after(position):
-            found, behind = await asyncio.to_thread(
-                history.reading(position, PIECE, interest.subscriptions, READ_BYTES, self._tag_of)
-            )
-        else:
-            until, only, read = history.floor, self._only(interest), history.parts.rows_after
-            try:
-                async with reading:
-                    found, behind = await asyncio.to_thread(
-                        read, position, until, only, PIECE, READ_BYTES, self._tag_of
-                    )
-                behind = min(behind, history.head)
-            except PartsMissing as missing:
-                behind = Position(missing.boundary - 1, 0)
-                return form.named("gap", _lost(position, missing.boundary), None), behind
-            except PartDamaged as damaged:
-                driver_log().warning("part_lost", why=str(damaged))
-                behind = min(Position(damaged.boundary, END), history.head)
-                return form.named("gap", _lost(position, damaged.boundary + 1), None), behind
+            return form.named("gap", unknown_position(position), None), log.head
+        if position >= log.head:
+            known = position == log.head or position.boundary < self._logged()
+            return None if known else (form.named("gap", unknown_position(position), None), log.head)
+        in_memory = log.has_after(position)
+        only = interest.subscriptions if in_memory else self._only(interest)
+        try:
+            async with _AT_ONCE if in_memory else reading:
+                found, behind = await asyncio.to_thread(log.rows_after, position, only, PIECE, READ_BYTES, self._tag_of)
+        except (PartsMissing, PartDamaged) as lost:
+            if isinstance(lost, PartDamaged):
+                driver_log().warning("part_lost", why=str(lost))
+            return form.named("gap", lost_events(position, lost.first), None), log.behind(lost)
         chunks = [self._chunk(form, interest, rows) for rows in found]
         self.sent += sum(count for _, count in chunks) * counted
         return b"".join(data for data, _ in chunks), behind
@@ -397,13 +398,13 @@ class Hub:
 
     def _progress(self, queue: _Queue) -> bytes:
         """A `progress` event; its id is that of the client's last update or a later one."""
-        head = self.history.head
+        head = self.head
         event_id = self._id(head) if head >= queue.after else None
         return queue.form.named("progress", {"through": head.boundary}, event_id)
 
-    def _take(self, released: list[Released], through: int) -> None:
+    def _take(self, released: list[Released], through: int, head: Position) -> None:
         """`deliver`, in the event loop."""
-        self.history.append(released, through)
+        self._head = head
         touched: set[_Queue] = set()
         for one in released:
             touched |= self._put(one)
@@ -411,7 +412,7 @@ class Hub:
         for queue in touched:
             if queue.behind:
                 continue
-            known = queue.form, self.history.head >= queue.after
+            known = queue.form, head >= queue.after
             if known not in progress:
                 progress[known] = self._progress(queue)
             self._queue(queue, progress[known], 0)
@@ -422,12 +423,12 @@ class Hub:
             future = heapq.heappop(self._awaited)[2]
             if not future.done():
                 future.set_result(None)
-        if self.history.full and (self._trimming is None or self._trimming.done()):
+        if self.log.full and (self._trimming is None or self._trimming.done()):
             self._trimming = asyncio.get_running_loop().create_task(self._trim())
 
     async def _trim(self) -> None:
-        while self.history.full:  # nothing may be released meanwhile, since there is no room
-            self.history.trim(await asyncio.to_thread(self.history.parts.last_boundary))
+        while self.log.full:  # nothing may be released meanwhile, since there is no room
+            self.log.trim(await asyncio.to_thread(self.log.parts.last_boundary))
             await asyncio.sleep(_TRIM_S)
 
     def _put(self, released: Released) -> set[_Queue]:
@@ -454,7 +455,7 @@ class Hub:
         """The updates of rows whose texts are in memory; fewer if they are long, None if they are not all there."""
         if not self._has_texts(np.unique(released.seq[rows]).tolist()):
             return None
-        return UpdateRows(released, rows, self.history.parts.look_up, tag_of=self._tag_of)
+        return UpdateRows(released, rows, self.log.parts.look_up, tag_of=self._tag_of)
 
     def _put_some(self, found: UpdateRows, by_name: Mapping[str, list[_Queue]]) -> set[_Queue]:
         """Queue updates of some rows, a chunk for each client that wants any, and return these clients."""
@@ -544,7 +545,7 @@ class Hub:
         """What is in the queue of a client, or else its progress, and the position that it has then."""
         self.queued_bytes -= queue.size_bytes
         self.sent += queue.updates
-        return queue.take() or self._progress(queue), max(queue.after, self.history.head)
+        return queue.take() or self._progress(queue), max(queue.after, self.head)
 
     def _join(self, queue: _Queue) -> None:
         queue.behind = False
@@ -603,22 +604,3 @@ _SLOW = {
     "detail": f"what was sent was not read for {SLOW_S:.0f} seconds",
     "do": "connect again with the last id (Last-Event-ID or since=), and read the rest from there",
 }
-
-
-def _lost(position: Position, boundary: int) -> dict[str, object]:
-    return {
-        "reason": "lost",
-        "after": position.text,
-        "before": Position(boundary, 0).text,
-        "detail": "files of updates are gone from the folder, or damaged; events go on behind them",
-        "do": "read /v1/subscriptions/ID/results anew",
-    }
-
-
-def _unknown(position: Position) -> dict[str, object]:
-    return {
-        "reason": "unknown_position",
-        "after": position.text,
-        "detail": "the stream has not come so far: it is another stream, or its folder is not the one it was",
-        "do": "read /v1/subscriptions/ID/results anew; events go on from now",
-    }

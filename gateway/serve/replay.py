@@ -1,7 +1,7 @@
 """A run as of any of its messages: its updates, subscriptions, results and reasons, for `skyray serve --run`.
 
 Updates are read once, at the start, into the order and with the ids that a live server gives them
-(`gateway.serve.history`); everything else is read from the folder by `gateway.runs`. Used by
+(`gateway.serve.update_log`); everything else is read from the folder by `gateway.runs`. Used by
 `gateway.serve.replay_routes`.
 """
 
@@ -18,10 +18,10 @@ from gateway.live.update_listener import MessageText
 from gateway.runs.explaining import explain_in, last_boundary, number_as_of
 from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import Run, Subscriber, active_at
-from gateway.serve.history import END, Position, columns_of
 from gateway.serve.operation_routes import stream_facts
 from gateway.serve.released import UpdateRows, in_order
 from gateway.serve.standing import Standing
+from gateway.serve.update_parts import END, Position, columns_of
 from matching.errors import InputError
 from matching.kinds import KINDS
 

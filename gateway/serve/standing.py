@@ -1,6 +1,6 @@
 """Results of subscriptions as of a place in the stream of updates: what has entered and not left.
 
-All updates of the subscriptions up to there are read (`gateway.serve.history`), for a group of subscriptions at a time.
+All updates of the subscriptions up to there are read (`gateway.serve.update_log`), for a group at a time.
 Used by `gateway.serve.asking_routes` and `gateway.serve.update_routes`; `gateway.serve.replay` has updates of its own.
 """
 
@@ -12,11 +12,11 @@ import msgspec
 
 from gateway.serve.asking import Asking
 from gateway.serve.event_forms import LINES
-from gateway.serve.history import BEGINNING, Position
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Turn
 from gateway.serve.registry import Registered, Registry
 from gateway.serve.released import LookUp
+from gateway.serve.update_parts import BEGINNING, Position
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from spouts.subscriptions import NEVER
@@ -82,7 +82,7 @@ async def results_at(
             async for lines in hub.past(LINES, Interest(frozenset(group)), BEGINNING, until):
                 gap = await turn.run(_take, standing, lines, until) or gap
                 await turn.pass_on()
-            look_up = hub.history.parts.look_up
+            look_up = hub.log.parts.look_up
             found = await turn.run(_results, registry, asking, look_up, standing, until)
         for one in found:
             yield one | gap

@@ -22,8 +22,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from gateway.serve.history import BEGINNING, Position
 from gateway.serve.released import Update
+from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks.stream import Piece, SinkAway
 from matching.errors import ConfigError, DeliveryError, EngineError
 

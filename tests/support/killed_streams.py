@@ -21,9 +21,10 @@ import pyarrow.parquet as pq
 from gateway.live.update_listener import MessageText
 from gateway.live.vocabulary_files import empty_start
 from gateway.runs.verify import verify_run
-from gateway.serve.history import BEGINNING, END, History, Parts, Position
 from gateway.serve.released import Released, Update, updates_of
 from gateway.serve.releasing import Releaser
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import BEGINNING, END, Parts, Position
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
 from spouts.log import read_records
@@ -269,14 +270,14 @@ class _Served(Releaser):
     Attributes
     ----------
     taken : list of Update    that were released
-    history : History
+    history : UpdateLog
     """
 
     def __init__(self, stream: Stream, durable: Callable[[], int], updates: Path):
         journal = stream.journal
         super().__init__(stream.in_flight, journal.ends, durable, self._take, stream.config.executor == "local")
         self.taken: list[Update] = []
-        self.history = History(Parts(updates, journal.ends, journal.look_up))
+        self.history = UpdateLog(Parts(updates, journal.ends, journal.look_up))
         self._stream = stream
 
     def resume(self, through: int) -> None:

@@ -31,10 +31,13 @@ class RawUpdate(NamedTuple):
 def released_of(boundary: int, updates: Iterable[RawUpdate]) -> Released:
     """A boundary."""
     rows = list(updates)
-    names, order, seq, as_of, score = zip(*rows, strict=True) if rows else [()] * len(RawUpdate._fields)
-    numbers = (np.array(column, kind) for column, kind in ((order, np.int8), (seq, np.int64), (as_of, np.int64)))
+    names, *numbers, score = zip(*rows, strict=True) if rows else [()] * len(RawUpdate._fields)
+    order, seq, as_of = (
+        np.array(column, kind) for column, kind in zip(numbers, (np.int8, np.int64, np.int64), strict=True)
+    )
     who, scores = np.arange(len(rows), dtype=np.int32), np.array([np.nan if one is None else one for one in score])
-    return in_order([Columns(pa.array(names, pa.string()), who, *numbers, scores, np.full(len(rows), boundary))])
+    boundaries = np.full(len(rows), boundary)
+    return in_order([Columns(pa.array(names, pa.string()), who, order, seq, as_of, scores, boundaries)])
 
 
 def release(boundary: int, updates: Iterable[RawUpdate], look_up: LookUp) -> list[Update]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gateway.serve.problems import Problem
-from gateway.sinks.cursor import Released
+from gateway.serve.update_log import UpdateLog
 from gateway.sinks.webhooks.dispatch import Dispatcher, Line
 from gateway.sinks.webhooks.guard import Forbidden, Guard, Resolver, resolve
 from gateway.sinks.webhooks.model import OLD_SECRET_S, Delivery, Webhook
@@ -35,7 +35,7 @@ class Webhooks:
     ----------
     folder : Path
         Of the stream.
-    source : Released
+    source : UpdateLog
     owners : mapping of str to str
         Owner of each subscription id that has one.
     settings : WebhookSettings
@@ -56,7 +56,7 @@ class Webhooks:
     def __init__(
         self,
         folder: Path,
-        source: Released,
+        source: UpdateLog,
         owners: Mapping[str, str],
         settings: WebhookSettings,
         resolver: Resolver = resolve,

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gateway.runs.explaining import explain
-from gateway.serve.history import BEGINNING
 from gateway.serve.replay import Replay, Wanted
+from gateway.serve.update_parts import BEGINNING
 from gateway.subscriptions.preview import preview_subscriptions
 from tests.support.beside import BOX, LATE, WORDS, random_message, random_subscription
 from tests.support.live_streams import tables_in

@@ -11,10 +11,10 @@ import pytest
 from gateway.live.update_listener import MessageText
 from gateway.serve import hub as hubs
 from gateway.serve.event_forms import EVENTS, LINES
-from gateway.serve.history import History
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.regions import contains
 from gateway.serve.released import RANKS, Columns, UpdateRows, in_order
+from gateway.serve.update_log import UpdateLog
 from tests.support.plain_events import plain_events, plain_lines, plain_rows
 from tests.support.releasing import RawUpdate, released_of
 
@@ -143,7 +143,7 @@ def test_chunks_of_clients_are_the_events_that_each_wants_and_one_a_boundary(mon
         )
 
     async def story():
-        hub = Hub(History(NoParts()), Registry, lambda: 0, tag_of)
+        hub = Hub(UpdateLog(NoParts()), Registry, lambda: 0, tag_of)
         hub.start(asyncio.get_running_loop())
         released = random_release(rng, 200)
         names = released.names.to_pylist()
@@ -169,7 +169,8 @@ def test_chunks_of_clients_are_the_events_that_each_wants_and_one_a_boundary(mon
             chunks.setdefault(queue, []).append((chunk, updates))
 
         monkeypatch.setattr(hubs._Queue, "put", put)
-        hub._take([released], 299)
+        hub.deliver([released], 299)
+        await asyncio.sleep(0)
         rows, wanted = plain_rows(released, lambda seqs: messages, tag_of), 0
         assert len(hub._queues) == len(queues) == 2 * 2 * len(interests)
         for queue in hub._queues:

@@ -18,12 +18,13 @@ from gateway.client.rows import Results
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import MessageText
 from gateway.serve.event_forms import LINES
-from gateway.serve.history import BEGINNING, History, Parts, PartsMissing, Position, saved_updates
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Questions
 from gateway.serve.released import updates_of
 from gateway.serve.releasing import Releaser
 from gateway.serve.standing import results_at
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import BEGINNING, Parts, PartsMissing, Position, saved_updates
 from matching.model import CHANGES, Names, UpdateBatch
 from matching.part_names import ListedPart
 from tests.support.releasing import published, write_part
@@ -221,14 +222,11 @@ def test_history_goes_on_from_a_checkpoint_whose_updates_no_part_has(tmp_path):
     saved |= {"sink:seq": np.array([row[2] for row in kept]), "sink:as_of": np.array([row[0] for row in kept])}
     saved |= {"sink:score": np.array([np.nan if row[4] is None else row[4] for row in kept])}
     saved |= {"boundary": np.array([[81, 800, 809, 0]], np.int64)}
-    history = History(Parts(tmp_path / "updates", ENDS, texts))
+    history = UpdateLog(Parts(tmp_path / "updates", ENDS, texts))
     assert history.resume(saved) == 809 and history.floor == 499 and history.head == (809, 0)
     found, position = [], BEGINNING
     while position < history.head:
-        if history.has_after(position):
-            more, position = history.read_after(position)
-        else:
-            more, position = history.parts.read_after(position, history.floor)
+        more, position = history.read_after(position)
         found += more
     assert found == [one for one in first if int(one.position.split("-")[0]) < 800]
     assert len(saved_updates({"boundary": saved["boundary"]}, -1, ENDS).boundary) == 0
@@ -238,7 +236,7 @@ def test_history_of_which_all_is_in_parts_is_read_to_its_head(tmp_path):
     rows = rows_of(300)
     write_part(tmp_path / "updates", 0, rows)
     parts = Parts(tmp_path / "updates", ENDS, texts)
-    history = History(parts)
+    history = UpdateLog(parts)
     boundary = max(row[0] // 10 for row in rows) * 10 + 9
     assert history.resume({"boundary": np.array([[99, 0, boundary, 0]], np.int64)}) == boundary
     assert history.head == (boundary, sum(row[0] // 10 * 10 + 9 == boundary for row in rows))
@@ -259,7 +257,7 @@ def test_history_drops_from_memory_only_what_the_parts_have():
     for first in range(0, 1_000, 50):
         releaser.take(published([row for row in rows if first <= row[0] < first + 50], 0, first + 49))
     assert len(found) == 20
-    history = History(Parts(Path("nowhere"), ENDS, texts), most_bytes=sum(one.size_bytes for one in found) // 5)
+    history = UpdateLog(Parts(Path("nowhere"), ENDS, texts), most_bytes=sum(one.size_bytes for one in found) // 5)
     history.append(found, 999)
     assert history.full
     history.trim(-1)
@@ -297,7 +295,7 @@ def history_of_four_parts(tmp_path):
     listed(updates, *NAMES)
 
     def resumed():
-        history = History(Parts(updates, ENDS, texts))
+        history = UpdateLog(Parts(updates, ENDS, texts))
         assert history.resume({"boundary": np.array([[99, 990, 999, 0]], np.int64)}) == 999
         return history
 

@@ -14,11 +14,12 @@ from gateway.live.update_listener import MessageText
 from gateway.serve import hub as hubs
 from gateway.serve import standing
 from gateway.serve.event_forms import EVENTS, LINES
-from gateway.serve.history import BEGINNING, History, Position
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Questions
 from gateway.serve.released import RANKS, UpdateRows
 from gateway.serve.standing import results_at
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import BEGINNING, Position
 from gateway.serve.update_routes import position_of
 from tests.support.releasing import RawUpdate, released_of
 from tests.support.serving import events_of
@@ -54,7 +55,7 @@ def boundary(last_seq, *names):
 
 
 def hub_of(logged=0):
-    hub = Hub(History(NoParts()), Kinds(), lambda: logged)
+    hub = Hub(UpdateLog(NoParts()), Kinds(), lambda: logged)
     hub.start(asyncio.get_running_loop())
     return hub
 
@@ -245,7 +246,7 @@ def test_hub_clients_get_every_update_once_however_large_a_burst_is(monkeypatch,
         monkeypatch.setattr(hubs, "QUEUES_BYTES", rng.choice([3_000, 2**26]))
         monkeypatch.setattr(hubs, "READ_BYTES", rng.choice([1, 2_000, 2**18]))
         monkeypatch.setattr(hubs, "SENT_BYTES", rng.choice([100, 2**16]))
-        hub = Hub(History(Long()), Kinds(), lambda: 0, has_texts=lambda seqs: has_texts)
+        hub = Hub(UpdateLog(Long()), Kinds(), lambda: 0, has_texts=lambda seqs: has_texts)
         hub.start(asyncio.get_running_loop())
         interests = [ALL, Interest(frozenset("a")), Interest(frozenset("bc")), Interest(None, frozenset(["knn"]))]
         clients = [
@@ -379,7 +380,7 @@ def test_hub_poll_that_is_cut_off_says_up_to_where_it_is_whole():
             hub.deliver([boundary(last, *(f"s{number:04}" for number in range(4_000)))], last)
         await asyncio.sleep(0.01)
         found, position = [], BEGINNING
-        while position < hub.history.head:
+        while position < hub.log.head:
             lines = (await hub.poll(LINES, ALL, position, 0.0, 10)).splitlines()
             assert 10 < len(lines) < 5_000, "it is cut off by its bytes"
             found += [json.loads(line)["id"] for line in lines[:-1]]
@@ -393,7 +394,7 @@ def test_hub_poll_that_is_cut_off_says_up_to_where_it_is_whole():
 
 def test_id_of_another_log_is_told_and_those_of_this_one_go_on():
     """An older copy of a folder gives seqs out again: a client that has read further is told, whatever comes."""
-    history = History(NoParts())
+    history = UpdateLog(NoParts())
     history.append([boundary(last_seq, "a", "b") for last_seq in range(9, 1_000, 10)], 999)
 
     def poll(form, tag_of, since):

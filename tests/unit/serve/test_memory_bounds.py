@@ -16,16 +16,17 @@ from gateway.live import write_ahead_log
 from gateway.live.in_flight import InFlight
 from gateway.live.pipe import Line
 from gateway.live.update_listener import MessageText
-from gateway.serve import history as histories
 from gateway.serve import hub as hubs
-from gateway.serve import recent_ids, released
+from gateway.serve import recent_ids, released, update_parts
+from gateway.serve import update_log as update_logs
 from gateway.serve import writer as writers
 from gateway.serve.event_forms import LINES
-from gateway.serve.history import BEGINNING, END, History, Parts, Position
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.recent_ids import RecentIds
 from gateway.serve.released import RANKS, LineWriter, updates_of
 from gateway.serve.releasing import Releaser
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import BEGINNING, END, Parts, Position
 from gateway.serve.writer import Message, Subscribe
 from gateway.sources import feed as feeds
 from gateway.sources.feed import Feed
@@ -79,8 +80,8 @@ def test_piece_of_updates_ends_by_its_bytes(messages):
 
 
 def test_history_that_is_full_lets_no_more_batches_in_until_the_parts_have_them(monkeypatch, tmp_path):
-    monkeypatch.setattr(histories, "MOST_IN_MEMORY_BYTES", 500_000)
-    history, in_flight = History(Parts(tmp_path, [], Log().look_up), most_bytes=100_000), InFlight(2)
+    monkeypatch.setattr(update_logs, "MOST_IN_MEMORY_BYTES", 500_000)
+    history, in_flight = UpdateLog(Parts(tmp_path, [], Log().look_up), most_bytes=100_000), InFlight(2)
     in_flight.has_room = lambda: history.has_room
     last = 0
     while in_flight.await_capacity(0.0):
@@ -106,21 +107,21 @@ def test_history_that_is_full_is_trimmed_although_nothing_more_is_released(monke
 
     async def story():
         monkeypatch.setattr(hubs, "_TRIM_S", 0.01)
-        hub = Hub(History(Growing(), most_bytes=1_000), None, lambda: 0)
+        hub = Hub(UpdateLog(Growing(), most_bytes=1_000), None, lambda: 0)
         hub.start(asyncio.get_running_loop())
         hub.deliver([boundary(last, 100) for last in range(10)], 9)
         await asyncio.sleep(0.05)
-        assert hub.history.full
+        assert hub.log.full
         named[0] = 9
         async with asyncio.timeout(20):
-            while hub.history.full:
+            while hub.log.full:
                 await asyncio.sleep(0.005)
 
     asyncio.run(story())
 
 
 def test_parts_that_stay_decoded_have_a_bound(monkeypatch, tmp_path):
-    monkeypatch.setattr(histories, "DECODED_BYTES", 200_000)
+    monkeypatch.setattr(update_parts, "DECODED_BYTES", 200_000)
     ends, folder = list(range(100)), tmp_path / "updates"
     for number in range(10):
         rows = [(number, f"s{n}", number, "match", None) for n in range(1_000)]
@@ -211,12 +212,12 @@ def test_answer_to_a_poll_ends_by_its_bytes(monkeypatch):
             return -1
 
     async def story():
-        hub = Hub(History(OfLog()), None, lambda: 0)
+        hub = Hub(UpdateLog(OfLog()), None, lambda: 0)
         hub.start(asyncio.get_running_loop())
         hub.deliver([boundary(9, 200)], 9)
         await asyncio.sleep(0)
         found, at = [], BEGINNING
-        while at < hub.history.head:
+        while at < hub.log.head:
             data = await hub.poll(LINES, Interest(), at, 0.0, 100_000)
             assert len(data) < 20 * LONG + hubs.READ_BYTES + 12 * LONG
             *lines, progress = map(msgspec.json.decode, data.splitlines())

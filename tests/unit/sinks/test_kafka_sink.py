@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.serve.history import BEGINNING, Position
+from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks import kafka
 from gateway.sinks.kafka import KafkaSink
 from gateway.sinks.stream import Piece, SinkAway

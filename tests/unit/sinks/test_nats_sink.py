@@ -10,7 +10,7 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import RetentionPolicy, StreamConfig, StreamSource
 
-from gateway.serve.history import Position
+from gateway.serve.update_parts import Position
 from gateway.sinks.nats import WINDOW, NatsSink, token_of
 from gateway.sinks.stream import Piece, SinkAway
 from matching.errors import ConfigError, EngineError

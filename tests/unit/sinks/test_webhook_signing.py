@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from gateway.serve.history import BEGINNING
+from gateway.serve.update_parts import BEGINNING
 from gateway.sinks.contract import Batch, Verdict
 from gateway.sinks.webhooks.dispatch import cut
 from gateway.sinks.webhooks.model import Webhook
