@@ -315,17 +315,6 @@ class Hub:
             self._fall_behind(queue)
             queue.close()
 
-    async def past(
-        self, form: Form, interest: Interest, after: Position, until: Position | None = None
-    ) -> AsyncIterator[bytes]:
-        """Events after a position up to the head; none more are read once `until` is reached."""
-        position = after
-        while until is None or position < until:
-            if (piece := await self._next(form, interest, position, counted=False)) is None:
-                return
-            data, position = piece
-            yield data
-
     async def poll(
         self,
         form: Form,
@@ -367,7 +356,7 @@ class Hub:
             self._polls.discard(came)
 
     async def _next(
-        self, form: Form, interest: Interest, position: Position, reading: Reading = _AT_ONCE, counted: bool = True
+        self, form: Form, interest: Interest, position: Position, reading: Reading = _AT_ONCE
     ) -> tuple[bytes, Position] | None:
         """Some events after a position, and the position behind them; None once it is at the head, or beyond."""
         log = self.log
@@ -386,7 +375,7 @@ class Hub:
                 driver_log().warning("part_lost", why=str(lost))
             return form.named("gap", lost_events(position, lost.first), None), log.behind(lost)
         chunks = [self._chunk(form, interest, rows) for rows in found]
-        self.sent += sum(count for _, count in chunks) * counted
+        self.sent += sum(count for _, count in chunks)
         return b"".join(data for data, _ in chunks), behind
 
     def _id(self, position: Position) -> str:

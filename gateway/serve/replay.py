@@ -175,7 +175,7 @@ class Replay:
         rows = self._updates.facts(self._rows(Wanted(Position(-1, 0), as_of, [subscription_id])))
         kind = KINDS.named(owner.kind)
         standing = Standing()
-        for row in rows:
+        for row in reversed(rows):
             standing.take(row)
         ranked = standing.ranked(kind, owner.at)
         shown = ("seq", "score", "text", "lon", "lat", "words", "distance_km")

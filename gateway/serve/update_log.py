@@ -6,8 +6,8 @@ and the topology publishes the later ones again. Used by `gateway.serve.hub`, `g
 `gateway.commands.serve`; read on in `gateway.serve.update_parts`.
 """
 
-from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import RLock
 from typing import Any
@@ -205,6 +205,30 @@ class UpdateLog:
             if not whole or (piece is not pieces[-1] and (most <= 0 or most_bytes <= 0)):
                 return found, end
         return found, head
+
+    def newest_first(
+        self, until: Position, since: int, only: Collection[str], lost: Callable[[Position, int], None]
+    ) -> Iterator[tuple[Released, np.ndarray]]:
+        """Updates of some subscriptions up to a position, newest first: pieces of the log, and their rows, ascending.
+
+        Parameters
+        ----------
+        until : Position
+        since : int
+            Boundaries before it need not be read.
+        only : collection of str
+            Ids of the subscriptions; may shrink meanwhile.
+        lost : callable
+            Called with a position and the first boundary that is there again, between which parts are lost.
+        """
+        with self._lock:
+            pieces, floor = self._pieces[: bisect_right(self._lasts, until.boundary) + 1], self.floor
+        for piece in reversed(pieces):
+            if piece.boundary[-1] < since:
+                return
+            yield piece, piece.rows_of(piece.among(only), 0, piece.rows_through(*until))
+        if floor >= since:
+            yield from self.parts.newest_first(min(until, Position(floor, END)), since, only, lost)
 
     def behind(self, lost: PartsMissing | PartDamaged) -> Position:
         """Where a reader goes on that could not read some parts."""

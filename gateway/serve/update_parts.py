@@ -6,7 +6,7 @@ Parts have no texts. Used by `gateway.serve.update_log` and `gateway.sinks`; `bo
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from threading import Lock
@@ -156,6 +156,36 @@ class Parts:
         if max(position.boundary, there) < lost:
             raise PartsMissing(lost + 1)
         return [], Position(until, END)
+
+    def newest_first(
+        self, until: Position, since: int, only: Collection[str], lost: Callable[[Position, int], None]
+    ) -> Iterator[tuple[Released, np.ndarray]]:
+        """As `gateway.serve.update_log.UpdateLog.newest_first`."""
+        numbered = self._numbered()
+        newer, begins = (numbered[-1][0] + 1 if numbered else 1), min(until.boundary, self.last_boundary()) + 1
+        there = self._last_of(numbered[-1][1]) if numbered else -1
+        missing = None if there >= begins - 1 else begins
+        for number, names in reversed(numbered):
+            last = self._last_of(names)
+            if missing is None and number != newer - 1 and last < begins - 1:
+                missing = begins
+            if last < since and missing is None:
+                return
+            newer = number
+            try:
+                read = self._read(names)
+            except PartDamaged as damaged:
+                missing, begins = missing or damaged.first, -1
+                continue
+            if not len(read.boundary):
+                continue
+            begins, end = int(read.boundary[0]), len(read.boundary) - 1
+            if missing is not None:
+                lost(Position(last, int(read.place[end])), missing)
+                missing = None
+            yield read, read.rows_of(read.among(only), 0, read.rows_through(*until))
+        if missing is not None or (newer > 0 and begins > max(since, 0)):
+            lost(BEGINNING, begins if missing is None else missing)
 
     def count_of(self, boundary: int) -> int:
         """How many updates of this boundary the parts have."""

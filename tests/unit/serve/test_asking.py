@@ -108,7 +108,7 @@ def test_replay_of_the_folder_answers_as_the_stream_did(ended):
     updates, behind, _ = replay.updates(Wanted(BEGINNING, replay.last), 100_000, newest=False)
     *sent, progress = answers["updates"]
     plain = [row | {"id": row["id"].rpartition("-")[0]} for row in sent]
-    assert [json.loads(one.data) for one in updates] == plain and len(sent) > 200
+    assert [json.loads(one.data) for one in updates.updates()] == plain and len(sent) > 200
     assert behind.text == plain[-1]["id"] and position(behind.text) <= position(progress["progress"]["id"])
     for name, rows in answers["results"].items():
         assert replay.results(name, replay.last)["results"] == rows

@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import threading
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ from gateway.live.update_listener import MessageText
 from gateway.serve.event_forms import LINES
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Questions
-from gateway.serve.released import updates_of
+from gateway.serve.released import Released, updates_of
 from gateway.serve.releasing import Releaser
 from gateway.serve.standing import results_at
 from gateway.serve.update_log import UpdateLog
@@ -353,3 +354,74 @@ def test_parts_of_an_earlier_release_without_a_list_are_read_and_a_torn_line_of_
         list_path(updates).write_bytes(left)
         found = polled(resumed(), BEGINNING)
         assert found[:-1] == everything and "progress" in found[-1]
+
+
+class _Needs:
+    """`Asking`, of subscriptions whose results have at most 3 messages."""
+
+    def needs(self, one, last_seq):
+        return one.at, 3
+
+    def words_of(self, one, text):
+        return []
+
+    def kilometres(self, one, lon, lat):
+        return None
+
+
+def standing_stream(seed):
+    """Updates of results of at most 3 messages each, and what is in each at every boundary; s3 was replaced at 500."""
+    rng, inside, rows, books = random.Random(seed), {f"s{n}": [] for n in range(6)}, [], []
+    for end in ENDS:
+        for name, mine in inside.items():
+            if name == "s3" and end == 509:
+                rows += [(end, name, seq, "leave", 0.5) for seq in mine]
+                mine.clear()
+            for seq in rng.sample(range(end - 9, end + 1), rng.randrange(3) if name != "s4" or end < 60 else 0):
+                if len(mine) == 3:
+                    rows.append((end, name, mine.pop(0), "leave", 0.5))
+                mine.append(seq)
+                rows.append((end, name, seq, "enter", seq / 7))
+        books.append({name: set(mine) for name, mine in inside.items()})
+    # what enters and leaves at one boundary is no update
+    count = Counter((row[0], row[1], row[2]) for row in rows)
+    return [row for row in rows if count[row[:3]] == 1], books
+
+
+@pytest.mark.parametrize("parts", [0, 4])
+def test_results_are_read_from_the_newest_update_on_until_they_are_whole(tmp_path, parts):
+    rows, books = standing_stream(7)
+    found = []
+    releaser = Releaser(InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.extend(boundaries))
+    for end in ENDS:
+        releaser.take(published([row for row in rows if row[0] == end], 0, end))
+    for number in range(parts):
+        write_part(tmp_path / "updates", number, [row for row in rows if row[0] // 200 == number])
+    listed(tmp_path / "updates", *NAMES[:parts])
+    log = UpdateLog(Parts(tmp_path / "updates", ENDS, texts), most_bytes=0)
+    log.append(found, 999)
+    log.trim(799 if parts else -1)
+    registered = {
+        name: SimpleNamespace(subscription_id=name, kind="knn", at=500 if name == "s3" else 0) for name in books[0]
+    }
+    registry = SimpleNamespace(active=registered, last_kind=dict.fromkeys(registered, "knn"), owners={})
+    read = []
+    rows_of = Released.rows_of
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Released, "rows_of", lambda one, *more: read.append(one) or rows_of(one, *more))
+
+        async def results(name, until):
+            hub, turn = Hub(log, registry, lambda: 1_000), Questions().turn("a", "results")
+            return [one async for one in results_at(hub, registry, _Needs(), [name], until, turn)]
+
+        for place in (0, 3, 49, 50, 51, 78, 79, 80, 99):
+            for name in registered:
+                (one,) = asyncio.run(results(name, Position(ENDS[place], 2**62)))
+                assert {row["seq"] for row in one["results"]} == books[place][name], (name, place)
+                assert one.get("gap") is None and {row["text"] for row in one["results"]} <= {"text"}
+        read.clear()
+        asyncio.run(results("s1", log.head))
+        assert 0 < len(read) < 20, "the last few boundaries"
+        read.clear()
+        asyncio.run(results("s4", log.head))
+        assert len(read) >= (20 if parts else 90), "one to which nothing comes any more is read far back"
