@@ -119,7 +119,7 @@ def live(
         config, admission, mapping, wal, earlier = open_stream(stack, *given, **passing)
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         lines = LineWriter(write, wal.look_up)
-        releaser = Releaser(in_flight, wal.ends, lambda: wal.durable_through, lines.deliver, executor == "local")
+        releaser = Releaser(in_flight, wal.ends, lambda: wal.durable_through, lines.deliver, executor == "local", True)
         in_flight.has_room = lambda: releaser.pending_bytes < MOST_PENDING_BYTES
         stack.enter_context(releaser)
         wal.settle = releaser.settle

@@ -398,13 +398,6 @@ class LineWriter:
                 done += len(some)
 
 
-def updates_of(
-    released: Released, rows: np.ndarray | None, look_up: LookUp, most_bytes: int | None = PIECE_BYTES
-) -> list[Update]:
-    """Rows as sinks get them; parameters as of `UpdateRows`."""
-    return UpdateRows(released, rows, look_up, most_bytes).updates()
-
-
 def tagged(position: str, tag: str) -> str:
     """The id of an event at a position, with the tag of the log (`WriteAheadLog.tag_of`), if it has one."""
     return f"{position}-{tag}" if tag else position

@@ -45,7 +45,7 @@ class Releaser:
     deliver : callable
         Takes released boundaries with updates, and the seq up to which all boundaries are released; called by the
         thread that publishes, or by that of `settle`, one at a time.
-    in_process : bool
+    in_process, threaded : bool
         As of `gateway.live.update_listener.UpdateInlet`.
 
     Attributes
@@ -70,6 +70,7 @@ class Releaser:
         durable: Callable[[], int],
         deliver: Callable[[list[Released], int], None],
         in_process: bool = False,
+        threaded: bool = False,
     ):
         self.released = -1
         self.updates = 0
@@ -78,7 +79,7 @@ class Releaser:
         self._ends = ends
         self._durable = durable
         self._deliver = deliver
-        self._inlet = UpdateInlet(self.take, in_process)
+        self._inlet = UpdateInlet(self.take, in_process, threaded)
         self._pending: list[Columns] = []
         self._incarnation, self._through = -1, -2
         self._through_of: dict[int, int] = {}  # of the tasks of this incarnation that have published

@@ -13,7 +13,6 @@ import pytest
 from bolts.shares import Owners
 from gateway.runs.reader import Run
 from gateway.runs.verify import verify_run
-from gateway.serve.released import updates_of
 from gateway.serve.releasing import Releaser
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import EngineError
@@ -22,6 +21,7 @@ from matching.part_names import PartName
 from tests.support.beside import random_message, random_subscription
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from tests.support.live_streams import Stream
+from tests.support.releasing import updates_of
 from topology.core.executors.local import pause_local, run_local
 from topology.running import run
 from topology.settings import RunConfig

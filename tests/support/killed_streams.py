@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from gateway.live.update_listener import MessageText
 from gateway.live.vocabulary_files import empty_start
 from gateway.runs.verify import verify_run
-from gateway.serve.released import Released, Update, updates_of
+from gateway.serve.released import Released, Update
 from gateway.serve.releasing import Releaser
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import BEGINNING, END, Parts, Position
@@ -31,6 +31,7 @@ from spouts.log import read_records
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream
 from tests.support.mirrored_disk import MirroredDisk, Unlucky
+from tests.support.releasing import updates_of
 from tests.support.simulated_disk import Halted, Machine
 from topology.core.checkpoint.store import CheckpointStore
 

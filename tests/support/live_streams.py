@@ -132,7 +132,7 @@ class Stream:
 def _writing(stream: Stream, durable: Callable[[], int]) -> Releaser:
     """As `skyray live` writes."""
     deliver = LineWriter(stream._lines, stream.journal.look_up).deliver
-    return Releaser(stream.in_flight, stream.journal.ends, durable, deliver, stream.config.executor == "local")
+    return Releaser(stream.in_flight, stream.journal.ends, durable, deliver, stream.config.executor == "local", True)
 
 
 def counted(told: list[dict]) -> Counter:

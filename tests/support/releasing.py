@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from bolts.publishing import PublishedUpdates
 from bolts.sinks import UPDATE_SCHEMA
-from gateway.serve.released import Columns, LookUp, Released, Update, in_order, updates_of
+from gateway.serve.released import PIECE_BYTES, Columns, LookUp, Released, Update, UpdateRows, in_order
 from matching.model import CHANGES, Names
 from matching.part_names import PartName
 
@@ -26,6 +26,13 @@ class RawUpdate(NamedTuple):
     seq: int
     as_of: int
     score: float | None
+
+
+def updates_of(
+    released: Released, rows: np.ndarray | None, look_up: LookUp, most_bytes: int | None = PIECE_BYTES
+) -> list[Update]:
+    """Rows as sinks get them; parameters as of `UpdateRows`."""
+    return UpdateRows(released, rows, look_up, most_bytes).updates()
 
 
 def released_of(boundary: int, updates: Iterable[RawUpdate]) -> Released:

@@ -1,6 +1,7 @@
 """What a topology tells at once arrives whole and in order, and what it repeats is not written again."""
 
 import socket
+import threading
 import time
 
 import msgspec
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from bolts import publishing
 from bolts.names import IdColumn
 from bolts.publishing import PublishedUpdates, UpdatePublisher, decode, encode
+from gateway.live import update_listener
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import MessageText
 from gateway.serve.released import LineWriter
@@ -40,10 +42,10 @@ def said(seqs):
 
 
 class Heard(Releaser):
-    def __init__(self, in_process=False):
+    def __init__(self, in_process=False, threaded=False):
         self.written, self.durable = [], 999
         deliver = LineWriter(self.written.append, said).deliver
-        super().__init__(InFlight(3), range(1_000), lambda: self.durable, deliver, in_process)
+        super().__init__(InFlight(3), range(1_000), lambda: self.durable, deliver, in_process, threaded)
 
     def await_through(self, through):
         deadline = time.monotonic() + 20
@@ -55,9 +57,9 @@ class Heard(Releaser):
         return [row for data in self.written for row in map(msgspec.json.decode, data.splitlines())]
 
 
-@pytest.mark.parametrize("in_process", [False, True])
-def test_listener_writes_what_is_told_with_text_and_place(in_process):
-    with Heard(in_process) as heard:
+@pytest.mark.parametrize("way", [(False, False), (True, False), (True, True)], ids=["socket", "direct", "thread"])
+def test_listener_writes_what_is_told_with_text_and_place(way):
+    with Heard(*way) as heard:
         publisher = UpdatePublisher(heard.address, 0)
         publisher.add(updates((3, 1, 2, ENTER, 0.5), (3, 0, 3, MATCH, np.nan)))
         publisher.add(updates((3, 1, 3, ENTER, 0.25)))
@@ -88,6 +90,33 @@ def test_updates_of_this_process_are_handed_over_as_they_are(monkeypatch):
         publisher.close()
     with pytest.raises(DeliveryError, match="no listener takes updates"):
         UpdatePublisher(heard.address, 1)
+
+
+def test_topology_goes_on_while_a_thread_writes_until_too_many_bytes_wait(monkeypatch):
+    monkeypatch.setattr(update_listener, "MOST_WAITING_BYTES", 10_000)
+    go, sent = threading.Event(), []
+    with Heard(in_process=True, threaded=True) as heard:
+        written = heard.written
+        heard._deliver = lambda released, through: go.wait(20) and written.append(through)
+        publisher = UpdatePublisher(heard.address, 0)
+
+        def publish():
+            for last in range(100):
+                publisher.add(updates(*((last, 0, last, MATCH, np.nan) for _ in range(10))))
+                publisher.publish(last, ids("a"))
+                sent.append(last)
+
+        publishing = threading.Thread(target=publish)
+        publishing.start()
+        deadline = time.monotonic() + 20
+        while len(sent) < 20 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert 20 <= len(sent) < 60 and not written and heard._inlet._size_bytes < 10_000 + 500
+        go.set()
+        publishing.join(20)
+        heard.await_through(99)
+        assert sent == list(range(100)) == written and heard._inlet._size_bytes <= 500
+        publisher.close()
 
 
 def test_listener_writes_nothing_of_an_older_incarnation_nor_what_was_told_to_its_end():

@@ -21,14 +21,14 @@ from gateway.live.update_listener import MessageText
 from gateway.serve.event_forms import LINES
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Questions
-from gateway.serve.released import Released, updates_of
+from gateway.serve.released import Released
 from gateway.serve.releasing import Releaser
 from gateway.serve.standing import results_at
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import BEGINNING, Parts, PartsMissing, Position, saved_updates
 from matching.model import CHANGES, Names, UpdateBatch
 from matching.part_names import ListedPart
-from tests.support.releasing import published, write_part
+from tests.support.releasing import published, updates_of, write_part
 from tests.support.writing import await_
 from topology.core.checkpoint.storage import Output, list_path, publish
 

@@ -23,7 +23,7 @@ from gateway.serve import writer as writers
 from gateway.serve.event_forms import LINES
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.recent_ids import RecentIds
-from gateway.serve.released import RANKS, LineWriter, updates_of
+from gateway.serve.released import RANKS, LineWriter
 from gateway.serve.releasing import Releaser
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import BEGINNING, END, Parts, Position
@@ -33,7 +33,7 @@ from gateway.sources.feed import Feed
 from gateway.sources.source import Delivered
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream
-from tests.support.releasing import RawUpdate, published, released_of, write_part
+from tests.support.releasing import RawUpdate, published, released_of, updates_of, write_part
 from tests.support.writing import WriterStream
 
 LONG = 10_000

@@ -11,7 +11,7 @@ import pytest
 
 from bolts.sinks import UPDATE_SCHEMA
 from gateway.live.update_listener import MessageText
-from gateway.serve.released import RANKS, updates_of
+from gateway.serve.released import RANKS
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import BEGINNING, Parts, Position
 from gateway.sinks import pump as pumps
@@ -20,7 +20,7 @@ from gateway.sinks.pump import FILE, Positions, Pump
 from gateway.sinks.stream import SinkAway
 from matching.errors import ConfigError, DeliveryError, InputError
 from tests.support.hooking import await_that
-from tests.support.releasing import RawUpdate, released_of
+from tests.support.releasing import RawUpdate, released_of, updates_of
 
 #: Last seqs of boundaries, and how many updates each has.
 ENDS = list(range(4, 200, 5))
