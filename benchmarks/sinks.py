@@ -22,8 +22,8 @@ from benchmarks import command
 from benchmarks.command import Tell
 from benchmarks.stopwatch import in_turns
 from gateway.live.update_listener import MessageText
-from gateway.serve.history import Position
-from gateway.serve.releasing import RANKS, Update
+from gateway.serve.released import RANKS, Update
+from gateway.serve.update_parts import Position
 from gateway.sinks.postgres import PostgresSink
 from gateway.sinks.pump import MOST
 from gateway.sinks.stream import Piece

@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from benchmarks import command
 from benchmarks.command import Tell
 from benchmarks.stopwatch import in_turns
-from gateway.serve.history import BEGINNING
+from gateway.serve.update_parts import BEGINNING
 from gateway.sinks.kafka import POSITIONS, KafkaSink, headers_of
 from gateway.sinks.stream import Piece
 from tests.support import kafka_topics

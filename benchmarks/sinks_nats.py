@@ -22,8 +22,8 @@ from nats.js.api import Header
 from benchmarks import command
 from benchmarks.command import Tell
 from benchmarks.stopwatch import in_turns
-from gateway.serve.history import PIECE
-from gateway.serve.releasing import Update
+from gateway.serve.released import Update
+from gateway.serve.update_parts import PIECE
 from gateway.sinks.nats import WINDOW
 from tests.support.brokers import NatsBroker
 from tests.support.nats_sinking import IDENTITY, NAME, Had, create, piece_of, sink_of, updates_of

@@ -47,7 +47,7 @@ class _Turn:
         self.handed: list[Rows] = []
         self.micros: dict[str, float] = {}
         with ExitStack() as stack:
-            given = {"executor": "local"}, {}, None, attributes, "", lambda line: None, Admission
+            given = {"executor": "local"}, {}, None, attributes, "", lambda line: None
             _, admission, mapping, wal, _ = open_stream(stack, folder, *given)
             pipe = Pipe(admission, wal, lambda row: None, InFlight(10**9), 10**9, mapping=mapping)
             handover = handover_of(wal.log)

@@ -1,13 +1,15 @@
-"""Publishes updates to the driver through a local socket as soon as they are out, besides the files.
+"""Publishes updates to the driver as soon as they are out, besides the files.
 
-A frame (`topology.core.frames`) carries new updates and the seq up to which all updates are out. Of several delivery
-tasks each has a connection of its own and speaks for the subscriptions that it owns. A slow reader blocks delivery, and
-by its credits the stream. Updates may be published again after a failure. Used by `bolts.delivery`; the other end is
+New updates come with the seq up to which all updates are out. Where the driver is this process, they are handed over as
+they are; from another process they go through a local socket, a frame (`topology.core.frames`) each. Of several
+delivery tasks each speaks for the subscriptions that it owns. A slow reader blocks delivery, and by its credits the
+stream. Updates may be published again after a failure. Used by `bolts.delivery`; the other end is
 `gateway.live.update_listener`.
 """
 
 import contextlib
 import socket
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,13 +61,26 @@ def decode(frame: bytes) -> PublishedUpdates:
     return PublishedUpdates(**arrays, names=names, **numbers)
 
 
+#: Who takes the updates of topologies in this process, by address.
+_TAKERS: dict[str, Callable[[PublishedUpdates], None]] = {}
+
+
+def open_direct(address: str, take: Callable[[PublishedUpdates], None]) -> None:
+    """Hand what is published to an address in this process to a function, until `close_direct`."""
+    _TAKERS[address] = take
+
+
+def close_direct(address: str) -> None:
+    _TAKERS.pop(address, None)
+
+
 class UpdatePublisher:
-    """The sending end of the socket.
+    """The sending end.
 
     Parameters
     ----------
     address : str
-        Path of the socket.
+        Of `open_direct`, or the path of a socket.
     incarnation : int
     task, tasks : int
         As in `PublishedUpdates`.
@@ -88,7 +103,10 @@ class UpdatePublisher:
         self.since = -1
         self._through = -2
         self._waiting: list[UpdateBatch] = []
+        self._direct = _TAKERS.get(address)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        if self._direct is not None:
+            return
         try:
             self._socket.connect(address)
         except OSError as error:
@@ -99,7 +117,7 @@ class UpdatePublisher:
         self._waiting.append(updates)
 
     def publish(self, through: int, subscriptions: Ids) -> None:
-        """Send the buffered updates and the seq up to which all are out. Blocks while the listener does not read.
+        """Publish the buffered updates and the seq up to which all are out. Blocks while the listener does not read.
 
         Raises
         ------
@@ -125,6 +143,9 @@ class UpdatePublisher:
             self._task,
             self._tasks,
         )
+        if self._direct is not None:
+            self._direct(published)
+            return
         try:
             self._socket.sendall(encode(published))
         except OSError as error:

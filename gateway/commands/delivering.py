@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.live.update_listener import MessageText
-from gateway.serve.history import Parts
-from gateway.serve.releasing import LookUp
+from gateway.serve.released import LookUp
+from gateway.serve.update_parts import Parts
 from gateway.sinks.committed import Committed
 from gateway.sinks.cursor import Supply
 from gateway.sinks.pump import Positions, Pump

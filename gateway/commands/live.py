@@ -2,7 +2,7 @@
 
 `gateway/commands/live.py` -> `gateway/live/pipe.py` (lines and batches) -> `gateway/live/write_ahead_log.py` (the log)
 -> `topology/live.py` -> `spouts/live.py` -> the bolts of any run -> `bolts/publishing.py` ->
-`gateway/live/update_listener.py`.
+`gateway/serve/releasing.py` (boundaries, written as lines by `gateway/serve/released.py`).
 """
 
 import tempfile
@@ -84,7 +84,8 @@ def live(
     from gateway.live.opening import open_stream
     from gateway.live.pipe import Pipe, to_standard_output
     from gateway.live.recording import record
-    from gateway.live.update_listener import Listener
+    from gateway.serve.released import LineWriter
+    from gateway.serve.releasing import MOST_PENDING_BYTES, Releaser
     from gateway.shell.interrupts import draining
     from gateway.sources.feed import Feed, into_pipe
     from gateway.sources.uris import source_of
@@ -116,11 +117,14 @@ def live(
         given = folder, settings, stream.named_columns(columns), vocabulary, attribute, stem, durable
         config, admission, mapping, wal, earlier = open_stream(stack, *given, **passing)
         in_flight = InFlight(config.credits or LIVE_CREDITS)
-        listener = stack.enter_context(Listener(write, wal.look_up, in_flight, lambda: wal.durable_through))
-        wal.settle = listener.settle
+        lines = LineWriter(write, wal.look_up)
+        releaser = Releaser(in_flight, wal.ends, lambda: wal.durable_through, lines.deliver, executor == "local", True)
+        in_flight.has_room = lambda: releaser.pending_bytes < MOST_PENDING_BYTES
+        stack.enter_context(releaser)
+        wal.settle = releaser.settle
         live = {"live": wal.settings}
-        run = LiveRun(config, wal.run, str(wal.log), listener.address, live, earlier, lambda: wal.size_bytes)
-        listener.resume(run.resumes_after())
+        run = LiveRun(config, wal.run, str(wal.log), releaser.address, live, earlier, lambda: wal.size_bytes)
+        releaser.resume(run.resumes_after())
         preparing = stack.enter_context(Preparing.of(config))
         pipe = Pipe(admission, wal, refuse, in_flight, batch, linger_ms / 1000.0, mapping, preparing)
         loaded = {"subscriptions": 0, "rejected": 0}
@@ -158,22 +162,22 @@ def live(
             """Whether the input has ended and all its updates are written; the first call starts the pipe."""
             if not pipe.started:
                 begin()
-            for part in (feed, pipe, listener):
+            for part in (feed, pipe, releaser):
                 if part is not None and part.failure is not None:
                     raise part.failure
             deliveries.check()
-            return pipe.ended and listener.reached(run.incarnation) >= wal.next_seq - 1
+            return pipe.ended and releaser.reached(run.incarnation) >= wal.next_seq - 1
 
         preparing.wait([WORDS, *(kind.name for kind in admission.kinds_met)])
         preparing.leave_a_core()
         stopping()  # from here on the first interrupt drains
 
         def own(snapshot: Any) -> Iterator[Any]:
-            return live_families(wal, admission, pipe, listener, feed)
+            return live_families(wal, admission, pipe, releaser, feed)
 
         on_progress = stack.enter_context(with_metrics((metrics_port, metrics_targets), "live", None, folder, own))
         report = run.run(over, lambda: wal.next_seq, on_progress)
-        figures = _figures(pipe, admission, listener, report, loaded, len(wal.marks))
+        figures = _figures(pipe, admission, releaser, report, loaded, len(wal.marks))
         figures |= {} if feed is None else {"source": feed.figures()}
         if out is not None:
             try:
@@ -187,7 +191,7 @@ def live(
     return 0
 
 
-def live_families(wal: Any, admission: Any, pipe: Any, listener: Any, feed: Any) -> Iterator[Any]:
+def live_families(wal: Any, admission: Any, pipe: Any, releaser: Any, feed: Any) -> Iterator[Any]:
     """Figures of a live stream for Prometheus, under the names of those of `skyray serve`."""
     from gateway.runs.metrics import counter, gauge, latency_family, refused_family, source_families
 
@@ -195,8 +199,8 @@ def live_families(wal: Any, admission: Any, pipe: Any, listener: Any, feed: Any)
     yield counter("batches", "Batches that are logged", pipe.batches)
     yield refused_family(dict(pipe.refused))
     yield gauge("subscriptions", "Active subscriptions", len(admission.active))
-    yield counter("released_updates", "Updates that are complete", listener.updates)
-    yield latency_family(listener.in_flight.latency)
+    yield counter("released_updates", "Updates that are complete", releaser.updates)
+    yield latency_family(releaser.in_flight.latency)
     if feed is not None:
         yield from source_families(feed.figures())
 
@@ -244,15 +248,15 @@ def _place(row: dict[str, Any]) -> str:
 
 
 def _figures(
-    pipe: Any, admission: Any, listener: Any, report: dict[str, Any], loaded: dict[str, int], marks: int
+    pipe: Any, admission: Any, releaser: Any, report: dict[str, Any], loaded: dict[str, int], marks: int
 ) -> dict[str, Any]:
-    latency = listener.in_flight.latency
+    latency = releaser.in_flight.latency
     return {
         "lines": pipe.lines,
         "messages": report["spouts"]["messages"]["messages"] - marks,
         "clock_marks": marks,
         "batches": pipe.batches,
-        "updates": listener.updates,
+        "updates": releaser.updates,
         "subscriptions": len(admission.active),
         "refused": dict(pipe.refused),
         "refused_of_files": loaded["rejected"],

@@ -154,19 +154,19 @@ def serve(
     from gateway.serve.demo import RATE_PER_S, Announcer, Demo, folder_of
     from gateway.serve.door import Door
     from gateway.serve.garbage import Garbage
-    from gateway.serve.history import History, Parts
     from gateway.serve.hub import Hub
     from gateway.serve.keys import KeyRing
     from gateway.serve.limits import Limits
     from gateway.serve.registry import Registry
-    from gateway.serve.releasing import Releaser
+    from gateway.serve.releasing import MOST_PENDING_BYTES, Releaser
     from gateway.serve.replay_server import serve_run
     from gateway.serve.server import Server, bind
     from gateway.serve.sourced_rows import into_writer
     from gateway.serve.tiles import Tiles
+    from gateway.serve.update_log import UpdateLog
+    from gateway.serve.update_parts import Parts
     from gateway.serve.writer import Writer
     from gateway.shell.interrupts import draining
-    from gateway.sinks.cursor import Released
     from gateway.sinks.webhooks import routes as webhook_routes
     from gateway.sinks.webhooks.figures import figures_of, summary_of
     from gateway.sinks.webhooks.service import Webhooks
@@ -217,14 +217,16 @@ def serve(
         config, admission, mapping, wal, earlier = open_stream(stack, *given, lambda line: None, registry)
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         parts = Parts(out / "updates", wal.ends, wal.look_up)
-        hub = Hub(History(parts), registry, lambda: wal.next_seq, wal.tag_of, wal.has_texts)
-        in_flight.has_room = lambda: hub.history.has_room
-        releaser = stack.enter_context(Releaser(in_flight, wal.ends, lambda: wal.durable_through, hub.deliver))
+        hub = Hub(UpdateLog(parts), registry, lambda: wal.next_seq, wal.tag_of, wal.has_texts)
+        in_process = executor == "local"
+        releaser = Releaser(in_flight, wal.ends, lambda: wal.durable_through, hub.deliver, in_process)
+        in_flight.has_room = lambda: hub.log.has_room and releaser.pending_bytes < MOST_PENDING_BYTES
+        stack.enter_context(releaser)
         live = {"live": wal.settings}
         run = LiveRun(config, wal.run, str(wal.log), releaser.address, live, earlier, lambda: wal.size_bytes)
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
-        releaser.resume(hub.history.resume(run.saved_delivery()))
+        releaser.resume(hub.log.resume(run.saved_delivery()))
         preparing = stack.enter_context(Preparing.of(config, *([announcer.kind] if demo else [])))
         writer = Writer(
             admission, registry, wal, in_flight, batch, linger_ms / 1000.0, mapping,
@@ -238,8 +240,7 @@ def serve(
         if source is not None:
             door.feed = Feed(source, wal, into_writer(writer, stream.say))
         asking = Asking(config, admission, registry, wal, mapping)
-        released = Released(hub.history, lambda: server.running)
-        hooks = Webhooks(out, released, registry.last, calling)
+        hooks = Webhooks(out, hub.log, registry.last, calling)
 
         def wake() -> None:
             hooks.wake()
@@ -256,7 +257,7 @@ def serve(
         stack.enter_context(hooks)
         stack.callback(server.call, hub.close)
         stack.callback(deliveries.close)
-        deliveries.begin(out, run.identity, lambda: released, lambda: wal.next_seq)
+        deliveries.begin(out, run.identity, lambda: hub.log, lambda: wal.next_seq)
         writer.begin()
         if door.feed is not None:
             door.feed.begin()

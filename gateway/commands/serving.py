@@ -70,7 +70,7 @@ class Watch:
             The error of a part that has failed.
         """
         door = self._door
-        if not door.ready and self._matched() >= self._logged_before:
+        if not door.ready and self._releaser.reached(self._run.incarnation) >= self._logged_before:
             door.ready = True
             self._garbage.collect()
             self._on_ready()
@@ -86,7 +86,7 @@ class Watch:
                 door.feed.finish()
             self._on_stop()
             door.writer.finish()
-        if not (door.writer.ended and self._matched() >= door.wal.next_seq - 1):
+        if not (door.writer.ended and self._releaser.reached(self._run.incarnation) >= door.wal.next_seq - 1):
             return False
         self._server.call(door.hub.close)
         return self._deliveries.has_ended(0.0)
@@ -94,10 +94,6 @@ class Watch:
     def note(self, snapshot: Any) -> None:
         """Store a snapshot of the topology's metrics for the routes; `LiveRun.run` calls it as `on_progress`."""
         self._door.snapshot = snapshot
-
-    def _matched(self) -> int:
-        """The last seq whose updates are all released, -1 or less if none."""
-        return min(self._releaser.reached(self._run.incarnation), self._releaser.released)
 
 
 def refuse_for_run(host: str, from_: str, to: object) -> None:

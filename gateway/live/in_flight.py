@@ -2,7 +2,7 @@
 
 The limit is the topology's credits. When it is reached, the pipe fills its open batch and then reads no more lines, so
 the producer waits and memory stays flat. Used by `gateway.live.pipe`, which closes batches, and
-`gateway.live.update_listener`, which gets the watermark.
+`gateway.serve.releasing`, which gets the watermark.
 """
 
 import threading

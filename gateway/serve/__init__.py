@@ -2,6 +2,7 @@
 
     writer.py       requests become lines of the write-ahead log, many requests with one fsync
     releasing.py    the topology's updates become boundaries, each complete and in a fixed order
+    released.py     released updates as columns, and the bytes of their events
     history.py      released boundaries: the latest in memory, earlier ones in the parts on disk
     hub.py          clients that follow, each with a queue of its own
     asking.py       results, explain, match, preview, answered from the log

@@ -4,6 +4,7 @@ Answered from the write-ahead log by the oracle's rules (`gateway.runs.match_rul
 `preview` answer them of folders. Used by `gateway.serve.asking_routes`, in threads of their own.
 """
 
+import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,6 +34,8 @@ from spouts.parsed import batch_of, block_of, counts_of, parse_message, vector_o
 from topology.settings import LiveConfig
 from topology.wiring import fading_of
 
+#: Matches that are listed for a subscription of a kind without results.
+LAST_MATCHES = 100
 #: Messages that are read for an answer at most, those of a preview, and subscriptions that are judged for one.
 MOST_READ, PREVIEWED, MOST_JUDGED = 200_000, 20_000, 20_000
 
@@ -73,6 +76,23 @@ class Asking:
         self._mapping = mapping
         self._vocabulary = admission.vocabulary
         self._fading = fading_of(config, admission.vocabulary)
+
+    def needs(self, one: Registered, last_seq: int) -> tuple[int, int]:
+        """How far back the updates go that decide what a result has as of a boundary.
+
+        Returns
+        -------
+        int, int
+            The first seq, and how many messages the result has at most: those that are found first, from the newest
+            update on, are all.
+        """
+        kind, first = KINDS.named(one.kind), one.at
+        if kind.windowed and last_seq >= 0:
+            window = self._admission.window
+            first = max(first, self._first_alive(window.floor(last_seq, self._stream_time(last_seq))))
+        if not kind.standing:
+            return first, LAST_MATCHES
+        return first, self._parsed(one).k if "k" in kind.fields else sys.maxsize
 
     def explain(self, one: Registered, seq: int, last_seq: int, share: Share = lambda: None) -> dict[str, Any]:
         """Why a message is, or is not, in a subscription's result as of a boundary.

@@ -3,25 +3,21 @@
 Added to the app by `gateway.serve.app`. Read on in `gateway.serve.asking`.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Annotated, Any
 
-import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from gateway.serve.access import caller_of
 from gateway.serve.asking import Asking
 from gateway.serve.bodies import encoded, media_type, one_line, read_body
 from gateway.serve.door import Door
-from gateway.serve.event_forms import LINES
-from gateway.serve.history import BEGINNING
-from gateway.serve.hub import Interest
 from gateway.serve.message_routes import MESSAGE
 from gateway.serve.models import Explanation, Match, Preview, Results
 from gateway.serve.paths import Id
 from gateway.serve.problems import LATER, TOO_LARGE, Problem, refusal
-from gateway.serve.questions import Turn
+from gateway.serve.released import tagged
 from gateway.serve.standing import results_at
 from gateway.serve.subscription_routes import SUBSCRIPTION_BODY, known, not_active
 from gateway.serve.writer import refused
@@ -48,7 +44,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         caller = caller_of(request)
         known(door, subscription_id, caller)
         with closing(questions.open(caller.name, "results")) as turn:
-            names, head = [subscription_id], door.hub.history.head
+            names, head = [subscription_id], door.hub.log.head
             async for one in results_at(door.hub, door.registry, asking, names, head, turn):
                 return encoded(one)
         raise not_active(subscription_id)  # it has ended meanwhile
@@ -67,8 +63,8 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         one, seq = known(door, subscription, caller), _seq_of(door, message)
         with closing(questions.open(caller.name, "explain")) as turn:
             async with turn:
-                found = await turn.run(asking.explain, one, seq, door.hub.history.head.boundary)
-                updates = [row async for row in _updates_of(door, subscription, turn) if row["seq"] == seq]
+                found = await turn.run(asking.explain, one, seq, door.hub.log.head.boundary)
+                updates = await turn.run(_updates_of, door, subscription, seq)
         shown = ("id", "change", "as_of", "score")
         return encoded(found | {"updates": [{name: row[name] for name in shown} for row in updates]})
 
@@ -108,14 +104,20 @@ def routes(door: Door, asking: Asking) -> APIRouter:
     return router
 
 
-async def _updates_of(door: Door, subscription_id: str, turn: Turn) -> AsyncIterator[dict[str, Any]]:
-    """All updates of a subscription id so far, in order."""
-    async for data in door.hub.past(LINES, Interest(frozenset([subscription_id])), BEGINNING):
-        for line in data.splitlines():
-            row = msgspec.json.decode(line)
-            if "change" in row:
-                yield row
-        await turn.pass_on()
+def _updates_of(door: Door, subscription_id: str, seq: int, share: Callable[[], None]) -> list[dict[str, Any]]:
+    """The updates of a subscription id that are of one message, in order."""
+    found: list[dict[str, Any]] = []
+    log, tag_of = door.hub.log, door.wal.tag_of
+    for released, rows in log.newest_first(log.head, seq, [subscription_id], lambda *_: None):
+        share()
+        rows = rows[released.seq[rows] == seq]
+        ids = zip(released.boundary[rows].tolist(), released.place[rows].tolist(), strict=True)
+        facts = released.facts(rows)
+        found[:0] = [
+            {"id": tagged(f"{boundary}-{place}", tag_of(boundary)), **row}
+            for (boundary, place), row in zip(ids, facts, strict=True)
+        ]
+    return found
 
 
 def _seq_of(door: Door, message: str) -> int:

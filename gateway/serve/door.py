@@ -143,7 +143,7 @@ class Door:
 
     def behind(self) -> int:
         """How many logged messages have updates that are not released yet."""
-        return self.wal.next_seq - 1 - self.hub.history.head.boundary
+        return self.wal.next_seq - 1 - self.hub.log.head.boundary
 
     def figures(self) -> dict[str, Any]:
         """Counts of the stream."""
@@ -151,7 +151,7 @@ class Door:
         return {
             "messages": self.wal.next_seq - len(self.wal.marks),
             "next_seq": self.wal.next_seq,
-            "complete_through": self.hub.history.head.boundary,
+            "complete_through": self.hub.log.head.boundary,
             "subscriptions": len(self.registry),
             "refused": sum(writer.refused.values()),
             "duplicates": writer.duplicates,

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import msgspec
 
-from gateway.serve.releasing import Update
+from gateway.serve.released import JSON_BEGINS, EventBytes, UpdateRows
 
 #: Milliseconds after which a client should connect again.
 RETRY_MS = 1_000
@@ -20,9 +20,13 @@ class Form(ABC):
 
     media_type: ClassVar[str]
 
-    @abstractmethod
-    def update(self, update: Update, tag: str = "") -> bytes:
-        """An update; the tag of its boundary goes into its id."""
+    #: As of `UpdateRows.events`.
+    before: ClassVar[tuple[bytes, ...]]
+    end: ClassVar[bytes]
+
+    def updates(self, rows: UpdateRows) -> EventBytes:
+        """The events of updates."""
+        return rows.events(self.before, self.end)
 
     @abstractmethod
     def named(self, name: str, data: Mapping[str, object], event_id: str | None) -> bytes:
@@ -37,9 +41,8 @@ class Events(Form):
     """Server-Sent Events."""
 
     media_type = "text/event-stream"
-
-    def update(self, update: Update, tag: str = "") -> bytes:
-        return b"id: %s\ndata: %s\n\n" % (tagged(update.position, tag).encode(), _data(update, tag))
+    before = b"id: ", b"\ndata: " + JSON_BEGINS
+    end = b"\n\n"
 
     def named(self, name: str, data: Mapping[str, object], event_id: str | None) -> bytes:
         head = b"" if event_id is None else b"id: %s\n" % event_id.encode()
@@ -53,9 +56,8 @@ class Lines(Form):
     """Lines of JSON."""
 
     media_type = "application/x-ndjson"
-
-    def update(self, update: Update, tag: str = "") -> bytes:
-        return _data(update, tag) + b"\n"
+    before = (JSON_BEGINS,)
+    end = b"\n"
 
     def named(self, name: str, data: Mapping[str, object], event_id: str | None) -> bytes:
         head = {} if event_id is None else {"id": event_id}
@@ -63,15 +65,3 @@ class Lines(Form):
 
 
 EVENTS, LINES = Events(), Lines()
-
-
-def tagged(position: str, tag: str) -> str:
-    """The id of an event at a position, with the tag of the log (`WriteAheadLog.tag_of`), if it has one."""
-    return f"{position}-{tag}" if tag else position
-
-
-def _data(update: Update, tag: str) -> bytes:
-    """The JSON of an update, which begins with its id, with the tag in the id."""
-    begins = b'{"id":"' + update.position.encode()
-    assert update.data.startswith(begins), "an update begins with its id"
-    return begins + b"-" + tag.encode() + update.data[len(begins) :] if tag else update.data

@@ -2,7 +2,7 @@
 
 The hub encodes an update once for all clients. Everything runs in the event loop, except `Hub.deliver`, which another
 thread calls, and texts that are not in memory. A client first gets the updates it has missed from
-`gateway.serve.history`, at its own pace, and then joins the live stream. One for whose updates its queue has no room
+`gateway.serve.update_log`, at its own pace, and then joins the live stream. One for whose updates its queue has no room
 goes back to the history: a burst waits there, and not in a queue. Only a client that does not read for some seconds
 what it was sent is slow: it gets a `gap` event, and its stream ends; it reads the rest when it connects again. Neither
 the topology nor other clients wait for a client. Used by `gateway.serve.update_routes`; read on in
@@ -17,12 +17,15 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from gateway.serve.event_forms import Form, tagged
-from gateway.serve.history import BEGINNING, END, PIECE, Foreign, History, PartDamaged, PartsMissing, Position
+from gateway.serve.event_forms import Form
+from gateway.serve.gaps import lost_events, unknown_position
 from gateway.serve.regions import contains
 from gateway.serve.registry import Registry
-from gateway.serve.releasing import Released, Update, updates_of
+from gateway.serve.released import Released, UpdateRows, tagged
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import BEGINNING, PIECE, Foreign, PartDamaged, PartsMissing, Position
 from topology.core.executors.logs import driver_log
 
 #: Seconds without an event after which a client gets a heartbeat.
@@ -67,19 +70,17 @@ _AT_ONCE: Reading = nullcontext()
 class _Queue:
     """The bounded queue of one client, who waits for chunks in `wait`: by a future, without a task, and one timer.
 
-    `is_plain`: the client wants every update under which the indexes of the hub find it, without a further test.
     `behind`: it takes part in the live stream no more, since there was no room; what it lacks is in the history.
     """
 
     __slots__ = (
         "_came", "_loop", "_timer", "_until_s", "_waiter",
-        "after", "behind", "chunks", "form", "interest", "is_plain", "size_bytes", "updates",
+        "after", "behind", "chunks", "form", "interest", "size_bytes", "updates",
     )  # fmt: skip
 
     def __init__(self, form: Form, interest: Interest):
         self.form = form
         self.interest = interest
-        self.is_plain = interest.kinds is None and interest.owner is None and interest.region is None
         self.after = BEGINNING  # updates up to here it has already
         self.chunks: deque[bytes] = deque()
         self.size_bytes = self.updates = 0
@@ -150,7 +151,7 @@ class Hub:
 
     Parameters
     ----------
-    history : History
+    log : UpdateLog
     registry : Registry
         Of which kind a subscription is.
     logged : callable
@@ -174,13 +175,14 @@ class Hub:
 
     def __init__(
         self,
-        history: History,
+        log: UpdateLog,
         registry: Registry,
         logged: Callable[[], int],
         tag_of: Callable[[int], str] = lambda boundary: "",
         has_texts: Callable[[Collection[int]], bool] = lambda seqs: True,
     ):
-        self.history = history
+        self.log = log
+        self._head: Position | None = None  # as far as clients that take part have it; None: as far as the log
         self.queued_bytes = 0
         self._logged = logged
         self._tag_of = tag_of
@@ -207,11 +209,19 @@ class Hub:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
+    @property
+    def head(self) -> Position:
+        """Behind the boundaries that are queued for the clients that take part."""
+        return self.log.head if self._head is None else self._head
+
     def deliver(self, released: list[Released], through: int) -> None:
-        """Queue the next released boundaries for the clients; called by another thread."""
+        """Put the next released boundaries into the log, and queue them for the clients; called by another thread."""
         assert self._loop is not None, "the server starts first"
+        if self._head is None:
+            self._head = self.log.head
+        self.log.append(released, through)
         with suppress(RuntimeError):  # the loop has ended: clients read it from the parts
-            self._loop.call_soon_threadsafe(self._take, released, through)
+            self._loop.call_soon_threadsafe(self._take, released, through, self.log.head)
 
     def close(self) -> None:
         """End all streams, with a hint when to connect again."""
@@ -223,7 +233,7 @@ class Hub:
 
     async def reached(self, seq: int) -> None:
         """Wait until all updates as of messages up to this seq are released."""
-        if self.history.head.boundary < seq:
+        if self.log.head.boundary < seq:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._number += 1
             heapq.heappush(self._awaited, (seq, self._number, future))
@@ -262,7 +272,7 @@ class Hub:
         self._queues.add(queue)
         try:
             yield form.hint()
-            position = self.history.head if after is None else after
+            position = self.head if after is None else after
             if snapshot is not None:
                 async for one in snapshot(position):
                     if not self._is_open(is_valid):
@@ -277,7 +287,7 @@ class Hub:
                     if queue.behind or not self._is_open(is_valid):
                         continue
                     data, position = self._taken(queue)
-                elif late and position < self.history.head:
+                elif late and position < self.log.head:
                     self.gaps += 1
                     yield form.named("gap", _SLOW, None)
                     return
@@ -304,17 +314,6 @@ class Hub:
             self._queues.discard(queue)
             self._fall_behind(queue)
             queue.close()
-
-    async def past(
-        self, form: Form, interest: Interest, after: Position, until: Position | None = None
-    ) -> AsyncIterator[bytes]:
-        """Events after a position up to the head; none more are read once `until` is reached."""
-        position = after
-        while until is None or position < until:
-            if (piece := await self._next(form, interest, position, counted=False)) is None:
-                return
-            data, position = piece
-            yield data
 
     async def poll(
         self,
@@ -351,45 +350,33 @@ class Hub:
                     break
                 with suppress(TimeoutError):
                     await asyncio.wait_for(came.wait(), left_s)
-            data = {"through": self.history.through(position)}
+            data = {"through": self.log.through(position)}
             return b"".join(found) + form.named("progress", data, self._id(position))
         finally:
             self._polls.discard(came)
 
     async def _next(
-        self, form: Form, interest: Interest, position: Position, reading: Reading = _AT_ONCE, counted: bool = True
+        self, form: Form, interest: Interest, position: Position, reading: Reading = _AT_ONCE
     ) -> tuple[bytes, Position] | None:
         """Some events after a position, and the position behind them; None once it is at the head, or beyond."""
-        history = self.history
+        log = self.log
         if isinstance(position, Foreign):
-            return form.named("gap", _unknown(position), None), history.head
-        if position >= history.head:
-            known = position == history.head or position.boundary < self._logged()
-            return None if known else (form.named("gap", _unknown(position), None), history.head)
-        if history.has_after(position):
-            found, behind = await asyncio.to_thread(
-                history.reading(position, PIECE, interest.subscriptions, READ_BYTES)
-            )
-        else:
-            until, only, read = history.floor, self._only(interest), history.parts.read_after
-            try:
-                async with reading:
-                    found, behind = await asyncio.to_thread(read, position, until, only, PIECE, READ_BYTES)
-                behind = min(behind, history.head)
-            except PartsMissing as missing:
-                behind = Position(missing.boundary - 1, 0)
-                return form.named("gap", _lost(position, missing.boundary), None), behind
-            except PartDamaged as damaged:
-                driver_log().warning("part_lost", why=str(damaged))
-                behind = min(Position(damaged.boundary, END), history.head)
-                return form.named("gap", _lost(position, damaged.boundary + 1), None), behind
-        wanted = [
-            form.update(one, self._tag_of(Position.of(one.position).boundary))
-            for one in found
-            if self._is_wanted(one, interest)
-        ]
-        self.sent += len(wanted) * counted
-        return b"".join(wanted), behind
+            return form.named("gap", unknown_position(position), None), log.head
+        if position >= log.head:
+            known = position == log.head or position.boundary < self._logged()
+            return None if known else (form.named("gap", unknown_position(position), None), log.head)
+        in_memory = log.has_after(position)
+        only = interest.subscriptions if in_memory else self._only(interest)
+        try:
+            async with _AT_ONCE if in_memory else reading:
+                found, behind = await asyncio.to_thread(log.rows_after, position, only, PIECE, READ_BYTES, self._tag_of)
+        except (PartsMissing, PartDamaged) as lost:
+            if isinstance(lost, PartDamaged):
+                driver_log().warning("part_lost", why=str(lost))
+            return form.named("gap", lost_events(position, lost.first), None), log.behind(lost)
+        chunks = [self._chunk(form, interest, rows) for rows in found]
+        self.sent += sum(count for _, count in chunks)
+        return b"".join(data for data, _ in chunks), behind
 
     def _id(self, position: Position) -> str:
         """The id of an event behind which a client resumes at a position."""
@@ -400,13 +387,13 @@ class Hub:
 
     def _progress(self, queue: _Queue) -> bytes:
         """A `progress` event; its id is that of the client's last update or a later one."""
-        head = self.history.head
+        head = self.head
         event_id = self._id(head) if head >= queue.after else None
         return queue.form.named("progress", {"through": head.boundary}, event_id)
 
-    def _take(self, released: list[Released], through: int) -> None:
+    def _take(self, released: list[Released], through: int, head: Position) -> None:
         """`deliver`, in the event loop."""
-        self.history.append(released, through)
+        self._head = head
         touched: set[_Queue] = set()
         for one in released:
             touched |= self._put(one)
@@ -414,7 +401,7 @@ class Hub:
         for queue in touched:
             if queue.behind:
                 continue
-            known = queue.form, self.history.head >= queue.after
+            known = queue.form, head >= queue.after
             if known not in progress:
                 progress[known] = self._progress(queue)
             self._queue(queue, progress[known], 0)
@@ -425,12 +412,12 @@ class Hub:
             future = heapq.heappop(self._awaited)[2]
             if not future.done():
                 future.set_result(None)
-        if self.history.full and (self._trimming is None or self._trimming.done()):
+        if self.log.full and (self._trimming is None or self._trimming.done()):
             self._trimming = asyncio.get_running_loop().create_task(self._trim())
 
     async def _trim(self) -> None:
-        while self.history.full:  # nothing may be released meanwhile, since there is no room
-            self.history.trim(await asyncio.to_thread(self.history.parts.last_boundary))
+        while self.log.full:  # nothing may be released meanwhile, since there is no room
+            self.log.trim(await asyncio.to_thread(self.log.parts.last_boundary))
             await asyncio.sleep(_TRIM_S)
 
     def _put(self, released: Released) -> set[_Queue]:
@@ -444,38 +431,76 @@ class Hub:
             rows = released.rows_of(released.among(by_name))
         for first in range(0, len(rows), PIECE):
             some = rows[first : first + PIECE]
-            updates = [] if len(rows) > MOST_PUT else self._at_hand(released, some)
-            if len(updates) < len(some):
+            found = None if len(rows) > MOST_PUT else self._at_hand(released, some)
+            if found is None or len(found) < len(some):
                 touched.update(self._everything, *by_name.values())
                 for queue in touched:
                     self._fall_behind(queue)
                 return touched
-            touched |= self._put_some(updates, released, some, by_name)
+            touched |= self._put_some(found, by_name)
         return touched
 
-    def _at_hand(self, released: Released, rows: np.ndarray) -> list[Update]:
-        """The updates of rows whose texts are in memory; fewer or none if they are long or not all there."""
-        seqs = np.unique(released.table.column("seq").to_numpy()[rows]).tolist()
-        return updates_of(released, rows, self.history.parts.look_up) if self._has_texts(seqs) else []
+    def _at_hand(self, released: Released, rows: np.ndarray) -> UpdateRows | None:
+        """The updates of rows whose texts are in memory; fewer if they are long, None if they are not all there."""
+        if not self._has_texts(np.unique(released.seq[rows]).tolist()):
+            return None
+        return UpdateRows(released, rows, self.log.parts.look_up, tag_of=self._tag_of)
 
-    def _put_some(
-        self, updates: list[Update], one: Released, rows: np.ndarray, by_name: Mapping[str, list[_Queue]]
-    ) -> set[_Queue]:
-        """Queue updates of some rows, and return the clients that want them."""
+    def _put_some(self, found: UpdateRows, by_name: Mapping[str, list[_Queue]]) -> set[_Queue]:
+        """Queue updates of some rows, a chunk for each client that wants any, and return these clients."""
+        released, rows = found.released, found.rows
+        begins = int(released.boundary[rows[0]])
+        chunks: dict[tuple[Form, Interest], tuple[bytes, int]] = {}  # clients with one interest get the same bytes
         touched: set[_Queue] = set()
-        tags = {boundary: self._tag_of(boundary) for boundary in np.unique(one.boundary[rows]).tolist()}
-        for update, boundary, place in zip(updates, one.boundary[rows].tolist(), one.place[rows].tolist(), strict=True):
-            written: dict[Form, bytes] = {}
-            for queue in [*self._everything, *by_name.get(update.subscription_id, ())]:
-                if queue.behind or not (queue.is_plain or self._is_wanted(update, queue.interest)):
-                    continue
-                if boundary <= queue.after.boundary and Position(boundary, place) <= queue.after:
-                    continue  # released again after a restart
-                if queue.form not in written:
-                    written[queue.form] = queue.form.update(update, tags[boundary])
+        named = {} if not by_name else self._rows_by_queue(found, by_name)
+        for queue in (*self._everything, *named):
+            if queue.behind:
+                continue
+            after, key = queue.after, (queue.form, queue.interest)
+            if after.boundary >= begins:  # released again after a restart
+                new = np.flatnonzero(rows >= released.rows_through(*after))
+                chunk = self._chunk(*key, found, np.intersect1d(new, named.get(queue, new), assume_unique=True))
+            elif (chunk := chunks.get(key)) is None:
+                chunk = chunks[key] = self._chunk(*key, found, named.get(queue))
+            if chunk[1]:
                 touched.add(queue)
-                self._queue(queue, written[queue.form], 1)
+                self._queue(queue, *chunk)
         return touched
+
+    def _rows_by_queue(self, found: UpdateRows, by_name: Mapping[str, list[_Queue]]) -> dict[_Queue, np.ndarray]:
+        """The places of the updates that the index of names finds for each client, ascending."""
+        who = found.released.who[found.rows]
+        by_who = np.argsort(who, kind="stable")
+        cuts = np.flatnonzero(np.diff(who[by_who], prepend=-1)).tolist()
+        names = found.released.names.take(pa.array(who[by_who[cuts]])).to_pylist()
+        mine: dict[_Queue, list[np.ndarray]] = {}
+        for name, begin, end in zip(names, cuts, [*cuts[1:], len(who)], strict=True):
+            for queue in by_name.get(name, ()):
+                mine.setdefault(queue, []).append(by_who[begin:end])
+        return {queue: np.sort(np.concatenate(some)) if len(some) > 1 else some[0] for queue, some in mine.items()}
+
+    def _chunk(
+        self, form: Form, interest: Interest, found: UpdateRows, places: np.ndarray | None = None
+    ) -> tuple[bytes, int]:
+        """The events of the updates that a client wants, of those at some places, and their number."""
+        places = self._wanted(found, interest, places)
+        if places is None or len(places) == len(found):
+            return form.updates(found).data, len(found)
+        return (form.updates(found).at(places) if len(places) else b""), len(places)
+
+    def _wanted(self, found: UpdateRows, interest: Interest, places: np.ndarray | None) -> np.ndarray | None:
+        """Those of some places whose updates satisfy a filter; None: all."""
+        passing = None if interest.region is None else found.where(interest.has_place)
+        by_name = interest.subscriptions is not None and places is None  # places are those that an index of names found
+        if by_name or interest.kinds is not None or interest.owner is not None:
+            who = found.released.who[found.rows]
+            used, of = np.unique(who if places is None else who[places], return_inverse=True)
+            ids = found.released.names.take(pa.array(used)).to_pylist()
+            follows = np.array([self._follows(name, interest) for name in ids], np.bool_)[of]
+            places = np.flatnonzero(follows) if places is None else places[follows]
+        if passing is None:
+            return places
+        return np.flatnonzero(passing) if places is None else places[passing[places]]
 
     def _by_name(self, released: Released) -> dict[str, list[_Queue]]:
         """The clients that a filter finds, by the ids of subscriptions that have updates."""
@@ -509,7 +534,7 @@ class Hub:
         """What is in the queue of a client, or else its progress, and the position that it has then."""
         self.queued_bytes -= queue.size_bytes
         self.sent += queue.updates
-        return queue.take() or self._progress(queue), max(queue.after, self.history.head)
+        return queue.take() or self._progress(queue), max(queue.after, self.head)
 
     def _join(self, queue: _Queue) -> None:
         queue.behind = False
@@ -533,25 +558,17 @@ class Hub:
             return [(self._by_subscription, name) for name in interest.subscriptions]
         return [] if interest.owner is None else [(self._by_owner, interest.owner)]
 
-    def _is_wanted(self, update: Update, interest: Interest) -> bool:
-        name = update.subscription_id
+    def _follows(self, name: str, interest: Interest) -> bool:
+        """Whether a client follows a subscription: by its id, its owner and its kind."""
         if interest.subscriptions is not None and name not in interest.subscriptions:
             return False
-        if not self._follows(name, interest):
-            return False
-        return interest.has_place(update.lon, update.lat)
-
-    def _follows(self, name: str, interest: Interest) -> bool:
-        """Whether a subscription has the owner and the kind that a client follows."""
         if interest.owner is not None and self._registry.owner_of(name) != interest.owner:
             return False
         return interest.kinds is None or self._registry.kind_of(name) in interest.kinds
 
     def names_of(self, interest: Interest) -> list[str]:
         """Ids of the subscriptions that a client follows, of all that there ever were."""
-        wanted = interest.subscriptions
-        names = list(self._registry.last)
-        return [name for name in names if (wanted is None or name in wanted) and self._follows(name, interest)]
+        return [name for name in list(self._registry.last) if self._follows(name, interest)]
 
     def _only(self, interest: Interest) -> Collection[str] | None:
         """Ids of the subscriptions whose updates a client may get; None: all."""
@@ -576,22 +593,3 @@ _SLOW = {
     "detail": f"what was sent was not read for {SLOW_S:.0f} seconds",
     "do": "connect again with the last id (Last-Event-ID or since=), and read the rest from there",
 }
-
-
-def _lost(position: Position, boundary: int) -> dict[str, object]:
-    return {
-        "reason": "lost",
-        "after": position.text,
-        "before": Position(boundary, 0).text,
-        "detail": "files of updates are gone from the folder, or damaged; events go on behind them",
-        "do": "read /v1/subscriptions/ID/results anew",
-    }
-
-
-def _unknown(position: Position) -> dict[str, object]:
-    return {
-        "reason": "unknown_position",
-        "after": position.text,
-        "detail": "the stream has not come so far: it is another stream, or its folder is not the one it was",
-        "do": "read /v1/subscriptions/ID/results anew; events go on from now",
-    }

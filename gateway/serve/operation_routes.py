@@ -59,7 +59,7 @@ def routes(door: Door) -> APIRouter:
         """What a client needs to know to subscribe and to publish: attributes, kinds, world, window."""
         admission = door.admission
         facts = stream_facts(admission.vocabulary, admission.space, admission.kinds)
-        through = {"next_seq": door.wal.next_seq, "complete_through": door.hub.history.head.boundary}
+        through = {"next_seq": door.wal.next_seq, "complete_through": door.hub.log.head.boundary}
         return encoded({**facts, "window": door.wal.settings["window"], **through})
 
     @router.get("/v1/topology", summary="The components and what they do now", response_model=Topology)

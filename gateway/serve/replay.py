@@ -1,7 +1,7 @@
 """A run as of any of its messages: its updates, subscriptions, results and reasons, for `skyray serve --run`.
 
 Updates are read once, at the start, into the order and with the ids that a live server gives them
-(`gateway.serve.history`); everything else is read from the folder by `gateway.runs`. Used by
+(`gateway.serve.update_log`); everything else is read from the folder by `gateway.runs`. Used by
 `gateway.serve.replay_routes`.
 """
 
@@ -18,10 +18,10 @@ from gateway.live.update_listener import MessageText
 from gateway.runs.explaining import explain_in, last_boundary, number_as_of
 from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import Run, Subscriber, active_at
-from gateway.serve.history import END, Position, with_boundaries
 from gateway.serve.operation_routes import stream_facts
-from gateway.serve.releasing import Update, in_order, updates_of
+from gateway.serve.released import UpdateRows, in_order
 from gateway.serve.standing import Standing
+from gateway.serve.update_parts import END, Position, columns_of
 from matching.errors import InputError
 from matching.kinds import KINDS
 
@@ -67,9 +67,8 @@ class Replay:
         self._ends = boundary_ends(self.run, self.run.message_count())
         pieces = [piece.select(_COLUMNS) for piece in self.run.pieces()]
         table = pa.concat_tables([UPDATE_SCHEMA.empty_table().select(_COLUMNS), *pieces])
-        self._updates = in_order(*with_boundaries(table, self._ends))
-        self._table, self._boundary, self._place = self._updates
-        self._as_of = self._table["as_of"].to_numpy()
+        self._updates = in_order([columns_of(table, self._ends)])
+        self._boundary, self._place, self._as_of = self._updates.boundary, self._updates.place, self._updates.as_of
         changes = self.run.changes
         self._names, self._at = changes.names.strings(), changes.table.at
         self._kind_of = {name: KINDS[kind].name for name, kind in zip(self._names, changes.table.kind, strict=True)}
@@ -87,7 +86,7 @@ class Replay:
                 "state": run.state,
                 "last": self.last,
                 "boundaries": int(np.searchsorted(self._ends, self.last, "right")),
-                "updates": len(self._table),
+                "updates": len(self._as_of),
             },
         }
 
@@ -102,7 +101,7 @@ class Replay:
         place = bisect_right(self._ends, seq)
         return int(self._ends[place - 1]) if place else -1
 
-    def updates(self, wanted: Wanted, limit: int, newest: bool) -> tuple[list[Update], Position, int]:
+    def updates(self, wanted: Wanted, limit: int, newest: bool) -> tuple[UpdateRows, Position, int]:
         """Some updates in the order of the stream.
 
         Parameters
@@ -114,7 +113,7 @@ class Replay:
 
         Returns
         -------
-        list of Update, Position, int
+        UpdateRows, Position, int
             The position behind them, and up to which message all wanted updates are before it.
         """
         if strange := [name for name in wanted.subscriptions or () if name not in self._kind_of]:
@@ -123,9 +122,10 @@ class Replay:
         rest = rows.size > limit and not newest
         rows = rows[-limit:] if newest else rows[:limit]
         through = wanted.through
-        updates = updates_of(self._updates, rows[::-1] if newest else rows, self._texts)
-        updates, rest = updates[:: -1 if newest else 1], rest or (len(updates) < rows.size and not newest)
-        rows = rows[-len(updates) :] if newest and updates else rows[: len(updates)]
+        found = UpdateRows(self._updates, rows[::-1] if newest else rows, self._texts)
+        rest |= len(found) < rows.size and not newest
+        found = found.turned() if newest else found
+        rows = found.rows
         if rows.size:
             behind = Position(int(self._boundary[rows[-1]]), int(self._place[rows[-1]]))
         else:
@@ -133,7 +133,7 @@ class Replay:
         if rest:
             place = bisect_left(self._ends, behind.boundary)
             through = int(self._ends[place - 1]) if place else -1
-        return updates, behind, through
+        return found, behind, through
 
     def subscriptions(
         self,
@@ -172,10 +172,10 @@ class Replay:
     def results(self, subscription_id: str, as_of: int) -> dict[str, Any]:
         """The result of a subscription as of a message, as `GET /v1/subscriptions/ID/results` has it."""
         owner = self._owner(subscription_id, as_of)
-        rows = self._table.take(self._rows(Wanted(Position(-1, 0), as_of, [subscription_id]))).to_pylist()
+        rows = self._updates.facts(self._rows(Wanted(Position(-1, 0), as_of, [subscription_id])))
         kind = KINDS.named(owner.kind)
         standing = Standing()
-        for row in rows:
+        for row in reversed(rows):
             standing.take(row)
         ranked = standing.ranked(kind, owner.at)
         shown = ("seq", "score", "text", "lon", "lat", "words", "distance_km")
@@ -201,10 +201,13 @@ class Replay:
             )
         found = explain_in(self.run, subscription_id, message, last_seq)
         rows = self._rows(Wanted(Position(-1, 0), as_of, [subscription_id]))
-        rows = rows[self._table["seq"].to_numpy()[rows] == found["message"]["seq"]]
-        updates = self._table.take(rows).select(["change", "as_of", "score"]).to_pylist()
+        rows = rows[self._updates.seq[rows] == found["message"]["seq"]]
+        updates = self._updates.facts(rows)
         places = zip(self._boundary[rows].tolist(), self._place[rows].tolist(), updates, strict=True)
-        return found | {"updates": [{"id": Position(*place).text, **row} for *place, row in places]}
+        shown = ("change", "as_of", "score")
+        return found | {
+            "updates": [{"id": Position(*place).text, **{name: row[name] for name in shown}} for *place, row in places]
+        }
 
     def messages(self, after: int, through: int, limit: int) -> list[dict[str, Any]]:
         """The last messages between two seqs, oldest first, at most `limit`; deletions and clock marks have no text."""

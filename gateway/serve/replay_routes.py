@@ -11,7 +11,6 @@ from fastapi import APIRouter, Query, Request, Response
 
 from gateway.serve.bodies import encoded
 from gateway.serve.event_forms import EVENTS, LINES
-from gateway.serve.history import BEGINNING
 from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
 from gateway.serve.models import Explanation, Health, Results, Subscription, SubscriptionsPage
 from gateway.serve.paths import Id
@@ -19,6 +18,7 @@ from gateway.serve.problems import LATER, Problem
 from gateway.serve.questions import Questions
 from gateway.serve.replay import Replay, Wanted
 from gateway.serve.subscription_routes import MOST_LISTED
+from gateway.serve.update_parts import BEGINNING
 from gateway.serve.update_routes import HEADERS, position_of
 
 _T = TypeVar("_T")
@@ -67,7 +67,7 @@ def routes(replay: Replay) -> APIRouter:
         after = position_of(since, "query since") or BEGINNING
         wanted = Wanted(after, seq_of(through), subscription, kind)
         found, behind, complete = await answer(replay.updates, wanted, limit, newest)
-        data = b"".join(map(form.update, found)) + form.named("progress", {"through": complete}, behind.text)
+        data = form.updates(found).data + form.named("progress", {"through": complete}, behind.text)
         return Response(data, headers=HEADERS, media_type=form.media_type)
 
     @router.get("/v1/messages", summary="Read messages")

@@ -1,48 +1,47 @@
 """Results of subscriptions as of a place in the stream of updates: what has entered and not left.
 
-All updates of the subscriptions up to there are read (`gateway.serve.history`), for a group of subscriptions at a time.
+Their updates are read newest first (`gateway.serve.update_log`), for a group at a time, until a result cannot have
+more: it has `k` messages, or what is left is before the subscription began, or before its window.
 Used by `gateway.serve.asking_routes` and `gateway.serve.update_routes`; `gateway.serve.replay` has updates of its own.
 """
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from gateway.serve.asking import Asking
-from gateway.serve.event_forms import LINES
-from gateway.serve.history import BEGINNING, Position
-from gateway.serve.hub import Hub, Interest
+from gateway.serve.asking import LAST_MATCHES, Asking
+from gateway.serve.gaps import lost_events
+from gateway.serve.hub import Hub
 from gateway.serve.questions import Turn
 from gateway.serve.registry import Registered, Registry
-from gateway.serve.releasing import LookUp
+from gateway.serve.released import LookUp
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import Position
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from spouts.subscriptions import NEVER
 
-#: Matches that are listed for a subscription of a kind without results.
-LAST_MATCHES = 100
-#: Subscriptions whose results are in memory at a time.
-GROUP = 1_000
+#: Subscriptions whose results are in memory at a time, and updates that become rows at a time.
+GROUP, _ROWS = 1_000, 5_000
 
 Row = dict[str, Any]
 
 
 class Standing:
-    """The rows of one subscription id, update by update, without texts: in its result by seq, and the last matches."""
+    """Rows of one subscription id, taken newest first, without texts: in its result by seq, and the last matches."""
 
     def __init__(self) -> None:
         self.inside: dict[int, Row] = {}
-        self._matches: deque[Row] = deque(maxlen=LAST_MATCHES)
+        self.matches: list[Row] = []
+        self._known: set[int] = set()  # what is newest of them is taken
 
     def take(self, row: Row) -> None:
-        if row["change"] == "enter":
-            self.inside[row["seq"]] = row
-        elif row["change"] == "leave":
-            self.inside.pop(row["seq"], None)
-        else:
-            self._matches.append(row)
+        if row["change"] == "match":
+            if len(self.matches) < LAST_MATCHES:
+                self.matches.append(row)
+        elif row["seq"] not in self._known:
+            self._known.add(row["seq"])
+            if row["change"] == "enter":
+                self.inside[row["seq"]] = row
 
     def ranked(self, kind: Kind, at: int) -> list[tuple[int | None, Row]]:
         """Rows with their ranks, best first; matches from the message `at` on have none, the newest first."""
@@ -50,7 +49,7 @@ class Standing:
         sign = 1 if kind.nearest else -1
         age = -1 if kind.windowed else 1
         inside = sorted(self.inside.values(), key=lambda row: (sign * row["score"], age * row["seq"]))
-        matches = [(None, row) for row in reversed(self._matches) if row["as_of"] >= at]
+        matches = [(None, row) for row in self.matches if row["as_of"] >= at]
         return [*enumerate(inside, start=1), *matches]
 
 
@@ -77,15 +76,47 @@ async def results_at(
     """
     for first in range(0, len(names), GROUP):
         group = names[first : first + GROUP]
-        standing, gap = {name: Standing() for name in group}, {}
+        standing, gaps = {name: Standing() for name in group}, []
         async with turn:
-            async for lines in hub.past(LINES, Interest(frozenset(group)), BEGINNING, until):
-                gap = await turn.run(_take, standing, lines, until) or gap
-                await turn.pass_on()
-            look_up = hub.history.parts.look_up
+            look_up = hub.log.parts.look_up
+            await turn.run(_read, hub.log, registry, asking, standing, until, gaps)
             found = await turn.run(_results, registry, asking, look_up, standing, until)
         for one in found:
-            yield one | gap
+            yield one | (gaps[0] if gaps else {})
+
+
+def _read(
+    log: UpdateLog,
+    registry: Registry,
+    asking: Asking,
+    standing: Mapping[str, Standing],
+    until: Position,
+    gaps: list[Row],
+    share: Callable[[], None],
+) -> None:
+    """Read updates, newest first, until the results of all are whole; `gaps` gets what is lost of them."""
+
+    def lost(position: Position, boundary: int) -> None:
+        gaps.append({"gap": lost_events(position, boundary)})
+
+    # of one that begins later the result is that of the subscription it replaces
+    begun = (one for name in standing if (one := registry.get(name)) is not None and one.at <= until.boundary)
+    needs = {one.subscription_id: asking.needs(one, until.boundary) for one in begun}
+    since = min(needs[name][0] if name in needs else 0 for name in standing)
+    wanted = set(standing)
+    for released, rows in log.newest_first(until, since, wanted, lost):
+        for last in range(len(rows), 0, -_ROWS):
+            for row in reversed(released.facts(rows[max(0, last - _ROWS) : last])):
+                share()
+                standing[row["subscription_id"]].take(row)
+            share()
+        begins = int(released.boundary[0])
+        for name in wanted & needs.keys():
+            needed, most = needs[name]
+            if begins < needed or max(len(standing[name].inside), len(standing[name].matches)) >= most:
+                wanted.discard(name)
+        if not wanted:
+            return
 
 
 def _results(
@@ -107,23 +138,9 @@ def _results(
         results = []
         for rank, row in ranked:
             share()
-            results.append(_result_row(asking, one, rank, row | {"text": texts[row["seq"]].text}))
+            results.append(_result_row(asking, one, rank, row | texts[row["seq"]]._asdict()))
         found.append({"subscription_id": name, "kind": kind.name, "as_of": until.boundary, "results": results})
     return found
-
-
-def _take(standing: Mapping[str, Standing], lines: bytes, until: Position, share: Callable[[], None]) -> Row:
-    """Take updates; returns the `gap` among them, {} without."""
-    gap: Row = {}
-    for line in lines.splitlines():
-        share()
-        row = msgspec.json.decode(line)
-        if "change" in row and Position.of(row["id"]) <= until:
-            del row["text"]  # one message may be in many results
-            standing[row["subscription_id"]].take(row)
-        elif "gap" in row:
-            gap = row
-    return gap
 
 
 def _result_row(asking: Asking, one: Registered | None, rank: int | None, row: Row) -> Row:

@@ -18,7 +18,6 @@ from gateway.serve.asking import Asking
 from gateway.serve.bodies import NDJSON
 from gateway.serve.door import Door
 from gateway.serve.event_forms import EVENTS, LINES, Form
-from gateway.serve.history import BEGINNING, END, Foreign, Position
 from gateway.serve.hub import Interest, Snapshot
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
@@ -26,6 +25,7 @@ from gateway.serve.problems import LATER, Problem, refusal
 from gateway.serve.questions import Turn
 from gateway.serve.regions import box_of
 from gateway.serve.standing import results_at
+from gateway.serve.update_parts import BEGINNING, END, Foreign, Position
 from gateway.serve.writer import refused
 
 _POSITION = re.compile(r"(-1|\d{1,18})(?:-(\d{1,19})(?:-([0-9a-f]{8}))?)?")
@@ -124,7 +124,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
                 422, "bad_parameter", "a poll has no snapshot", "query snapshot", "leave poll out, or read the results"
             )
         if poll:
-            start = door.hub.history.head if after is None else after
+            start = door.hub.log.head if after is None else after
             with door.access.stream(caller):
                 data = await door.hub.poll(form, interest, start, wait_s, limit, reading)
             door.access.refuse_if_ended(caller)

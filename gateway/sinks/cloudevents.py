@@ -8,18 +8,7 @@ The names are those of the specification; a binding has its prefix for them: `ce
 from functools import lru_cache
 from urllib.parse import quote
 
-import msgspec
-
-from gateway.serve.releasing import Update
-
-
-class _Changed(msgspec.Struct):
-    """What is read of an update's JSON."""
-
-    change: str
-
-
-_changed = msgspec.json.Decoder(_Changed)
+from gateway.serve.released import Update
 
 
 def attributes_of(update: Update, stream: str) -> dict[str, str]:
@@ -28,7 +17,6 @@ def attributes_of(update: Update, stream: str) -> dict[str, str]:
     Parameters
     ----------
     update : Update
-        Its `data` is JSON, with the field `change`.
     stream : str
         Identity of the stream.
 
@@ -41,7 +29,7 @@ def attributes_of(update: Update, stream: str) -> dict[str, str]:
         "specversion": "1.0",
         "id": f"{stream}/{update.position}",
         "source": source_of(stream),
-        "type": f"skyray.update.{_changed.decode(update.data).change}",
+        "type": f"skyray.update.{update.change}",
         "subject": update.subscription_id,
         "datacontenttype": "application/json",
     }

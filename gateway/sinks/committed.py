@@ -6,8 +6,7 @@ Parts get their names at checkpoints and at the end, so a sink is as far behind 
 
 from pathlib import Path
 
-from gateway.serve.history import END, PIECE, Parts, PartsMissing, Position
-from gateway.sinks.cursor import Place, Taken, place_in, take_of
+from gateway.serve.update_parts import END, PIECE, Parts, PartsMissing, Place, Position, Taken, place_in, take_of
 from matching.errors import DeliveryError
 
 

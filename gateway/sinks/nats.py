@@ -29,8 +29,8 @@ from nats.aio.msg import Msg
 from nats.js import api
 
 from gateway.brokers.nats_client import NatsClient
-from gateway.serve.history import Position
-from gateway.serve.releasing import Update
+from gateway.serve.released import Update
+from gateway.serve.update_parts import Position
 from gateway.sinks.cloudevents import attributes_of
 from gateway.sinks.stream import Piece, SinkAway
 from matching.errors import ConfigError, EngineError

@@ -18,13 +18,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import msgspec
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from gateway.serve.history import BEGINNING, Position
-from gateway.serve.releasing import Update
+from gateway.serve.released import Update
+from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks.stream import Piece, SinkAway
 from matching.errors import ConfigError, DeliveryError, EngineError
 
@@ -83,20 +82,6 @@ _REFUSED = re.compile(
 #: Classes of SQLSTATE after which opening again may help: connection, transaction state and rollback, resources, locks,
 #: an operator's intervention, system.
 _AWAY = ("08", "25", "40", "53", "55", "57", "58")
-
-
-class _Row(msgspec.Struct, gc=False):
-    """The fields of an update's JSON that become columns."""
-
-    change: str
-    message_id: str
-    seq: int
-    as_of: int
-    score: float | None
-    text: str
-
-
-_decode = msgspec.json.Decoder(_Row).decode
 
 
 class PostgresSink:
@@ -257,14 +242,13 @@ class PostgresSink:
             with cursor.copy(self._sql(_COPY_UPDATES)) as copy:
                 copy.set_types(_UPDATE_TYPES)
                 write = copy.write_row
-                for name, position, data, lon, lat in updates:
-                    row = _decode(data)
-                    boundary, _, place = position.partition("-")
-                    boundary, change, seq, score, text = int(boundary), row.change, row.seq, row.score, row.text
-                    write((boundary, int(place), change, name, row.message_id, seq, row.as_of, score, lon, lat, text))
-                    if change == "enter":
-                        come[name, seq] = name, seq, row.message_id, boundary, score, lon, lat, text
-                    elif change == "leave":  # a match is in no standing result
+                for one in updates:
+                    boundary, place = Position.of(one.id)
+                    name, seq, message = one.subscription_id, one.seq, (one.score, one.lon, one.lat, one.text)
+                    write((boundary, place, one.change, name, one.message_id, seq, one.as_of, *message))
+                    if one.change == "enter":
+                        come[name, seq] = name, seq, one.message_id, boundary, *message
+                    elif one.change == "leave":  # a match is in no standing result
                         come.pop((name, seq), None)
                         gone[name, seq] = None
             if gone:

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.serve.history import BEGINNING, Position
-from gateway.serve.releasing import Update
+from gateway.serve.released import Update
+from gateway.serve.update_parts import BEGINNING, Place, Position, Taken
 from gateway.shell.terminal import whole_file
-from gateway.sinks.cursor import START, Place, Supply, Taken
+from gateway.sinks.cursor import START, Supply
 from gateway.sinks.stream import Piece, SinkAway, StreamSink
 from matching.errors import ConfigError, DeliveryError, EngineError, InputError
 

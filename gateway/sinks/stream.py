@@ -8,8 +8,8 @@ same ids. Driven by `gateway.sinks.pump`.
 
 from typing import NamedTuple, Protocol
 
-from gateway.serve.history import Position
-from gateway.serve.releasing import Update
+from gateway.serve.released import Update
+from gateway.serve.update_parts import Position
 from matching.errors import EngineError
 
 

@@ -13,7 +13,7 @@ import pytest
 from bolts.shares import Owners
 from gateway.runs.reader import Run
 from gateway.runs.verify import verify_run
-from gateway.serve.releasing import Releaser, updates_of
+from gateway.serve.releasing import Releaser
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import EngineError
 from matching.kinds import KINDS
@@ -21,6 +21,7 @@ from matching.part_names import PartName
 from tests.support.beside import random_message, random_subscription
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from tests.support.live_streams import Stream
+from tests.support.releasing import updates_of
 from topology.core.executors.local import pause_local, run_local
 from topology.running import run
 from topology.settings import RunConfig
@@ -177,7 +178,7 @@ def released_by(etl, out, deliveries):
             found += [(one.position, one.subscription_id, one.data) for one in updates]
 
         def listening(stream, durable, take=take):
-            return Releaser(stream.in_flight, stream.journal.ends, durable, take)
+            return Releaser(stream.in_flight, stream.journal.ends, durable, take, stream.config.executor == "local")
 
         report = stream.match(listening=listening)
         (stream.finish if life == lives - 1 else stream.interrupt)(report)

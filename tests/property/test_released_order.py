@@ -19,8 +19,9 @@ from bolts.publishing import PublishedUpdates, decode, encode
 from bolts.shares import owner_of
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import MessageText
-from gateway.serve.releasing import Releaser, updates_of
+from gateway.serve.releasing import Releaser
 from matching.model import CHANGES, Names
+from tests.support.releasing import updates_of
 
 BOUNDARIES, BATCH = 12, 5
 ENDS = list(range(BATCH - 1, BOUNDARIES * BATCH, BATCH))

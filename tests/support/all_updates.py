@@ -8,8 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from gateway.live.update_listener import MessageText
-from gateway.serve.history import BEGINNING, Position
-from gateway.serve.releasing import Update
+from gateway.serve.released import Update
+from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks.kafka import KafkaSink
 from gateway.sinks.stream import Piece, StreamSink
 from tests.support.releasing import RawUpdate, release

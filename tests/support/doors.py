@@ -9,13 +9,13 @@ from gateway.serve.access import Access
 from gateway.serve.app import make_app
 from gateway.serve.asking import Asking
 from gateway.serve.door import Door
-from gateway.serve.history import History, Parts
 from gateway.serve.hub import Hub
 from gateway.serve.keys import KeyRing
 from gateway.serve.limits import Limits
 from gateway.serve.releasing import Releaser
 from gateway.serve.server import Server, bind
-from gateway.sinks.cursor import Released
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import Parts
 from gateway.sinks.webhooks import routes as webhook_routes
 from gateway.sinks.webhooks.service import Webhooks
 from gateway.sinks.webhooks.settings import WebhookSettings
@@ -31,7 +31,7 @@ def door_of(
     with WriterStream(out, **options) as stream, bind("127.0.0.1", 0) as listening:
         wal = stream.wal
         hub = Hub(
-            History(Parts(out / "updates", wal.ends, wal.look_up)),
+            UpdateLog(Parts(out / "updates", wal.ends, wal.look_up)),
             stream.registry,
             lambda: wal.next_seq,
             wal.tag_of,
@@ -42,9 +42,7 @@ def door_of(
             access = Access(KeyRing(out / KEYS), limits or Limits())
             door = Door(stream.admission, stream.registry, wal, stream.writer, hub, releaser, access)
             asking = Asking(stream.config, stream.admission, stream.registry, wal, stream.mapping)
-            hooks = Webhooks(
-                out, Released(hub.history, lambda: server.running), stream.registry.last, calling or WebhookSettings()
-            )
+            hooks = Webhooks(out, hub.log, stream.registry.last, calling or WebhookSettings())
             more = [webhook_routes.routes(door, hooks)]
             server = Server(make_app(door, asking, frozenset(["127.0.0.1"]), (), more), listening, hub.start, 100)
             with server, hooks:

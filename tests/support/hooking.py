@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gateway.live.update_listener import MessageText
-from gateway.serve.history import History, Parts
-from gateway.serve.releasing import RANKS, Released
-from gateway.sinks import cursor
+from gateway.serve.released import RANKS
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import Parts
 from gateway.sinks.webhooks.guard import resolve
 from gateway.sinks.webhooks.model import Webhook
 from gateway.sinks.webhooks.service import Webhooks, new_webhook_id
@@ -23,36 +23,24 @@ LOOPBACK = WebhookSettings(webhook_allow_host=["127.0.0.1"], webhook_retry_s=0.0
 
 
 class Stream:
-    """A history with an event loop of its own; a boundary has one message, and an update for each name."""
+    """A log of updates; a boundary has one message, and an update for each name."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self.seq = -1
         self.hooks: Webhooks | None = None
-        self.history = History(Parts(folder / "updates", [], _texts))
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
-        self.loop.close()
+        self.history = UpdateLog(Parts(folder / "updates", [], _texts))
 
     def release(self, *names: str) -> None:
         self.seq += 1
         released = released_of(self.seq, (RawUpdate(name, RANKS["match"], self.seq, self.seq, None) for name in names))
-        self.loop.call_soon_threadsafe(self._append, released, self.seq)
-
-    def _append(self, released: Released, through: int) -> None:
-        self.history.append([released], through)
+        self.history.append([released], self.seq)
         if self.hooks is not None:
             self.hooks.wake()
 
     @contextmanager
     def webhooks(self, settings: WebhookSettings = LOOPBACK, resolver: Any = resolve) -> Iterator[Webhooks]:
-        source = cursor.Released(self.history, lambda: self.loop)
-        with Webhooks(self.folder, source, {}, settings, resolver) as hooks:
+        with Webhooks(self.folder, self.history, {}, settings, resolver) as hooks:
             self.hooks = hooks
             try:
                 yield hooks

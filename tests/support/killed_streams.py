@@ -21,8 +21,10 @@ import pyarrow.parquet as pq
 from gateway.live.update_listener import MessageText
 from gateway.live.vocabulary_files import empty_start
 from gateway.runs.verify import verify_run
-from gateway.serve.history import BEGINNING, END, History, Parts, Position
-from gateway.serve.releasing import Released, Releaser, Update, updates_of
+from gateway.serve.released import Released, Update
+from gateway.serve.releasing import Releaser
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import BEGINNING, END, Parts, Position
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
 from matching.validate import ParsedMessage
@@ -31,6 +33,7 @@ from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream
 from tests.support.logged import messages_in
 from tests.support.mirrored_disk import MirroredDisk, Unlucky
+from tests.support.releasing import updates_of
 from tests.support.simulated_disk import Halted, Machine
 from topology.core.checkpoint.store import CheckpointStore
 
@@ -259,7 +262,7 @@ class Streams:
         history, parts = self._served[-1].history, self._parts()
         history.parts.look_up = parts.look_up  # the journal is closed
         found = _read_all(parts, Position(history.floor, END)) if history.floor >= 0 else []
-        found += history.read_after(Position(history.floor, END), 10**6, None, 10**9)[0]
+        found += history.read_after(Position(history.floor, END), 10**6)[0]
         assert found == whole.followed, "a client that connects before the end gets other updates"
         assert history.updates == len(whole.followed), "the server counts otherwise"
 
@@ -270,14 +273,14 @@ class _Served(Releaser):
     Attributes
     ----------
     taken : list of Update    that were released
-    history : History
+    history : UpdateLog
     """
 
     def __init__(self, stream: Stream, durable: Callable[[], int], updates: Path):
         journal = stream.journal
-        super().__init__(stream.in_flight, journal.ends, durable, self._take)
+        super().__init__(stream.in_flight, journal.ends, durable, self._take, stream.config.executor == "local")
         self.taken: list[Update] = []
-        self.history = History(Parts(updates, journal.ends, journal.look_up))
+        self.history = UpdateLog(Parts(updates, journal.ends, journal.look_up))
         self._stream = stream
 
     def resume(self, through: int) -> None:

@@ -14,8 +14,9 @@ from gateway.live.mapping import ColumnMapping
 from gateway.live.pipe import Line, Pipe
 from gateway.live.recording import record
 from gateway.live.tables import tables_of
-from gateway.live.update_listener import Listener
 from gateway.live.write_ahead_log import WriteAheadLog, settings_of
+from gateway.serve.released import LineWriter
+from gateway.serve.releasing import Releaser
 from matching.window import Window
 from spouts.subscriptions import load_vocabulary
 from tests.support.beside import BOX
@@ -84,17 +85,16 @@ class Stream:
         data = row if isinstance(row, bytes) else json.dumps(row).encode()
         self.pipe.take(Line(self.journal.line + len(self.pipe._open) + 1, data, came_s))
 
-    def match(self, stop=None, listening: Callable[["Stream", Callable[[], int]], Listener] | None = None) -> dict:
+    def match(self, stop=None, listening: Callable[["Stream", Callable[[], int]], Releaser] | None = None) -> dict:
         """Match what was logged, or end behind the message that `stop` names; what there is to tell of it.
 
-        `listening` makes another listener than that of `skyray live`, of the stream and what is durable.
+        `listening` makes another releaser than that of `skyray live`, of the stream and what is durable.
         """
 
         def durable() -> int:
             return self.journal.durable_through
 
-        made = listening or (lambda _, on_disk: Listener(self._lines, self.journal.look_up, self.in_flight, on_disk))
-        with made(self, durable) as listener:
+        with (listening or _writing)(self, durable) as listener:
             self.run = run = LiveRun(
                 self.config,
                 self.journal.run,
@@ -127,6 +127,12 @@ class Stream:
         """Leave what the command leaves; the digest."""
         record(self.journal, self.gate, FINISHED, report)
         return report["digest"]
+
+
+def _writing(stream: Stream, durable: Callable[[], int]) -> Releaser:
+    """As `skyray live` writes."""
+    deliver = LineWriter(stream._lines, stream.journal.look_up).deliver
+    return Releaser(stream.in_flight, stream.journal.ends, durable, deliver, stream.config.executor == "local", True)
 
 
 def counted(told: list[dict]) -> Counter:

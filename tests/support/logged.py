@@ -15,8 +15,11 @@ from spouts.parsed import parse_message
 
 def parsed_of(rows: Iterable[dict], schema: AttributeSchema = NO_ATTRIBUTES) -> list[ParsedMessage]:
     """Messages of rows without a fault."""
-    found = [parse_message(row, schema=schema) for row in rows]
-    assert not any(isinstance(one, str) for one in found), found
+    found = []
+    for row in rows:
+        message = parse_message(row, schema=schema)
+        assert not isinstance(message, str), (row, message)
+        found.append(message)
     return found
 
 

@@ -24,8 +24,8 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, RawStreamMsg, StreamConfig
 
 from gateway.live.update_listener import MessageText
-from gateway.serve.history import BEGINNING, Position
-from gateway.serve.releasing import Update
+from gateway.serve.released import Update
+from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks.nats import NatsSink
 from gateway.sinks.stream import Piece, SinkAway
 from tests.support.brokers import NatsBroker, add_stream

@@ -10,13 +10,12 @@ import pyarrow.parquet as pq
 
 from bolts.publishing import PublishedUpdates
 from bolts.sinks import UPDATE_SCHEMA
-from gateway.serve.releasing import LookUp, Released, Update, in_order, updates_of
+from gateway.serve.released import PIECE_BYTES, Columns, LookUp, Released, Update, UpdateRows, in_order
 from matching.model import CHANGES, Names
 from matching.part_names import PartName
 
 #: as_of, subscription id, seq, change, score.
 Row = tuple[int, str, int, str, float | None]
-_TYPES = {"subscription_id": pa.string(), "order": pa.int8(), "seq": pa.int64(), "as_of": pa.int64()}
 
 
 class RawUpdate(NamedTuple):
@@ -29,18 +28,33 @@ class RawUpdate(NamedTuple):
     score: float | None
 
 
+def updates_of(
+    released: Released, rows: np.ndarray | None, look_up: LookUp, most_bytes: int | None = PIECE_BYTES
+) -> list[Update]:
+    """Rows as sinks get them; parameters as of `UpdateRows`."""
+    return UpdateRows(released, rows, look_up, most_bytes).updates()
+
+
 def released_of(boundary: int, updates: Iterable[RawUpdate]) -> Released:
     """A boundary."""
     rows = list(updates)
-    columns = zip(*rows, strict=True) if rows else [()] * len(RawUpdate._fields)
-    schema = pa.schema({**_TYPES, "score": pa.float64()})
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return in_order(pa.Table.from_arrays(arrays, schema=schema), np.full(len(rows), boundary, np.int64))
+    names, *numbers, score = zip(*rows, strict=True) if rows else [()] * len(RawUpdate._fields)
+    order, seq, as_of = (
+        np.array(column, kind) for column, kind in zip(numbers, (np.int8, np.int64, np.int64), strict=True)
+    )
+    who, scores = np.arange(len(rows), dtype=np.int32), np.array([np.nan if one is None else one for one in score])
+    boundaries = np.full(len(rows), boundary)
+    return in_order([Columns(pa.array(names, pa.string()), who, order, seq, as_of, scores, boundaries)])
 
 
 def release(boundary: int, updates: Iterable[RawUpdate], look_up: LookUp) -> list[Update]:
     """The updates of a boundary as clients get them."""
     return updates_of(released_of(boundary, updates), None, look_up, None)
+
+
+def update_of(subscription_id: str, update_id: str, data: bytes) -> Update:
+    """An update with any JSON."""
+    return Update(update_id, "match", subscription_id, "m", 0, 0, None, "", 0.0, 0.0, data)
 
 
 def write_part(folder: Path, number: int, rows: Sequence[Row], tasks: int = 1) -> None:

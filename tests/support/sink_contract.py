@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.live.update_listener import MessageText
-from gateway.serve.history import BEGINNING, Position
-from gateway.serve.releasing import RANKS, Update
+from gateway.serve.released import RANKS, Update
+from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks.stream import Piece, SinkAway, StreamSink
 from matching.errors import ConfigError
 from tests.support.releasing import RawUpdate, release

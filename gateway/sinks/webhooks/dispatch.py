@@ -17,11 +17,12 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from gateway.serve.history import Position
 from gateway.serve.registry import Ended, Registered
-from gateway.serve.releasing import Update
+from gateway.serve.released import Update
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import Position
 from gateway.sinks.contract import Batch, Outcome, Verdict
-from gateway.sinks.cursor import Released
+from gateway.sinks.cursor import read_after
 from gateway.sinks.webhooks.model import Delivery, Tally, Webhook
 from gateway.sinks.webhooks.retries import LONGEST_S, next_attempt_s
 from gateway.sinks.webhooks.sending import Client, WebhookSink
@@ -97,7 +98,7 @@ class Dispatcher:
     Parameters
     ----------
     store : Store
-    source : Released
+    source : UpdateLog
     last : mapping of str to Registered or Ended
         The last subscription of each id.
     client : Client
@@ -109,7 +110,7 @@ class Dispatcher:
     def __init__(
         self,
         store: Store,
-        source: Released,
+        source: UpdateLog,
         last: Mapping[str, Registered | Ended],
         client: Client,
         settings: WebhookSettings,
@@ -247,7 +248,7 @@ class Dispatcher:
 
     async def _take(self, position: Position, lines: list[Line]) -> bool:
         """Read behind a position, and accept what each webhook there wants."""
-        read = await self._source.read_after(position, lambda: self._only(lines))
+        read = await asyncio.to_thread(read_after, self._source, position, lambda: self._only(lines))
         if read.behind == position:
             return False
         lines = [line for line in lines if not line.closed and line.hook.position == position]

@@ -6,7 +6,7 @@ Used by `gateway.sinks.webhooks.store` and `.dispatch`.
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from gateway.serve.history import Position
+from gateway.serve.update_parts import Position
 
 State = Literal["active", "paused", "disabled"]
 STATES: tuple[State, ...] = ("active", "paused", "disabled")

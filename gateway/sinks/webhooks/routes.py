@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gateway.serve.access import Caller, caller_of
 from gateway.serve.bodies import encoded, media_type, read_body
 from gateway.serve.door import Door
-from gateway.serve.history import BEGINNING, END, Foreign, Position
 from gateway.serve.problems import Problem
 from gateway.serve.subscription_routes import known
+from gateway.serve.update_parts import BEGINNING, END, Foreign, Position
 from gateway.serve.update_routes import position_of
 from gateway.sinks.webhooks.model import (
     BATCH_BYTES,
@@ -319,7 +319,7 @@ def _made(door: Door, given: NewWebhook, caller: Caller, now_s: float) -> Webhoo
             raise Problem(422, "bad_webhook", "neither subscription_id nor owner is given", "body", "give one of them")
         if not caller.sees(owner):
             raise Problem(403, "missing_scope", f"this key is of the owner {caller.owner!r} alone", "body owner")
-    head = door.hub.history.head
+    head = door.hub.log.head
     position = position_of(given.since, "body since", door.wal.tag_of) or head
     if isinstance(position, Foreign):
         raise Problem(422, "bad_position", "it is of another stream", "body since", "leave it out, or begin")

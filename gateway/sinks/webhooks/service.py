@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from gateway.serve.problems import Problem
 from gateway.serve.registry import Ended, Registered
-from gateway.sinks.cursor import Released
+from gateway.serve.update_log import UpdateLog
 from gateway.sinks.webhooks.dispatch import Dispatcher, Line
 from gateway.sinks.webhooks.guard import Forbidden, Guard, Resolver, resolve
 from gateway.sinks.webhooks.model import OLD_SECRET_S, Delivery, Webhook
@@ -36,7 +36,7 @@ class Webhooks:
     ----------
     folder : Path
         Of the stream.
-    source : Released
+    source : UpdateLog
     last : mapping of str to Registered or Ended
         The last subscription of each id.
     settings : WebhookSettings
@@ -57,7 +57,7 @@ class Webhooks:
     def __init__(
         self,
         folder: Path,
-        source: Released,
+        source: UpdateLog,
         last: Mapping[str, Registered | Ended],
         settings: WebhookSettings,
         resolver: Resolver = resolve,

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from gateway.serve.history import Position
+from gateway.serve.update_parts import Position
 from gateway.sinks.contract import Batch
 from gateway.sinks.webhooks.model import Delivery, Tally, Webhook
 from gateway.sinks.webhooks.together import Together

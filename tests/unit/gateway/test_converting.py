@@ -71,17 +71,17 @@ def story(words, out, window, batches=6):
     """A stream of this release, and the lines of each of its records."""
     rng, stream, lines = np.random.default_rng(5), Stream(words, out, window=window, now=lambda: LATEST_S), []
     for batch in range(batches):
-        mine = [{"subscribe": random_subscription(rng, int(rng.integers(9)))} for _ in range(5)]
+        mine: list[dict] = [{"subscribe": random_subscription(rng, int(rng.integers(9)))} for _ in range(5)]
         mine += [random_message(rng, batch * 20 + number) for number in range(20)]
         mine[7] |= {"time": LATEST_S + 10**6}
         mine[9].pop("id")
         mine.insert(12, {"unsubscribe": stream_id(mine)})
-        mine = [json.dumps(row).encode() for row in mine]
-        for line in mine:
+        taken = [json.dumps(row).encode() for row in mine]
+        for line in taken:
             stream.take(line)
         assert not stream.refused, stream.refused
         stream.pipe.close_batch()
-        lines.append(mine)
+        lines.append(taken)
         if window.startswith("time") and batch == 3:
             stream.journal.mark(stream.journal._clock.time_us + 1000, 0.0)
             lines.append([b""])

@@ -10,8 +10,9 @@ import pytest
 import skyray
 from gateway.live.in_flight import InFlight
 from gateway.live.opening import open_stream
-from gateway.serve.history import BEGINNING, END, History, PartDamaged, Parts, PartsMissing, Position
 from gateway.serve.registry import Registry
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import BEGINNING, END, PartDamaged, Parts, PartsMissing, Position
 from gateway.serve.writer import Writer
 from gateway.sinks.webhooks.store import FILE, Store
 from matching.errors import EngineError
@@ -64,7 +65,7 @@ def opened(words, out):
         given = stack, out, settings, {}, words, None, "", lambda line: None, Registry()
         config, admission, _, wal, earlier = open_stream(*given)
         parts = Parts(out / "updates", wal.ends, wal.look_up)
-        history = History(parts)
+        history = UpdateLog(parts)
         run = LiveRun(config, wal.run, str(wal.log), "nowhere", {"live": wal.settings}, earlier, lambda: wal.size_bytes)
         saved = run.saved_delivery()
         history.resume(saved)

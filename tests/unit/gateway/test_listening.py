@@ -1,6 +1,7 @@
 """What a topology tells at once arrives whole and in order, and what it repeats is not written again."""
 
 import socket
+import threading
 import time
 
 import msgspec
@@ -9,10 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bolts import publishing
 from bolts.names import IdColumn
 from bolts.publishing import PublishedUpdates, UpdatePublisher, decode, encode
+from gateway.live import update_listener
 from gateway.live.in_flight import InFlight
-from gateway.live.update_listener import Listener, MessageText
+from gateway.live.update_listener import MessageText
+from gateway.serve.released import LineWriter
+from gateway.serve.releasing import Releaser
 from matching.errors import DeliveryError
 from matching.model import CHANGES, MATCH, Names, UpdateBatch
 
@@ -36,10 +41,11 @@ def said(seqs):
     return {seq: MessageText(f"m{seq}", "é", 1.0, 2.0) for seq in seqs}
 
 
-class Heard(Listener):
-    def __init__(self):
+class Heard(Releaser):
+    def __init__(self, in_process=False, threaded=False):
         self.written, self.durable = [], 999
-        super().__init__(self.written.append, said, InFlight(3), lambda: self.durable)
+        deliver = LineWriter(self.written.append, said).deliver
+        super().__init__(InFlight(3), range(1_000), lambda: self.durable, deliver, in_process, threaded)
 
     def await_through(self, through):
         deadline = time.monotonic() + 20
@@ -51,8 +57,9 @@ class Heard(Listener):
         return [row for data in self.written for row in map(msgspec.json.decode, data.splitlines())]
 
 
-def test_listener_writes_what_is_told_with_text_and_place():
-    with Heard() as heard:
+@pytest.mark.parametrize("way", [(False, False), (True, False), (True, True)], ids=["socket", "direct", "thread"])
+def test_listener_writes_what_is_told_with_text_and_place(way):
+    with Heard(*way) as heard:
         publisher = UpdatePublisher(heard.address, 0)
         publisher.add(updates((3, 1, 2, ENTER, 0.5), (3, 0, 3, MATCH, np.nan)))
         publisher.add(updates((3, 1, 3, ENTER, 0.25)))
@@ -61,11 +68,60 @@ def test_listener_writes_what_is_told_with_text_and_place():
         publisher.close()
     of_it = {"text": "é", "lon": 1.0, "lat": 2.0}
     assert heard.rows() == [
-        {"change": "enter", "subscription_id": "ü", "as_of": 3, "message_id": "m2", "seq": 2, "score": 0.5, **of_it},
         {"change": "match", "subscription_id": "a", "as_of": 3, "message_id": "m3", "seq": 3, "score": None, **of_it},
+        {"change": "enter", "subscription_id": "ü", "as_of": 3, "message_id": "m2", "seq": 2, "score": 0.5, **of_it},
         {"change": "enter", "subscription_id": "ü", "as_of": 3, "message_id": "m3", "seq": 3, "score": 0.25, **of_it},
     ]
+    keys = ["change", "subscription_id", "as_of", "message_id", "seq", "text", "lon", "lat", "score"]
+    assert all(list(row) == keys for row in heard.rows())
     assert heard.updates == 3 and heard.reached(0) == 3 and heard.reached(1) == -2
+
+
+def test_updates_of_this_process_are_handed_over_as_they_are(monkeypatch):
+    """No frame is made, and nothing listens; the address of a block that has ended takes nothing."""
+    monkeypatch.setattr(publishing, "encode", None)
+    with Heard(in_process=True) as heard:
+        publisher = UpdatePublisher(heard.address, 0)
+        publisher.add(updates((3, 0, 3, MATCH, np.nan)))
+        publisher.publish(3, ids("a"))
+        assert [row["seq"] for row in heard.rows()] == [3], "the publisher returns once it is taken"
+        with socket.socket(socket.AF_UNIX) as stranger, pytest.raises(OSError):
+            stranger.connect(heard.address)
+        publisher.close()
+    with pytest.raises(DeliveryError, match="no listener takes updates"):
+        UpdatePublisher(heard.address, 1)
+
+
+def test_topology_goes_on_while_a_thread_writes_until_too_many_bytes_wait(monkeypatch):
+    monkeypatch.setattr(update_listener, "MOST_WAITING_BYTES", 10_000)
+    go, sent = threading.Event(), []
+    with Heard(in_process=True, threaded=True) as heard:
+        written = heard.written
+
+        def deliver(released: object, through: int) -> None:
+            go.wait(20)
+            written.append(through)
+
+        heard._deliver = deliver
+        publisher = UpdatePublisher(heard.address, 0)
+
+        def publish():
+            for last in range(100):
+                publisher.add(updates(*((last, 0, last, MATCH, np.nan) for _ in range(10))))
+                publisher.publish(last, ids("a"))
+                sent.append(last)
+
+        publishing = threading.Thread(target=publish)
+        publishing.start()
+        deadline = time.monotonic() + 20
+        while len(sent) < 20 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert 20 <= len(sent) < 60 and not written and heard._inlet._size_bytes < 10_000 + 500
+        go.set()
+        publishing.join(20)
+        heard.await_through(99)
+        assert sent == list(range(100)) == written and heard._inlet._size_bytes <= 500
+        publisher.close()
 
 
 def test_listener_writes_nothing_of_an_older_incarnation_nor_what_was_told_to_its_end():
@@ -95,7 +151,7 @@ def test_listener_writes_what_a_checkpoint_covers_though_it_is_read_after_the_ne
         heard.await_through(9)
         first.close()
         second.close()
-    assert [row["seq"] for row in heard.rows()] == [5, 6, 7, 8, 8, 9], "what is behind the watermark may come again"
+    assert [row["seq"] for row in heard.rows()] == [5, 6, 7, 8, 9]
 
 
 def test_listener_writes_once_messages_are_on_disk():
@@ -105,12 +161,11 @@ def test_listener_writes_once_messages_are_on_disk():
         for last in (3, 4):
             publisher.add(updates((last, 0, last, MATCH, np.nan)))
             publisher.publish(last, ids("a"))
-        heard.await_through(3)
+        heard.await_through(4)
         heard.settle()
         assert [row["seq"] for row in heard.rows()] == [3] and heard.reached(0) == 3
         heard.durable = 4
         heard.settle()
-        heard.await_through(4)
         publisher.close()
     assert [row["seq"] for row in heard.rows()] == [3, 4]
 
@@ -119,16 +174,17 @@ def test_listener_that_cannot_write_keeps_why_and_listens_on():
     def refuse(data):
         raise BrokenPipeError
 
-    with Listener(refuse, said, InFlight(1), lambda: 999) as listener:
+    with Releaser(InFlight(1), range(1_000), lambda: 999, LineWriter(refuse, said).deliver) as listener:
         publisher = UpdatePublisher(listener.address, 0)
         for last in range(300):
             publisher.add(updates(*((last, 0, last, MATCH, np.nan) for _ in range(100))))
             publisher.publish(last, ids("a"))
         deadline = time.monotonic() + 20
-        while listener.reached(0) < 299 and time.monotonic() < deadline:
+        while listener.in_flight.through < 299 and time.monotonic() < deadline:
             time.sleep(0.005)
         publisher.close()
-    assert isinstance(listener.failure, BrokenPipeError) and listener.reached(0) == 299 and listener.updates == 0
+    assert isinstance(listener.failure, BrokenPipeError) and listener.in_flight.through == 299
+    assert listener.updates == 0 and listener.reached(0) == -1
 
 
 def test_listener_lets_go_of_who_sends_what_is_no_frame():

@@ -5,7 +5,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from gateway.live.update_listener import Listener
+from gateway.serve.releasing import Releaser
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream, digest_of_run, tables_in
 from tests.support.writing import await_
@@ -33,7 +33,7 @@ def test_live_updates_wait_until_their_messages_are_on_disk(tmp_path, monkeypatc
     """The log is matched before its fsync ends; what comes of it is written after."""
     stream = Stream(write_etl(tmp_path / "words", random_rows(50)), tmp_path / "out", window="count:9")
     disk, held, waiting = threading.Event(), threading.Event(), []
-    force, await_turn = os.fsync, Listener._await_turn
+    force, take = os.fsync, Releaser.take
 
     def fsync(descriptor):
         log = stream.journal._file
@@ -42,12 +42,12 @@ def test_live_updates_wait_until_their_messages_are_on_disk(tmp_path, monkeypatc
             assert disk.wait(60)
         force(descriptor)
 
-    def turn(self, published, last_seq):
-        waiting.append(last_seq)
-        return await_turn(self, published, last_seq)
+    def taken(self, published):
+        take(self, published)
+        waiting.append(published.through)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(Listener, "_await_turn", turn)
+    monkeypatch.setattr(Releaser, "take", taken)
     with ThreadPoolExecutor(2) as threads:
         stream.take({"subscribe": SUBSCRIPTION})
         for place in range(2):

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gateway.runs.explaining import explain
-from gateway.serve.history import BEGINNING
 from gateway.serve.replay import Replay, Wanted
+from gateway.serve.update_parts import BEGINNING
 from gateway.subscriptions.preview import preview_subscriptions
 from tests.support.beside import BOX, LATE, WORDS, random_message, random_subscription
 from tests.support.live_streams import tables_in
@@ -108,7 +108,7 @@ def test_replay_of_the_folder_answers_as_the_stream_did(ended):
     updates, behind, _ = replay.updates(Wanted(BEGINNING, replay.last), 100_000, newest=False)
     *sent, progress = answers["updates"]
     plain = [row | {"id": row["id"].rpartition("-")[0]} for row in sent]
-    assert [json.loads(one.data) for one in updates] == plain and len(sent) > 200
+    assert [json.loads(one.data) for one in updates.updates()] == plain and len(sent) > 200
     assert behind.text == plain[-1]["id"] and position(behind.text) <= position(progress["progress"]["id"])
     for name, rows in answers["results"].items():
         assert replay.results(name, replay.last)["results"] == rows

@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import threading
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +18,17 @@ from gateway.client.rows import Results
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import MessageText
 from gateway.serve.event_forms import LINES
-from gateway.serve.history import BEGINNING, History, Parts, PartsMissing, Position, saved_updates
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Questions
-from gateway.serve.registry import Ended, Registry
-from gateway.serve.releasing import Releaser, updates_of
+from gateway.serve.registry import Ended, Registered, Registry
+from gateway.serve.released import Released
+from gateway.serve.releasing import Releaser
 from gateway.serve.standing import results_at
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import BEGINNING, Parts, PartsMissing, Position, saved_updates
 from matching.model import CHANGES, Names, UpdateBatch
 from matching.part_names import ListedPart
-from tests.support.releasing import published, write_part
+from tests.support.releasing import published, updates_of, write_part
 from tests.support.writing import await_
 from topology.core.checkpoint.storage import Output, list_path, publish
 
@@ -143,9 +146,10 @@ def test_releaser_waits_for_frames_of_an_older_incarnation_that_a_checkpoint_cov
     releaser.take(published(parts[2] + extra, 4, 299))
     taking.join(20)
     releaser.take(published(parts[9], 4, 999))
-    assert not taking.is_alive() and releaser.failure is None and releaser.reached(5) == 999
+    assert not taking.is_alive() and releaser.failure is None and releaser.reached(5) == durable
     disk[0] = 999
     releaser.settle()
+    assert releaser.reached(5) == 999
     assert updates_in(found) == released([published(rows, 0, 999)])
 
 
@@ -219,14 +223,11 @@ def test_history_goes_on_from_a_checkpoint_whose_updates_no_part_has(tmp_path):
     saved |= {"sink:seq": np.array([row[2] for row in kept]), "sink:as_of": np.array([row[0] for row in kept])}
     saved |= {"sink:score": np.array([np.nan if row[4] is None else row[4] for row in kept])}
     saved |= {"boundary": np.array([[81, 800, 809, 0]], np.int64)}
-    history = History(Parts(tmp_path / "updates", ENDS, texts))
+    history = UpdateLog(Parts(tmp_path / "updates", ENDS, texts))
     assert history.resume(saved) == 809 and history.floor == 499 and history.head == (809, 0)
     found, position = [], BEGINNING
     while position < history.head:
-        if history.has_after(position):
-            more, position = history.read_after(position)
-        else:
-            more, position = history.parts.read_after(position, history.floor)
+        more, position = history.read_after(position)
         found += more
     assert found == [one for one in first if int(one.position.split("-")[0]) < 800]
     assert len(saved_updates({"boundary": saved["boundary"]}, -1, ENDS).boundary) == 0
@@ -236,7 +237,7 @@ def test_history_of_which_all_is_in_parts_is_read_to_its_head(tmp_path):
     rows = rows_of(300)
     write_part(tmp_path / "updates", 0, rows)
     parts = Parts(tmp_path / "updates", ENDS, texts)
-    history = History(parts)
+    history = UpdateLog(parts)
     boundary = max(row[0] // 10 for row in rows) * 10 + 9
     assert history.resume({"boundary": np.array([[99, 0, boundary, 0]], np.int64)}) == boundary
     assert history.head == (boundary, sum(row[0] // 10 * 10 + 9 == boundary for row in rows))
@@ -257,7 +258,7 @@ def test_history_drops_from_memory_only_what_the_parts_have():
     for first in range(0, 1_000, 50):
         releaser.take(published([row for row in rows if first <= row[0] < first + 50], 0, first + 49))
     assert len(found) == 20
-    history = History(Parts(Path("nowhere"), ENDS, texts), most_bytes=sum(one.size_bytes for one in found) // 5)
+    history = UpdateLog(Parts(Path("nowhere"), ENDS, texts), most_bytes=sum(one.size_bytes for one in found) // 5)
     history.append(found, 999)
     assert history.full
     history.trim(-1)
@@ -295,7 +296,7 @@ def history_of_four_parts(tmp_path):
     listed(updates, *NAMES)
 
     def resumed():
-        history = History(Parts(updates, ENDS, texts))
+        history = UpdateLog(Parts(updates, ENDS, texts))
         assert history.resume({"boundary": np.array([[99, 990, 999, 0]], np.int64)}) == 999
         return history
 
@@ -354,3 +355,74 @@ def test_parts_of_an_earlier_release_without_a_list_are_read_and_a_torn_line_of_
         list_path(updates).write_bytes(left)
         found = polled(resumed(), BEGINNING)
         assert found[:-1] == everything and "progress" in found[-1]
+
+
+class _Needs:
+    """`Asking`, of subscriptions whose results have at most 3 messages."""
+
+    def needs(self, one, last_seq):
+        return one.at, 3
+
+    def words_of(self, one, text):
+        return []
+
+    def kilometres(self, one, lon, lat):
+        return None
+
+
+def standing_stream(seed):
+    """Updates of results of at most 3 messages each, and what is in each at every boundary; s3 was replaced at 500."""
+    rng, inside, rows, books = random.Random(seed), {f"s{n}": [] for n in range(6)}, [], []
+    for end in ENDS:
+        for name, mine in inside.items():
+            if name == "s3" and end == 509:
+                rows += [(end, name, seq, "leave", 0.5) for seq in mine]
+                mine.clear()
+            for seq in rng.sample(range(end - 9, end + 1), rng.randrange(3) if name != "s4" or end < 60 else 0):
+                if len(mine) == 3:
+                    rows.append((end, name, mine.pop(0), "leave", 0.5))
+                mine.append(seq)
+                rows.append((end, name, seq, "enter", seq / 7))
+        books.append({name: set(mine) for name, mine in inside.items()})
+    # what enters and leaves at one boundary is no update
+    count = Counter((row[0], row[1], row[2]) for row in rows)
+    return [row for row in rows if count[row[:3]] == 1], books
+
+
+@pytest.mark.parametrize("parts", [0, 4])
+def test_results_are_read_from_the_newest_update_on_until_they_are_whole(tmp_path, parts):
+    rows, books = standing_stream(7)
+    found = []
+    releaser = Releaser(InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.extend(boundaries))
+    for end in ENDS:
+        releaser.take(published([row for row in rows if row[0] == end], 0, end))
+    for number in range(parts):
+        write_part(tmp_path / "updates", number, [row for row in rows if row[0] // 200 == number])
+    listed(tmp_path / "updates", *NAMES[:parts])
+    log = UpdateLog(Parts(tmp_path / "updates", ENDS, texts), most_bytes=0)
+    log.append(found, 999)
+    log.trim(799 if parts else -1)
+    registry = Registry()
+    for name in books[0]:
+        at, box = 500 if name == "s3" else 0, (0.0, 0.0, 0.0, 0.0)
+        registry.last[name] = Registered(0, name, "knn", b"{}", (), at, None, "", box)
+    read = []
+    rows_of = Released.rows_of
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Released, "rows_of", lambda one, *more: read.append(one) or rows_of(one, *more))
+
+        async def results(name, until):
+            hub, turn = Hub(log, registry, lambda: 1_000), Questions().turn("a", "results")
+            return [one async for one in results_at(hub, registry, _Needs(), [name], until, turn)]
+
+        for place in (0, 3, 49, 50, 51, 78, 79, 80, 99):
+            for name in books[0]:
+                (one,) = asyncio.run(results(name, Position(ENDS[place], 2**62)))
+                assert {row["seq"] for row in one["results"]} == books[place][name], (name, place)
+                assert one.get("gap") is None and {row["text"] for row in one["results"]} <= {"text"}
+        read.clear()
+        asyncio.run(results("s1", log.head))
+        assert 0 < len(read) < 20, "the last few boundaries"
+        read.clear()
+        asyncio.run(results("s4", log.head))
+        assert len(read) >= (20 if parts else 90), "one to which nothing comes any more is read far back"

@@ -12,13 +12,14 @@ import pytest
 from gateway.live.update_listener import MessageText
 from gateway.serve import hub as hubs
 from gateway.serve import standing
-from gateway.serve.event_forms import EVENTS, LINES, Events
-from gateway.serve.history import BEGINNING, History, Position
+from gateway.serve.event_forms import EVENTS, LINES
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.questions import Questions
 from gateway.serve.registry import Ended, Registry
-from gateway.serve.releasing import RANKS
+from gateway.serve.released import RANKS, UpdateRows
 from gateway.serve.standing import results_at
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import BEGINNING, Position
 from gateway.serve.update_routes import position_of
 from tests.support.releasing import RawUpdate, released_of
 from tests.support.serving import events_of
@@ -58,7 +59,7 @@ def boundary(last_seq, *names):
 
 def hub_of(logged=0, registry=None):
     registry = registry_of(a="boolean", b="knn") if registry is None else registry
-    hub = Hub(History(NoParts()), registry, lambda: logged)
+    hub = Hub(UpdateLog(NoParts()), registry, lambda: logged)
     hub.start(asyncio.get_running_loop())
     return hub
 
@@ -246,7 +247,7 @@ def test_hub_clients_get_every_update_once_however_large_a_burst_is(monkeypatch,
         monkeypatch.setattr(hubs, "QUEUES_BYTES", rng.choice([3_000, 2**26]))
         monkeypatch.setattr(hubs, "READ_BYTES", rng.choice([1, 2_000, 2**18]))
         monkeypatch.setattr(hubs, "SENT_BYTES", rng.choice([100, 2**16]))
-        hub = Hub(History(Long()), registry_of(a="boolean", b="knn"), lambda: 0, has_texts=lambda seqs: has_texts)
+        hub = Hub(UpdateLog(Long()), registry_of(a="boolean", b="knn"), lambda: 0, has_texts=lambda seqs: has_texts)
         hub.start(asyncio.get_running_loop())
         interests = [ALL, Interest(frozenset("a")), Interest(frozenset("bc")), Interest(None, frozenset(["knn"]))]
         clients = [
@@ -283,13 +284,15 @@ def test_hub_clients_get_every_update_once_however_large_a_burst_is(monkeypatch,
 def test_hub_encodes_an_update_once_for_all_clients(monkeypatch):
     async def story():
         hub, encoded = hub_of(), deque()
-        whole = Events.update
-        monkeypatch.setattr(Events, "update", lambda form, one, tag: encoded.append(one) or whole(form, one))
+        whole = UpdateRows._joined
+        monkeypatch.setattr(
+            UpdateRows, "_joined", lambda rows, *frame: encoded.append(len(rows)) or whole(rows, *frame)
+        )
         clients = [Client(hub) for _ in range(20)]
         await clients[0].until(lambda: all(one.events for one in clients))
         hub.deliver([boundary(0, "a", "b")], 0)
         await clients[0].until(lambda: all(len(one.ids) == 2 for one in clients))
-        assert len(encoded) == 2 and hub.sent == 40
+        assert list(encoded) == [2] and hub.sent == 40
         hub.close()
         await asyncio.gather(*(one.task for one in clients))
 
@@ -378,7 +381,7 @@ def test_hub_poll_that_is_cut_off_says_up_to_where_it_is_whole():
             hub.deliver([boundary(last, *(f"s{number:04}" for number in range(4_000)))], last)
         await asyncio.sleep(0.01)
         found, position = [], BEGINNING
-        while position < hub.history.head:
+        while position < hub.log.head:
             lines = (await hub.poll(LINES, ALL, position, 0.0, 10)).splitlines()
             assert 10 < len(lines) < 5_000, "it is cut off by its bytes"
             found += [json.loads(line)["id"] for line in lines[:-1]]
@@ -392,7 +395,7 @@ def test_hub_poll_that_is_cut_off_says_up_to_where_it_is_whole():
 
 def test_id_of_another_log_is_told_and_those_of_this_one_go_on():
     """An older copy of a folder gives seqs out again: a client that has read further is told, whatever comes."""
-    history = History(NoParts())
+    history = UpdateLog(NoParts())
     history.append([boundary(last_seq, "a", "b") for last_seq in range(9, 1_000, 10)], 999)
 
     def poll(form, tag_of, since):

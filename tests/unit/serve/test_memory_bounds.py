@@ -12,26 +12,28 @@ from gateway.client import flows
 from gateway.client.commands import Answer
 from gateway.client.errors import Failed
 from gateway.live import pipe as pipes
-from gateway.live import update_listener, write_ahead_log
+from gateway.live import write_ahead_log
 from gateway.live.in_flight import InFlight
 from gateway.live.pipe import Line
-from gateway.live.update_listener import Listener, MessageText
-from gateway.serve import history as histories
+from gateway.live.update_listener import MessageText
 from gateway.serve import hub as hubs
-from gateway.serve import recent_ids
+from gateway.serve import recent_ids, released, update_parts
+from gateway.serve import update_log as update_logs
 from gateway.serve import writer as writers
 from gateway.serve.event_forms import LINES
-from gateway.serve.history import BEGINNING, END, History, Parts, Position
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.recent_ids import RecentIds
-from gateway.serve.releasing import RANKS, updates_of
+from gateway.serve.released import RANKS, LineWriter
+from gateway.serve.releasing import Releaser
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import BEGINNING, END, Parts, Position
 from gateway.serve.writer import Message, Subscribe
 from gateway.sources import feed as feeds
 from gateway.sources.feed import Feed
 from gateway.sources.source import Delivered
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream
-from tests.support.releasing import RawUpdate, published, released_of, write_part
+from tests.support.releasing import RawUpdate, published, released_of, updates_of, write_part
 from tests.support.writing import WriterStream
 
 LONG = 10_000
@@ -78,8 +80,8 @@ def test_piece_of_updates_ends_by_its_bytes(messages):
 
 
 def test_history_that_is_full_lets_no_more_batches_in_until_the_parts_have_them(monkeypatch, tmp_path):
-    monkeypatch.setattr(histories, "MOST_IN_MEMORY_BYTES", 500_000)
-    history, in_flight = History(Parts(tmp_path, [], Log().look_up), most_bytes=100_000), InFlight(2)
+    monkeypatch.setattr(update_logs, "MOST_IN_MEMORY_BYTES", 500_000)
+    history, in_flight = UpdateLog(Parts(tmp_path, [], Log().look_up), most_bytes=100_000), InFlight(2)
     in_flight.has_room = lambda: history.has_room
     last = 0
     while in_flight.await_capacity(0.0):
@@ -105,21 +107,21 @@ def test_history_that_is_full_is_trimmed_although_nothing_more_is_released(monke
 
     async def story():
         monkeypatch.setattr(hubs, "_TRIM_S", 0.01)
-        hub = Hub(History(Growing(), most_bytes=1_000), None, lambda: 0)
+        hub = Hub(UpdateLog(Growing(), most_bytes=1_000), None, lambda: 0)
         hub.start(asyncio.get_running_loop())
         hub.deliver([boundary(last, 100) for last in range(10)], 9)
         await asyncio.sleep(0.05)
-        assert hub.history.full
+        assert hub.log.full
         named[0] = 9
         async with asyncio.timeout(20):
-            while hub.history.full:
+            while hub.log.full:
                 await asyncio.sleep(0.005)
 
     asyncio.run(story())
 
 
 def test_parts_that_stay_decoded_have_a_bound(monkeypatch, tmp_path):
-    monkeypatch.setattr(histories, "DECODED_BYTES", 200_000)
+    monkeypatch.setattr(update_parts, "DECODED_BYTES", 200_000)
     ends, folder = list(range(100)), tmp_path / "updates"
     for number in range(10):
         rows = [(number, f"s{n}", number, "match", None) for n in range(1_000)]
@@ -210,12 +212,12 @@ def test_answer_to_a_poll_ends_by_its_bytes(monkeypatch):
             return -1
 
     async def story():
-        hub = Hub(History(OfLog()), None, lambda: 0)
+        hub = Hub(UpdateLog(OfLog()), None, lambda: 0)
         hub.start(asyncio.get_running_loop())
         hub.deliver([boundary(9, 200)], 9)
         await asyncio.sleep(0)
         found, at = [], BEGINNING
-        while at < hub.history.head:
+        while at < hub.log.head:
             data = await hub.poll(LINES, Interest(), at, 0.0, 100_000)
             assert len(data) < 20 * LONG + hubs.READ_BYTES + 12 * LONG
             *lines, progress = map(msgspec.json.decode, data.splitlines())
@@ -227,13 +229,31 @@ def test_answer_to_a_poll_ends_by_its_bytes(monkeypatch):
 
 
 def test_updates_of_live_are_written_in_pieces(monkeypatch):
-    monkeypatch.setattr(update_listener, "_PIECE_BYTES", 20 * LONG)
+    monkeypatch.setattr(released, "WRITTEN_BYTES", 20 * LONG)
     written, log = [], Log()
-    listener = Listener(written.append, log.look_up, InFlight(2), lambda: 99)
-    listener.take(published([(9, f"s{n}", 9, "match", None) for n in range(1_000)], 0, 9))
-    assert listener.failure is None and max(map(len, written)) < 20 * LONG + update_listener._PIECE * (LONG + 500)
+    lines = LineWriter(written.append, log.look_up)
+    releaser = Releaser(InFlight(2), [9], lambda: 99, lines.deliver)
+    releaser.take(published([(9, f"s{n:04}", 9, "match", None) for n in range(1_000)], 0, 9))
+    assert releaser.failure is None and max(map(len, written)) < 20 * LONG + 12 * (LONG + 500)
     rows = [json.loads(line)["subscription_id"] for data in written for line in data.splitlines()]
-    assert len(written) > 5 and sorted(rows) == sorted(f"s{n}" for n in range(1_000))
+    assert len(written) > 5 and rows == [f"s{n:04}" for n in range(1_000)]
+
+
+def test_updates_of_batches_in_flight_that_are_many_let_no_more_batches_in(monkeypatch):
+    """Until they are released: a boundary is not complete, or not on disk."""
+    durable, delivered = [9], []
+    in_flight = InFlight(100)
+    releaser = Releaser(in_flight, range(9, 1_000, 10), lambda: durable[0], lambda found, _: delivered.extend(found))
+    in_flight.has_room = lambda: releaser.pending_bytes < 200_000
+    last = 9
+    while in_flight.await_capacity(0.0):
+        rows = [(last, f"s{n:03}", last, "match", None) for n in range(1_000)]
+        releaser.take(published(rows, 0, last))
+        last += 10
+    assert 40 < last < 100 and len(delivered) == 1 and releaser.pending_bytes < 300_000
+    durable[0] = 999
+    releaser.settle()
+    assert in_flight.await_capacity(0.0) and releaser.pending_bytes == 0 and releaser.updates == (last - 9) * 100
 
 
 def test_messages_of_a_broker_are_read_by_their_bytes(monkeypatch):

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.serve.history import BEGINNING, Position
-from gateway.serve.releasing import Update
+from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks import kafka
 from gateway.sinks.kafka import KafkaSink
 from gateway.sinks.stream import Piece, SinkAway
@@ -25,6 +24,7 @@ from tests.support import transactional_broker as broker_of
 from tests.support.all_updates import STREAM, boundary, compared, deliver, pieces_after
 from tests.support.brokers import KafkaBroker, silent_port
 from tests.support.kafka_topics import committed, headers_of, keys_and_positions
+from tests.support.releasing import update_of
 from tests.support.sink_contract import await_away
 from tests.support.transactional_broker import TransactionalBroker
 
@@ -310,7 +310,7 @@ def test_update_that_is_too_large_is_named(broker, sink, limit):
     sink.open(STREAM)
     sink.deliver(one_piece(0))
     text = "x" * (60_000 if limit == "broker" else 1_100_000)
-    large = Update("s1", "19-1", json.dumps({"id": "19-1", "change": "enter", "text": text}).encode(), 0.0, 0.0)
+    large = update_of("s1", "19-1", json.dumps({"id": "19-1", "change": "enter", "text": text}).encode())
     with pytest.raises(EngineError, match="update 19-1.* is larger than the broker or the client takes") as raised:
         sink.deliver(Piece([large], Position(19, 1), True, 19))
     assert not isinstance(raised.value, SinkAway)

@@ -10,8 +10,7 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import RetentionPolicy, StreamConfig, StreamSource
 
-from gateway.serve.history import Position
-from gateway.serve.releasing import Update
+from gateway.serve.update_parts import Position
 from gateway.sinks.nats import WINDOW, NatsSink, token_of
 from gateway.sinks.stream import Piece, SinkAway
 from matching.errors import ConfigError, EngineError
@@ -29,6 +28,7 @@ from tests.support.nats_sinking import (
     sink_of,
     updates_of,
 )
+from tests.support.releasing import update_of
 
 UPDATES = updates_of(3_000)
 
@@ -79,7 +79,7 @@ def change(broker, **options):
 
 def large(position, size):
     row = b'{"change":"match","text":"%s"}'
-    return Update("s1", position, row % (b"x" * (size + 2 - len(row))), 0, 0)
+    return update_of("s1", position, row % (b"x" * (size + 2 - len(row))))
 
 
 def test_sink_publishes_each_update_once_in_order(broker, opened):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.serve.history import Position
+from gateway.serve.update_parts import Position
 from gateway.sinks.postgres import PostgresSink
 from gateway.sinks.stream import SinkAway
 from matching.errors import ConfigError, DeliveryError

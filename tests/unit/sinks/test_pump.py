@@ -3,9 +3,7 @@
 The receiver is a list; real ones are in `tests/support/sink_contract.py`.
 """
 
-import asyncio
 import json
-import threading
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,16 +11,16 @@ import pytest
 
 from bolts.sinks import UPDATE_SCHEMA
 from gateway.live.update_listener import MessageText
-from gateway.serve.history import BEGINNING, History, Parts, Position
-from gateway.serve.releasing import RANKS, updates_of
+from gateway.serve.released import RANKS
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import BEGINNING, Parts, Position
 from gateway.sinks import pump as pumps
 from gateway.sinks.committed import Committed
-from gateway.sinks.cursor import Released
 from gateway.sinks.pump import FILE, Positions, Pump
 from gateway.sinks.stream import SinkAway
 from matching.errors import ConfigError, DeliveryError, InputError
 from tests.support.hooking import await_that
-from tests.support.releasing import RawUpdate, released_of
+from tests.support.releasing import RawUpdate, released_of, updates_of
 
 #: Last seqs of boundaries, and how many updates each has.
 ENDS = list(range(4, 200, 5))
@@ -58,11 +56,8 @@ class Stream:
         self.folder, updates = folder, folder / "updates"
         for number in range(3):
             write_part(updates, number, range(10 * number, 10 * number + 10))
-        self.history = History(Parts(updates, ENDS, texts))
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self._thread.start()
-        self.supply = Released(self.history, lambda: self.loop)
+        self.history = UpdateLog(Parts(updates, ENDS, texts))
+        self.supply = self.history
         self.said = []
         self.history.append(RELEASED[:30], ENDS[29])
         self.history.trim(ENDS[29])
@@ -74,15 +69,7 @@ class Stream:
     def release(self, first, last):
         if first == last:
             return
-        some = RELEASED[first:last]
-        done = threading.Event()
-        self.loop.call_soon_threadsafe(lambda: (self.history.append(some, ENDS[last - 1]), done.set()))
-        assert done.wait(10)
-
-    def close(self):
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
-        self.loop.close()
+        self.history.append(RELEASED[first:last], ENDS[last - 1])
 
     def pump(self, sink, stream="one", logged=200):
         return Pump(sink, stream, self.supply, Positions(self.folder, stream), self.said.append, lambda: logged)
@@ -90,9 +77,7 @@ class Stream:
 
 @pytest.fixture
 def stream(tmp_path):
-    one = Stream(tmp_path)
-    yield one
-    one.close()
+    return Stream(tmp_path)
 
 
 class Remembering:
@@ -279,23 +264,20 @@ def test_file_that_cannot_be_read_stops_the_sink_and_nothing_else(stream, monkey
 
 def test_position_beyond_the_log_is_refused_and_one_that_is_matched_again_is_waited_for(tmp_path):
     stream = Stream(tmp_path, in_memory=False)
-    try:
-        sink = Remembering()
-        sink.position = Position(ENDS[34], END_INDEX)
-        with pytest.raises(ConfigError, match="older copy"):
-            through(stream.pump(sink, logged=ENDS[34]))
-        pump = stream.pump(sink)
-        pump.begin()
-        stream.release(30, 33)
-        pump.wake()
-        stream.release(33, 40)
-        pump.wake()
-        await_that(lambda: pump.figures()["waiting"] == 0 and sink.ids)
-        pump.close()
-        assert sink.ids == [one for some in POSITIONS[35:] for one in some]
-        assert pump.figures()["lost"] == 0 and pump.figures()["delivered"] == len(EVERY)
-    finally:
-        stream.close()
+    sink = Remembering()
+    sink.position = Position(ENDS[34], END_INDEX)
+    with pytest.raises(ConfigError, match="older copy"):
+        through(stream.pump(sink, logged=ENDS[34]))
+    pump = stream.pump(sink)
+    pump.begin()
+    stream.release(30, 33)
+    pump.wake()
+    stream.release(33, 40)
+    pump.wake()
+    await_that(lambda: pump.figures()["waiting"] == 0 and sink.ids)
+    pump.close()
+    assert sink.ids == [one for some in POSITIONS[35:] for one in some]
+    assert pump.figures()["lost"] == 0 and pump.figures()["delivered"] == len(EVERY)
 
 
 END_INDEX = 2**62
@@ -303,18 +285,15 @@ END_INDEX = 2**62
 
 def test_boundaries_without_updates_are_said(tmp_path):
     stream = Stream(tmp_path, in_memory=False)
-    try:
-        sink = Remembering()
-        pump = stream.pump(sink)
-        pump.begin()
-        await_that(lambda: pump.figures()["waiting"] == 0)
-        stream.loop.call_soon_threadsafe(stream.history.append, [], 199)
-        pump.wake()
-        await_that(lambda: sink.position == Position(199, 0))
-        pump.close()
-        assert sink.pieces[-1] == ([], Position(199, 0), True, 199)
-    finally:
-        stream.close()
+    sink = Remembering()
+    pump = stream.pump(sink)
+    pump.begin()
+    await_that(lambda: pump.figures()["waiting"] == 0)
+    stream.history.append([], 199)
+    pump.wake()
+    await_that(lambda: sink.position == Position(199, 0))
+    pump.close()
+    assert sink.pieces[-1] == ([], Position(199, 0), True, 199)
 
 
 def test_file_of_positions_of_another_stream_counts_for_nothing_and_a_damaged_one_is_refused(stream, tmp_path):

@@ -21,9 +21,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture
 def stream(tmp_path):
-    one = Stream(tmp_path)
-    yield one
-    one.close()
+    return Stream(tmp_path)
 
 
 def updates_of(endpoint):

@@ -182,4 +182,3 @@ def test_webhook_whose_name_turns_to_loopback_later_is_never_connected(tmp_path)
         assert canary.connections == 0 and names.asked == 4
         with pytest.raises(Problem):
             asked(hooks, lambda: hooks.create(stream.hook("http://rebound.example/", "s")))
-    stream.close()

@@ -5,8 +5,7 @@ import time
 
 import pytest
 
-from gateway.serve.history import BEGINNING
-from gateway.serve.releasing import Update
+from gateway.serve.update_parts import BEGINNING
 from gateway.sinks.contract import Batch, Verdict
 from gateway.sinks.webhooks.dispatch import cut
 from gateway.sinks.webhooks.model import Webhook
@@ -16,6 +15,7 @@ from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.signing import new_secret, signature, signed_headers
 from matching.errors import ConfigError
 from tests.support.documents import blocks
+from tests.support.releasing import update_of
 
 #: Made by `printf %s ID.TIMESTAMP.BODY | openssl dgst -sha256 -mac HMAC -macopt hexkey:KEY -binary | base64`.
 VECTORS = [
@@ -108,7 +108,7 @@ def test_body_is_json_with_the_updates_as_they_are():
 
 def test_batches_are_cut_by_updates_and_bytes_and_room():
     hook = Webhook("wh_1", "", "s", None, None, 0, "", BEGINNING, batch_updates=3, batch_bytes=25)
-    updates = [Update("s", f"1-{place}", b"x" * size, 0, 0) for place, size in enumerate((5, 5, 5, 5, 30, 5))]
+    updates = [update_of("s", f"1-{place}", b"x" * size) for place, size in enumerate((5, 5, 5, 5, 30, 5))]
     batches, whole = cut(hook, updates, 9, 0)
     assert whole and [(one.first, one.last, count) for one, count in batches] == [
         ("1-0", "1-2", 3),

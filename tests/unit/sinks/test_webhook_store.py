@@ -5,7 +5,7 @@ import sqlite3
 from typing import ClassVar
 from unittest import mock
 
-from gateway.serve.history import Position
+from gateway.serve.update_parts import Position
 from gateway.sinks.contract import Batch
 from gateway.sinks.webhooks.model import Delivery, Webhook
 from gateway.sinks.webhooks.store import Store, accept, change_webhook, record, revive, save_webhook

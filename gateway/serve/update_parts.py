@@ -1,15 +1,12 @@
-"""Released boundaries: the latest in memory, earlier ones in the parts of `updates/`; texts in neither.
+"""The parts of `updates/` as a stream of updates, which is read from a position on.
 
 A part is cut at a checkpoint, at which nothing is pending; so every boundary is in one part, whole, and what a part and
 all before it lack is later than they are. Of several delivery tasks this is so of the parts of one number together.
-After a restart the updates between the last part and the checkpoint are read from the checkpoint, and the topology
-publishes the later ones again. Used by `gateway.serve.hub` and the routes of updates; `bolts.sinks` writes the parts.
+Parts have no texts. Used by `gateway.serve.update_log` and `gateway.sinks`; `bolts.sinks` writes the parts.
 """
 
-from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from threading import Lock
@@ -22,25 +19,14 @@ import pyarrow.parquet as pq
 
 from bolts.delivery import undelivered
 from bolts.sinks import last_as_of, read_part, reading_part
-from gateway.serve.releasing import (
-    PIECE_BYTES,
-    RANKS,
-    LookUp,
-    Released,
-    Update,
-    boundary_of,
-    in_order,
-    updates_of,
-)
+from gateway.serve.released import PIECE_BYTES, RANKS, Columns, LookUp, Released, TagOf, Update, UpdateRows, in_order
+from gateway.serve.releasing import boundary_of
 from matching.errors import CheckpointError
 from matching.part_names import PartName, whole_parts
 from topology.core.checkpoint.storage import parts_list
-from topology.live import last_seq_of
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
-#: Bytes of updates in memory from which those that the parts have are dropped, and at which no more batches are taken.
-IN_MEMORY_BYTES, MOST_IN_MEMORY_BYTES = 32 * 2**20, 256 * 2**20
 #: Updates that are read at a time, and bytes of parts that stay decoded, besides the last one that was read.
 PIECE, DECODED_BYTES = 5_000, 128 * 2**20
 #: What is read of a part.
@@ -112,13 +98,20 @@ class Parts:
         return max([-1, *named, *(self._last_of(names) for _, names in self._numbered())])
 
     def read_after(
+        self, position: Position, until: int, only: Collection[str] | None = None, most: int = PIECE
+    ) -> tuple[list[Update], Position]:
+        """`rows_after`, for sinks."""
+        return for_sinks(self.rows_after(position, until, only, most))
+
+    def rows_after(
         self,
         position: Position,
         until: int,
         only: Collection[str] | None = None,
         most: int = PIECE,
         most_bytes: int = PIECE_BYTES,
-    ) -> tuple[list[Update], Position]:
+        tag_of: TagOf | None = None,
+    ) -> tuple[list[UpdateRows], Position]:
         """Some updates after a position, and the position behind them.
 
         Parameters
@@ -130,10 +123,12 @@ class Parts:
             Ids of subscriptions whose updates are sought.
         most, most_bytes : int
             Updates that are read at a time, and bytes after which no more are.
+        tag_of : callable, optional
+            As of `gateway.serve.releasing.UpdateRows`.
 
         Returns
         -------
-        list of Update, Position
+        list of UpdateRows, Position
             Nothing is left to read once the boundary of the position is `until`.
 
         Raises
@@ -154,19 +149,49 @@ class Parts:
                 continue
             if first == 0 and number != before + 1 and position.boundary < read.boundary[0] - 1:
                 raise PartsMissing(int(read.boundary[0]))
-            found, end, _ = _read_rows(read, first, last, only, most, most_bytes, self.look_up)
-            return found, end
+            found, end, _ = read_rows(read, first, last, only, most, most_bytes, self.look_up, tag_of)
+            return [found], end
         there = max((self._last_of(names) for _, names in self._numbered()), default=-1)
         lost = min(until, self.last_boundary())
         if max(position.boundary, there) < lost:
             raise PartsMissing(lost + 1)
         return [], Position(until, END)
 
+    def newest_first(
+        self, until: Position, since: int, only: Collection[str], lost: Callable[[Position, int], None]
+    ) -> Iterator[tuple[Released, np.ndarray]]:
+        """As `gateway.serve.update_log.UpdateLog.newest_first`."""
+        numbered = self._numbered()
+        newer, begins = (numbered[-1][0] + 1 if numbered else 1), min(until.boundary, self.last_boundary()) + 1
+        there = self._last_of(numbered[-1][1]) if numbered else -1
+        missing = None if there >= begins - 1 else begins
+        for number, names in reversed(numbered):
+            last = self._last_of(names)
+            if missing is None and number != newer - 1 and last < begins - 1:
+                missing = begins
+            if last < since and missing is None:
+                return
+            newer = number
+            try:
+                read = self._read(names)
+            except PartDamaged as damaged:
+                missing, begins = missing or damaged.first, -1
+                continue
+            if not len(read.boundary):
+                continue
+            begins, end = int(read.boundary[0]), len(read.boundary) - 1
+            if missing is not None:
+                lost(Position(last, int(read.place[end])), missing)
+                missing = None
+            yield read, read.rows_of(read.among(only), 0, read.rows_through(*until))
+        if missing is not None or (newer > 0 and begins > max(since, 0)):
+            lost(BEGINNING, begins if missing is None else missing)
+
     def count_of(self, boundary: int) -> int:
         """How many updates of this boundary the parts have."""
         for _, names in self._numbered():
             if self._last_of(names) >= boundary:
-                return _count_of(self._read(names), boundary)
+                return count_of(self._read(names), boundary)
         return 0
 
     def count_between(self, after: Position, until: int) -> int:
@@ -236,164 +261,24 @@ class Parts:
             except CheckpointError as error:
                 raise PartDamaged(str(error), self._last_of(names)) from error
             table = pa.concat_tables(tables)
-            read = self._decoded[names] = _in_order(table, np.array(self.ends, np.int64))
+            read = self._decoded[names] = in_order([columns_of(table, np.array(self.ends, np.int64))])
             while len(self._decoded) > 1 and sum(one.size_bytes for one in self._decoded.values()) > DECODED_BYTES:
                 self._decoded.popitem(last=False)
             return read
 
 
-class History:
-    """Released boundaries in memory; for one thread, the event loop's.
-
-    Parameters
-    ----------
-    parts : Parts
-    most_bytes : int
-        Size from which updates that the parts have are dropped.
-
-    Attributes
-    ----------
-    size_bytes : int
-        Of the updates in memory.
-    floor : int
-        Updates of later boundaries are in memory, and no others.
-    head : Position
-        Behind all that is released.
-    updates : int
-        How many were released since the stream began, in whatever process.
-    """
-
-    def __init__(self, parts: Parts, most_bytes: int = IN_MEMORY_BYTES):
-        self.parts = parts
-        self.floor = -1
-        self.head = BEGINNING
-        self.updates = 0
-        self.size_bytes = 0
-        self._most_bytes = most_bytes
-        self._before: list[int] = []  # of each piece in memory, how many updates are before it
-        self._lasts: list[int] = []  # of each the last boundary
-        self._pieces: list[Released] = []
-
-    def resume(self, saved: Mapping[str, Any] | None) -> int:
-        """Start where a stream was left, and return up to which seq all is released.
-
-        Parameters
-        ----------
-        saved : mapping of str to array, optional
-            What delivery saved in the checkpoint from which the topology resumes (`bolts.delivery`); None without one:
-            the topology publishes everything again.
-        """
-        if saved is None:
-            return -1
-        self.floor = self.parts.last_boundary()
-        self.head = Position(self.floor, 0)
-        with suppress(PartDamaged):  # readers of that part are told
-            self.head = Position(self.floor, self.parts.count_of(self.floor) if self.floor >= 0 else 0)
-        through = max(self.floor, last_seq_of(saved))
-        in_memory = saved_updates(saved, self.floor, self.parts.ends)
-        self.updates = int(np.sum(saved.get("updates", 0))) - len(in_memory.boundary)
-        with suppress(PartsMissing, PartDamaged):  # the checkpoint may be older than parts that are named already
-            self.updates += self.parts.count_between(Position(last_seq_of(saved), END), self.floor)
-        self.append([in_memory], through)
-        return through
-
-    def append(self, released: Sequence[Released], through: int) -> None:
-        """Take the next boundaries, and the seq up to which all are released."""
-        for one in released:
-            count = len(one.boundary)
-            if not count:
-                continue
-            last = int(one.boundary[-1])
-            self._lasts.append(last)
-            self._pieces.append(one)
-            self._before.append(self.updates)
-            self.size_bytes += one.size_bytes
-            self.updates += count
-            self.head = Position(last, _count_of(one, last))
-        if through > self.head.boundary:
-            self.head = Position(through, 0)
-
-    def has_after(self, position: Position) -> bool:
-        """Whether all updates after a position are in memory."""
-        return position >= Position(self.floor, END) or self.floor < 0
-
-    def count_through(self, position: Position) -> int:
-        """How many updates of the stream are up to a position of `has_after`."""
-        place = bisect_left(self._lasts, position.boundary)
-        if place == len(self._lasts):
-            return self.updates
-        return self._before[place] + self._pieces[place].rows_through(*position)
-
-    def count_of(self, boundary: int) -> int:
-        """How many updates a boundary has that is in memory."""
-        place = bisect_left(self._lasts, boundary)
-        return _count_of(self._pieces[place], boundary) if place < len(self._lasts) else 0
-
-    def through(self, position: Position) -> int:
-        """The last seq up to which all updates are before a position that is not beyond the head."""
-        if position >= self.head:
-            return self.head.boundary
-        ends = self.parts.ends
-        place = bisect_left(ends, position.boundary)
-        return ends[place - 1] if place else -1
-
-    @property
-    def full(self) -> bool:
-        """Whether more than `most_bytes` are in memory."""
-        return self.size_bytes > self._most_bytes
-
-    @property
-    def has_room(self) -> bool:
-        """Whether more batches may be matched; else their updates wait until a checkpoint has named the next part."""
-        return self.size_bytes < MOST_IN_MEMORY_BYTES
-
-    def trim(self, named: int) -> None:
-        """Drop the oldest boundaries until half of `most_bytes` is left, of those up to `named`, which parts have."""
-        drop, size_bytes = 0, self.size_bytes
-        while drop < len(self._lasts) and self._lasts[drop] <= named and size_bytes > self._most_bytes // 2:
-            size_bytes -= self._pieces[drop].size_bytes
-            drop += 1
-        if drop:
-            self.floor, self.size_bytes = self._lasts[drop - 1], size_bytes
-            del self._lasts[:drop], self._pieces[:drop], self._before[:drop]
-
-    def read_after(
-        self, position: Position, most: int = PIECE, only: Collection[str] | None = None, most_bytes: int = PIECE_BYTES
-    ) -> tuple[list[Update], Position]:
-        """Some updates after a position of `has_after`, and the position behind them, until the head.
-
-        Parameters and result as of `Parts.read_after`.
-        """
-        return self.reading(position, most, only, most_bytes)()
-
-    def reading(
-        self, position: Position, most: int = PIECE, only: Collection[str] | None = None, most_bytes: int = PIECE_BYTES
-    ) -> Callable[[], tuple[list[Update], Position]]:
-        """`read_after` for another thread: what is returned reads what is in memory now."""
-        pieces, head = self._pieces[bisect_left(self._lasts, position.boundary) :], self.head
-        look_up = self.parts.look_up
-
-        def read() -> tuple[list[Update], Position]:
-            found: list[Update] = []
-            left_bytes = most_bytes
-            for piece in pieces:
-                first, last = piece.rows_through(*position), len(piece.boundary)
-                some, end, whole = _read_rows(piece, first, last, only, most - len(found), left_bytes, look_up)
-                found += some
-                left_bytes -= sum(len(one.data) for one in some)
-                if not whole or (piece is not pieces[-1] and (len(found) >= most or left_bytes <= 0)):
-                    return found, end
-            return found, head
-
-        return read
+def for_sinks(read: tuple[list[UpdateRows], Position]) -> tuple[list[Update], Position]:
+    """What was read, as sinks take it."""
+    found, behind = read
+    return [update for rows in found for update in rows.updates()], behind
 
 
-def _count_of(released: Released, boundary: int) -> int:
+def count_of(released: Released, boundary: int) -> int:
     """How many updates a boundary has."""
     return released.rows_through(boundary, END) - released.rows_through(boundary, -1)
 
 
-def _read_rows(
+def read_rows(
     released: Released,
     first: int,
     last: int,
@@ -401,10 +286,11 @@ def _read_rows(
     most: int,
     most_bytes: int,
     look_up: LookUp,
-) -> tuple[list[Update], Position, bool]:
+    tag_of: TagOf | None,
+) -> tuple[UpdateRows, Position, bool]:
     """Some updates of the rows between two, the position behind them, and whether these are all that are wanted."""
     rows = np.arange(first, last) if only is None else released.rows_of(released.among(only), first, last)
-    found = updates_of(released, rows[:most], look_up, most_bytes)
+    found = UpdateRows(released, rows[:most], look_up, most_bytes, tag_of)
     whole = len(found) == len(rows)
     end = last - 1 if whole else rows[len(found) - 1]
     return found, Position(int(released.boundary[end]), int(released.place[end])), whole
@@ -417,11 +303,16 @@ class PartsMissing(LookupError):
     ----------
     boundary : int
         The first one that is there.
+
+    Attributes
+    ----------
+    first : int
+        The same.
     """
 
     def __init__(self, boundary: int):
         super().__init__(boundary)
-        self.boundary = boundary
+        self.boundary = self.first = boundary
 
 
 class PartDamaged(CheckpointError):
@@ -432,37 +323,33 @@ class PartDamaged(CheckpointError):
     what : str
     boundary : int
         The last one of its updates.
+
+    Attributes
+    ----------
+    first : int
+        What follows may be of this boundary.
     """
 
     def __init__(self, what: str, boundary: int):
         super().__init__(what)
-        self.boundary = boundary
+        self.boundary, self.first = boundary, boundary + 1
 
 
-def with_boundaries(table: pa.Table, ends: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+def columns_of(table: pa.Table, ends: np.ndarray) -> Columns:
     """Updates as `in_order` takes them.
 
     Parameters
     ----------
     table : pa.Table
-        Of `bolts.sinks.UPDATE_SCHEMA`, or some of its columns: whole boundaries.
+        With the columns as_of, subscription_id, seq, change and score of `bolts.sinks.UPDATE_SCHEMA`: whole boundaries.
     ends : int64[n]
         The last seq of each boundary.
-
-    Returns
-    -------
-    pa.Table, int64[updates]
-        The table with the column `order`, a rank of `RANKS`; the boundary of each update.
     """
+    ids = table.column("subscription_id").combine_chunks().dictionary_encode()
     ranks = pc.index_in(table.column("change"), pa.array(sorted(RANKS, key=RANKS.__getitem__)))
-    boundary = ends[np.searchsorted(ends, table.column("as_of").to_numpy())]
-    return table.append_column("order", ranks.cast(pa.int8())), boundary
-
-
-def _in_order(table: pa.Table, ends: np.ndarray) -> Released:
-    """Updates in the order of the stream, without what is looked up."""
-    table, boundary = with_boundaries(table.select(_COLUMNS), ends)
-    return in_order(table.drop_columns(["change"]), boundary)
+    as_of, score = table.column("as_of").to_numpy(), table.column("score").to_numpy()
+    order, seq = ranks.cast(pa.int8()).to_numpy(), table.column("seq").to_numpy()
+    return Columns(ids.dictionary, ids.indices.to_numpy(), order, seq, as_of, score, ends[np.searchsorted(ends, as_of)])
 
 
 def saved_updates(state: Mapping[str, Any], after: int, ends: Sequence[int]) -> Released:
@@ -473,6 +360,75 @@ def saved_updates(state: Mapping[str, Any], after: int, ends: Sequence[int]) -> 
     state : mapping of str to array
         As `bolts.delivery` and `bolts.sinks` save it.
     """
-    found = _in_order(undelivered(state), np.array(ends, np.int64))
-    first = found.rows_through(after, END)
-    return Released(found.table.slice(first), found.boundary[first:], found.place[first:])
+    found = in_order([columns_of(undelivered(state), np.array(ends, np.int64))])
+    return found.behind(found.rows_through(after, END))
+
+
+class Place(NamedTuple):
+    """A position, and the number of updates of the stream up to it."""
+
+    position: Position
+    updates: int
+
+
+START = Place(BEGINNING, 0)
+
+
+class Taken(NamedTuple):
+    """Result of `Supply.take` from a place `at`.
+
+    updates : list of Update
+    behind : Place
+        Place of the last update read. `behind.updates - at.updates - len(updates)` updates were skipped, since their
+        files are gone.
+    ends_boundary : bool
+        Whether `behind` is the end of a boundary.
+    """
+
+    updates: list[Update]
+    behind: Place
+    ends_boundary: bool
+
+
+def place_in(parts: Parts, position: Position, known: Place, until: Place) -> Place:
+    """The place of a position in the committed parts, whose last update is at `until`.
+
+    Counts back from `until`; if a part in between is gone, counts from `known` over the parts that remain.
+    """
+    try:
+        return Place(position, until.updates - parts.count_between(position, until.position.boundary))
+    except PartsMissing:
+        first, last = sorted((position, known.position))
+        count = sum(_rows(parts, first, last))
+        return Place(position, max(0, known.updates + (count if first == known.position else -count)))
+
+
+def _rows(parts: Parts, after: Position, until: Position) -> list[int]:
+    """Numbers of updates read between two positions, one a read; skips parts that are gone."""
+    counts: list[int] = []
+    at = after
+    while at < until:
+        try:
+            found, behind = parts.read_after(at, until.boundary)
+        except PartsMissing as missing:
+            at = Position(missing.boundary - 1, END)
+            continue
+        if not found:
+            break
+        counts.append(sum(Position.of(one.position) <= until for one in found))
+        at = behind
+    return counts
+
+
+def take_of(parts: Parts, at: Place, until: Place, most: int) -> Taken:
+    """About `most` updates after a place in the committed parts, whose last update is at `until`."""
+    last = until.position.boundary
+    try:
+        found, behind = parts.read_after(at.position, last, None, most)
+    except PartsMissing as missing:
+        behind = Position(missing.boundary - 1, END)
+        return Taken([], place_in(parts, behind, until, until), True)
+    if not found:
+        return Taken([], until, True)
+    is_end = behind.index + 1 == parts.count_of(behind.boundary)
+    return Taken(found, Place(behind, at.updates + len(found)), is_end)

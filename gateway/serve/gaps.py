@@ -1,0 +1,27 @@
+"""What `gap` events say of updates that a client does not get.
+
+Used by `gateway.serve.hub` and `gateway.serve.standing`.
+"""
+
+from gateway.serve.update_parts import Position
+
+
+def lost_events(position: Position, boundary: int) -> dict[str, object]:
+    """Files are gone or damaged with the updates between a position and a boundary."""
+    return {
+        "reason": "lost",
+        "after": position.text,
+        "before": Position(boundary, 0).text,
+        "detail": "files of updates are gone from the folder, or damaged; events go on behind them",
+        "do": "read /v1/subscriptions/ID/results anew",
+    }
+
+
+def unknown_position(position: Position) -> dict[str, object]:
+    """A position that the stream does not have."""
+    return {
+        "reason": "unknown_position",
+        "after": position.text,
+        "detail": "the stream has not come so far: it is another stream, or its folder is not the one it was",
+        "do": "read /v1/subscriptions/ID/results anew; events go on from now",
+    }
