@@ -1,17 +1,17 @@
-"""The write-ahead log of a live stream: accepted lines are durable before they are matched.
+"""The write-ahead log of a live stream: what was accepted is durable before it is matched.
 
 A folder has
 
-    journal/log            accepted lines, batch by batch (`spouts.log`), forced to disk before the spout reads them
+    journal/log            messages in columns and changes of subscriptions, batch by batch (`spouts.log`)
     journal/durable        how far it was acknowledged (`gateway.live.acknowledged`)
     journal/start/         the empty vocabulary that a stream without another starts with
     journal/vocabulary/    a copy of the vocabulary that any other starts with
     updates/, checkpoints/ as of any run with checkpoints
     results.parquet, run.json
                            at the end, as a run over files leaves them
-    tables/                the log in columns, made by the first command that reads the folder of an ended stream
+    tables/                messages as the ETL writes them, made by the first command that reads an ended stream
 
-Answers depend on lines, batches and admitted terms only. To resume, the log is scanned for these terms and for active
+Answers depend on messages, changes, batches and admitted terms only. To resume, the log is scanned for these terms and for active
 subscriptions, and matching continues from the last checkpoint. Used by `gateway.live.opening`; read on in
 `gateway.live.recording` for the end of a stream, and in `gateway.live.tables` for what reads it.
 """
