@@ -1,4 +1,4 @@
-"""Baselines are imported when a run names them, one by one, and never otherwise; the answers are the same."""
+"""An engine of a paper or a baseline is imported when a run names it, and never otherwise; answers are the same."""
 
 import json
 import pickle
@@ -35,7 +35,7 @@ def inputs(tmp_path_factory):
 
 
 def run(inputs, out, *more):
-    """`skyray run` in a process of its own: its exit code, the baselines it imported, the digest of its updates."""
+    """`skyray run` in a process of its own: its exit code, the engines it imported, the digest of its updates."""
     rows = [word for path in sorted(inputs.glob("*.jsonl")) for word in ("--subscriptions", path)]
     done = subprocess.run(
         [sys.executable, "-c", COMMAND, "run", "--messages", inputs / "etl", *rows, "--out", out, "--window",
@@ -48,13 +48,16 @@ def run(inputs, out, *more):
 
 
 @pytest.mark.timeout(1200)  # where nothing is compiled yet
-def test_run_imports_the_baselines_that_it_names_and_by_default_none(inputs, tmp_path):
+def test_run_imports_the_engines_that_it_names_and_by_default_none(inputs, tmp_path):
     code, imported, digest = run(inputs, tmp_path / "defaults")
     assert (code, imported) == (0, [])
-    code, imported, told = run(inputs, tmp_path / "named", "--engine", "skyline=sweep")
-    assert code == 0 and told == digest
-    assert "baselines.skyline.sweep" in imported
-    assert not {"baselines.skyline.lazy", "baselines.skyline.i3", "baselines.boolean"} & set(imported)
+    named = ("--engine", "skyline=sweep", "--engine", "boolean=lfilter")
+    code, imported, same = run(inputs, tmp_path / "named", *named)
+    assert code == 0 and same == digest
+    assert {"baselines.skyline.sweep", "papers.lfilter.lfilter"} <= set(imported)
+    folders = {".".join(name.split(".")[:2]) for name in imported}
+    assert folders == {"baselines", "baselines.skyline", "papers", "papers.lfilter"}
+    assert not {"baselines.skyline.lazy", "baselines.skyline.i3"} & set(imported)
 
 
 NAMED = [
@@ -72,8 +75,8 @@ def test_engine_is_found_by_the_name_it_has(kind, what, name):
 
 def test_every_module_of_an_engine_is_in_the_table():
     found = {getattr(kind, what)(name).__module__ for kind, what, name in NAMED}
-    for path in (ROOT / "baselines").glob("*/*.py"):
-        module = f"baselines.{path.parent.name}.{path.stem}"
+    for path in (*(ROOT / "papers").glob("*/*.py"), *(ROOT / "baselines").glob("*/*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         own = [each for each in vars(import_module(module)).values() if getattr(each, "__module__", "") == module]
         if any(isinstance(each, type) and isinstance(getattr(each, "name", None), str) for each in own):
             assert module in found
