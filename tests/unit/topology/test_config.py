@@ -165,3 +165,17 @@ def test_bolts_beside_many_query_bolts_are_several_unless_settings_say_how_many(
     few = RunConfig(messages="etl", subscriptions="mine.jsonl", out="out", query_bolts=15)
     named = RunConfig(messages="etl", subscriptions="mine.jsonl", out="out", query_bolts=64, tuple_bolts=1)
     assert [(each.tuple_bolts, each.distribution_bolts) for each in (many, few, named)] == [(4, 4), (1, 1), (1, 4)]
+
+
+@pytest.mark.parametrize(
+    ("given", "bolts"),
+    [
+        ({}, 2),
+        ({"executor": "local"}, 1),
+        ({"executor": "local", "router": "location"}, 2),
+        ({"executor": "local", "query_bolts": 3}, 3),
+    ],
+)
+def test_one_query_bolt_is_enough_in_one_process_unless_its_router_or_settings_say_how_many(given, bolts):
+    config = RunConfig(messages="etl", subscriptions="mine.jsonl", out="out", **given)
+    assert config.query_bolts == bolts

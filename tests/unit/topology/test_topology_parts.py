@@ -13,7 +13,7 @@ from tests.support.clocks import FakeClock
 from topology.core.executors import logs
 from topology.core.executors.logs import LogBuffer, LogEvent, NodeLog, show
 from topology.core.metrics import LatencyHistogram
-from topology.core.payload import fingerprint, seal
+from topology.core.payload import fingerprint, keep, seal
 from topology.core.tasks.backpressure import Credits
 
 
@@ -24,6 +24,11 @@ class Color(str):
 class Pair(NamedTuple):
     number: int
     batch: object
+
+
+class Inner(NamedTuple):
+    values: np.ndarray
+    weight: float
 
 
 def test_credits_are_spent_and_come_back_when_all_tasks_have_said_so():
@@ -109,6 +114,17 @@ def test_seal_what_cannot_travel_raises_naming_the_field(payload, words):
         seal(payload)
 
 
+def test_kept_table_is_sealed_once_and_counted_in_each_payload():
+    table = Inner(np.zeros(3), 1.0)
+    sealed = keep(table)
+    assert not sealed.values.flags.writeable and table.values.flags.writeable and keep(sealed) is sealed
+    for given in (table, sealed):
+        payload, size_bytes = seal(Pair(1, (given, given)))
+        assert payload[1][0] is payload[1][1] is sealed and size_bytes == 24
+    payload, size_bytes = seal(Pair(1, (table, sealed.values, np.zeros(1))))
+    assert payload[1][1] is sealed.values and size_bytes == 32
+
+
 def test_fingerprint_changes_with_any_array():
     first = Pair(1, (np.zeros(4), np.zeros(3, np.int8)))
     second = Pair(1, (np.zeros(4), np.array([0, 0, 1], np.int8)))
@@ -143,6 +159,19 @@ def test_histogram_merged_equals_recorded_together():
     right.record(seconds[300:])
     left.merge(right)
     assert left.counts.tolist() == whole.counts.tolist() and left.summary() == whole.summary()
+
+
+def test_histogram_of_latencies_that_come_one_by_one_equals_that_of_all_at_once():
+    seconds = np.concatenate([np.random.default_rng(3).exponential(0.01, 500), [0.0, -1.0, 2.0**-20, 1e9]])
+    counts = np.arange(504) % 3
+    whole, few, single = LatencyHistogram(), LatencyHistogram(), LatencyHistogram()
+    whole.record(seconds, counts)
+    for first in range(0, 504, 3):
+        few.record(seconds[first : first + 3], counts[first : first + 3])
+    for second, count in zip(seconds.tolist(), counts.tolist(), strict=True):
+        single.record(second, count)
+    assert whole.counts.tolist() == few.counts.tolist() == single.counts.tolist()
+    assert whole.max_s == few.max_s == single.max_s
 
 
 def test_histogram_counts_weigh_and_extremes_stay_inside():
