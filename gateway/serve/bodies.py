@@ -79,23 +79,22 @@ async def read_body(request: Request) -> bytes:
 
 async def _whole(request: Request) -> bytes:
     parts, size = [], 0
-    too_long = Problem(
-        413,
-        "body_too_long",
-        f"the body is longer than {MOST_BODY_BYTES:,} bytes",
-        do=f"send several requests, or lines as {NDJSON}",
-    )
     if int(request.headers.get("content-length", "0")) > MOST_BODY_BYTES:
-        raise too_long
+        raise _too_long()
     buffer = buffer_of(request)
     async for chunk in request.stream():
         size += len(chunk)
         if size > MOST_BODY_BYTES:
-            raise too_long
+            raise _too_long()
         if not buffer.take(len(chunk)):
             raise later(429, "overloaded", "more bytes of bodies wait, of this caller or of all, than may", 1)
         parts.append(chunk)
     return bare(b"".join(parts))
+
+
+def _too_long() -> Problem:
+    detail = f"the body is longer than {MOST_BODY_BYTES:,} bytes"
+    return Problem(413, "body_too_long", detail, do=f"send several requests, or lines as {NDJSON}")
 
 
 async def rows_of(body: bytes) -> list[bytes] | None:

@@ -38,7 +38,7 @@ _NUMPY_SCALAR, _LONG_INT = 0, 1
 #: Parcels nest in a few hundred ways.
 _remembered = lru_cache(maxsize=4_096)
 
-_SCALARS = frozenset((type(None), bool, int, float, str, bytes))
+_PLAIN_ARRAY, _SCALARS = np.ndarray, frozenset((type(None), bool, int, float, str, bytes))
 Table = TypeVar("Table", bound=tuple[Any, ...])
 
 
@@ -111,8 +111,10 @@ def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ..
     """
     fields: list[Any] | None = None
     for place, field in enumerate(value):
-        sealed = field
-        if isinstance(field, np.ndarray):
+        kind, sealed = type(field), field
+        if kind in _SCALARS:
+            continue
+        if kind is _PLAIN_ARRAY or isinstance(field, np.ndarray):
             number = id(field)
             if number in views:
                 sealed = views[number]
@@ -123,22 +125,19 @@ def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ..
                     sealed = field.view()
                     sealed.setflags(write=False)
                 views[number] = sealed
-        elif type(field) in _SCALARS or isinstance(field, np.generic):
-            continue
         elif isinstance(field, tuple):
             kept = _KEPT.get(id(field))
             if kept is not None:
                 sealed = kept[1]
                 views.update(kept[2])
-                if sealed is not field:
-                    fields = list(value) if fields is None else fields
-                    fields[place] = sealed
-                continue
-            try:
-                sealed = _seal(field, views)
-            except _UnfitError as unfit:
-                unfit.add(value, place)
-                raise
+            else:
+                try:
+                    sealed = _seal(field, views)
+                except _UnfitError as unfit:
+                    unfit.add(value, place)
+                    raise
+        elif isinstance(field, np.generic):
+            continue
         else:
             name = type(field).__qualname__
             what = f"a {name}: a payload is a NamedTuple of numpy arrays and scalars, or of such"
