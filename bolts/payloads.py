@@ -42,6 +42,7 @@ import numpy as np
 from distribution.signatures.patches import SignaturePatch
 from matching.model import (
     NO_MESSAGES,
+    NO_UPDATES,
     ChangeList,
     Float64,
     Int32,
@@ -63,7 +64,6 @@ __all__ = [
     "Closed",
     "Late",
     "MessageIds",
-    "NO_UPDATES",
     "Part",
     "WindowQuery",
     "Register",
@@ -76,11 +76,12 @@ __all__ = [
     "unchanged",
 ]
 
-#: Parts of most small batches' payloads, sealed once.
-NO_NAMES, NO_UPDATES = keep(Names.of(())), keep(empty(UpdateBatch))
+# Parts of most small batches' payloads, sealed once.
+NO_NAMES = keep(Names.of(()))
 _NONE_ADDED = keep(empty(SubscriptionTable))
 _NONE_REMOVED = keep(Removals(np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.int64)))
-keep(NO_MESSAGES)
+for nothing in (NO_MESSAGES, NO_UPDATES):
+    keep(nothing)
 
 
 class StreamBatch(NamedTuple):

@@ -18,7 +18,7 @@ from bolts.copies import WindowTasks
 from bolts.exchange import Exchange
 from bolts.kind_threads import KindThreads
 from bolts.ordering import InOrder
-from bolts.payloads import NO_UPDATES, Addressed, Closed, Late, Part, Relaxing
+from bolts.payloads import Addressed, Closed, Late, Part, Relaxing
 from bolts.shares import Owners, names_at
 from bolts.state_parts import named
 from distribution.router import Router
@@ -29,6 +29,7 @@ from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import (
     NO_MESSAGES,
+    NO_UPDATES,
     ChangeList,
     Int64,
     MessageBatch,

@@ -392,6 +392,7 @@ def _as_points(messages: MessageBatch) -> MessageBatch:
 
 
 NO_MESSAGES = _as_points(empty(MessageBatch))
+NO_UPDATES: UpdateBatch = empty(UpdateBatch)
 
 
 def _join_filter_offsets(tables: Sequence[SubscriptionTable]) -> Int64:

@@ -23,6 +23,7 @@ from matching.errors import EngineError
 from matching.half_life import DecayParameters
 from matching.model import (
     NO_MESSAGES,
+    NO_UPDATES,
     Float64,
     Int32,
     Int64,
@@ -91,7 +92,6 @@ class Thresholds(NamedTuple):
 
 
 NO_THRESHOLDS = Thresholds(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-_NO_UPDATES: UpdateBatch = empty(UpdateBatch)
 
 
 class Work(NamedTuple):
@@ -115,7 +115,7 @@ class OperatorOutput(NamedTuple):
     work : Work
     """
 
-    updates: UpdateBatch = _NO_UPDATES
+    updates: UpdateBatch = NO_UPDATES
     window_requests: tuple[WindowRequest, ...] = ()
     relaxes: tuple[Relax, ...] = ()
     raised: Thresholds = NO_THRESHOLDS

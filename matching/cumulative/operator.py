@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from matching.cumulative.engine import CumulativeEngine
-from matching.cumulative.results import NO_CHANGES, ResultRows
+from matching.cumulative.results import ResultRows
 from matching.errors import EngineError
-from matching.model import LEAVE, Int32, Int64, ResultBatch, UpdateBatch, concatenate
+from matching.model import LEAVE, NO_UPDATES, Int32, Int64, ResultBatch, UpdateBatch, concatenate
 from matching.operator import Bools, Matched, OperatorContext, OperatorInput, OperatorOutput, Snapshot, Standing, Work
 from matching.result_rows import ranks
 from matching.storage.state import Lists, State
@@ -68,7 +68,7 @@ class CumulativeOperator(Standing):
         engine, best = self.engine, self.engine.best
         # most small batches change nothing, and each call on nothing costs microseconds
         changes = len(added) > 0 or batch_input.removed.number.shape[0] > 0
-        leaves = self._change(batch_input) if changes else NO_CHANGES
+        leaves = self._change(batch_input) if changes else NO_UPDATES
         best.begin_batch(boundary.number, boundary.first_seq)
         work = engine.match(messages) if len(engine) and len(messages) else Work()
         updates = best.end_batch(engine.subscriptions.columns, boundary.last_seq)

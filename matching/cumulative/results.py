@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from matching.model import ENTER, LEAVE, Float64, Int32, Int64, UpdateBatch, empty
+from matching.model import ENTER, LEAVE, NO_UPDATES, Float64, Int32, Int64, UpdateBatch
 from matching.njit import njit, njit_no_refcount
 from matching.storage.block_pool import NO_BLOCK, allocate_block, free_block
 from matching.storage.point_subscriptions import Subscriptions, take_ragged_at
@@ -35,8 +35,6 @@ _POOL_END, _TOUCHED, _LOGGED, _STAMP, _FIRST_SEQ, _PASSING = range(6)
 _LOGS = 2
 #: What `offer` returns: capacity exceeded (nothing has changed: grow, and offer again), not a result, a result.
 POOL_FULL, NO_RESULT, A_RESULT = -1, 0, 1
-#: Updates of a batch in which nothing changes.
-NO_CHANGES: UpdateBatch = empty(UpdateBatch)
 
 
 class Best(NamedTuple):
@@ -126,7 +124,7 @@ class BestResults:
         v = self.view
         logged = int(v.used[_LOGGED])
         if not logged:
-            return NO_CHANGES
+            return NO_UPDATES
         slot, seq, key = v.log_slot[:logged], v.log_seq[:logged], v.log_key[:logged]
         if v.used[_PASSING]:
             kept = self._lasting(slot, seq)

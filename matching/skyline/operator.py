@@ -21,6 +21,7 @@ import numpy as np
 from matching.errors import EngineError
 from matching.index import Hits
 from matching.model import (
+    NO_UPDATES,
     Float64,
     Int32,
     Int64,
@@ -229,11 +230,14 @@ class SkylineOperator(Windowed, Regional):
 
     def advance(self, past: Boundary, news: BatchDelta, slots: Int32) -> tuple[UpdateBatch, RefillNeeded]:
         kept, boundary, leaving = self.engine.candidates, news.boundary, news.leaving
-        leaving_before = kept.skylines(leaving, past.floor)
+        leaving_before = _NO_ROWS
         if leaving.shape[0]:
+            leaving_before = kept.skylines(leaving, past.floor)
             self.engine.forget(leaving)
         offers, lost_slots, lost_seqs = self.engine.defer(news.offers, news.lost_slots, news.lost_seqs)
         touched = np.unique(np.concatenate([offers.slot, lost_slots, kept.due(boundary.floor)])).astype(np.int32)
+        if not touched.shape[0] and not leaving.shape[0]:  # no skyline can change
+            return NO_UPDATES, _NONE_NEEDED
         before = kept.skylines(touched, past.floor)
         refill_needed = self.engine.apply(offers, lost_slots, lost_seqs, boundary.floor)
         if not leaving.shape[0] and not refill_needed.shape[0]:  # as in most small batches
@@ -372,4 +376,5 @@ def _alive(messages: MessageBatch, boundary: Boundary, ended: Int64) -> MessageB
 _NO_SLOTS = np.zeros(0, np.int32)
 _NO_OFFERS = Offers(_NO_SLOTS, _NONE, _NONE, np.zeros(0), np.zeros(0))
 _NO_HITS = Hits(_NO_SLOTS, _NO_SLOTS, (np.zeros(0), np.zeros(0)), 0, 0, 0)
-_NONE_NEEDED = RefillNeeded(_NO_SLOTS, SkylineRows(np.zeros(1, np.int64), _NONE, np.zeros(0), np.zeros(0)))
+_NO_ROWS = SkylineRows(np.zeros(1, np.int64), _NONE, np.zeros(0), np.zeros(0))
+_NONE_NEEDED = RefillNeeded(_NO_SLOTS, _NO_ROWS)

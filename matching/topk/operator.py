@@ -443,6 +443,8 @@ class TopkOperator(Replicated):
 
     def _raise(self, slots: Int32, counts: Int32) -> Thresholds:
         """Raise the thresholds of buffers that have grown too long; `counts` has their entries."""
+        if not slots.shape[0]:
+            return NO_THRESHOLDS
         columns = self.engine.subscriptions.columns
         ranks = self.rule.cuts(columns.k[slots], counts)
         chosen = ranks > 0
