@@ -44,9 +44,10 @@ class LatencyHistogram:
 
     def record(self, seconds: np.ndarray | float, counts: np.ndarray | int = 1) -> None:
         """Add each of `seconds`, `counts` times; negative ones (clocks of two machines) count as 0. O(n)."""
-        if isinstance(seconds, float) or seconds.size <= _FEW:  # NumPy takes as long over one as over a thousand
-            some = [seconds] if isinstance(seconds, float) else seconds.tolist()
-            weights = [counts] * len(some) if isinstance(counts, int) else counts.tolist()
+        size = seconds.size if isinstance(seconds, np.ndarray) else 1
+        if size <= _FEW:  # NumPy takes as long over one as over a thousand
+            some = seconds.tolist() if isinstance(seconds, np.ndarray) else [seconds]
+            weights = counts.tolist() if isinstance(counts, np.ndarray) else [counts] * size
             for value, weight in zip(some, weights, strict=True):
                 bucket = math.floor(math.log2(max(value * 1e6, 0.5)) * _PER_DOUBLING) + 1
                 self.counts[min(max(bucket, 0), _BUCKETS - 1)] += weight

@@ -78,7 +78,7 @@ def keep(table: Table) -> Table:
         The sealed table, which `seal` puts in the place of `table`, too.
     """
     views: dict[int, np.ndarray] = {}
-    sealed = _seal(table, views)
+    sealed: Any = _seal(table, views)
     distinct = {id(array): array for array in views.values() if array.nbytes}
     for each in (table, sealed):
         _KEPT[id(each)] = each, sealed, distinct
