@@ -209,7 +209,8 @@ class Parts:
         -----
         Reads one or two parts, and the list of parts, or the footers of those that are not in it.
         """
-        count, number, through = 0, -1, after.boundary
+        within = after.boundary == until and after.index < END  # some of the last boundary are behind it
+        count, number, through = 0, -1, after.boundary - within
         for next_number, names in self._numbered():
             before, number = number, next_number
             last = self._last_of(names)
