@@ -31,7 +31,7 @@ from topology.core.executors.logs import driver_log
 #: Seconds without an event after which a client gets a heartbeat.
 HEARTBEAT_S = 5.0
 #: Most bytes in the queue of a client, and in those of all together.
-QUEUE_BYTES, QUEUES_BYTES = 2**18, 64 * 2**20
+QUEUE_BYTES, QUEUES_BYTES = 2**20, 64 * 2**20
 #: Updates of a release that are put into queues at most; of more all clients read in the history.
 MOST_PUT = 50_000
 #: Bytes that are read for a client at a time, about, and that it is sent at a time.

@@ -5,6 +5,7 @@ all before it lack is later than they are. Of several delivery tasks this is so 
 Parts have no texts. Used by `gateway.serve.update_log` and `gateway.sinks`; `bolts.sinks` writes the parts.
 """
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -164,13 +165,15 @@ class Parts:
         numbered = self._numbered()
         newer, begins = (numbered[-1][0] + 1 if numbered else 1), min(until.boundary, self.last_boundary()) + 1
         there = self._last_of(numbered[-1][1]) if numbered else -1
+        first = bisect_left(self.ends, since)
+        since = self.ends[first] if first < len(self.ends) else since  # the first boundary that is needed
         missing = None if there >= begins - 1 else begins
         for number, names in reversed(numbered):
             last = self._last_of(names)
+            if missing is None and (begins <= since or (number == newer - 1 and last < since)):
+                return
             if missing is None and number != newer - 1 and last < begins - 1:
                 missing = begins
-            if last < since and missing is None:
-                return
             newer = number
             try:
                 read = self._read(names)
@@ -206,7 +209,8 @@ class Parts:
         -----
         Reads one or two parts, and the list of parts, or the footers of those that are not in it.
         """
-        count, number, through = 0, -1, after.boundary
+        within = after.boundary == until and after.index < END  # some of the last boundary are behind it
+        count, number, through = 0, -1, after.boundary - within
         for next_number, names in self._numbered():
             before, number = number, next_number
             last = self._last_of(names)

@@ -25,7 +25,7 @@ from gateway.serve.released import Released
 from gateway.serve.releasing import Releaser
 from gateway.serve.standing import results_at
 from gateway.serve.update_log import UpdateLog
-from gateway.serve.update_parts import BEGINNING, Parts, PartsMissing, Position, saved_updates
+from gateway.serve.update_parts import BEGINNING, Parts, PartsMissing, Place, Position, saved_updates
 from matching.model import CHANGES, Names, UpdateBatch
 from matching.part_names import ListedPart
 from tests.support.releasing import published, updates_of, write_part
@@ -426,3 +426,69 @@ def test_results_are_read_from_the_newest_update_on_until_they_are_whole(tmp_pat
         read.clear()
         asyncio.run(results("s4", log.head))
         assert len(read) >= (20 if parts else 90), "one to which nothing comes any more is read far back"
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("harm", ["removed", "flipped"])
+def test_newest_first_reads_all_parts_but_the_lost_one_and_says_which(tmp_path, number, harm):
+    everything, updates, resumed = history_of_four_parts(tmp_path)
+    path = updates / NAMES[number]
+    data = bytearray(path.read_bytes())
+    path.unlink()
+    if harm == "flipped":
+        data[len(data) // 3] ^= 4
+        path.write_bytes(data)
+    log, lost, found = resumed(), [], []
+    names = ["s1", "s7"]
+    for one, rows in log.newest_first(Position(899, 2**62), 0, names, lambda *gap: lost.append(gap)):
+        facts = one.facts(rows)
+        assert [row["as_of"] // 10 for row in facts] == sorted(row["as_of"] // 10 for row in facts)
+        found = facts + found
+    wanted = [row for row in everything if row["subscription_id"] in names and row["as_of"] < 900]
+    wanted = [row for row in wanted if row["as_of"] // 250 != number]
+    assert found == [{name: row[name] for name in found[0]} for row in wanted] and len(found) > 10
+    ((after, before),) = lost
+    assert after.boundary < number * 250 + 10 and number * 250 < before <= number * 250 + 260
+    assert after == BEGINNING or everything[-1]["id"] != after.text in {row["id"] for row in everything}
+    lost.clear()
+    later = [one for one, _ in log.newest_first(log.head, 750, names, lambda *gap: lost.append(gap))]
+    assert len(later) == 1 and len(lost) == (number == 3), "what is older is not read"
+
+
+def test_log_is_read_by_threads_while_it_grows_and_is_trimmed(tmp_path):
+    rows, folder = rows_of(2_000), tmp_path / "updates"
+    for number in range(20):
+        write_part(folder, number, [row for row in rows if row[0] // 50 == number])
+    found = []
+    releaser = Releaser(InFlight(3), ENDS, lambda: 999, lambda boundaries, through: found.extend(boundaries))
+    for end in ENDS:
+        releaser.take(published([row for row in rows if row[0] // 10 == end // 10], 0, end))
+    whole = updates_in(found)
+    log = UpdateLog(Parts(folder, ENDS, texts), most_bytes=20_000)
+    read, problems = [[] for _ in range(3)], []
+
+    def follow(mine, most):
+        try:
+            position = BEGINNING
+            while len(mine) < len(whole):
+                some, position = log.read_after(position, most)
+                mine += some
+                assert log.is_end(position) or some
+                place = log.place(position, Place(BEGINNING, 0))
+                assert place is not None and place.updates == len(mine)
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [
+        threading.Thread(target=follow, args=(mine, most)) for mine, most in zip(read, (7, 37, 5_000), strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for one in found:
+        log.append([one], int(one.boundary[-1]))
+        log.trim(int(one.boundary[-1]) // 50 * 50 - 1)
+    log.append([], 999)
+    for thread in threads:
+        thread.join(60)
+    assert not problems and log.floor > 0 and log.updates == 2_000
+    assert [mine == whole for mine in read] == [True] * 3
