@@ -92,7 +92,7 @@ def test_live_lines_of_any_depth_are_judged_and_the_stream_goes_on_from_what_was
     first.journal.close()  # killed before anything was matched
     first.journal.run.write_report(RUNNING, {"live": first.journal.settings})
     second = Stream(words, tmp_path / "out")
-    assert sorted(second.gate.subscriptions) == sorted(["all", *TAKEN_SUBSCRIPTIONS])
+    assert sorted(second.gate.active) == sorted(["all", *TAKEN_SUBSCRIPTIONS])
     second.take({"id": "good", "text": "w1", "lon": 1, "lat": 1})
     second.pipe.close_batch()
     second.finish(second.match())
@@ -113,7 +113,7 @@ def test_folder_of_an_earlier_release_with_deep_rows_is_read(words, tmp_path):
     first.journal.log.write_bytes(encode_record(lines, (0,), 3, 1))
     first.journal.run.write_report(RUNNING, {"live": first.journal.settings})
     second = Stream(words, tmp_path / "out")
-    assert second.gate.subscriptions == ["all"]
+    assert second.gate.active == ["all"]
     second.finish(second.match())
     assert [(row["message_id"], row["text"]) for row in second.told] == [("old", "w1 ["), ("flat", "w1")]
     assert verify_run(tmp_path / "out").exact

@@ -62,7 +62,7 @@ def play(seed, window, words, out, **options):
     stream.match()
     assert counted(stream.told) == expected
     assert len(stream.refused) == sum(stream.pipe.refused.values()) == bad
-    assert sorted(stream.gate.subscriptions) == sorted(beside.live)
+    assert sorted(stream.gate.active) == sorted(beside.live)
     return sum(expected.values())
 
 
@@ -156,7 +156,7 @@ def test_pipe_subscription_with_a_filter_that_the_window_index_does_not_serve_is
     for one in stream.refused:
         assert "subscription 's'" in one["what"] and "use --window-index topk=segments" in one["what"]
     stream.match()
-    assert sorted(stream.gate.subscriptions) == ["s", "s1"] and len(stream.told) == 1
+    assert sorted(stream.gate.active) == ["s", "s1"] and len(stream.told) == 1
 
 
 def test_command_answers_each_line_while_the_pipe_stays_open(words, tmp_path):
