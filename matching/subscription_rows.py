@@ -38,6 +38,8 @@ _PLAIN = frozenset(("subscription_id", "kind", "keywords"))
 _OF_SOME = frozenset(("k", "alpha"))
 _NUMBERS, _ROWS = frozenset((float, int)), frozenset((list, tuple))
 _NAN = (math.nan,) * 4
+#: Where `terms` are, before `idf`, `words` and `unknown`.
+_TERMS = ParsedSubscription._fields.index("terms")
 _LIMITS = np.array([180.0, 90.0, 180.0, 90.0])
 
 _Row = Mapping[str, Any]
@@ -179,8 +181,15 @@ def by_words_known_now(some: Sequence[ParsedSubscription], vocabulary: Vocabular
     return [
         None
         if terms is None
-        else one._replace(
-            terms=tuple(terms), idf=tuple(islice(idf, len(terms))), unknown=len(one.words) - len(terms) - one.stopped
+        else ParsedSubscription._make(  # in a third of the time of `_replace`
+            (
+                *one[:_TERMS],
+                tuple(terms),
+                tuple(islice(idf, len(terms))),
+                one.words,
+                len(one.words) - len(terms) - one.stopped,
+                *one[_TERMS + 4 :],
+            )
         )
         for one, terms in zip(some, found, strict=True)
     ]

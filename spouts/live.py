@@ -251,13 +251,14 @@ class LoggedSubscriptions(Spout):
     """Follows `LoggedMessages`: one `ChangeList` for every batch, from the same log.
 
     A change at seq q belongs to the batch that contains q, which also admits its new words. So changes behind the last
-    message wait in the log; those whose words are all known are parsed ahead, which is most of the work with them: all
-    that are there before the first batch, others with empty batches. Parameters as in `LoggedMessages`, and the kinds.
+    message wait in the log, and are parsed ahead, which is most of the work with them: all that are there before the
+    first batch, others with empty batches. Those that this process has logged were parsed by then (`spouts.handover`).
+    New words of a subscription are looked up with its batch. Parameters as in `LoggedMessages`, and the kinds.
 
     Attributes
     ----------
     ahead : dict of bytes to ParsedSubscription
-        By line.
+        By line; some of its words may have no id yet.
 
     Notes
     -----
@@ -375,7 +376,7 @@ class LoggedSubscriptions(Spout):
         reader.offset = tail
 
     def _parse_ahead(self, most: int | None) -> None:
-        """Parse some of the changes that wait, or all; what only a later batch can parse is left to it."""
+        """Parse some of the changes that wait, or all."""
         if not self._begun:
             self._go_to_tail()
         reader, left = self._ahead_reader, most
@@ -385,13 +386,16 @@ class LoggedSubscriptions(Spout):
                 continue  # it is due with its messages
             lines = [line for _, line in record.changes_from(0)]
             for line, parsed in zip(lines, self._parsed(lines), strict=True):
-                if isinstance(parsed, ParsedSubscription) and not parsed.unknown and not parsed.unknown_excluded:
+                if isinstance(parsed, ParsedSubscription):
                     self.ahead[line] = parsed
             left = None if left is None else left - len(lines)
 
     def _parsed(self, lines: Sequence[bytes]) -> list[ParsedSubscription | str]:
         """What changes are by the words that are known so far: subscriptions, and ids of those that end."""
-        found: list[Any] = [None] * len(lines) if self._handed is None else self._handed.take(lines)
+        found: list[Any] = [self.ahead.pop(line, None) for line in lines]
+        if self._handed is not None:
+            handed = self._handed.take(lines)
+            found = [other if one is None else one for one, other in zip(found, handed, strict=True)]
         if self.most_terms:
             late = [at for at, one in enumerate(found) if one is not None and (one.unknown or one.unknown_excluded)]
             now = by_words_known_now([found[at] for at in late], self._words.vocabulary)
@@ -447,10 +451,7 @@ class LoggedSubscriptions(Spout):
                 known.ended = True
                 removed.append((known, at))
 
-        ahead = [self.ahead.pop(line, None) for _, line in due]
-        others = iter(self._parsed([line for (_, line), one in zip(due, ahead, strict=True) if one is None]))
-        for (at, line), known in zip(due, ahead, strict=True):
-            parsed = next(others) if known is None else known
+        for (at, line), parsed in zip(due, self._parsed([line for _, line in due]), strict=True):
             if isinstance(parsed, str):
                 end(parsed, at)
                 self._counts["unsubscribed"] += 1

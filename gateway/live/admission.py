@@ -47,6 +47,8 @@ class _RefusedSubscription(InputError):
         self.fault = refusal.fault
 
 
+#: Fewer subscriptions of a record are checked one by one, without kernels: a new release has to compile these first.
+_MANY = 100
 #: What a subscription is after the checks: its columns as they were given are beside it.
 Checked = ParsedSubscription | Refusal
 
@@ -262,14 +264,18 @@ class Admission:
     def logged_changes(self, changes: Sequence[tuple[int, bytes]]) -> Refused | None:
         """Apply changes that were logged together, each with the seq before which it takes effect; the first refusal.
 
-        The subscriptions among them are checked together.
+        The subscriptions among them are checked together, if they are many.
         """
         rows: list[Any] = [decode_object(line) for _, line in changes]
-        columns = [row.get("subscribe") if isinstance(row, dict) else None for row in rows]
-        checked = iter(self.check([each for each in columns if isinstance(each, dict)]))
-        for (at, _), row, each in zip(changes, rows, columns, strict=True):
-            self.next_seq = at
-            one = next(checked) if isinstance(each, dict) else None
+        checked: list[Checked | None] = [None] * len(rows)
+        at = [
+            place for place, row in enumerate(rows) if isinstance(row, dict) and isinstance(row.get("subscribe"), dict)
+        ]
+        if len(at) >= _MANY:
+            for place, one in zip(at, self.check([rows[place]["subscribe"] for place in at]), strict=True):
+                checked[place] = one
+        for (seq, _), row, one in zip(changes, rows, checked, strict=True):
+            self.next_seq = seq
             refused = self.row(row) if isinstance(row, str) else self.change(row, one)
             if isinstance(refused, Refused):
                 return refused

@@ -133,8 +133,7 @@ def _records(log: Path, admission: Admission) -> Iterator[Record]:
             block, ahead = [], frozenset(head.ahead)
             for place, line in enumerate(lines):
                 if place not in changes:
-                    row = decode_object(cut_deep(line) if is_deep(line) else line)
-                    parsed = parse_message(row, admission.space, vocabulary.attributes)
+                    parsed = parse_message(decode_object(line), admission.space, vocabulary.attributes)
                     if isinstance(parsed, str):
                         what = f"message {first + len(block):,} is refused now ({parsed}): {line[:200]!r}"
                         raise CheckpointError(f"{log}: {what}")
@@ -160,7 +159,8 @@ def _old_records(log: Path) -> Iterator[tuple[_Head, list[bytes]]]:
                 if file.tell() < size:
                     raise CheckpointError(f"{log}: is damaged at byte {offset:,}; bring the file back")
                 return
-            yield head, data.split(b"\n")[:-1]
+            # releases before took rows of any depth, in columns that nothing reads
+            yield head, [cut_deep(line) if is_deep(line) else line for line in data.split(b"\n")[:-1]]
 
 
 def _old_checksum(head: _Head, data: bytes) -> str:

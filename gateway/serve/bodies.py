@@ -36,6 +36,7 @@ _SHORT_BYTES = 64 * 2**10
 #: Bytes of an array that are looked at together.
 _BLOCK_BYTES = 2**20
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
+_ENCODER = msgspec.json.Encoder()
 #: Seconds between two looks whether a stream of lines may continue, while none come.
 _LOOK_S = 0.5
 
@@ -217,7 +218,7 @@ class LineOutcomes(Response):
                     every += [one for one in outcomes if "seq" in one][-1:]
                 if sending is None:
                     sending = asyncio.create_task(self._send(send))
-                await self._put(b"".join(msgspec.json.encode(one) + b"\n" for one in numbered))
+                await self._put(_ENCODER.encode_lines(numbered))
             if self._delivered:
                 await self._put(msgspec.json.encode({"delivered": await self._door.delivered(every)}) + b"\n")
         except ClientDisconnect:

@@ -270,15 +270,17 @@ def _subscribe_of(columns: dict[str, Any], replace: bool, caller: Caller) -> Row
 
 def _with_expiry(columns: dict[str, Any]) -> Outcome | None:
     """Write `ttl_s` as `expires_at`; returns a refusal if neither can be read."""
-    now_us = round(time.time() * 1e6)
     seconds = columns.pop(_TTL, None)
+    if seconds is None and columns.get(EXPIRES) is None:
+        return None
+    now_us = round(time.time() * 1e6)
     if seconds is not None:
         whole = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= _MOST_TTL_S
         if not whole or columns.get(EXPIRES) is not None:
             what = f"{_TTL} must be a number of seconds above 0, without {EXPIRES}"
             return refused("bad_time", what) | Fault(_TTL, seconds).named
         columns[EXPIRES] = datetime.fromtimestamp(now_us / 1e6 + seconds, UTC).isoformat()
-    elif columns.get(EXPIRES) is not None:
+    else:
         expires_us = expiry_us(columns[EXPIRES])
         if expires_us is None or expires_us <= now_us:
             what = f"{EXPIRES} must be a time in the future, such as 2030-01-01T00:00:00Z"

@@ -500,6 +500,8 @@ class Writer(Pipe):
     def _ownership(self, name: str, row: Subscribe) -> Outcome | None:
         """Write the owner into the columns of a subscription; returns a refusal if it may not be theirs."""
         columns, earlier = row.columns, self._registry.owner_of(name)
+        if row.owner is None and not earlier and OWNER not in columns:
+            return None  # nobody's, as before
         named = columns.get(OWNER)
         if named is not None and not (isinstance(named, str) and 0 < len(named) <= MOST_OWNER):
             return refused("bad_owner", f"{OWNER} must be a name of 1 to {MOST_OWNER} characters")

@@ -18,6 +18,7 @@ from spouts.log import NONE_ADMITTED, Record, read_records
 from tests.support.beside import random_message, random_subscription
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream, counted
+from topology.folder import RUNNING
 
 LATEST_S = 1_577_900_000
 
@@ -34,9 +35,7 @@ def old_log(records: list[tuple[Record, list[bytes]]], chained: bool) -> bytes:
     """
     data, before = b"", ""
     for record, lines in records:
-        taken = [
-            0 if "subscribe" in (row := json.loads(line or b"{}")) or "unsubscribe" in row else 1 for line in lines
-        ]
+        taken = [not line.startswith((b'{"subscribe"', b'{"unsubscribe"')) for line in lines]
         ahead = iter(() if record.block is None or record.block.ahead is None else record.block.ahead.tolist())
         set_aside = [place for place, is_message in enumerate(taken) if is_message and next(ahead, False)]
         body = b"".join(line + b"\n" for line in lines)
@@ -112,6 +111,26 @@ def test_converted_log_is_the_one_that_this_release_writes(words, tmp_path, wind
     again = Stream(words, tmp_path / "converted", window=window)
     again.match()
     assert counted(again.told) == told, "it matches its log from the beginning"
+
+
+def test_rows_too_deep_for_this_release_are_taken_without_what_is_deep(words, tmp_path):
+    """An earlier release took them: they match as they did."""
+    first = Stream(words, tmp_path / "old")
+    first.journal.close()
+    region = {"subscription_id": "all", "kind": "boolean", "keywords": "w1", "region": [-20, -10, 20, 10]}
+    deep = b"[" * 980 + b"]" * 980
+    lines = [
+        b'{"subscribe": %s, "note": %s}}' % (json.dumps(region).encode()[:-1], deep),
+        b'{"id": "old", "text": "w1 [", "lon": 1, "lat": 1, "note": %s}' % deep,
+    ]
+    first.journal.log.write_bytes(old_log([(Record(0, 2), lines)], True))
+    first.journal.run.write_report(RUNNING, {"live": first.journal.settings})
+    convert(tmp_path / "old", tmp_path / "new")
+    second = Stream(words, tmp_path / "new")
+    assert list(second.gate.active) == ["all"]
+    second.finish(second.match())
+    assert [(row["message_id"], row["text"]) for row in second.told] == [("old", "w1 [")]
+    assert verify_run(tmp_path / "new").exact
 
 
 def test_what_cannot_be_converted_is_refused_and_nothing_is_left(words, tmp_path):

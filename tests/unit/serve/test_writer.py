@@ -1,10 +1,12 @@
 """Requests and the log: many share one write, and none is answered before it is on disk."""
 
 import threading
+from collections import Counter
 from contextlib import ExitStack
 
 import pytest
 
+from gateway.live import admission as admissions
 from gateway.runs.reader import subscriber
 from gateway.serve import writer as writers
 from gateway.serve.writer import Message, Subscribe, Unsubscribe
@@ -296,3 +298,32 @@ def test_writer_takes_a_point_in_every_form_that_coordinates_have(stack, tmp_pat
         columns = stream.registry.get(f"n{number}").columns
         parsed = stream.admission.check([columns])[0]
         assert subscriber(columns, parsed, KINDS).kilometres(1.5, 2.5) == 0.0
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1_000])
+@pytest.mark.parametrize("together", [True, False])
+def test_registry_of_a_log_is_that_of_the_requests_however_many_come_together(tmp_path, monkeypatch, size, together):
+    monkeypatch.setattr(admissions, "_MANY", 1 if together else 10**9)
+    rows = [Subscribe(nearest(f"n{number}") | {"keywords": ["tea", f"w{number % 7}"]}) for number in range(120)]
+    rows += [Subscribe(tea("s", owner="me"), replace=True), Subscribe(tea("bad") | {"region": [3, 0, 2]})]
+    rows += [Subscribe(nearest("n5") | {"lon": 7}), Subscribe(nearest("n5") | {"lon": "7,5"}, replace=True)]
+    rows += [Unsubscribe("n6"), Unsubscribe("n6"), Subscribe(tea("n6", expires_at="2100-01-01")), Unsubscribe("s")]
+    rows += [
+        Subscribe(nearest("n8") | {"keywords": "tea w1", "match": 2, "not_keywords": "late"}, replace=True),
+        message("m"),
+    ]
+    with WriterStream(tmp_path / "out") as stream:
+        stream.writer.begin()
+        found = [stream.submit(*rows[first : first + size]) for first in range(0, len(rows), size)]
+        await_(lambda: sum(map(len, found)) == len(rows))
+        counts = Counter((one["status"], one.get("reason")) for each in found for one in each)
+        stream.end()
+        before, last, admitted = stream.registry.listed(), stream.registry.last, stream.admission.vocabulary.admitted
+    assert counts == {
+        ("created", None): 122, ("replaced", None): 2, ("deleted", None): 2, ("accepted", None): 1,
+        ("refused", "bad_region"): 1, ("refused", "subscription_exists"): 1, ("refused", "unknown_subscription"): 1,
+    }  # fmt: skip
+    with WriterStream(tmp_path / "out") as again:
+        assert again.registry.listed() == before and again.registry.last == last
+        assert list(again.registry.last) == list(last) and again.registry.owner_of("s") == "me"
+        assert again.admission.vocabulary.admitted == admitted and {"tea", "w6", "late"} <= set(admitted)
