@@ -3,7 +3,6 @@
 import asyncio
 import math
 import random
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from gateway.serve import hub as hubs
 from gateway.serve.event_forms import EVENTS, LINES
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.regions import contains
+from gateway.serve.registry import Ended, Registry
 from gateway.serve.released import RANKS, Columns, UpdateRows, in_order
 from gateway.serve.update_log import UpdateLog
 from tests.support.plain_events import plain_events, plain_lines, plain_rows
@@ -112,17 +112,10 @@ def test_events_made_at_once_are_those_made_one_after_another(size, tagged):
     assert size < 9 or {None, math.inf, "enter", "leave"} <= seen
 
 
-class Registry:
-    """Kinds and owners of the subscriptions."""
-
-    last_kind: ClassVar[dict[str, str]] = {}
-    owners: ClassVar[dict[str, str]] = {}
-
-
 def test_chunks_of_clients_are_the_events_that_each_wants_and_one_a_boundary(monkeypatch):
     """By subscription, owner, kind and region, alone and together, against a filter of rows one by one."""
     rng = random.Random(5)
-    messages = messages_of(rng, 100)
+    messages, registry = messages_of(rng, 100), Registry()
 
     class NoParts:
         ends = range(10_000)
@@ -137,18 +130,18 @@ def test_chunks_of_clients_are_the_events_that_each_wants_and_one_a_boundary(mon
         name = row["subscription_id"]
         return (
             (interest.subscriptions is None or name in interest.subscriptions)
-            and (interest.kinds is None or Registry.last_kind[name] in interest.kinds)
-            and (interest.owner is None or Registry.owners[name] == interest.owner)
+            and (interest.kinds is None or registry.last[name].kind in interest.kinds)
+            and (interest.owner is None or registry.last[name].owner == interest.owner)
             and (interest.region is None or contains(interest.region, row["lon"], row["lat"]))
         )
 
     async def story():
-        hub = Hub(UpdateLog(NoParts()), Registry, lambda: 0, tag_of)
+        hub = Hub(UpdateLog(NoParts()), registry, lambda: 0, tag_of)
         hub.start(asyncio.get_running_loop())
         released = random_release(rng, 200)
         names = released.names.to_pylist()
         for place, name in enumerate(names):
-            Registry.last_kind[name], Registry.owners[name] = ("knn", "topk")[place % 2], ("x", "y")[place // 2 % 2]
+            registry.last[name] = Ended(("knn", "topk")[place % 2], ("x", "y")[place // 2 % 2])
         interests = [
             Interest(subscriptions, kinds, owner, region)
             for subscriptions in (None, frozenset(names[:1]), frozenset(names[2:5]))
