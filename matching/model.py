@@ -66,6 +66,10 @@ class Names(NamedTuple):
         np.cumsum([len(text) for text in encoded], out=offsets[1:])
         return cls(offsets, np.frombuffer(b"".join(encoded), np.uint8))
 
+    def string(self, row: int) -> str:
+        """Unpack one string."""
+        return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes().decode("utf-8", "surrogatepass")
+
     def strings(self) -> list[str]:
         """Unpack every string. O(total bytes)."""
         data, cuts = self.data.tobytes(), self.offsets.tolist()

@@ -64,27 +64,19 @@ class MessageBlock(NamedTuple):
     def message(self, row: int) -> ParsedMessage:
         """One message, without the hash of its content."""
 
-        def text_of(names: Names) -> str:
-            return names.data[names.offsets[row] : names.offsets[row + 1]].tobytes().decode()
-
         def value_of(column: AttributeColumn) -> float | int | str | None:
             if isinstance(column, Names):
-                return text_of(column) or None
+                return column.string(row) or None
             value = column[row].item()
             missing = value == MISSING_KEY if column.dtype == np.int64 else np.isnan(value)
             return None if missing else value
 
         sides = _NO_SIDES if self.sides is None or np.isnan(self.sides[row, 0]) else tuple(self.sides[row].tolist())
+        place = float(self.lon[row]), float(self.lat[row])
         return _message(
-            (
-                text_of(self.ids),
-                text_of(self.texts),
-                float(self.lon[row]),
-                float(self.lat[row]),
-                int(self.time_us[row]),
-            ),
+            (self.ids.string(row), self.texts.string(row), *place, int(self.time_us[row])),
             sides,
-            "" if self.objects is None else text_of(self.objects),
+            "" if self.objects is None else self.objects.string(row),
             self.deleted is not None and bool(self.deleted[row]),
             self.ahead is not None and bool(self.ahead[row]),
             tuple(map(value_of, self.attributes)),

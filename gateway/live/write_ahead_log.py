@@ -360,16 +360,23 @@ class WriteAheadLog:
 
     def look_up(self, seqs: Sequence[int]) -> Mapping[int, MessageText]:
         """Texts of messages by seq, for any thread. One read of the log for each batch of older ones."""
-        found = {}
+        found, first, block = {}, 0, None
         for seq in seqs:
-            message = self.message(seq)
-            found[seq] = MessageText(message.message_id, message.text, message.lon, message.lat)
+            if block is None or not first <= seq < first + len(block):
+                first, block = self._block_of(seq)
+            row = seq - first
+            place = float(block.lon[row]), float(block.lat[row])
+            found[seq] = MessageText(block.ids.string(row), block.texts.string(row), *place)
         return found
 
     def message(self, seq: int) -> ParsedMessage:
         """A message without the hash of its content, for any thread. Raises CheckpointError if it is not there."""
-        first, block = self._recent.get(seq) or self._read_block(seq)
+        first, block = self._block_of(seq)
         return block.message(seq - first)
+
+    def _block_of(self, seq: int) -> tuple[int, MessageBlock]:
+        """The batch of a message, and its first seq, from memory or the log."""
+        return self._recent.get(seq) or self._read_block(seq)
 
     def records_from(self, seq: int) -> Iterator[tuple[int, Record]]:
         """The logged batches from that of a message on, as far as they are logged now, each with its first seq."""
