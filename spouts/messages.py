@@ -98,7 +98,11 @@ class MessageBlock(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """Of the arrays."""
-        return sum(array.nbytes for array in columns_of(self).values())
+        strings = [self.ids, self.texts, *(column for column in self.attributes if isinstance(column, Names))]
+        strings += [] if self.objects is None else [self.objects]
+        plain = [self.lon, self.lat, self.time_us, self.sides, self.deleted, self.ahead, self.made, *self.attributes]
+        arrays = [one for one in plain if isinstance(one, np.ndarray)]
+        return sum([one.nbytes for one in arrays]) + sum([each.offsets.nbytes + each.data.nbytes for each in strings])
 
 
 class OpenBlock:

@@ -451,10 +451,11 @@ class _RecentBlocks:
 
     def put(self, first: int, block: MessageBlock) -> None:
         """Take the next messages, and drop the oldest that are too many then."""
+        size_bytes = block.size_bytes
         with self._lock:
             self._firsts.append(first)
-            self._blocks.append((block, block.size_bytes))
-            self._bytes += block.size_bytes
+            self._blocks.append((block, size_bytes))
+            self._bytes += size_bytes
             drop = 0
             while self._bytes > RECENT_BYTES and drop < len(self._blocks) - 1:
                 self._bytes -= self._blocks[drop][1]

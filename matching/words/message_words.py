@@ -5,7 +5,6 @@ the bit those of `matching.text.Vocabulary.unit_vectors`.
 """
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -136,13 +135,17 @@ class MessageWords:
         count = self._cutter.count
         if count == self._tokens:
             return
-        form, known = self.vocabulary.form or str, len(self._names)
-        terms = [form(token) for token in self._cutter.strings(self._tokens)]
+        form, known, numbers = self.vocabulary.form or str, len(self._names), []
+        for token in self._cutter.strings(self._tokens):
+            term = form(token)
+            number = self._terms.setdefault(term, len(self._names))
+            if number == len(self._names):
+                self._names.append(term)
+            numbers.append(number)
         self._number_of = grown(self._number_of, count)
-        self._number_of[self._tokens : count] = [self._terms.setdefault(term, len(self._terms)) for term in terms]
+        self._number_of[self._tokens : count] = numbers
         self._tokens = count
         self._id_of, self._seen_in = grown(self._id_of, count), grown(self._seen_in, count, -1)
-        self._names += islice(self._terms, known, None)
         self._id_of[known : len(self._names)] = list(map(self._look_up, self._names[known:]))
 
     def _look_up(self, term: str) -> int:
