@@ -68,6 +68,11 @@ class ByName(Mapping[str, Any]):
     def __init__(self, *known: Any, **places: str):
         self._places: dict[str, Any] = {each.name: each for each in known} | places
 
+    @property
+    def own(self) -> list[str]:
+        """Names of those that are imported with the table."""
+        return [name for name, place in self._places.items() if not isinstance(place, str)]
+
     def __getitem__(self, name: str) -> Any:
         found = self._places[name]
         if not isinstance(found, str):

@@ -53,7 +53,9 @@ app = typer.Typer()
 def _settings() -> Iterator[Parameter]:
     from topology.settings import RunConfig
 
-    return of_model(RunConfig, GROUPS, engine=". {engines}", window_index=". {windows}")
+    return of_model(
+        RunConfig, GROUPS, engine=". {engines}; of papers and opponents: docs/papers.md", window_index=". {windows}"
+    )
 
 
 Settings = Annotated[dict[str, Any], Late(_settings)]

@@ -92,7 +92,7 @@ def live_settings() -> Iterator[Parameter]:
     more = of_model(
         LiveConfig,
         {**GROUPS, "Input": (*GROUPS["Input"], "most_terms")},
-        engine=". {engines}",
+        engine=". {engines}; of papers and opponents: docs/papers.md",
         window_index=". {windows}",
     )
     return (parameter for parameter in more if parameter.name not in NOT_LIVE)

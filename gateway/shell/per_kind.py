@@ -5,13 +5,13 @@ starts. Used by `gateway.shell.options`; read on in `matching.kinds`.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
 import typer
 
-from matching.kind_table import Kinds
+from matching.kind_table import ByName, Kinds
 
 
 def each_kind(kinds: Kinds) -> Iterator[Parameter]:
@@ -46,10 +46,15 @@ def words_of(kinds: Kinds) -> dict[str, str]:
         "kinds": running + (f"; {_listed(idle, 'and')}, which do not run yet" if idle else ""),
         "running": running,
         "match": _listed([kind.name for kind in kinds if "match" in kind.fields], "or"),
-        "engines": "; ".join(f"{kind.name}: {', '.join(kind.engines)}" for kind in kinds.run),
-        "windows": "; ".join(f"{kind.name}: {', '.join(kind.windows)}" for kind in kinds.run if kind.windows),
+        "engines": "; ".join(f"{kind.name}: {_own(kind.engines)}" for kind in kinds.run),
+        "windows": "; ".join(f"{kind.name}: {_own(kind.windows)}" for kind in kinds.run if kind.windows),
         "fewer": "".join(f", {each}" for each in fewer),
     }
+
+
+def _own(named: Mapping[str, Any]) -> str:
+    """Those that a user would choose: not the systems of papers and opponents, which go by name, too."""
+    return ", ".join(named.own if isinstance(named, ByName) else named)
 
 
 def _listed(names: Sequence[str], last: str) -> str:

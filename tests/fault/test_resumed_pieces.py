@@ -37,7 +37,7 @@ def pieces(out):
 @pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.long])])
 def test_killed_run_names_the_files_of_its_subscriptions_on(work, tmp_path, executor):
     killed = FaultyRun(work, tmp_path / "out")
-    with killed.start("--rate", 400, "--executor", executor) as command:
+    with killed.start("--rate", 400, "--executor", executor, "--query-bolts", 2) as command:
         killed.await_progress(command, 2)
         killed.strike(command, command.process.kill)
         command.finish()

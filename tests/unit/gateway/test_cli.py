@@ -60,7 +60,7 @@ def commands():
 
 def test_cli_commands_are_those_that_scripts_rely_on():
     expected = {"demo", "etl", "subscriptions generate", "run", "verify", "bench", "loadtest", "plan", "doctor"}
-    expected |= {"scale", "feed", "feed-demo", "backup"}
+    expected |= {"scale", "feed", "feed-demo", "backup", "convert"}
     expected |= {"show", "explain", "match", "preview", "live", "serve", "subscriptions check"}
     expected |= {"keys create", "keys list", "keys revoke"}
     assert expected | {"config show", "topology show", "version"} == commands().keys()
@@ -314,7 +314,7 @@ def test_cli_config_show_tells_engines_and_window_indexes_of_each_kind(capsys, m
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (["run"], ["topk: skype,", "il_quadtree, i3,"]),
+        (["run"], ["topk: skype;", "papers and opponents: docs/papers.md"]),
         (["subscriptions", "generate"], ["boolean, topk, decay, knn or skyline"]),
         (["bench"], ["boolean, topk, decay, knn or skyline."]),
         (["demo"], ["10 times fewer of skyline"]),
