@@ -40,6 +40,7 @@ _KINDS: dict[str, Any] = {
     "time": str | int | float | None,
     "id": str | int | None,
 }
+_SCALAR = str | int | float | bool | None
 _SEEN = Annotated[str, msgspec.Meta(min_length=1)] | int
 _CHANGES = frozenset(("subscribe", "unsubscribe"))
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -101,10 +102,14 @@ NOT_READ = ReadLines([], [], [], [], [], [], [], [])
 
 
 class _Shape(NamedTuple):
-    """Lines with the same columns; `get` takes a struct to text, lat, lon, time, id and the attributes."""
+    """Lines with the same columns, `nested` ones or not, which the decoder then refuses.
+
+    `get` takes a struct to text, lat, lon, time, id and the attributes.
+    """
 
     decoder: Any
     get: Any
+    nested: bool
 
 
 class LineReader:
@@ -127,7 +132,7 @@ class LineReader:
         self._mapping = mapping
         self._attributes = schema.attributes
         self._space = space
-        self._shapes: dict[frozenset[str], _Shape | None] = {}
+        self._shapes: dict[tuple[frozenset[str], bool], _Shape | None] = {}
         self._last: _Shape | None = None
 
     def read(self, lines: Sequence[bytes]) -> ReadLines:
@@ -140,14 +145,12 @@ class LineReader:
 
     def _decoded(self, lines: Sequence[bytes]) -> tuple[list[int], list[tuple[Any, ...]]]:
         """Which lines have a shape, and their values."""
-        block = b"\n".join(lines)
-        flat = block.count(b"{") + block.count(b"[") == len(lines)
-        if self._last is not None and flat and max(map(len, lines), default=0) <= MAX_LINE_BYTES:
+        if self._last is not None and max(map(len, lines), default=0) <= MAX_LINE_BYTES:
             try:
-                structs = self._last.decoder.decode_lines(block)
+                structs = self._last.decoder.decode_lines(b"\n".join(lines))
             except _DECODE_ERRORS:
                 structs = []
-            if len(structs) == len(lines):
+            if len(structs) == len(lines) and not (self._last.nested and any(map(is_deep, lines))):
                 return list(range(len(lines))), list(map(self._last.get, structs))
         rows, values = [], []
         for row, line in enumerate(lines):
@@ -158,45 +161,40 @@ class LineReader:
 
     def _decoded_one(self, line: bytes) -> tuple[Any, ...] | None:
         """The values of a line, if its shape is known or can be learnt."""
-        if is_deep(line):
-            return None
-        flat = line.count(b"{") + line.count(b"[") == 1
-        if self._last is not None and flat:
+        if self._last is not None:
             try:
-                return self._last.get(self._last.decoder.decode(line))
+                found = self._last.get(self._last.decoder.decode(line))
             except _DECODE_ERRORS:
                 pass
+            else:
+                return None if self._last.nested and is_deep(line) else found
         row = decode_object(line)
-        shape = None if isinstance(row, str) else self._shape_of(row, flat)
+        shape = None if isinstance(row, str) else self._shape_of(row)
         if shape is None:
             return None
         try:
             found = shape.get(shape.decoder.decode(line))
         except _DECODE_ERRORS:
             return None
-        self._last = shape if flat else self._last
+        self._last = shape
         return found
 
-    def _shape_of(self, row: Mapping[str, Any], flat: bool) -> _Shape | None:
-        """The shape of a line; None if lines of these columns are judged singly."""
-        names = frozenset(row)
-        if names not in self._shapes:
+    def _shape_of(self, row: Mapping[str, Any]) -> _Shape | None:
+        """The shape of a line that is not too deep; None if lines of these columns are judged singly."""
+        key = frozenset(row), any(isinstance(value, dict | list) for value in row.values())
+        if key not in self._shapes:
             if len(self._shapes) >= _SHAPES:
                 self._shapes.clear()
-            self._shapes[names] = self._learnt(names)
-        shape = self._shapes[names]
-        return shape if flat or shape is None or self._all_named(names) else None
+            self._shapes[key] = self._learnt(*key)
+        return self._shapes[key]
 
-    def _all_named(self, names: frozenset[str]) -> bool:
-        """Whether each role has a column of the row itself, so that none is sought within objects."""
-        columns = self._mapping.columns_of_names(names)
-        return not isinstance(columns, Refused) and columns.keys() >= set(ROLES)
-
-    def _learnt(self, names: frozenset[str]) -> _Shape | None:
+    def _learnt(self, names: frozenset[str], nested: bool) -> _Shape | None:
         columns = self._mapping.columns_of_names(names)
         plain = all(name.isprintable() and not set(name) & {'"', "\\", "."} for name in names)
         if isinstance(columns, Refused) or not plain or len(names) > _COLUMNS or names & (_RARE | _CHANGES):
             return None
+        if nested and not columns.keys() >= set(ROLES):
+            return None  # a column that the row itself has not is sought within its objects
         if any(not name and role not in self._mapping.named for role, name in columns.items()):
             return None  # which of several columns is the time, or the id, goes by which have a value
         if any("." in name for name in columns.values()) or any("." in one.path for one in self._attributes):
@@ -217,17 +215,18 @@ class LineReader:
                 wanted[one.path] = kinds.get(one.type, str | int | None)
             elif one.path in wanted:
                 return None
+        others: Any = Any if nested else _SCALAR
         fields = {name: f"field_{number}" for number, name in enumerate(sorted(names))}
         struct = msgspec.defstruct(
             "Line",
-            [(fields[name], wanted.get(name, Any)) for name in sorted(names)] + [("absent", None, None)],
+            [(fields[name], wanted.get(name, others)) for name in sorted(names)] + [("absent", None, None)],
             rename={field: name for name, field in fields.items()} | {"absent": "\uffff"},
             forbid_unknown_fields=True,
             gc=False,
         )
         sought = [columns.get(role, "") for role in ROLES] + [one.path for one in self._attributes]
         get = operator.attrgetter(*(fields.get(name, "absent") for name in sought))
-        return _Shape(msgspec.json.Decoder(struct), get)
+        return _Shape(msgspec.json.Decoder(struct), get, nested)
 
     def _checked(self, rows: Sequence[int], values: Sequence[tuple[Any, ...]]) -> ReadLines:
         """The messages whose values are sure to be taken."""
