@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 from compiling.cores import cores
 
 Key = TypeVar("Key", bound=Hashable)
-#: Seconds that all jobs but the longest have to take for threads to be used: those of a small batch are calls of Python
-#: and NumPy almost alone, which share the interpreter's lock.
+#: Threads are used where all jobs but the longest take this many seconds together. A small batch is mostly Python, and
+#: Python's lock lets one thread run at a time.
 _WORTH_S = 0.002
 
 

@@ -134,7 +134,7 @@ class IdColumn:
         """Hash of the name of each number, uint64[n]. Raises TopologyError for a number without a name."""
         if numbers.shape[0] == 0:
             return np.zeros(0, np.uint64)
-        # most small batches have one number, of which NumPy takes as long to find the least as of a thousand
+        # a small batch mostly has one number: NumPy's call for the least would cost more than the rest
         lowest, highest = (numbers[0],) * 2 if numbers.shape[0] == 1 else (numbers.min(), numbers.max())
         if highest >= self.end or lowest < 0:
             raise self._unknown(numbers[(numbers >= self.end) | (numbers < 0)])

@@ -1,9 +1,9 @@
 """Publishes updates to the driver as soon as they are out, besides the files.
 
-New updates come with the seq up to which all updates are out. Where the driver is this process, they are handed over as
-they are; from another process they go through a local socket, a frame (`topology.core.frames`) each. Of several
-delivery tasks each speaks for the subscriptions that it owns. A slow reader blocks delivery, and by its credits the
-stream. Updates may be published again after a failure. Used by `bolts.delivery`; the other end is
+New updates come with the seq up to which all updates are out. A driver in the same process gets the arrays themselves;
+a driver in another process gets frames (`topology.core.frames`) through a local socket. Each delivery task publishes
+the updates of its own subscriptions. A slow reader blocks delivery, and the credits of delivery then block the stream.
+After a failure the same updates may be published again. Used by `bolts.delivery`, which publishes them; received by
 `gateway.live.update_listener`.
 """
 

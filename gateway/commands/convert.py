@@ -1,6 +1,6 @@
 """`skyray convert`: the folder of a stream of the release before, in this one's formats.
 
-Read on in `gateway.live.converting`.
+The work is done in `gateway.live.converting`.
 """
 
 from pathlib import Path
@@ -22,8 +22,8 @@ def convert(
 ) -> int:
     """Write the folder of a stream of the release before in the formats of this one.
 
-    The folder itself stays as it is. Resumed (`skyray serve --out TO`), the stream matches its log from the beginning,
-    which gives the same updates; clients, webhooks and sinks that go on are told that ids of events have changed.
+    FOLDER stays as it is. Resume the stream with `skyray serve --out TO`: it matches its log from the beginning and
+    gives the same updates. Ids of events end otherwise than before, so clients begin anew.
     """
     from gateway.live.converting import convert as converted
     from topology.core.places import require_local

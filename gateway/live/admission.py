@@ -49,7 +49,7 @@ class _RefusedSubscription(InputError):
 
 #: Fewer subscriptions of a record are checked one by one, without kernels: a new release has to compile these first.
 _MANY = 100
-#: What a subscription is after the checks: its columns as they were given are beside it.
+#: A row of subscriptions after the checks.
 Checked = ParsedSubscription | Refusal
 
 
@@ -103,7 +103,7 @@ class Admission:
     now : callable
         Seconds since 1970, when a message arrives.
     active : Active, optional
-        Is told of the changes that are accepted.
+        Each accepted change is applied to it.
 
     Attributes
     ----------
@@ -176,7 +176,13 @@ class Admission:
         return self._rows.check(rows)
 
     def subscribe(self, row: Mapping[str, Any], checked: Checked | None = None) -> ParsedSubscription:
-        """Register a subscription, replacing any of the same id; `checked` is what `check` has found, if it was asked.
+        """Register a subscription, replacing any of the same id.
+
+        Parameters
+        ----------
+        row : mapping
+        checked : Checked, optional
+            The answer of `check` for this row; by default the row is checked here.
 
         Raises
         ------

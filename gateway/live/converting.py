@@ -28,7 +28,7 @@ from spouts.messages import MessageBlock
 from spouts.parsed import parse_message
 from topology.folder import CHECKPOINTS, REPORT, RunFolder
 
-#: What is not copied: the log is written anew, and the others are of it or of a process.
+#: Files and folders that are not copied. The log is written anew; the others belong to the old log.
 _LEFT = (LOG, DURABLE, Path(CHECKPOINTS), Path(TABLES), Path(REPORT))
 
 

@@ -1,9 +1,9 @@
 """Reads lines of messages many at a time: bytes -> columns.
 
-A line whose columns and values are as those of most lines is decoded in C into a struct, by the names of its columns
-(its shape), which the reader learns from the first line that has them; the values are checked as columns. Of any other
-line the reader is not sure: `gateway.live.mapping` and `gateway.live.admission` judge it by itself, as they judge all
-lines that come singly, so that both ways give the same messages. Used by `gateway.live.pipe`.
+The names of a line's columns are its shape. The reader learns a shape from the first line that has it, and decodes
+further lines of that shape in C into structs. Then it checks the values column by column. A line of an unknown shape,
+or with an unusual value, is left to `gateway.live.mapping` and `gateway.live.admission`, which judge one line at a time.
+Both ways give the same messages. Used by `gateway.live.pipe`.
 """
 
 import operator
