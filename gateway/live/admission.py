@@ -220,10 +220,6 @@ class Admission:
         self._ended(kind)
         return name
 
-    def line(self, data: bytes, name_of: Callable[[str], str] = str) -> ParsedMessage | None | Refused:
-        """Check a line and apply its change, as `row` does; never raises."""
-        return self.row(decode_object(data), name_of)
-
     def row(self, row: dict[str, Any] | str, name_of: Callable[[str], str] = str) -> ParsedMessage | None | Refused:
         """Check a decoded line and apply its change: a message, None for a change of subscriptions, or the refusal.
 

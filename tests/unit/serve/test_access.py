@@ -223,7 +223,7 @@ def test_owner_of_an_id_stays_whatever_the_log_has_and_none_is_as_absent(tmp_pat
         assert call(port, "POST", "/v1/subscriptions", ramen("none", owner=None)).status == 201
         assert registry.get("none").owner == ""
         assert call(port, "POST", "/v1/subscriptions", ramen("a", owner="shop")).status == 201
-        stream.admission.line(json.dumps({"subscribe": ramen("a")}).encode())  # as `skyray live` does
+        stream.admission.row({"subscribe": ramen("a")})  # as `skyray live` does
         assert registry.get("a").owner == registry.owner_of("a") == "shop" and registry.owned["shop"] == 1
 
 
