@@ -1,7 +1,7 @@
 """What a benchmark runs on: messages, subscriptions of one kind, a window, and how the stream is cut.
 
 What the row of a kind in `matching.kinds` says decides what is drawn, by the recipes of `benchmarks.workload`. Cases on
-which an index may break down are `STREAMS`. Read on in `benchmarks.harness`, which checks and times.
+which an index may break down are `STREAMS`.
 
 Where results last, a message becomes one the rarer the more have gone before it: of n messages the next one is among
 the k nearest with a chance of k / n; where scores fade, those of a few half-lives count. So there is a history whose

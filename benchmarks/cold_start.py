@@ -5,7 +5,7 @@
 The operator of a kind and its window index, as `skyray run` has them, in one process: the window is full, then
 subscriptions come, `together` a batch, and each batch has its first results before the next one. A sample of what they
 hold is first compared with the oracle. Timed is all of it, insertion and queries of the window; the benchmarks of
-`benchmarks.harness` fill their engines the same way, by several operators at once. Read on in `matching.refill`.
+`benchmarks.harness` fill their engines the same way, by several operators at once.
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 A parameter that is annotated with words is an option, as in `skyray bench`, or an argument if it has no default; one
 that is a tuple takes values separated by commas. The report says whether it counts (`exact`), and is printed with where
-it comes from. Read on in `benchmarks.run`, whose command is `skyray bench`.
+it comes from.
 """
 
 import argparse

@@ -4,8 +4,7 @@
 
 The paper's cost model counts evaluations of text relevance, and its figures 9 to 17 are times of an implementation in
 Java. Counts do not depend on the machine, so they can be compared on a busy one. Behind the messages that are counted
-every engine must have the results of the bulk routine (`benchmarks.lasting.best_messages`), all of them. Read on in
-`benchmarks.figures.decay`, which has the times.
+every engine must have the results of the bulk routine (`benchmarks.lasting.best_messages`), all of them.
 """
 
 import math

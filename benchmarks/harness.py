@@ -4,8 +4,7 @@ What is driven is `matching.local_engine.LocalEngine`: the kind's operator over 
 with the messages that end, refills and all. The window is full and every subscription is in before the first batch: one
 bulk refill fills what is kept of them, and every engine continues from that state as from a checkpoint, so that nobody
 has to stream a million messages to reach it. `benchmarks.stopwatch` tells the shares of the time. `benchmarks.run`
-drives this, and so do the figures (`benchmarks.figures.sweeps`); read on in `matching.bulk_oracle`, which says what is
-right.
+drives this, and so do the figures (`benchmarks.figures.sweeps`).
 """
 
 import math

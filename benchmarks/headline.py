@@ -7,7 +7,7 @@ every 10 seconds, and the updates of a sample are compared with the oracle. Then
 (Ray) or the process (local) is killed in mid-stream, and what was delivered before and after is compared, all batches
 of it. Latency is that of the hold, from due to delivered; the stall of the kill is reported beside it. What is timed is
 the topology of `skyray run` (`gateway.load.workload`), each test in a process of its own
-(`benchmarks.workloads.trial`). The last line is one JSON object. Read on in `benchmarks.workloads.alerts`.
+(`benchmarks.workloads.trial`). The last line is one JSON object.
 """
 
 import json

@@ -5,7 +5,7 @@
 `papers/` and `baselines/` are roles of their own. In `matching/` the engines and window indexes that a run takes
 without a name are `default`, with the files of `engines/` and `windows/` that they need; the remainder, and
 `compiling/`, is the `floor`. All other packages are `around`. Lines include blank ones, comments and docstrings; `code`
-does not. Read on in `compiling.kernel_cache.closure_of`, which says what a file needs.
+does not.
 """
 
 import ast

@@ -4,7 +4,7 @@ Of each kind a process of its own, with an empty folder of compiled kernels, doe
 kind waits for (`topology.warmup`), and then matches a small workload, whose updates are compared with the oracle: the
 seconds are of kernels that are right. A kernel's seconds are those of the processor without what it calls: a kernel
 that is compiled since another calls it counts for itself. What several kinds have is compiled once by a run, and counts
-here for each of them. Read on in `topology.warmup`, and in `benchmarks.harness`, which compares.
+here for each of them.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 They are filled in bulk, as a checkpoint would give them (`benchmarks.cases` says why), by `best_messages`, which shares
 nothing with the engines. Before anything is timed, all results of an engine are compared with those in bulk, and all
-that is told of some subscriptions with what the oracle tells. Read on in `benchmarks.harness`.
+that is told of some subscriptions with what the oracle tells.
 """
 
 import math

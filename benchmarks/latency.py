@@ -1,6 +1,4 @@
-"""From due to told, by checked load tests in turns at half the rate that can be kept: read on in
-`gateway.load.loadtest`.
-"""
+"""From due to told, by checked load tests in turns at half the rate that can be kept."""
 
 import sys
 from typing import Annotated, Any

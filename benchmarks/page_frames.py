@@ -4,8 +4,7 @@ Chromium of the machine, without a screen; where it has no graphics card, WebGL 
 its own frames: `frames` is how many it drew a second, `p99_ms` and `longest_ms` are from one to the next, `late` is the
 share that came after more than 50 ms, `long_tasks` are those of the page's thread that took so long, `scripts` is the
 share of its time in scripts. In turns: `quiet`, with the same page and no updates, says what the machine can draw. What
-the page has received is compared with what each message had to reach. Used by hand:
-`python -m benchmarks.page_frames > benchmarks/results/page-frames.json`.
+the page has received is compared with what each message had to reach.
 """
 
 import sys

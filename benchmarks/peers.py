@@ -3,7 +3,7 @@
 `skyray bench boolean --engines cell_term,postgis,duckdb` times them in the same run as engines, held against the same
 oracle; one that cannot run here is reported with the line that installs it. Each is given its best shape: bulk load in
 a good order, an index over place and word together where that can be said, whole batches of messages in one call, no
-durability, one core like an engine. Read on in `benchmarks.harness`, which times them.
+durability, one core like an engine.
 """
 
 import importlib.util

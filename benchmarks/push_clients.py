@@ -1,7 +1,7 @@
 """Processes that read what is pushed: many sockets in one loop without tasks, so that they cost little.
 
 A collector connects, says "ready" through its pipe, and notes when each event was read until it gets an `End`; then it
-sends what it has noted, and its processor time. Used by `benchmarks.push_ways`.
+sends what it has noted, and its processor time.
 """
 
 import re

@@ -13,7 +13,7 @@ after their updates have been compared with the oracle, and beside them what the
 A kernel cannot take less than the sum, unless what it reads is in a cache by chance; `attained` is that sum's share of
 the measured time. The time of one read that waits for another is there for comparison: kernels ask for lines ahead so
 as not to pay it. After Williams, Waterman, Patterson, "Roofline" (CACM 2009), with reads of single lines as a roof of
-its own. Read on in `benchmarks.harness`.
+its own.
 """
 
 import sys

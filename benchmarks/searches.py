@@ -2,8 +2,7 @@
 
 `skyray bench boolean --workload saved-searches`. Messages are homes with a price, bedrooms and a type; of each a tenth
 is missing. A search takes after one of them: it has one or two of its words, is within a city's distance of it (a
-circle, an octagon or a rectangle, `SHAPES`), and has one to three conditions that it satisfies. Read on in
-`benchmarks.workload`.
+circle, an octagon or a rectangle, `SHAPES`), and has one to three conditions that it satisfies.
 """
 
 from collections.abc import Mapping

@@ -4,8 +4,7 @@ A producer, subscriptions that are replaced, followers that leave and come again
 server with all its processes. The server remembers the ids of up to 2,000,000 messages, which fill its memory first: so
 many messages, of the same kind, are sent as fast as it takes them. After this warm-up nothing may grow but the log and
 the updates, which have to stay: of these the report has the bytes a message. In the end the folder is verified, and
-what has come since the warm-up is compared with the count of a follower of everything. Used by hand:
-`python -m benchmarks.soak --minutes 30`.
+what has come since the warm-up is compared with the count of a follower of everything.
 """
 
 import http.client

@@ -1,7 +1,7 @@
 """Turns, and where the time of an operator goes in them: its index, what it keeps, its updates, refills, the window.
 
 Methods get clocks on the very objects of a benchmark and nowhere else; a few calls a batch, so that they cost nothing
-that shows. Read on in `benchmarks.harness`.
+that shows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

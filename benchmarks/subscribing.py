@@ -6,7 +6,7 @@ Timed is processor time of the server: `logged` until the last outcome has come,
 message behind them are out, `restarted` from the start of a process to its readiness, with all of them in the log. Each
 round has a folder of its own. Before a round counts, every outcome has the id of its line and the entity tag that its
 columns have by themselves, the server lists exactly these subscriptions, before and after the restart, and a message
-reaches just the boolean ones that a plain test says. Used by hand; read on in `gateway.serve.subscription_routes`.
+reaches just the boolean ones that a plain test says.
 """
 
 import json

@@ -5,8 +5,7 @@ endpoints answer at once, once four are bad: one hangs, one answers 500, one red
 Measured from before the message is posted until the endpoint has it, of the same 16 webhooks in both.
 *Throughput*: what was published before comes to one webhook from the beginning; beside it, in turns, the bare client
 posts the same bodies to the same endpoint from a process of its own, with as many requests under way. Every update
-has to come, once in all requests that were taken, and to the latency's webhooks each message. Used by hand:
-`python -m benchmarks.webhooks > benchmarks/results/webhooks.json`.
+has to come, once in all requests that were taken, and to the latency's webhooks each message.
 """
 
 import asyncio

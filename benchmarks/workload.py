@@ -10,7 +10,7 @@ The recipe, kept close to what geo-tagged short texts look like:
   its place for `topk`, around which `boolean` has a square of log-uniform side (`REGIONS`: a city to a region, or wide
   ones, a country or a few), and `skyline` a region of the shape of the world, 0.01 % to 1 % of its area, uniform.
 
-Recipes vary these. `resample_messages` draws real messages instead. Read on in `benchmarks.cases`.
+Recipes vary these. `resample_messages` draws real messages instead.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""The aggregation bolt: merges the tuple tasks' answers to a window query and sends the whole answer home.
-
-Added to the topology by `topology.wiring`. Read on in `matching.operator.WindowIndex.merge`, and in `bolts.query`,
-where the answer goes.
-"""
+"""The aggregation bolt: merges the tuple tasks' answers to a window query and sends the whole answer home."""
 
 from typing import Any
 

@@ -3,8 +3,7 @@
 The window is divided by seq into `parts` parts, one by default. Each part has several tuple tasks, and each of these
 stores all messages of the part. A window query goes to one task of each part, round robin, so that tasks share the
 queries. With more parts a task needs less memory, but is hardly faster: the cost of a query depends little on the
-number of messages, and every query goes to every part. Used by `bolts.distribution`, `bolts.query`, `bolts.tuples` and
-`bolts.aggregation`.
+number of messages, and every query goes to every part.
 """
 
 from typing import NamedTuple

@@ -3,8 +3,7 @@
 Batch b goes whole to task b mod D; the subscription changes of every batch go to every task. A query task gets the
 messages that the routing table selects for it (maybe an empty part), a tuple task the messages that it stores; delivery
 has the message ids from the spout. Between batches, query tasks relax and raise thresholds of the routing table (spec
-3.5) and send their signatures (`distribution.signatures`) or their influence (`matching.influence`). Added to the
-topology by `topology.wiring`. Read on in `bolts.query`.
+3.5) and send their signatures (`distribution.signatures`) or their influence (`matching.influence`).
 """
 
 from collections.abc import Mapping

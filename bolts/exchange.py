@@ -2,7 +2,7 @@
 
 A subscription has one home, which keeps its result, and may have replicas on several tasks, which find hits for it. All
 tasks take the same change lists, so each knows the homes of its replicas: it sends each of them one payload a batch,
-empty if there are no hits. The home closes batches in order. Used by `bolts.query`.
+empty if there are no hits. The home closes batches in order.
 """
 
 from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 Kinds share nothing, and kernels run without the interpreter's lock; so two cores take a batch of several kinds in the
 time of the larger half. The calling thread takes jobs like the others, the longest first. Batches that take hardly
-longer than waking a thread stay in the calling one. Kinds are restored in the same way. Used by `bolts.query`.
+longer than waking a thread stay in the calling one. Kinds are restored in the same way.
 """
 
 import time

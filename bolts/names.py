@@ -2,8 +2,8 @@
 
 Inside the topology an update names its subscription by number and its message by seq; files have ids. `IdColumn` maps
 the numbers of one of the two to ids, as flat arrays that Arrow takes without a copy, and to a 64-bit hash of each id
-for the digest. Used by `bolts.delivery`, `bolts.sinks`, `bolts.shares` and `topology.summary`. The hashes and `Digest`
-decide the digest in every `run.json`: a change breaks the comparison with older runs. Read on in `bolts.retained`.
+for the digest. The hashes and `Digest` decide the digest in every `run.json`: a change breaks the comparison with older
+runs.
 """
 
 from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@ in order:
     while (ready := self.inputs.pop()) is not None:
         number, payloads = ready
         self.work(payloads["changes"][0], payloads["parts"][0])
-
-Used by all bolts.
 """
 
 from collections.abc import Mapping

@@ -32,7 +32,7 @@ The rest is feedback about one kind, `Addressed` with the body given here:
 Every payload is a NamedTuple of arrays, scalars and such NamedTuples. Every receiver takes batches strictly in the
 order of their numbers (`bolts.ordering`). A query task emits the updates of a subscription boundary by boundary, leaves
 before enters, over `Closed` and `Late` together; delivery writes those of a replaced subscription before its
-successor's (`bolts.replacements`). Used by all bolts and by `spouts`, which emit and receive these.
+successor's (`bolts.replacements`).
 """
 
 from typing import Any, NamedTuple

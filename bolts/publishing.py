@@ -3,8 +3,7 @@
 New updates come with the seq up to which all updates are out. A driver in the same process gets the arrays themselves;
 a driver in another process gets frames (`topology.core.frames`) through a local socket. Each delivery task publishes
 the updates of its own subscriptions. A slow reader blocks delivery, and the credits of delivery then block the stream.
-After a failure the same updates may be published again. Used by `bolts.delivery`, which publishes them; received by
-`gateway.live.update_listener`.
+After a failure the same updates may be published again.
 """
 
 import contextlib

@@ -5,7 +5,7 @@ A task processes batches in order, each with its subscription changes, and has a
 copy of a subscription, when all their hits have arrived (`bolts.exchange`). Window queries go to the tuple tasks, after
 the routing tables have been relaxed if the router uses thresholds; updates that follow from the answers are emitted as
 late updates. Of several delivery tasks each gets the updates of the subscriptions that it owns, and an empty payload
-where there are none. Nothing blocks. Added to the topology by `topology.wiring`. Read on in `matching.operator`.
+where there are none. Nothing blocks.
 """
 
 from collections.abc import Callable, Mapping

@@ -4,7 +4,7 @@ A subscription and its successor are two numbers under one external id. They may
 predecessor may wait for a refill when it is removed, so that its last updates arrive after the first ones of the
 successor. A reader of the id would see a leave without an enter. So `ReplacementOrder` delays the updates of a
 successor until the watermark of all query tasks reaches the batch in which its predecessor was removed.
-`ChangeList.follows` names predecessors. Used by `bolts.delivery`.
+`ChangeList.follows` names predecessors.
 """
 
 from collections import deque

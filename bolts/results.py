@@ -1,7 +1,6 @@
 """Results at the end of a stream: in order, with names, on the way between delivery tasks, and as a file.
 
-`results.parquet` is sorted by subscription id, then rank, and has the same bytes for any number of tasks. Used by
-`bolts.delivery`; `bolts.sinks` has the schema, and the updates.
+`results.parquet` is sorted by subscription id, then rank, and has the same bytes for any number of tasks.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

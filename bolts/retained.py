@@ -1,7 +1,7 @@
 """Retained messages: those that updates and results may name after they have left the window.
 
 A cumulative result keeps a message until a better one replaces it, and then names it in a leave. `bolts.delivery` drops
-the names of all other messages that have left the window. Used by `bolts.delivery`.
+the names of all other messages that have left the window.
 """
 
 from collections import deque

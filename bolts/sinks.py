@@ -1,7 +1,7 @@
 """Sinks: files of updates, in Parquet or JSON lines.
 
 `bolts.delivery` decides what is written and when. Updates come as numbers (subscription, seq), which `bolts.names` maps
-to names. Used by `bolts.delivery` and `bolts.results`; readers of run folders use its schemas.
+to names.
 """
 
 import contextlib

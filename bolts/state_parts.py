@@ -1,7 +1,4 @@
-"""Parts of a saved state: arrays of several owners in one mapping, each under `OWNER:ARRAY`.
-
-Used by `bolts.delivery`, `bolts.shares` and `bolts.query`.
-"""
+"""Parts of a saved state: arrays of several owners in one mapping, each under `OWNER:ARRAY`."""
 
 from collections.abc import Mapping
 

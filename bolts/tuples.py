@@ -4,8 +4,7 @@ A query "as of batch b, up to batch B" waits until both are stored; it goes to o
 several tasks share the queries (`bolts.copies`). The messages are in one log, with a window index
 (`matching.operator.WindowIndex`) for every kind that sends queries. Where it is not known which kinds will
 (`used_kinds`), an index is built when its kind sends the first: a stream without subscriptions of a kind does not need
-its kernels. The answers of all parts to one query go to one aggregation task. Added to the topology by
-`topology.wiring`. Read on in `bolts.aggregation`.
+its kernels. The answers of all parts to one query go to one aggregation task.
 """
 
 from collections import deque

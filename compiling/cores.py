@@ -1,4 +1,4 @@
-"""Number of cores that this process may use. Used by `bolts.kind_threads` and `gateway.shell.doctor`."""
+"""Number of cores that this process may use."""
 
 import os
 

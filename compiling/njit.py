@@ -8,8 +8,7 @@ straight. For a function that is called for every posting or every buffer, with 
 its work. `njit_no_refcount` leaves it out: the caller, a kernel or Python, keeps the arrays until the call is over.
 
 Neither it nor what it calls may allocate, which the compiler refuses; and it may not return an array that it was given,
-which a test looks for. The option has no public name in Numba, whose release is pinned. Read on in
-`matching.topk.results_kernels`, which is full of them.
+which a test looks for. The option has no public name in Numba, whose release is pinned.
 """
 
 from functools import partial

@@ -8,7 +8,7 @@ the keys that come and go, and a message goes to the tasks that have the key of 
 Exact, since influence only shrinks: what a query task has reported late sends too much. A new subscription counts under
 its terms everywhere, from the change list that brings it until its task's report covers that list. A task has all parts
 up to batch b when it reports about b, so every batch that is routed after a report comes after b. Made by
-`distribution.routers`. Read on in `matching.influence`.
+`distribution.routers`.
 """
 
 from collections import deque

@@ -8,8 +8,7 @@ the replica at the task of a pair's first common term indexes that pair (`matchi
 the task of the rarest, which every match contains; it has no replicas and is called *placed* here, the others *scored*.
 
 Prefixes grow when thresholds fall. So a refill relaxes first: the distribution tasks register all terms, and send the
-rows to the tasks of all terms ahead of their next batch. Made by `distribution.routers`; read on in
-`distribution.router`, the interface.
+rows to the tasks of all terms ahead of their next batch. Made by `distribution.routers`.
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 
 Keys are those of `matching.influence`. Of the coarsest grid, which is one cell, masks lie by term, beside those of new
 subscriptions and a few bits that say in which cells a term has keys: a term costs one cache miss, and another for each
-grid in which it may have the message's cell. Used by `distribution.influence`.
+grid in which it may have the message's cell.
 """
 
 import numpy as np

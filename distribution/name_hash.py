@@ -1,7 +1,6 @@
 """XXH64 of many names at once, as a kernel: a tenth of the time of a call a name.
 
 The algorithm is Yann Collet's xxHash (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md), with seed 0.
-Used by `bolts.names`, which keeps to the library for a few names.
 """
 
 import numpy as np

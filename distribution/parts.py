@@ -3,7 +3,7 @@
 The unit square is cut into 64 x 64 cells, and the cells, along a Z-order curve, into runs, one for each task (spec
 3.2). A cell weighs the cost of its messages: 1 each at first, and scaled by the measured work of its task per message
 once that is known (`reweighed`). Every task that resumes from a checkpoint computes the parts itself and must get the
-same ones on any machine, so all arithmetic is on integers. Used by `distribution.location`.
+same ones on any machine, so all arithmetic is on integers.
 """
 
 from collections.abc import Sequence

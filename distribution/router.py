@@ -4,8 +4,7 @@ A router is small and immutable; every distribution and query task has a copy, s
 It knows only the traits of kinds, e.g. whether one has a region. State that depends on the subscriptions is in the
 `RoutingTable` of each distribution task. Routers may send too much, never too little; where a pair could meet at
 several query tasks, `rows_for` and `owned_pairs` pick the one that matches it. Where a placement depends on earlier
-ones, change lists carry it (`holds`, `holds_again`). Base of all routers; used by `bolts.distribution` and
-`bolts.query`. Read on in `distribution.hashing`, `distribution.location` and `distribution.placed`.
+ones, change lists carry it (`holds`, `holds_again`). Base of all routers.
 """
 
 from abc import ABC, abstractmethod

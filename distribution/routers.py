@@ -1,8 +1,6 @@
 """Routers by name: the factory, and what each router can do.
 
-Used by `topology.wiring` and `gateway.load.loadtest`. A new router is a class of its own file and a row of `_CLASSES`
-here. Read on in `distribution.router`, the interface of routers, then in `distribution.hashing` and, for those that
-place by cost, in `distribution.placed`.
+A new router is a class of its own file and a row of `_CLASSES` here.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,7 @@
 """The parts of a batch for all query tasks, cut out in one pass.
 
 To cut a batch of 1,000 messages for twenty tasks one by one costs twenty times what NumPy takes for a dozen columns of
-fifty rows, most of it for calls. Here every column is gathered once for all parts, and a part is views of that. Used by
-`bolts.distribution`.
+fifty rows, most of it for calls. Here every column is gathered once for all parts, and a part is views of that.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """Targets of a batch: a bit for each message and query task that gets it, and the rows of each task.
 
 A routing table sets the bits of a message (`Targets`); one pass over the bits gives the rows of all tasks in one array.
-Used by `distribution.location`.
 """
 
 from typing import Any

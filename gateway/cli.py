@@ -1,7 +1,7 @@
 """The command line, called by `gateway.entry`. Each command is a file of `gateway.commands`; here they become one app.
 
 A command reads its options, imports what it needs only then (so that `skyray --help` answers at once), calls the
-project and prints its answer. Read on in `gateway/commands/run.py`, where reading the project begins.
+project and prints its answer.
 
 Exit codes are in `gateway.shell.exit_codes`: 1 an answer that is no (not exact, a fault found), those of
 `matching.errors`, and those of signals. An error of the operating system is 6 if a file system could not be written

@@ -1,6 +1,6 @@
 """Entry point of `skyray`: handles Ctrl-C during the import of `gateway.cli`, which takes half a second.
 
-Named in `pyproject.toml` as the script `skyray`. Read on in `gateway.cli`.
+Named in `pyproject.toml` as the script `skyray`.
 """
 
 import os

@@ -2,8 +2,7 @@
 
 `skyray.Run.map`, `skyray.Client.map` and `skyray.AsyncClient.map` collect the rows; `Drawing` makes layers of them. A
 subscription is a polygon (its region, circle or polygon), a point, or both; each message of a result is a point. The
-colour says the kind. Geometries are Arrow arrays in the layout of GeoArrow. Used by `gateway.client.awaiting`,
-`gateway.client.blocking` and `gateway.runs.interface`. Read on in `gateway.notebook_shapes`, which has the corners.
+colour says the kind. Geometries are Arrow arrays in the layout of GeoArrow.
 """
 
 import warnings

@@ -1,7 +1,7 @@
 """Corners of the shapes of subscriptions, as a map in the projection of Mercator draws them.
 
 Shapes that cross the antimeridian are cut there, and latitudes end where the map does. This is for the eye: what a
-subscription covers, `matching.geo` decides. Used by `gateway.notebook`.
+subscription covers, `matching.geo` decides.
 """
 
 import math

@@ -1,7 +1,6 @@
 """Values of NumPy and pandas as Python's own, for rows that programs hand over.
 
-Neither library is imported: their values are known by their methods. Used by `gateway.live.engine` and
-`gateway.client.requests`.
+Neither library is imported: their values are known by their methods.
 """
 
 import math

@@ -3,8 +3,7 @@
 A schema is declared, never inferred. Every value has an int64 key whose order is that of the values: microseconds of a
 time, a hash of a category, and of a number the bits of its float64, those of negative numbers turned over. So one
 kernel compares all three types. Categories have no order, and two of them one key only if 64 bits of BLAKE2b collide: a
-table of categories would have to be the same on all tasks, at every batch and after every restart. Used by
-`matching.conditions`, by `spark_etl` and by live streams. Read on in `matching.conditions`.
+table of categories would have to be the same on all tasks, at every batch and after every restart.
 """
 
 import hashlib

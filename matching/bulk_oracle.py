@@ -4,9 +4,7 @@
 `BulkOracle` gives the same updates and results, to the last bit of every score; property tests compare the two kind by
 kind. It shares no code with engines, operators or window indexes: candidates are found by sorting the words of all
 messages, scores are the oracle's expressions in the oracle's order, and a result is chosen anew from the messages that
-are alive. As in the oracle, each kind is a function or two and a row of `RULES`. Used by `gateway.runs.oracles`, by
-load tests and by benchmarks. Read on in `gateway.runs.oracles`, which feeds it finished runs, and in
-`gateway.load.check`, which compares load tests with `expected`.
+are alive. As in the oracle, each kind is a function or two and a row of `RULES`.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Conditions over attributes as people write them: `where`, checked.
 
-The oracle is `matching.naive_conditions`. Read on in `matching.filters`, which compiles conditions and tests them.
+The oracle is `matching.naive_conditions`.
 """
 
 from collections.abc import Mapping

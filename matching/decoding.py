@@ -2,8 +2,7 @@
 
 What stands before a row in files and on the wire is passed over here (`bare`), so that every door passes over the same.
 How deep a row may be nested is a property of the row, checked here too: decoders and encoders fail where the stack
-ends, which is elsewhere for each caller. Used by `matching.validate`, through which others decode;
-read on in `matching.validate`.
+ends, which is elsewhere for each caller.
 """
 
 import re

@@ -1,8 +1,7 @@
 """The exception tree of the whole project.
 
 Bad *input* never raises past `matching.validate`: it becomes a rejected row with a reason code and a count. Bad *state*
-always raises one of these. Every message says what is wrong, where, and what to do about it. Used by every package; the
-command line takes exit codes from here.
+always raises one of these. Every message says what is wrong, where, and what to do about it.
 """
 
 

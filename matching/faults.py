@@ -1,7 +1,6 @@
 """Which column of a refused row is at fault, and what it has there, for whoever has to mend the row.
 
-The checks of `matching.validate` give reason codes; this finds the column again, once a row is refused. Used by
-`matching.validate` for subscriptions, and by `gateway.live.admission` for messages; read on there.
+The checks of `matching.validate` give reason codes; this finds the column again, once a row is refused.
 """
 
 import math

@@ -1,7 +1,5 @@
 """Checks of single values from outside: coordinates, times, ids, whole numbers.
 
-Used by `matching.validate` only, which is the file to read next.
-
 Coordinates may be numbers or plain decimal strings ("41.5", "41,5", " -3e1 "), as CSV has nothing else; degree signs
 and thousands separators are refused. Times are read here for messages, attributes, conditions and headers alike: ISO
 8601 of any precision, the forms of mail (RFC 2822, "Wed, 10 Oct 2018 20:19:24 +0000"), of the C library ("Wed Oct 10

@@ -1,7 +1,4 @@
-"""Checks of the fields that make the filter of a subscription: `match`, shapes, `where`, `not_keywords`.
-
-Used by `matching.validate` only. Read on in `matching.filter_programs`, which compiles them.
-"""
+"""Checks of the fields that make the filter of a subscription: `match`, shapes, `where`, `not_keywords`."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -12,7 +12,6 @@ argument, number of its words) and its words. The argument is in parentheses; fl
 
 `matching.filter_fields` compiles the filter of a subscription; checkpoints and the write-ahead log have programs, so a
 change of the format breaks them. Imports no kernels, since every process that checks subscriptions imports this file.
-Read on in `matching.filters`, which runs programs; `matching.naive_filters` is the oracle.
 """
 
 from collections.abc import Sequence

@@ -4,8 +4,7 @@
 every window query. Engines find candidates as ever and drop the pairs that fail. A subscription without a filter has no
 program, and an engine without filters tests nothing.
 
-The oracle is `matching.naive_filters`. Used by engines and window indexes of all kinds. Read on in `matching.index`,
-for who tests.
+The oracle is `matching.naive_filters`.
 """
 
 from copy import copy

@@ -2,8 +2,7 @@
 
 A score falls to half in `half_life_s`. Instead of lowering all scores as time passes, the key of a message grows with
 its time: the log of its relevance plus its time times ln D is constant, and ranks messages as the decaying scores do at
-any time (spec 6). Used by the engines of `decay`; `topology.wiring` makes the parameters. Read on in
-`matching.decay.scores`, which computes it.
+any time (spec 6).
 """
 
 import math

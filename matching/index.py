@@ -4,8 +4,7 @@ Every engine is one. A subscription is a slot, its row in the columns of the ind
 postings, `withdraw` takes the postings out, `release` frees the slot; `remove` does both. What `match` finds are
 `Hits`; kernels write them into a `HitBuffer`, which grows until a batch fits. Two differ: engines of cumulative kinds
 have the results inside and apply a hit at once, so they return the work alone; a skyline engine is a set of result
-buffers beside an index (`matching.skyline.subscriptions`), not an index. Base of the engines of all kinds. Read on in
-`matching.boolean.engine`, `matching.topk.engine`, `matching.cumulative.engine`.
+buffers beside an index (`matching.skyline.subscriptions`), not an index. Base of the engines of all kinds.
 """
 
 from abc import ABC, abstractmethod

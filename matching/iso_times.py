@@ -1,7 +1,6 @@
 """Reads many times at once, in the form that most producers write: `2018-10-10T20:19:24Z`, with or without a fraction.
 
-Any other form is left to `matching.fields.event_time_us`, which gives the same microseconds. Used by
-`gateway.live.reading`.
+Any other form is left to `matching.fields.event_time_us`, which gives the same microseconds.
 """
 
 from collections.abc import Sequence

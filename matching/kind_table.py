@@ -1,8 +1,6 @@
 """A kind of subscription as data: one row of a table, and the table that routers, validation and tools read.
 
-The rows of this product are in `matching.kinds`; a topology may be wired with a longer table (`Kinds.plus`). Used by
-every package; its rows are in `matching.kinds`. Read on in `matching.operator`: the contracts of a row's operator and
-window index.
+The rows of this product are in `matching.kinds`; a topology may be wired with a longer table (`Kinds.plus`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -2,8 +2,7 @@
 
 Of engines and window indexes a row has the default, first, then others by the place where they are: these are imported
 when a run or a benchmark names them, and never otherwise. A program that wires a topology may hand in a table with more
-kinds (`Kinds.plus`). Used by every package. Read on in `matching.operator` for what a row says, or in the package of a
-kind.
+kinds (`Kinds.plus`).
 """
 
 from matching.boolean.engines.cell_term import CellTerm

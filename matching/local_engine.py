@@ -5,9 +5,6 @@ window queries are answered at once, and all updates of a boundary are emitted b
 
     engine = LocalEngine([KINDS.named("topk")], space, window)
     output = engine.process(boundary, messages, added, removed)
-
-Used by `gateway.live.engine`, by `topology.warmup` and by benchmarks. Read on in `matching.operator`, or in
-`bolts.query` for the same in a topology.
 """
 
 from collections.abc import Iterable, Mapping

@@ -5,8 +5,7 @@ n + 1 entries and a flat array). Numba takes them as they are, Ray ships them wi
 writes them. One dtype per role, fixed here, so that every kernel has exactly one compiled signature.
 
 Numbers, not names, travel inside the engine: a message is its `seq`, a subscription its `number`, a term its `term_id`.
-External id strings go straight to the delivery bolt (`Names`). Used by every package. Read on in `matching.window` for
-boundaries and in `matching.naive` for what the answers must be.
+External id strings go straight to the delivery bolt (`Names`).
 """
 
 from collections.abc import Sequence

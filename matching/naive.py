@@ -6,8 +6,7 @@ each result from all messages eligible for it. It ships with the product, becaus
 with it, and it is slow on purpose: about 100,000 messages against 500 subscriptions in a minute or less.
 
 Read the functions first (what counts as a match, what a score is), then the `Standing` classes (what one
-subscription's result is), then `Oracle.advance` (when changes and updates happen). Read on in `matching.kinds`, the
-table of engines that are compared with this file.
+subscription's result is), then `Oracle.advance` (when changes and updates happen).
 
 Rules:
 
@@ -21,8 +20,6 @@ Rules:
 - A message without a time (`NO_FLOOR`) is in no window that goes by time, and `decay` does not see it.
 - Beside `boolean`, a message can only matter to a subscription with which it shares a keyword.
 - A message that does not satisfy the filter of a subscription does not exist for it (`matching.naive_filters`).
-
-Used by `gateway.runs.match_rules` and `gateway.runs.oracles`, and by most tests.
 """
 
 import heapq

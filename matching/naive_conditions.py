@@ -1,7 +1,7 @@
 """The oracle of conditions: plain Python over dicts, one message and one subscription at a time.
 
 Shares no code with `matching.conditions`. Values of a message are a float, a text, microseconds since 1970, or absent;
-conditions have been accepted by `parse_where`, and are read here as they came. Used by tests only.
+conditions have been accepted by `parse_where`, and are read here as they came.
 """
 
 from collections.abc import Collection, Mapping

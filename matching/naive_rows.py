@@ -1,7 +1,6 @@
 """Input and output of the oracle: messages, subscriptions, updates and results as Python values.
 
-Columns of NumPy become rows of plain numbers here, and nothing is decided. Used by `matching.naive`, by `gateway` and
-by tests. Read on in `matching.naive`, the oracle.
+Columns of NumPy become rows of plain numbers here, and nothing is decided.
 """
 
 import math

@@ -1,8 +1,7 @@
 """The oracle of shapes: places, metres, circles and polygons in plain Python.
 
 It must share no code with `matching.geo`, and be simple rather than fast. Formulas of the sphere are those of
-docs/spec.md; `Fraction` decides without rounding whether a point lies on the edge of a polygon. Used by
-`matching.naive_filters` and `matching.naive`; read on in `matching.naive`, the oracle of whole answers.
+docs/spec.md; `Fraction` decides without rounding whether a point lies on the edge of a polygon.
 """
 
 import math

@@ -8,7 +8,6 @@ tuple task and answers those queries.
 
 Outside `matching` a kind is its row in `matching.kind_table`: bolts loop over operators and window indexes and forward
 their outputs, routers read the traits. `bolts.query` drives operators, and `matching.local_engine` does in one process.
-Read on in `matching.refill`, then in an operator, `matching.topk.operator`.
 """
 
 from abc import ABC, abstractmethod

@@ -1,7 +1,6 @@
 """Reason codes of refused rows, on which scripts and counters rely, and the meaning of each for people.
 
-The texts take facts about kinds from the table in use, so that they are right for added kinds too. Used by
-`matching.validate` and by every part that refuses rows. Read on in `matching.validate`, which returns the codes.
+The texts take facts about kinds from the table in use, so that they are right for added kinds too.
 """
 
 from collections.abc import Callable, Sequence

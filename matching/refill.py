@@ -14,7 +14,6 @@ closed that it does not cover, the subscription is matched again from the answer
 in between.
 
 The result itself is the business of a `RefillTarget`, such as the operators of `matching.topk` and `matching.skyline`.
-Used by `matching.skyline.operator` and `matching.topk.operator`. Read on in `matching.topk.operator`.
 """
 
 from collections import deque

@@ -1,8 +1,7 @@
 """Results of several subscriptions in rows, and what all kinds derive from them: ranks, and updates between boundaries.
 
 Rows are a NamedTuple of `offsets` (int64[rows + 1]) and columns of entries, row after row: `seq` (int64), the reported
-score (float64), and what else a kind has. Used by the operators of all kinds with results. Read on in
-`matching.topk.operator`.
+score (float64), and what else a kind has.
 """
 
 from collections.abc import Sequence

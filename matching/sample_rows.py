@@ -1,7 +1,4 @@
-"""Made-up subscriptions and messages, by which kernels are compiled before a stream starts.
-
-Used by `topology.warmup`, `distribution.placed` and `distribution.influence`.
-"""
+"""Made-up subscriptions and messages, by which kernels are compiled before a stream starts."""
 
 import numpy as np
 

@@ -1,8 +1,7 @@
 """Rows of Arrow tables as Python's own values. Imports no Arrow: a table and its values say what they are.
 
 Arrow has more than Python's types hold: dates beyond the year 9999, zones that this machine does not know. Such a value
-becomes text, which nothing reads as a time; its row stays. Used by `spark_etl.ingest`, `spark_etl.finding`,
-`spark_etl.feed_rows` and `spouts.lines`, which read tables from outside.
+becomes text, which nothing reads as a time; its row stays.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,7 @@
 """From text to terms, and from terms to weighted vectors. The only tokeniser of the project.
 
 The ETL calls it on messages, the loader of subscriptions on keywords, so both sides always agree on what a word
-is. Pure functions and one class; nothing here reads a file. Read on in `matching.validate`, which decides what
-text gets this far, then `spark_etl.clean` and `spark_etl.vectorise`, which run these functions over whole data sets.
+is. Pure functions and one class; nothing here reads a file.
 
 What a term is: text is unescaped (HTML entities that end with a semicolon), normalised (NFKC, case folded, invisible
 characters removed) and cut. URLs are dropped, with the letters beyond ASCII in them. `#tag` and `@user` stay whole,

@@ -1,4 +1,4 @@
-"""The plain bytes of an open file: gzip, zstd or uncompressed. Used by `spouts.lines` and `spark_etl.unpacking`.
+"""The plain bytes of an open file: gzip, zstd or uncompressed.
 
 A truncated packed file gives all bytes before the cut, then the error. Neither library does so by itself: one drops its
 buffer, the other takes the cut for the end.

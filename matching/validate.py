@@ -3,9 +3,7 @@
 Every input (a line of a file, a row of a table, the body of a request) is either checked here or becomes a reason code,
 one of `matching.reasons.REASONS`. Nothing in this module raises for bad input; the caller counts the code and keeps the
 good rows. The fields of a subscription are those of the row of its kind (`matching.kind_table.Kind`). Single values are
-checked in `matching.fields`, text becomes terms in `matching.text`; read on in `spark_etl.clean` (messages of a data
-set) or `bolts.distribution` (subscriptions). Used by everything that reads rows from outside: `spark_etl`,
-`spouts.subscriptions`, live streams, the server.
+checked in `matching.fields`, text becomes terms in `matching.text`.
 """
 
 import difflib

@@ -5,8 +5,7 @@ by seq). Both come down to one rule: a message is alive at a boundary while its 
 boundary's `floor`. For a count window life is the seq and floor = last seq - N; for a time window life is the
 event time and floor = stream time - S, both in microseconds. The floor never falls.
 
-A message of a time window may come late, so a higher seq does not mean a longer life: compare lives, not seqs. Used by
-every package.
+A message of a time window may come late, so a higher seq does not mean a longer life: compare lives, not seqs.
 """
 
 import math

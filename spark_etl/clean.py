@@ -1,8 +1,7 @@
 """Second step: check every row, cut its text into terms, find duplicates, and number what is left.
 
 The per-row work is `spark_etl.rows` in Spark's Python workers; duplicates and the order of the stream are found by
-Spark's shuffles and sorts, so no row is sent to the driver. Used by `spark_etl.job`, `spark_etl.stream` and
-`spark_etl.vectorise`. Read on in `spark_etl.vocabulary`.
+Spark's shuffles and sorts, so no row is sent to the driver.
 """
 
 import json

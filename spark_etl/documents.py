@@ -1,8 +1,7 @@
 """Cuts JSON that is not one row a line: an array of rows, GeoJSON FeatureCollections, or values one after the other.
 
 Only strings and brackets are looked at; each row is decoded by itself as a line would be, so what is bad in it spoils
-that row alone. The input is read as a stream, since it may be larger than memory. Used by `spark_etl.ingest`,
-`spark_etl.finding` and `spark_etl.sources`.
+that row alone. The input is read as a stream, since it may be larger than memory.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""Settings of a feed. Importable without Spark. Read on in `spark_etl.stream`."""
+"""Settings of a feed. Importable without Spark."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

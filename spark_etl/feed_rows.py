@@ -1,7 +1,7 @@
 """Rows of a stream of Spark as lines of messages, cleaned as `skyray etl` cleans them. Needs no Spark.
 
 A row is a message in columns, a value with a line of JSON (`values`), or the name of a file (`files`), which is read
-here as the ETL reads it, so that a bad row has the same reason code in both. Used by `spark_etl.feed_sink`.
+here as the ETL reads it, so that a bad row has the same reason code in both.
 """
 
 import json

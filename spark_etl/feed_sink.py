@@ -6,9 +6,7 @@ has written.
     spark.read.format("skyray").option("table", "updates").load("runs/first")
 
 Each batch of a stream is in the feed exactly once. Its rows are cleaned as `skyray etl` cleans them
-(`spark_etl.feed_rows`), and rejected ones are counted by reason code in the commit of their batch. Used by
-`spark_etl.stream`. Read on in `spark_etl.feed_folder` for the feed, `spark_etl.run_tables` for the source,
-`spark_etl.stream` for the command.
+(`spark_etl.feed_rows`), and rejected ones are counted by reason code in the commit of their batch.
 """
 
 import json

@@ -3,8 +3,7 @@
 A column named like its role (`text`, `lat`, `lon`, `time`, `id`) is taken, else the one with another usual name of it;
 if there are several, the user has to choose. Names are compared without case and marks. Within objects only the place
 is searched for, as a GeoJSON point or a pair of coordinates, and the members of `properties`: an `id` or a `created_at`
-deeper down mostly belongs to something else. Used by `spark_etl.job` and `spark_etl.trial`, and
-by `gateway.live.mapping` for the lines of a live stream.
+deeper down mostly belongs to something else.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,6 @@
 """Reads the place of a message from one value: WKT, WKB (plain, hexadecimal, PostGIS's EWKB), or a pair of x and y.
 
-Used by `spark_etl.ingest` and `spark_etl.paths`. Only points and rectangles with sides along the axes are messages'
-places; any other geometry gets a reason code.
+Only points and rectangles with sides along the axes are messages' places; any other geometry gets a reason code.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The geometry column that GeoParquet files name in their metadata. Used by `spark_etl.job` and `spark_etl.trial`."""
+"""The geometry column that GeoParquet files name in their metadata."""
 
 import json
 from collections.abc import Sequence

@@ -3,8 +3,8 @@
 Lines are read as bytes rather than by Spark's readers, so that bad UTF-8, NULs or a line of a gigabyte spoil one row
 and not the job, and each rejected row has a file and a line. A file is cut into blocks; every task with a split of it
 reads all of it but handles only the split's blocks. Gzip cannot be entered in the middle, and decompressing or counting
-lines is some fifty times cheaper than cleaning, so one file spreads over all cores without a shuffle. Used by
-`spark_etl.clean`, `spark_etl.job` and `spark_etl.trial`. Next: `spark_etl.clean`.
+lines is some fifty times cheaper than cleaning, so one file spreads over all cores without a shuffle. Next:
+`spark_etl.clean`.
 """
 
 import json

@@ -4,7 +4,7 @@
     spark.readStream.format("nats").option("servers", "nats://127.0.0.1:4222").option("stream", "POSTS").load()
 
 The position is the sequence in the stream, and is in Spark's checkpoint; the broker remembers nothing, and no consumer
-has to be made there. Used by `spark_etl.stream`.
+has to be made there.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The error for input without a usable row. Used by `spark_etl.job` and `spark_etl.trial`."""
+"""The error for input without a usable row."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,4 @@
-"""Settings of an ETL run.
-
-Used by `gateway.commands.etl` and by all steps. Read on in `spark_etl.job`.
-"""
+"""Settings of an ETL run."""
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields, replace

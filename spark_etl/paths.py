@@ -1,7 +1,4 @@
-"""Values of a message by the names of columns, which may be paths into objects: `user.location.lat`.
-
-Used by `spark_etl.ingest`, which reads files, and `spark_etl.finding`, which finds the columns.
-"""
+"""Values of a message by the names of columns, which may be paths into objects: `user.location.lat`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

@@ -1,6 +1,6 @@
 """One row of the input, from its values to a checked message and its terms.
 
-Needs no Spark. Used by `spark_etl.clean` and `spark_etl.trial`; the checks are those of `matching.validate`.
+Needs no Spark.
 """
 
 from collections.abc import Sequence

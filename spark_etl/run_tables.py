@@ -2,7 +2,6 @@
 
 Columns are those of the files (`docs/formats.md`). A partition is a file of updates, so a run with `--delivery-bolts`
 is read by as many tasks as there are parts. Of a run that has not ended only what a checkpoint has published is read.
-Used by `spark_etl.feed_sink`.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Schemas of the files that the ETL writes; importable without Spark.
-
-Used by `spark_etl.vectorise` and `gateway.live.recording`.
-"""
+"""Schemas of the files that the ETL writes; importable without Spark."""
 
 import pyarrow as pa
 

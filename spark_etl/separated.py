@@ -1,8 +1,7 @@
 """Cuts text into lines, and lines of CSV into fields, whatever ends a line and separates the fields.
 
 Only LF ends a line, or only CR where the first line ends in CR alone (Excel's "CSV (Macintosh)"). A first line `sep=;`
-is Excel's way to say what separates the fields. Blank lines above the header are passed over. Used by
-`spark_etl.ingest` and `spark_etl.finding`.
+is Excel's way to say what separates the fields. Blank lines above the header are passed over.
 """
 
 import csv

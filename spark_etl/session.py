@@ -1,7 +1,6 @@
 """Starts and ends the Java process of Spark, and checks for Java before.
 
-Used by `spark_etl.job` and `spark_etl.stream`. `gateway.shell.feed_demo` calls `check_java` alone. Whatever decides the
-output belongs to the steps, not to this file.
+`gateway.shell.feed_demo` calls `check_java` alone. Whatever decides the output belongs to the steps, not to this file.
 """
 
 import os

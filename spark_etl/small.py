@@ -1,7 +1,7 @@
 """The steps after cleaning for input that fits into memory: the same output, byte by byte, without shuffles.
 
 For such input Spark's shuffles, sorts and joins take several times as long as the work itself. The same steps by Spark
-are in `spark_etl.clean`, `spark_etl.vocabulary` and `spark_etl.vectorise`. Used by `spark_etl.job`.
+are in `spark_etl.clean`, `spark_etl.vocabulary` and `spark_etl.vectorise`.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The input files and the format of each. Read on in `spark_etl.ingest`, which reads them."""
+"""The input files and the format of each."""
 
 import glob
 import re

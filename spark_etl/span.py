@@ -1,7 +1,4 @@
-"""The time span of most messages, robust against a few absurd dates.
-
-Used by `spark_etl.job` for the manifest, and by `gateway.subscriptions.past` for matches a day.
-"""
+"""The time span of most messages, robust against a few absurd dates."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Standard input as a file, since duplicates and weights need the data as a whole. Used by `spark_etl.job`."""
+"""Standard input as a file, since duplicates and weights need the data as a whole."""
 
 import shutil
 import sys

@@ -1,6 +1,6 @@
 """Attributes that a dry run suggests: columns of numbers, of times, and of a few texts that repeat.
 
-A suggestion changes nothing: the user adds the printed options to the command, or not. Used by `spark_etl.trial`.
+A suggestion changes nothing: the user adds the printed options to the command, or not.
 """
 
 from collections.abc import Collection, Iterable, Mapping

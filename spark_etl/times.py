@@ -1,4 +1,4 @@
-"""Formats of event times. Used by `spark_etl.rows`, the file to read next.
+"""Formats of event times.
 
 Without a given form the reader is that of all doors, `matching.fields.event_time_us`. A given form is the only one that
 is read, since guessing would find times where there are none. No zone means UTC.

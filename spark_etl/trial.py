@@ -1,7 +1,7 @@
 """`skyray etl --dry-run`: clean the first rows without Spark and without writing anything.
 
 The rows are read and cleaned by the code of the ETL (`spark_etl.ingest`, `spark_etl.rows`); duplicates and the
-vocabulary are those of these rows alone. Used by `gateway.commands.etl`.
+vocabulary are those of these rows alone.
 """
 
 from collections import Counter

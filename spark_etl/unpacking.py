@@ -1,7 +1,4 @@
-"""Opens an input file as decompressed UTF-8 bytes, whatever its compression and text encoding.
-
-Used by `spark_etl.ingest`; read on in `matching.unpacking`, which decompresses.
-"""
+"""Opens an input file as decompressed UTF-8 bytes, whatever its compression and text encoding."""
 
 import codecs
 

@@ -1,7 +1,4 @@
-"""Third step: count the terms of the kept messages.
-
-Used by `spark_etl.job`. Read on in `spark_etl.vectorise`, which gives them ids.
-"""
+"""Third step: count the terms of the kept messages."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Files that the Python workers write. Used by `spark_etl.clean` and `spark_etl.vectorise`."""
+"""Files that the Python workers write."""
 
 import os
 from collections.abc import Iterator

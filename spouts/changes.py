@@ -1,7 +1,7 @@
 """The changes of subscription files in order, and what of them a checkpoint saves: those that are still to come.
 
 A resumed run takes the changes to come from its checkpoint and does not read a million subscriptions again, of which
-the query tasks have all that came. Used by `spouts.subscriptions`, which makes them of files.
+the query tasks have all that came.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Converts the Arrow columns of a message file to `Rows`; checks the ETL's contract, repairs nothing.
 
-Numbers and names are NumPy views of the Arrow buffers. Read on in `spouts.parquet`, which reads the files.
+Numbers and names are NumPy views of the Arrow buffers.
 """
 
 from collections.abc import Collection

@@ -1,8 +1,7 @@
 """Where batches end: after N messages, where stream time reaches a multiple of S seconds, or where a live stream logged
 an end.
 
-All three depend on the stream alone: a replay cuts where the first run did. Used by `spouts.cutting`, `spouts.live` and
-`topology.wiring`. Read on in `spouts.cutting`.
+All three depend on the stream alone: a replay cuts where the first run did.
 """
 
 import os

@@ -4,8 +4,7 @@ A source (a file, a generator) yields `Rows` of any number in the order of seq. 
 boundaries, and `MessageSpout` emits these. Most batches lie inside one piece of the source and are cut out without a
 copy.
 
-Base of `spouts.parquet`, `spouts.live`, `spouts.generated` and `spouts.paced`. Read on in `spouts.parquet` and
-`spouts.generated` (sources), `spouts.versions` (messages that replace others), `bolts.distribution` (the receiver).
+Base of `spouts.parquet`, `spouts.live`, `spouts.generated` and `spouts.paced`.
 """
 
 from abc import abstractmethod

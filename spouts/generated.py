@@ -1,8 +1,7 @@
 """Made-up messages without end, from a seed: for benchmarks and load tests.
 
 Terms follow Zipf's law, points lie in clusters with some strays, and message n depends on the recipe alone, not on
-batches. Used by `spouts.paced`, `gateway.load.served` and `gateway.load.workload`. Read on in `spouts.cutting`, which
-cuts them.
+batches.
 """
 
 from collections.abc import Collection

@@ -1,7 +1,6 @@
 """Made-up filters of made-up subscriptions: a word that a message must not have, or bounds of its number.
 
-The numbers are those of `spouts.generated.Recipe.numbered`. Used by `spouts.paced`; `gateway.load.served` writes the
-same filters as JSON. Read on in `matching.filter_programs`.
+The numbers are those of `spouts.generated.Recipe.numbered`.
 """
 
 from typing import Any, NamedTuple

@@ -1,10 +1,9 @@
 """Rows of a subscription file: JSON Lines or CSV (plain, gzip, zstd), or Parquet.
 
 The first bytes decide the format, not the name: a CSV file has a header with `subscription_id` or `unsubscribe`, or
-Excel's `sep=;` before it. CR alone ends its lines where it ends the first.
-Decompression is streamed and lines are bounded, so a file that unpacks to far more than its size costs time but no
-memory. Rows are decoded here and checked in `matching.validate`; read on in `spouts.subscriptions`. Used by
-`spouts.subscriptions`, `spouts.scan` and commands that read subscription files.
+Excel's `sep=;` before it. CR alone ends its lines where it ends the first. Decompression is streamed and lines are
+bounded, so a file that unpacks to far more than its size costs time but no memory. Rows are decoded here and checked in
+`matching.validate`.
 """
 
 import contextlib

@@ -6,7 +6,7 @@ and publishes an empty batch now and then. `LoggedSubscriptions` follows.
 
 Lines were admitted before they were logged (`gateway.live.admission`) and are checked here by the same functions; a
 line that fails now is damage. Both spouts know the terms that are admitted up to the record that they read. Added to
-the topology by `topology.wiring`. Read on in `spouts.cutting`, then `bolts.distribution`.
+the topology by `topology.wiring`.
 """
 
 import os

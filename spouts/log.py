@@ -11,7 +11,7 @@ clock mark (`gateway.live.stream_clock`) is a record without columns, and a mess
 the stream time after it. If messages came from a message broker (`gateway.sources`), the head has how far it was read;
 a record without messages and changes has nothing else.
 
-Written by `gateway.live.write_ahead_log`; read on in `spouts.live`, which turns records into messages and changes.
+Written by `gateway.live.write_ahead_log`.
 """
 
 import os

@@ -1,7 +1,7 @@
 """The vocabulary of a live stream as of a place in its log: the start's terms, and those admitted up to there.
 
 The gate admits terms (`gateway.live.new_terms`) and the log has them with their batch, so that each reader of the log
-that follows it with a `LoggedWords` has the same ids and weights. Used by `spouts.live`.
+that follows it with a `LoggedWords` has the same ids and weights.
 """
 
 import os

@@ -1,8 +1,7 @@
 """Checked messages of a live stream in columns: as they are logged, matched, and read again.
 
 `OpenBlock` collects messages one by one or many at a time; `MessageBlock` has them as arrays. What few messages have (a
-rectangle, an object, a deletion) is a column only where one has it. Used by `spouts.log`, `spouts.parsed` and
-`gateway.live`; read on in `spouts.parsed`, which makes the batch of a block that is matched.
+rectangle, an object, a deletion) is a column only where one has it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,7 @@ The schedule is fixed before the first message: message n is due n / rate second
 once all its messages are due, or once its first has lingered for `linger_s`, with all messages due by then. Its publish
 time is the due time of its first message, however long it waited for a credit. So latencies count from the schedule, a
 stalled engine cannot hide the stall by slowing the source (coordinated omission), and every latency is that of the
-batch's oldest message. Used by `gateway.load.loadtest`, `gateway.load.workload` and `gateway.load.served`. Read on in
-`gateway.load.loadtest`.
+batch's oldest message.
 """
 
 from collections.abc import Collection, Mapping

@@ -2,9 +2,6 @@
 
 `ParquetSource` reads `messages/*.parquet` row group by row group and prefetches one. A file that breaks the contract
 (`spouts.columns`) ends the run with an error that names it.
-
-Used by `topology.wiring`; the functions below read facts of such a directory for `topology`, `gateway` and benchmarks.
-Read on in `spouts.cutting` (how rows become batches), then in `bolts.distribution` (which tasks get them).
 """
 
 import itertools

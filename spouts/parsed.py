@@ -1,7 +1,4 @@
-"""Checks single messages, and makes batches of those that were checked (`spouts.messages`).
-
-Used by `spouts.live` and `gateway.live.engine`, so that both make the same batch of the same messages.
-"""
+"""Checks single messages, and makes batches of those that were checked (`spouts.messages`)."""
 
 import os
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 The cheapest task depends on all subscriptions placed before (`distribution.placed`), so one task decides: the one that
 every change passes. `PlacingSpout` adds the owners to the change lists that the inner spout emits, and its snapshot has
-the placement beside the inner spout's state. Used by `topology.wiring`; read on in `bolts.query`, which reads owners.
+the placement beside the inner spout's state.
 """
 
 import os

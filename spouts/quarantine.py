@@ -1,8 +1,7 @@
 """Quarantine: messages and subscriptions on which a component failed; the run continues without them.
 
 A message keeps its seq and loses its terms; a subscription keeps its number and matches nothing. So numbers, boundaries
-and all other results stay the same. `topology.poison` finds what to quarantine. Used by all spouts, by
-`topology.recovering` and by readers of runs.
+and all other results stay the same. `topology.poison` finds what to quarantine.
 """
 
 from collections.abc import Mapping, Sequence

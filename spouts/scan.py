@@ -1,7 +1,7 @@
 """Scan of subscription files before a run starts: which kinds occur, and which row no task can take.
 
 So a run builds no window index for a kind that does not occur, and refuses rows before any task starts; each file is
-read once. Used by `topology.wiring`; read on in `spouts.subscriptions`, which loads the rows.
+read once.
 """
 
 import os

@@ -4,9 +4,6 @@
 and ends: a later row of the same id replaces the earlier one, `until` and `{"unsubscribe": id, "at": seq}` end it.
 `SubscriptionSpout` follows the clock and emits the changes of each batch; the verifier uses the same loader, so both
 assign the same numbers. A resumed run takes what is still to come from the checkpoint (`spouts.changes`).
-
-Added to the topology by `topology.wiring`; commands read subscription files by it. Read on in `spouts.lines` (how files
-become rows), `bolts.distribution` (which tasks get the changes).
 """
 
 import contextlib

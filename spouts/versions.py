@@ -2,8 +2,7 @@
 
 Only `skyline` uses this (`matching.naive` has the rule). The message spout finds the messages that each batch ends and
 sends their content along (`bolts.payloads.StreamBatch`), so a router sends the end of a message to the same tasks as
-the message, without state. Used by `spouts.cutting` and by the readers of messages, `spouts.parquet` and
-`spouts.parsed`. Read on in `bolts.distribution`.
+the message, without state.
 """
 
 from collections import deque

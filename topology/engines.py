@@ -1,7 +1,4 @@
-"""Checks that the engines and window indexes that a run chooses serve its distance and its filters.
-
-Used by `topology.wiring` and `gateway.live.engine`; read on in `topology.wiring`.
-"""
+"""Checks that the engines and window indexes that a run chooses serve its distance and its filters."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

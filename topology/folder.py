@@ -2,8 +2,7 @@
 
 `run.json` exists from the start and has `state`: running, finished, interrupted or failed. One process at a time writes
 to a folder: it has a lock, which ends with the process. `topology.store_folder` is the same in an object store;
-`topology.run_folders` chooses. Used by `topology.running`, `topology.live` and commands that read a run. Read on in
-`topology.running`.
+`topology.run_folders` chooses.
 """
 
 import contextlib

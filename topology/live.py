@@ -2,8 +2,7 @@
 
 The caller appends to the log, reads updates from a socket, and stops the run once the updates of all logged messages
 are published. A stop takes a checkpoint, from which the stream can be resumed. Without a usable checkpoint a resumed
-stream matches the log from its beginning. Used by `gateway.commands.live` and `gateway.commands.serve`; read on in
-`topology.recovering`, the base.
+stream matches the log from its beginning.
 """
 
 import uuid

@@ -1,7 +1,4 @@
-"""Placement of a run's components on Ray processes (`topology.core.tasks.worker`), and the resources they reserve.
-
-Used by `topology.recovering`.
-"""
+"""Placement of a run's components on Ray processes (`topology.core.tasks.worker`), and the resources they reserve."""
 
 import os
 

@@ -3,7 +3,7 @@
 From the checkpoint to which the run has gone back, the topology is replayed in this process, batch by batch and without
 output, until it raises again. That batch is then replayed with some of its messages, or of its subscriptions, in
 quarantine, until it passes without the fewest. Only a message that fails in its own batch, or a subscription that fails
-when it is added, is found; any other failure ends the run. Used by `topology.recovering`.
+when it is added, is found; any other failure ends the run.
 """
 
 import tempfile

@@ -2,7 +2,7 @@
 
 A child process compiles them into the cache (`compiling.kernel_cache`), since the compiler would block the interpreter
 of this one; then a thread loads them here, if tasks run in this process. Code that registers subscriptions calls
-`is_ready`, or `wait`. Used by `gateway.live.pipe` and `gateway.serve.writer`; read on in `topology.warmup`.
+`is_ready`, or `wait`.
 """
 
 import json

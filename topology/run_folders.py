@@ -1,8 +1,4 @@
-"""Chooses the folder of a run by where it is: on a disk of this machine, or in an object store.
-
-Used by `topology.running`, `gateway.commands.run` and `gateway.runs.reader`. Read on in `topology.folder` and
-`topology.store_folder`.
-"""
+"""Chooses the folder of a run by where it is: on a disk of this machine, or in an object store."""
 
 from pathlib import Path
 

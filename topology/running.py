@@ -1,9 +1,4 @@
-"""Running the topology over files: the output folder, the executor, and what is left when it has ended.
-
-Called by `gateway.commands.run` and by `skyray.run`. Read on in `topology.wiring` for what is run, in
-`topology.recovering` for what happens when a component fails, in `topology.folder` for the output folder, in
-`topology.summary` for the report.
-"""
+"""Running the topology over files: the output folder, the executor, and what is left when it has ended."""
 
 import time
 import uuid

@@ -2,8 +2,7 @@
 
 `skyray scale` writes it, the run sees it, drains to a checkpoint and resumes from that in the same process
 (`topology.running`). Then `run.json` has the number of the request in `scaled`, with the reason if it was refused. In
-an object store there are no requests: each look for one would be a request to the store. Used by
-`gateway.commands.scale` and `topology.running`.
+an object store there are no requests: each look for one would be a request to the store.
 """
 
 import json

@@ -2,8 +2,7 @@
 
 Precedence: command line, then environment (`SKYRAY_` and the setting's name), then a TOML file (`skyray.toml` in the
 current folder unless another is named), then the default. An unknown key is an error in each of them. Building
-`RunConfig(...)` directly reads neither environment nor file; only `load_config` does. Used by `topology.wiring`, by
-commands and by benchmarks. Read on in `topology.wiring`, which makes a topology of these settings.
+`RunConfig(...)` directly reads neither environment nor file; only `load_config` does.
 """
 
 import difflib

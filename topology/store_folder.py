@@ -2,7 +2,7 @@
 
 There is no lock. A process that begins or resumes a run claims it (`topology.core.checkpoint.fence`), also where the
 one before still lives: that one then commits nothing more, and ends with an error at its next commit. `topology.folder`
-is the same on a disk of this machine. Used by `topology.run_folders`. Read on in `topology.running`.
+is the same on a disk of this machine.
 """
 
 import contextlib

@@ -1,7 +1,4 @@
-"""The report of a run: counts and digest first, then the papers' measures of routing. Written as `run.json`.
-
-Used by `topology.running`, `topology.live` and `gateway.live.checkpointed`.
-"""
+"""The report of a run: counts and digest first, then the papers' measures of routing. Written as `run.json`."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -6,9 +6,7 @@
                  distribution ──window──▶ tuples ··partial··▶ aggregation ··answer··▶ query
                  query ··relax, raise, signature, influence··▶ distribution ··relaxed··▶ query ··ask··▶ tuples
 
-Dotted edges are feedback: they carry no end and no credit. `bolts.payloads` has the payload of each stream. Used by
-`topology.running`, `topology.live` and load tests. Read on in `spouts.parquet`, then `bolts.distribution`;
-`topology.running` runs what is wired here.
+Dotted edges are feedback: they carry no end and no credit. `bolts.payloads` has the payload of each stream.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -1,1 +1,1 @@
-"""Baseline engines of `boolean`: one file each. Named in `matching.kinds`."""
+"""Baseline engines of `boolean`: one file each."""

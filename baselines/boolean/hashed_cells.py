@@ -2,7 +2,7 @@
 
 The plainest form of `matching.boolean.engines.cell_term`. A subscription is at the level where its boxes cover at most
 two cells a side; a message looks up its cell for each of its terms and each level in use. Every key and every link of a
-chain is a cache miss, which the default engine avoids. Named in `matching.kinds`.
+chain is a cache miss, which the default engine avoids.
 """
 
 from typing import NamedTuple

@@ -4,7 +4,7 @@ A message reads the lists of its terms. There is no spatial pruning, so long lis
 `matching.boolean.engines.cell_term` avoids. Otherwise it is a strong baseline: a posting has the box in one word, as
 there, tested many at a time without branches, and slot and second keyword, which are read only where the message meets
 the box; reads are prefetched. A region across the antimeridian has one posting around both its boxes and is compared in
-degrees. Named in `matching.kinds`.
+degrees.
 """
 
 from typing import NamedTuple

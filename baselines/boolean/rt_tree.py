@@ -19,8 +19,7 @@ second rarest from the third level up gains nothing, since nodes up there have n
 
 Changes: a stack of packed trees (sort-tile-recursive), each at least twice as large as the next. Added subscriptions
 are packed with the trees on top that are not larger; removed ones are deleted in their leaves, and a tree that is half
-deleted is repacked with all above it. Named in `matching.kinds`; the base of `baselines.boolean.rtpp_tree`. Read on in
-`matching.boolean.engine`.
+deleted is repacked with all above it.
 """
 
 from typing import NamedTuple

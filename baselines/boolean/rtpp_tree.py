@@ -6,7 +6,7 @@ After Li, Wang, Wang and Feng, "Location-aware publish/subscribe" (KDD 2013), th
 into children that are under one of its terms in both. Of a subscription with one keyword that keyword is in both lists.
 
 Most nodes have many subscriptions, and some other one of them has the second token, so that few nodes less are entered:
-what it saves is entries of leaves. Named in `matching.kinds`. Read on in `baselines.boolean.rt_tree`.
+what it saves is entries of leaves.
 """
 
 import numpy as np

@@ -1,1 +1,1 @@
-"""Baseline engines of `decay`: one file each. Named in `matching.kinds`."""
+"""Baseline engines of `decay`: one file each."""

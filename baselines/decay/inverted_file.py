@@ -4,7 +4,7 @@ Every subscription that shares a keyword with a message is scored (Chen et al., 
 lists side by side to meet each of them once; here the lists are read one after another, and a column by subscription
 has the last message that met it. Subscriptions are scored some hundreds at a time, with their rows prefetched. A column
 by term has the term's factor in a text score: that of messages without the term and, while a message is matched, that
-of this message for the terms it has. A text score is a product of looked up factors. Named in `matching.kinds`.
+of this message for the terms it has. A text score is a product of looked up factors.
 """
 
 import numpy as np

@@ -1,1 +1,1 @@
-"""Baseline engines of `knn`: one file each. Named in `matching.kinds`."""
+"""Baseline engines of `knn`: one file each."""

@@ -2,7 +2,7 @@
 
 For each term of the message all its subscriptions: point and radius lie in the list, column by column, so that eight
 balls and more are tested at a time and a subscription is touched only where the message may lie in its ball. Radii are
-followed at once. Named in `matching.kinds`.
+followed at once.
 """
 
 import math

@@ -1,1 +1,1 @@
-"""Baseline engines and window indexes of `skyline`, and common parts. Named in `matching.kinds`."""
+"""Baseline engines and window indexes of `skyline`, and common parts."""

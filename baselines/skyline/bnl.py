@@ -1,7 +1,7 @@
 """Engine `bnl`: the skyline from all candidates by block nested loops, whenever anything may have changed.
 
 After Boerzsoenyi, Kossmann and Stocker, "The skyline operator"; what Deng et al. (2022) compare `eager_star` with. With
-the region step (`papers.skyline.regions`) few of the candidates are compared. Named in `matching.kinds`.
+the region step (`papers.skyline.regions`) few of the candidates are compared.
 """
 
 import numpy as np

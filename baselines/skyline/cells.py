@@ -4,9 +4,6 @@ The deepest cells are a hundredth of a degree wide; a cell at any level is a squ
 the Z-order (its Morton code) takes two bits a level, so that the cells within a cell are a run of numbers. A posting is
 an int64, called a word here: column and line of the deepest cell, and the slot of the message (`tuple_of`). By the word
 a query rules out most messages outside its rectangle without a read of the log.
-
-Used by `baselines.skyline.il_quadtree` and `baselines.skyline.i3`; read on in `baselines.skyline.linear_quadtrees`,
-which stores such words.
 """
 
 import numpy as np

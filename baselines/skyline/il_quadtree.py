@@ -9,8 +9,7 @@ Queries of the paper are for messages with all keywords, or for the top k: there
 keywords in a cell, which bounds the score of its messages. A window query is for all messages with any keyword,
 whatever their score, so the bound only rules out cells with none of the keywords.
 
-The structure is that of `baselines.skyline.linear_quadtrees`. Named in `matching.kinds`. Read on in
-`baselines.skyline.i3`.
+The structure is that of `baselines.skyline.linear_quadtrees`.
 """
 
 import numpy as np

@@ -4,7 +4,7 @@ A leaf that grows beyond its capacity is cut in two at the median of its wider s
 place to its neighbour. A query visits every leaf that its rectangle meets, whatever its keywords.
 
 The static form is used for spatial-keyword skylines by Shi, Wu and Mamoulis; over a window by Deng et al. (see
-`papers.skyline.mf_rtree`). Named in `matching.kinds`. Read on in `baselines.skyline.cells`.
+`papers.skyline.mf_rtree`).
 """
 
 from typing import NamedTuple

@@ -5,7 +5,7 @@ messages it occurs (the pseudo-document of the node, as far as a query by any ke
 touches every one of its terms at every level, and so does an end, which has to find the leaf first.
 
 After Cong, Jensen and Wu, "Efficient retrieval of the top-k most relevant spatial web objects"; used over a window by
-Deng et al. (see `papers.skyline.mf_rtree`). Named in `matching.kinds`. Read on in `baselines.skyline.inverted_kd`.
+Deng et al. (see `papers.skyline.mf_rtree`).
 """
 
 import numpy as np

@@ -10,9 +10,6 @@ paper's summaries are for queries of another kind: the ids of messages, superimp
 keywords can be there, and the largest weight of the keyword bounds their score. Here a query wants all messages with
 any of its keywords, whatever their score, and neither could rule out a page. So the places of messages in the quadrant
 are superimposed, as bits of eight lines and eight columns: a page is read only if the rectangle meets one of them.
-
-Used by `baselines.skyline.i3` and `baselines.skyline.page_changes`. Read on in `baselines.skyline.page_changes`, how
-messages come and go.
 """
 
 from typing import Any, NamedTuple

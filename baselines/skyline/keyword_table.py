@@ -1,7 +1,6 @@
 """A hash table from keyword (term id) to an int64 whose meaning the index defines; open addressing, linear probing.
 
-Kernels cannot grow arrays, so callers call `with_capacity` before a kernel adds a keyword. Used by
-`baselines.skyline.linear_quadtrees` and `baselines.skyline.keyword_pages`.
+Kernels cannot grow arrays, so callers call `with_capacity` before a kernel adds a keyword.
 """
 
 from typing import NamedTuple

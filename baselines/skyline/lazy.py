@@ -7,8 +7,6 @@ an arrival than `eager`, stores more entries, and sorts them at every expiry of 
 
 When a message ends early (deleted or replaced), every subscription that has it as an entry is refilled. That includes
 waiting entries: one may have been a member before, and may have caused others to be dropped.
-
-Named in `matching.kinds`; read on in `matching.skyline.engines.eager`, its base.
 """
 
 import numpy as np

@@ -2,8 +2,6 @@
 
 See `baselines.skyline.linear_quadtrees` for the data. Each kernel checks the capacity for a posting before it changes
 anything for it; without capacity it returns to Python, which calls `grown` and then the kernel again.
-
-Read on in `baselines.skyline.il_quadtree`, which has the queries.
 """
 
 import numpy as np

@@ -13,9 +13,6 @@ The signature of a keyword has a bit for every cell of level `SIGNED`, in the or
 keyword has a message in that cell. Larger cells are runs of bits. The signature is exact: the removal of the last
 message of a cell clears the bit. A keyword whose messages fit into one leaf has neither order nor signature, since the
 leaf is read as quickly. A keyword with a single message has no block: its word is in the table of keywords.
-
-Used by `baselines.skyline.il_quadtree`, the window index; read on in `baselines.skyline.linear_changes`, which adds and
-removes messages.
 """
 
 from typing import NamedTuple

@@ -5,7 +5,7 @@ quadtree. A list of one slot needs no memory but its entry; longer ones lie in b
 may also be a count (`COUNT`): the number of messages below an inner node that have the term.
 
 Kernels cannot grow arrays, so callers check the capacity before they start (`has_capacity`) and return to Python, which
-calls `grown`, if there is none. Read on in `baselines.skyline.ir_tree`.
+calls `grown`, if there is none.
 """
 
 from typing import NamedTuple

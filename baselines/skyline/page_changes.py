@@ -2,8 +2,6 @@
 
 See `baselines.skyline.keyword_pages` for the data. Each kernel checks the capacity for a posting before it starts with
 it, and returns to Python, which calls `larger`, if there is none.
-
-Read on in `baselines.skyline.i3`, the queries.
 """
 
 import numpy as np

@@ -1,7 +1,4 @@
-"""Base of `baselines.skyline.bnl` and `baselines.skyline.sweep`: stores only the skyline, and recomputes it by refills.
-
-Read on in `matching.skyline.engine`, the contract; its other engines store more entries and need fewer refills.
-"""
+"""Base of `baselines.skyline.bnl` and `baselines.skyline.sweep`: stores only the skyline, and recomputes it by refills."""
 
 from abc import abstractmethod
 

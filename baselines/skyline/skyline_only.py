@@ -7,7 +7,7 @@ does not refill if an arrival of the same boundary dominates that member, or if 
 either dominates all that the member dominated.
 
 So it queries the window far less often than `baselines.skyline.bnl`, which recomputes at every arrival, and more often
-than engines that store the next candidates. Named in `matching.kinds`.
+than engines that store the next candidates.
 """
 
 import numpy as np

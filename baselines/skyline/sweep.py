@@ -2,8 +2,7 @@
 
 With two relevances a skyline needs no comparison of pairs: in descending spatial relevance, a message belongs to it
 exactly if its text relevance is above all that came before, and the greatest among its equals in space. The simplest
-baseline: no state but the result, no assumption about lives. See `baselines.skyline.bnl`. Named in `matching.kinds`;
-`baselines.skyline.lazy` and `baselines.skyline.skyline_only` use its kernel.
+baseline: no state but the result, no assumption about lives. See `baselines.skyline.bnl`.
 """
 
 import numpy as np

@@ -1,1 +1,1 @@
-"""Baseline engines and window indexes of `topk`, and common parts. Named in `matching.kinds`."""
+"""Baseline engines and window indexes of `topk`, and common parts."""

@@ -7,8 +7,7 @@ weights after the term.
 
 After IL-Quadtree (Zhang, Zhang, Zhang, Lin: Inverted Linear Quadtree, TKDE 2016), which answers boolean queries and has
 bit signatures for tiles; here upper bounds of the score replace them, and a message with several terms of a query is
-found under the first common one. Named in `matching.kinds`; read on in `matching.topk.windows.generations`, the base,
-for how messages are added and expire.
+found under the first common one.
 """
 
 from typing import NamedTuple

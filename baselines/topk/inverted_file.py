@@ -3,7 +3,7 @@
 Term at a time: each posting of each of the message's terms adds its product to an accumulator, then every subscription
 touched is scored. It is a strong baseline: the weight is in the posting, accumulators and the other inputs of a score
 are float32 columns of 4 and 16 bytes a subscription, and both loops prefetch. Scores in float32, with a margin for
-rounding, only rule out; the remaining pairs are scored exactly. Named in `matching.kinds`.
+rounding, only rule out; the remaining pairs are scored exactly.
 """
 
 import math

@@ -5,7 +5,7 @@ rows of those that have expired. The list of a term is a chain of chunks in orde
 chunks whose messages have all expired are freed at the front. Nothing is ever rebuilt, so `store` is cheap and a query
 expensive: messages of a chunk are from anywhere, and its bounds rule out few of them.
 
-The postings, with their signs and norms, are those of `matching.topk.windows.postings`. Named in `matching.kinds`.
+The postings, with their signs and norms, are those of `matching.topk.windows.postings`.
 """
 
 from typing import NamedTuple

@@ -6,7 +6,7 @@ bounded by its box and by the sum of weights times largest weights, or the norms
 visited best bound first.
 
 After the IR-tree (Cong, Jensen, Wu, PVLDB 2009) and Sort-Tile-Recursive packing (Leutenegger, Lopez, Edgington, ICDE
-1997). See `matching.topk.windows.generations` for how messages come and go. Named in `matching.kinds`.
+1997). See `matching.topk.windows.generations` for how messages come and go.
 """
 
 import math

@@ -3,7 +3,7 @@
 For each term of a message its whole list is bounded in float32, many postings at a time, and only where the bound
 reaches the threshold is the pair verified: exactly, over all common terms, and only if the scanned term is their first
 common one (where it is not, the pair was decided at an earlier term). The bound is that of `papers.skype.postings`; the
-rule is Skype's Theorem 5.1 with norms instead of weight sums (as in L2AP). Named in `matching.kinds`.
+rule is Skype's Theorem 5.1 with norms instead of weight sums (as in L2AP).
 """
 
 import math

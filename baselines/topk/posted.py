@@ -1,7 +1,4 @@
-"""Base of the `topk` baselines that scan plain posting lists: keeps the lists in line with the subscriptions.
-
-Used by `baselines.topk.l2_scan` and `baselines.topk.inverted_file`, which differ in how they scan.
-"""
+"""Base of the `topk` baselines that scan plain posting lists: keeps the lists in line with the subscriptions."""
 
 from abc import ABC
 

@@ -10,7 +10,7 @@ Yu, Li and Feng, "A Cost-based Method for Location-Aware Publish/Subscribe Servi
     workloads       the default workload with one thing changed at a time
     searches        saved searches, with conditions and shapes, against their number, up to --subscriptions
 
-The first three are for point and range messages, short and long. Read on in `benchmarks.harness`.
+The first three are for point and range messages, short and long.
 """
 
 from collections.abc import Mapping

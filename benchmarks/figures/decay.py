@@ -8,7 +8,7 @@
     block, buckets         against postings of a block and buckets of a cell, of the paper's index as it is printed
 
 Beside the time of a message stand its text relevances, which the paper's cost model counts (`benchmarks.evaluations`
-counts nothing else). Read on in `benchmarks.lasting`, which fills and checks results.
+counts nothing else).
 """
 
 from functools import partial

@@ -2,7 +2,7 @@
 
 A report has `figure`, `x_label`, `x`, `panels`, and perhaps `over`, what all panels have in common. A panel has
 `y_label`, `series` (name to a value an x, None where there is none), and perhaps a `title`, and an `x` and `x_label` of
-its own. Numbers are drawn as lines, names as bars. Read on in `benchmarks.figures.sweeps`, which makes them.
+its own. Numbers are drawn as lines, names as bars.
 """
 
 import json

@@ -12,7 +12,7 @@ Trees: half of the messages speak of objects as well; for `cleaning` nine tenths
 are and speak often, so that what has ended piles up in the leaves. An operation is a node of a tree or cell of a
 quadtree that an update reads or writes, an inverted list or count of a term that it changes, a term that it puts into a
 filter or takes out, or an entry of the memo; the paper does not say. Time is thread time; the candidates of all queries
-are held against `matching.bulk_oracle`. Read on in `papers.skyline.tree` or `matching.skyline.engines`.
+are held against `matching.bulk_oracle`.
 """
 
 from collections.abc import Callable, Iterator, Sequence

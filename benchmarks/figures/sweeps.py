@@ -2,7 +2,7 @@
 
 `skyray bench KIND --figure NAME` asks the `Page` of a kind. Answers are checked before anything counts
 (`benchmarks.command`), engines take turns, medians are reported, JSON and a picture are written
-(`benchmarks.figures.drawing`). Read on in `benchmarks.figures.decay`, which is nothing but rows.
+(`benchmarks.figures.drawing`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

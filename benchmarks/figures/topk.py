@@ -7,7 +7,7 @@
     pruning              what each rule of engine `skype` and of `skype_paper` earns, by leaving it out
     streams              streams that an index may break down on: is every engine exact, and how fast
 
-`--messages-from ETL` has all but the last of real messages. Read on in `benchmarks.harness`, which checks and times.
+`--messages-from ETL` has all but the last of real messages.
 """
 
 import math

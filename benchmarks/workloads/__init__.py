@@ -3,6 +3,5 @@
     python -m benchmarks.workloads.alerts alerts --subscriptions 1000000
     skyray loadtest --workload alerts --hold 60s --executor local
 
-`alerts` says what a load has, `stream` writes messages; `gateway.load.workload` reads the folder. Read on in
-`benchmarks.workloads.alerts`.
+`alerts` says what a load has, `stream` writes messages; `gateway.load.workload` reads the folder.
 """

@@ -8,8 +8,7 @@ makes as many updates of the windowed kinds. Messages are drawn of what `skyray 
 made-up ones. Decaying and nearest results begin with the stream and have taken its history, a message for four
 subscriptions, when the first message counts; the others begin near its end, over a full window.
 
-The folder is for `skyray run` (`etl`, `subscriptions/*.jsonl`) and for `skyray loadtest --workload FOLDER`. Read on in
-`gateway.load.workload`.
+The folder is for `skyray run` (`etl`, `subscriptions/*.jsonl`) and for `skyray loadtest --workload FOLDER`.
 """
 
 import json

@@ -3,7 +3,7 @@
     python -m benchmarks.workloads.picture [RESULT.json ...]
 
 A bar for each part, the parts of a kind together, and a colour for each result: without arguments those in
-`benchmarks/results/alerts-profile-*.json`. Read on in docs/performance.md.
+`benchmarks/results/alerts-profile-*.json`.
 """
 
 import json

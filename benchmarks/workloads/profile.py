@@ -6,7 +6,7 @@ Messages come all at once in batches of one size; the first do not count. Each p
 processor time, which stops while another part runs inside it: so all parts add up, and a busy machine shows little.
 What no clock has is the framework's, and what other threads do is apart. Updates of a sample, over the first messages
 that count, are compared with the oracle. `digest` is that of all updates: two checkouts that are compared must have the
-same. Read on in `benchmarks.workloads.picture`, which draws it.
+same.
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 What is drawn from (`Base`) is the output of `skyray etl`, or made by `benchmarks.workload`. A drawn message has the
 words of one of the base, moves by about a kilometre, and gets attributes of its own: a price, bedrooms and a type, a
-tenth of each missing. Read on in `benchmarks.workloads.alerts`, which writes the subscriptions.
+tenth of each missing.
 """
 
 import json

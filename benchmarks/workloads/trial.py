@@ -4,7 +4,7 @@
 
 The settings are `hold` for a ramp (`gateway.load.ramp`) and else those of `gateway.load.loadtest.load_test`; beside
 them `report` names a JSON file to write. Progress goes to a file beside that: when batches began to be acknowledged,
-and the memory of all processes of the test meanwhile. Read on in `benchmarks.headline`.
+and the memory of all processes of the test meanwhile.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 In any order, the greatest load exceeds the least by one cost at most: the task that a cost made the greatest had the
 least before, and no load falls. (The guarantee of 3/2 that the paper cites concerns only the greatest load, for costs
-in descending order; spec 5.) Used by `distribution.placement.placement`.
+in descending order; spec 5.)
 """
 
 import numpy as np

@@ -8,9 +8,7 @@ with P(R, w) the fraction of messages that lie in R and carry w: a union bound, 
 are counted over the first messages of the stream (`SampleCosts`), or, where there are too few, taken from the
 vocabulary, uniform over the world (`UniformCosts`).
 
-Costs are multiples of 2**-30, so that sums of them are exact up to eight million, in any order. Used by the algorithms
-of `distribution.placement` and by `distribution.placed`. Read on in `distribution.placement.demand` and
-`distribution.placement.placement`.
+Costs are multiples of 2**-30, so that sums of them are exact up to eight million, in any order.
 """
 
 from abc import ABC, abstractmethod

@@ -3,8 +3,7 @@
 It depends only on traits of the kind. The rectangle is the region if there is one; where the nearest messages are the
 result, the square around the ball B(s) to the k-th nearest known message with a keyword of s (DkM-SKS, section 3.2),
 beyond which none can enter once there are k; else the world. A subscription that requires all its keywords is matched
-by, and costs as much as, its rarest. Used by the algorithms of `distribution.placement` and by `distribution.placed`.
-Read on in `distribution.placement.placement`.
+by, and costs as much as, its rarest.
 """
 
 from typing import NamedTuple

@@ -10,7 +10,7 @@ A later subscription is estimated in the rectangle that it overlaps most (equati
 none; in the whole world if its own rectangle is that; in its own rectangle if there are no subsets.
 
 The paper's parameters contradict its text (spec 5): printed are gamma1 = 100,000 and gamma2 = 20, two million subsets
-for 20 tasks where "in practice |S| is small". Here gamma1 is 20, and gamma2 100,000. Used by `distribution.placed`.
+for 20 tasks where "in practice |S| is small". Here gamma1 is 20, and gamma2 100,000.
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 
 The costs of each task's subscriptions are scaled so that their sums are proportional to the measured work of the tasks;
 then tasks above the mean give their excess to the others, picked by hash, so that subscriptions which an algorithm has
-spread stay spread. Used by `distribution.placed` when a run resumes.
+spread stay spread.
 """
 
 from collections.abc import Sequence

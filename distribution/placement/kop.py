@@ -1,8 +1,7 @@
 """KOP, keyword-oriented partition: the paper's first baseline (DkM-SKS, section 3.1).
 
 A subscription costs the sum over its keywords of the fraction of messages that carry it (equation 1). All are assigned
-by descending cost, each to the least loaded task; later ones likewise. Used by `distribution.placed`. Read on in
-`distribution.placement.subsets`.
+by descending cost, each to the least loaded task; later ones likewise.
 """
 
 from distribution.placement.assign import dealt_out

@@ -2,8 +2,7 @@
 
 A `Placement` places all subscriptions of the beginning of the stream together (`together`), and later ones in order
 (`later`), for which it keeps state. The assignment and the loads are in a `Ledger`. Base of the algorithms of
-`distribution.placement`; used by `distribution.placed`. Read on in `distribution.placement.kop`, the simplest one, and
-`distribution.placed`, the user.
+`distribution.placement`.
 """
 
 from abc import ABC, abstractmethod

@@ -7,7 +7,7 @@ spec 5. A subscription belongs to the part that its rectangle overlaps most, and
 piece of its rarest keyword. Messages go to all, as with the other placements, so results do not depend on it.
 
 The load of a piece with the fraction O of the messages and Q subscriptions is c1 * O * Q + c2 * O + c3 * Q. The cost of
-a subscription is what it adds, c1 * O + c3. Used by `distribution.placed`; read on there.
+a subscription is what it adds, c1 * O + c3.
 """
 
 import heapq

@@ -3,8 +3,7 @@
 The costliest subset is cut into four by place until there are theta for each task; a subset costs the fraction of
 messages in its rectangle times the number of its subscriptions (equation 3), and goes to a task as a whole. A later
 subscription costs the fraction of messages in its own rectangle (equation 2), much less than the others of its subset:
-in the paper's measurements its task is overloaded. Used by `distribution.placed`. Read on in
-`distribution.placement.dkm_sks`.
+in the paper's measurements its task is overloaded.
 """
 
 import numpy as np

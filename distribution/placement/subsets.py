@@ -3,8 +3,7 @@
 A subset has a cell of a quadtree, in which its places lie, and a rectangle, which encloses those of its subscriptions;
 rectangles of neighbours overlap. The costliest is cut next (DkM-SKS, sections 3.2 and 4.2), until there are enough.
 Subscriptions to the whole world begin as a subset of their own, since they would extend any rectangle to the world,
-which the paper does not consider. Used by `distribution.placement.sop`, `distribution.placement.dkm_sks` and
-`distribution.placement.ps2stream`. Read on in `distribution.placement.sop` and `distribution.placement.dkm_sks`.
+which the paper does not consider.
 """
 
 import heapq

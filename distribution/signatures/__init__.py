@@ -2,6 +2,5 @@
 
 A signature may pass too many messages, never too few. It has two halves: cells of the world that a rectangle touches
 (`distribution.signatures.spatial`), and keywords that are subscribed to there (`distribution.signatures.text`); both
-are sets of numbers, kept in a filter (`distribution.signatures.cuckoo`) that is smaller than the set. Read on in
-`distribution.signatures.signature`, which keeps both sides up to date.
+are sets of numbers, kept in a filter (`distribution.signatures.cuckoo`) that is smaller than the set.
 """

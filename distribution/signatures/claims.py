@@ -1,8 +1,7 @@
 """Claims: regions and keywords of subscriptions, the input of a signature.
 
 Exact for every kind with a region, whose matches lie in a rectangle and share a keyword: all keywords are claimed of a
-subscription that any of them matches, only the rarest of one that requires all. Used by `bolts.query` and
-`distribution.signatures.signature`. Read on in `distribution.signatures.signature`.
+subscription that any of them matches, only the rarest of one that requires all.
 """
 
 from typing import NamedTuple

@@ -2,7 +2,6 @@
 
 It feeds a filter that takes every item once and deletes only what was inserted (`distribution.signatures.cuckoo`): the
 same cell or keyword belongs to many subscriptions. Exact, and so larger than the filter: it stays on the query task.
-Used by `distribution.signatures.signature`; read on there.
 """
 
 import numpy as np

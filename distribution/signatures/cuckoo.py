@@ -10,9 +10,6 @@ Callers must keep two rules, as `distribution.signatures.counted` does: an item 
 eight places for copies of a fingerprint; and only inserted items may be deleted, or another's fingerprint is. An insert
 into a full filter fails without a change; the filter cannot grow, since it has no items: build a larger one from all of
 them (`CuckooFilter.of`).
-
-Used by `distribution.signatures.signature` for both halves, and by kernels of `distribution.signatures.points`. Read on
-in `distribution.signatures.spatial`.
 """
 
 import math

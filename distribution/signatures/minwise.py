@@ -10,9 +10,6 @@ bin is empty or has only larger places, and otherwise passes. `approximate` pass
 resemblance, estimated over the bins that are not empty in both, is above 1 / sqrt(bins): messages that share few words
 with a full node are lost. `printed` estimates over all bins, as the paper prints it, and loses messages of no more than
 sqrt(bins) keywords; it is for measurements only.
-
-Used by `distribution.signatures.signature` and `distribution.signatures.points`. Read on in
-`distribution.signatures.text`, which makes the pairs of node and keyword.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""Signature patches, which query tasks send to distribution tasks.
-
-Used by `distribution.signatures.signature`, which makes and applies them; `bolts.payloads` names the stream.
-"""
+"""Signature patches, which query tasks send to distribution tasks."""
 
 from typing import Any, NamedTuple
 

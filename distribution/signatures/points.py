@@ -3,7 +3,7 @@
 A distribution task splits a batch by the owner of each message, so that it tests a query task's signature with a few
 dozen messages. For so few the NumPy calls of `may_match` take longer than the lookups. These kernels compute the cells,
 nodes and terms of one message at a time, and stop at the first that the filter contains. Range messages are left to
-`may_match`. Used by `distribution.signatures.signature`; any change must keep both paths equal, which tests compare.
+`may_match`.
 """
 
 import numpy as np

@@ -8,8 +8,7 @@ item is inserted twice or deleted without an insert.
 
 A signature may let too much through, never too little, also while a patch is in flight: the replica notes new claims
 exactly until a patch covers them. It serves every kind with a region, whose matches lie in a rectangle and share a
-keyword. Used by `bolts.query` (the query task's side) and `distribution.router` (the distribution task's). Read on in
-`distribution.location`, which queries only the signature of the owner of a place.
+keyword.
 """
 
 from collections import deque

@@ -7,8 +7,7 @@ and exact, and the papers' spatial cuckoo filter, a `CuckooFilter` of cell numbe
 and smaller as soon as one cell in eleven is in the set.
 
 Where the router gives each task a part of the world (its `domain`), only cells of that part have numbers, from 0 on,
-since places are looked up only in their owner's signature (`distribution.location`). Used by
-`distribution.signatures.signature` and `distribution.location`. Read on in `distribution.signatures.text`.
+since places are looked up only in their owner's signature (`distribution.location`).
 """
 
 from typing import NamedTuple

@@ -6,8 +6,6 @@ each. A message passes if the set has a pair of one of its terms and a node that
 there is one such node on each level. A subscription that requires all keywords is stored under the rarest only, one
 that any keyword matches under each. All nodes share one filter, a `CuckooFilter` of pairs, so that no node is full
 while another is empty. The papers' signature is `distribution.signatures.minwise`, which as printed loses matches.
-
-Used by `distribution.signatures.signature`, which adds and looks up these pairs; read on there.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Properties of librdkafka in a file: TLS, SASL, compression. Used by the `uris` of sources and of sinks."""
+"""Properties of librdkafka in a file: TLS, SASL, compression."""
 
 from pathlib import Path
 

@@ -1,7 +1,4 @@
-"""A client of NATS, whose event loop runs in a thread; a lost connection is not mended below its caller.
-
-Used by `gateway.sources.nats` and `gateway.sinks.nats`, which open a new client and read their position again.
-"""
+"""A client of NATS, whose event loop runs in a thread; a lost connection is not mended below its caller."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,4 @@
-"""The parts of a URI that names a broker or a database: hosts, a name, parameters. Nothing is connected.
-
-Used by `gateway.sources.uris` and `gateway.sinks.uris`.
-"""
+"""The parts of a URI that names a broker or a database: hosts, a name, parameters. Nothing is connected."""
 
 import re
 from collections.abc import Callable, Collection, Mapping

@@ -1,7 +1,6 @@
 """Commands that a flow yields to the client that runs it: send, sleep, take rows, read a stream, hand an item on.
 
-Made by `gateway.client.flows`; executed by `gateway.client.blocking` and `gateway.client.awaiting`. Webhooks read
-`Retry-After` here, too.
+Webhooks read `Retry-After` here, too.
 """
 
 from collections.abc import Generator, Mapping

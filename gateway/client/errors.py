@@ -1,7 +1,4 @@
-"""Errors of the client: a class for each kind of remedy, with the server's reason code.
-
-Used by `gateway.client.flows`; the server makes its problems in `gateway.serve.problems`.
-"""
+"""Errors of the client: a class for each kind of remedy, with the server's reason code."""
 
 from typing import TYPE_CHECKING
 

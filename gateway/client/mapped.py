@@ -1,7 +1,6 @@
 """What a map of a server takes: subscriptions, page by page, and the result of each.
 
-A flow as those of `gateway.client.flows`, for `map` of both clients. Used by `gateway.client.awaiting` and
-`gateway.client.blocking`. Read on in `gateway.notebook`, which draws.
+A flow as those of `gateway.client.flows`, for `map` of both clients.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Requests of the client's calls, and the decoders of their answers.
 
-Used by both clients; read on in `gateway.client.flows`, which sends. The paths are those of docs/serve.md.
+The paths are those of docs/serve.md.
 """
 
 import uuid

@@ -2,7 +2,6 @@
 
 Read as the WHATWG specification says: lines end with LF, CR or CR LF, a byte order mark may come first, comments are
 left out, `data` of several lines is joined by LF, an event without its empty line is none.
-Used by `gateway.client.flows`.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""The HTTP library of both clients: its arguments, and the meaning of its errors.
-
-Used by `gateway.client.blocking` and `gateway.client.awaiting`; no other file imports it.
-"""
+"""The HTTP library of both clients: its arguments, and the meaning of its errors."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""`skyray backup`: a copy of the folder of a stream or run. Read on in `gateway.live.backing_up`."""
+"""`skyray backup`: a copy of the folder of a stream or run."""
 
 from pathlib import Path
 from typing import Annotated

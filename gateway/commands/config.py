@@ -1,4 +1,4 @@
-"""`skyray config show`: every setting of a run and where its value comes from; read on in `topology/settings.py`."""
+"""`skyray config show`: every setting of a run and where its value comes from."""
 
 import typer
 

@@ -1,8 +1,7 @@
 """Sinks of all updates for a command: what `--to` names, joined to the stream of a folder.
 
 Neither the server nor a stream knows its sinks. A command makes them here, calls `Deliveries.check` while it runs, and
-waits for them at its end. Used by `gateway.commands.serve`, `gateway.commands.live` and `gateway.commands.run`; read on
-in `gateway.sinks.pump`.
+waits for them at its end.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""`skyray keys`: the API keys of a stream that `skyray serve` serves. Read on in `gateway.serve.keys`."""
+"""`skyray keys`: the API keys of a stream that `skyray serve` serves."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,6 @@
 """`skyray scale`: change the numbers of tasks of a run, while it runs or when it is resumed.
 
-Called by `gateway.cli`. `gateway/commands/scale.py` -> `topology/scaling.py` (writes the request) ->
-`topology/running.py` (the run reads it).
+`gateway/commands/scale.py` -> `topology/scaling.py` (writes the request) -> `topology/running.py` (the run reads it).
 """
 
 import time

@@ -1,7 +1,4 @@
-"""What `skyray live` and `skyray serve` have in common: options of a stream, and subscriptions that it starts with.
-
-Used by `gateway.commands.live` and `gateway.commands.serve`.
-"""
+"""What `skyray live` and `skyray serve` have in common: options of a stream, and subscriptions that it starts with."""
 
 import sys
 from collections.abc import Iterator

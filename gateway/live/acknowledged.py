@@ -5,8 +5,6 @@ behind each fsync of the log, without an fsync of its own: so it is never ahead 
 and it survives the death of the process. It is forced to disk while the stream is idle, at most once a second, and at
 the end; a record behind which another stands needs no proof. Checkpoints have the number too. After a power cut it may
 lack what was acknowledged in the last second.
-
-Used by `gateway.live.write_ahead_log` and `gateway.live.status`.
 """
 
 import os

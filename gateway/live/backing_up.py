@@ -4,7 +4,7 @@ What points is copied before what it points to: webhooks and positions of sinks,
 newest checkpoint, the parts of updates, and the log last. So the copy's log has every message that its checkpoint and
 its parts know, its parts have every update that its checkpoint counts on, and no sink is ahead of it. The log's last
 record may be cut off by the copy: nothing knows it. The copy is checked as a resumed stream reads it, and gets its name
-last. Used by `gateway.commands.backup`.
+last.
 """
 
 import os

@@ -2,8 +2,7 @@
 
 The log of that release has the lines of messages as they came; they are checked, and cut into words, as that release
 did it at each start. Checkpoints know places in that log and stay behind: the converted stream matches its log from the
-beginning when it is resumed, which gives the same updates. The folder itself is only read. Used by
-`gateway.commands.convert`.
+beginning when it is resumed, which gives the same updates. The folder itself is only read.
 """
 
 import json

@@ -5,8 +5,7 @@
     updates = engine.publish([{"id": "m1", "text": "ramen is open", "lon": 139.69, "lat": 35.68}])
 
 Rows pass the same checks as in the ETL and a run (`gateway.live.admission`), texts become terms by the same function,
-and operators and window indexes are those of a run, in a local engine. Public as `skyray.Engine`. Read on in
-`matching.local_engine`.
+and operators and window indexes are those of a run, in a local engine. Public as `skyray.Engine`.
 """
 
 import inspect

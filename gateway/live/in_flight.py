@@ -1,8 +1,7 @@
 """Batches of a live stream that are logged and above the watermark: their limit and their latency.
 
 The limit is the topology's credits. When it is reached, the pipe fills its open batch and then reads no more lines, so
-the producer waits and memory stays flat. Used by `gateway.live.pipe`, which closes batches, and
-`gateway.serve.releasing`, which gets the watermark.
+the producer waits and memory stays flat.
 """
 
 import threading

@@ -1,8 +1,7 @@
 """Renames the columns of input lines to those of a message: `tweet` to `text`, `created_at` to `time`.
 
 The user may name columns (`--text-column` and so on). `ColumnMapping` finds the others by their names in the line, as
-`skyray etl` finds them in a file (`spark_etl.finding`). Used by `gateway.live.reading`, `gateway.live.pipe`,
-`gateway.serve.writer` and `gateway.serve.asking`; read on in `gateway.live.admission`, which checks the row.
+`skyray etl` finds them in a file (`spark_etl.finding`).
 """
 
 from collections.abc import Collection, Mapping

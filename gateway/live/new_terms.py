@@ -2,9 +2,7 @@
 
 Terms of messages fill nine tenths of the room at most (`--most-terms`), so that subscriptions find some later; those of
 subscriptions fill it all, and come first in a batch. Terms of one batch get their ids in the order of their UTF-8
-bytes; nothing is evicted. Used by `gateway.live.admission`, which refuses subscriptions that do not fit;
-`gateway.live.write_ahead_log` logs the terms of a batch. Read on in `spouts.logged_words`, which gives the
-topology the same vocabulary.
+bytes; nothing is evicted.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,4 @@
-"""Opens the stream of a folder: settings, words, checks, and the write-ahead log, replayed.
-
-Used by `gateway.commands.live` and `gateway.commands.serve`; read on in `gateway.live.admission` and
-`gateway.live.write_ahead_log`.
-"""
+"""Opens the stream of a folder: settings, words, checks, and the write-ahead log, replayed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

@@ -1,7 +1,4 @@
-"""Messages of a live stream as the oracle takes them, and as answers show them.
-
-Used by `gateway.live.engine` and `gateway.serve.asking`; read on in `gateway.runs.match_rules`.
-"""
+"""Messages of a live stream as the oracle takes them, and as answers show them."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta

@@ -6,9 +6,7 @@
 
 A thread reads ahead into a bounded queue, so that a fast producer waits. The pipe closes a batch when it is full, or
 when its first line has waited for the linger time, but not while too many batches are in flight. A change takes effect
-at its place in the stream. Used by `gateway.commands.live`, and as a base by `gateway.serve.writer`. Read on in
-`gateway.live.mapping`, which renames the columns of a line, in `gateway.live.admission`, which checks the line, and in
-`gateway.live.write_ahead_log`, which logs it.
+at its place in the stream.
 """
 
 import queue

@@ -3,7 +3,7 @@
 The names of a line's columns are its shape. The reader learns a shape from the first line that has it, and decodes
 further lines of that shape in C into structs. Then it checks the values column by column. A line of an unknown shape,
 or with an unusual value, is left to `gateway.live.mapping` and `gateway.live.admission`: these judge one line at a
-time. Both ways give the same messages. Used by `gateway.live.pipe`.
+time. Both ways give the same messages.
 """
 
 import operator

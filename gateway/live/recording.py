@@ -3,8 +3,6 @@
 At its end a stream notes in `run.json` how far its log goes. What reads the folder converts the log (`write_tables`):
 messages as the ETL writes them, changes as a file of subscriptions, and the boundaries. `skyray verify`, `show` and
 `explain` read them as of any run, and `skyray run --batch log:PATH` runs them again.
-Used by `gateway.commands.live` and `gateway.commands.serve`; read on in `gateway.live.tables` and
-`gateway.live.checkpointed`, which convert.
 """
 
 import json

@@ -1,7 +1,6 @@
 """Progress of a live stream, read from its folder, in any state.
 
-A producer that can resend from any line gets the next line here. Used by `gateway.commands.live`; reads the log
-(`spouts.log`), whose records are whole or absent.
+A producer that can resend from any line gets the next line here.
 """
 
 from contextlib import closing

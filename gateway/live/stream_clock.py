@@ -6,8 +6,7 @@ the same rule as any message, ends a batch, and is in the log for replay. A late
 not move stream time. A mark also closes the batch with which changes of subscriptions take effect that came after the
 last message, so that their results do not wait for the next one.
 
-Only the length of the idle time is measured, by a monotonic clock: a stream of 2018 stays in 2018. Used by
-`gateway.live.write_ahead_log`, which logs marks; `gateway.live.pipe` calls it while no line arrives.
+Only the length of the idle time is measured, by a monotonic clock: a stream of 2018 stays in 2018.
 """
 
 from collections.abc import Sequence

@@ -5,7 +5,7 @@ that read the folder need messages in columns; the first of them converts the lo
 `tables/log.json` up to which byte. A log only ever grows, so tables of as many bytes are those of the log; if the
 stream was resumed and has ended again, they are converted anew. They are derived: removing them loses nothing.
 The lock of the stream is not taken, so a reader never stands in the way of a server that starts. Where the folder
-cannot be written the tables go to another place. Used by `gateway.runs.reader` and `gateway.live.checkpointed`.
+cannot be written the tables go to another place.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
 """Where a topology publishes its updates to: in this process a function, between processes a local socket.
 
 A connection of each delivery task of each incarnation has a thread. `bolts.publishing` is the other end, and
-`gateway.serve.releasing` takes what arrives. Used by it; `gateway.live.write_ahead_log` looks the texts up.
+`gateway.serve.releasing` takes what arrives.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """The folders of words of a live stream: the empty one that it may start with, and the one that it leaves.
 
-Both are as the ETL writes them. Used by `gateway.live.opening` and `gateway.live.recording`.
+Both are as the ETL writes them.
 """
 
 import json

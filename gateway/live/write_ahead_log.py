@@ -12,8 +12,7 @@ A folder has
     tables/                messages as the ETL writes them, made by the first command that reads an ended stream
 
 Answers depend on messages, changes, batches and admitted terms only. To resume, the log is scanned for these terms and
-for active subscriptions, and matching continues from the last checkpoint. Used by `gateway.live.opening`; read on in
-`gateway.live.recording` for the end of a stream, and in `gateway.live.tables` for what reads it.
+for active subscriptions, and matching continues from the last checkpoint.
 """
 
 import os

@@ -1,8 +1,7 @@
 """Measures what packing and unpacking payloads would cost each task, for a topology that runs in one process.
 
 In one process parcels are not packed. `Weighed` packs and unpacks each parcel that would go to another task, discards
-the copy, and adds the time to the task that would do the work. Used by `gateway.load.measuring` and by
-`benchmarks.routers`; packing itself is in `topology.core.payload`.
+the copy, and adds the time to the task that would do the work.
 """
 
 from collections import Counter

@@ -2,8 +2,7 @@
 
 Change n ends subscription n, the one that has stood longest, and adds a copy of it under the next free number: as many
 stand at any time as at the start, and by the same recipe. Both go in one request (`gateway.load.posting`); the server
-answers each with the seq of the first message for which it counts. Used by `gateway.load.remote`; next
-`gateway.load.lifetimes`, which has the outcomes.
+answers each with the seq of the first message for which it counts.
 """
 
 import time

@@ -2,8 +2,7 @@
 
 The load is generated again by its spouts. The updates of a sample of each kind, over some thousand messages after the
 warm-up, are compared with those of the bulk oracle (`matching.bulk_oracle`, the file to read next) at the boundaries of
-the run. `gateway.runs.verify` checks whole runs over files, and the order of updates. Used by `gateway.load.loadtest`
-and by benchmarks.
+the run. `gateway.runs.verify` checks whole runs over files, and the order of updates.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,6 @@
 """A process that follows a server's updates during a load test, and notes when each came.
 
 It reads by `gateway.client`, which connects again by itself; what the server says it did not send (`gap`) is noted.
-Used by `gateway.load.remote`; read on in `gateway.load.recount`.
 """
 
 import time

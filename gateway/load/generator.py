@@ -1,7 +1,6 @@
 """A process that publishes its part of a load test to a server, message by message as they fall due.
 
-Generator g of N has every N-th message; `gateway.load.posting` sends them. Used by `gateway.load.remote`; next
-`gateway.load.follower`.
+Generator g of N has every N-th message; `gateway.load.posting` sends them.
 """
 
 from collections import Counter

@@ -1,7 +1,4 @@
-"""Latencies of a load test of a server, from when what caused an update was due until it was read here.
-
-Used by `gateway.load.remote` and `gateway.load.lifetimes`.
-"""
+"""Latencies of a load test of a server, from when what caused an update was due until it was read here."""
 
 from typing import Any, NamedTuple
 

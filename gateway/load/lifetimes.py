@@ -2,7 +2,7 @@
 
 The server's answer to a change names the first message for which it counts. So a subscription stands for the messages
 from the answer to its registration up to the one before the answer to its end, however requests were spread over
-batches. Used by `gateway.load.remote`; read on in `gateway.load.recount`.
+batches.
 """
 
 from typing import Any

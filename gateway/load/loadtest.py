@@ -2,7 +2,7 @@
 
 Latency is corrected for coordinated omission: it counts from the moment a message was due by the schedule, see
 `spouts.paced`, the file to read next; `gateway.load.check` compares updates with the oracle. The command is
-`gateway/commands/loadtest.py`. Used by `gateway.commands.loadtest`, `gateway.load.ramp` and `gateway.load.measuring`.
+`gateway/commands/loadtest.py`.
 """
 
 import json

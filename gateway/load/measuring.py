@@ -2,8 +2,7 @@
 
 Topologies run in one process, and what counts is processor time; packing is booked to the tasks that would do it
 (`gateway.load.booking`). Each load runs with M and with 5M messages, and the difference is taken, so that subscribing
-and filling the window do not count. The model they go into is `gateway.load.planning`, the file to read next. Used by
-`gateway.commands.plan`.
+and filling the window do not count. The model they go into is `gateway.load.planning`, the file to read next.
 """
 
 import os

@@ -2,8 +2,7 @@
 
 A message costs a task of each component a fixed time, and more for each query task (copies, packing) or each
 subscription; `BASES` says which. The task of a component that is busiest bounds the rate, since one message stream goes
-through all of them. Constants come from `gateway.load.measuring`; those that are shipped name their machine. Used by
-`gateway.commands.plan`, `gateway.load.measuring` and `gateway.load.profiled`.
+through all of them. Constants come from `gateway.load.measuring`; those that are shipped name their machine.
 """
 
 import json

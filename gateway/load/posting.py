@@ -1,9 +1,7 @@
 """One streaming POST of lines of JSON: sends each line when it is due, and reads the answers meanwhile.
 
 One thread makes lines ahead, another reads answers, so that no line waits for the answer to an earlier one. `Posted`
-has the delays: how late the last line and the latest line were, and how long the server accepted no data. Used by
-`gateway.load.generator`, for messages, and by `gateway.load.changer`, for subscriptions; either is the file to read
-next.
+has the delays: how late the last line and the latest line were, and how long the server accepted no data.
 """
 
 import http.client

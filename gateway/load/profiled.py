@@ -3,8 +3,7 @@
 A profile (`python -m benchmarks.workloads.profile`) has microseconds of a message by part, of all subscriptions on one
 query task. A plan gives each part to the component that does it. What kinds match divides among query tasks by their
 subscriptions; each message is unpacked by all of them. What a kind does for a message whatever its subscriptions are is
-not apart in a profile, so that plans of many query tasks err to the side of fewer cores. Used by
-`gateway.commands.plan`. Read on in `gateway.load.planning`, whose plans are of one kind at any size.
+not apart in a profile, so that plans of many query tasks err to the side of fewer cores.
 """
 
 import json

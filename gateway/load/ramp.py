@@ -2,7 +2,7 @@
 
 Each step is a load test of its own: open loop, latency from due time. The rate doubles until a step breaks, then a
 bisection on a logarithmic scale narrows the gap; `gateway.load.loadtest` runs a step, `gateway.load.report` draws the
-outcome. Used by `gateway.commands.loadtest` and `gateway.load.remote`. Read on in `gateway.load.loadtest`.
+outcome.
 """
 
 import re

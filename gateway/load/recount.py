@@ -3,7 +3,7 @@
 The messages that the server has accepted, at the places in its stream that it answered with, and the subscriptions,
 each from the message on and up to the one that it answered with (`gateway.load.lifetimes`), go to the bulk oracle
 (`matching.bulk_oracle`, the file to read next). Boundaries are those of the updates' ids: at one without an update no
-result has changed, so that it makes no difference. Used by `gateway.load.remote`.
+result has changed, so that it makes no difference.
 """
 
 from collections import Counter

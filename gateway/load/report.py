@@ -1,7 +1,6 @@
 """The report of a load test as one HTML file: plots as inline SVG, no script, nothing loaded from elsewhere.
 
-`gateway.load.ramp` and `gateway.load.loadtest` make the figures, `gateway.load.svg` draws. Used by
-`gateway.commands.loadtest`.
+`gateway.load.ramp` and `gateway.load.loadtest` make the figures, `gateway.load.svg` draws.
 """
 
 import json

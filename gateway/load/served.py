@@ -3,7 +3,7 @@
 Messages and subscriptions are those of `spouts.generated` and `spouts.paced`; term t is a word of its own, in the order
 of the terms, so that a server gives words ids in the same order and the oracle's scores are the server's to the bit. A
 run has words that no other has, and its first message (`primer`) has all of them: so they are admitted with one batch
-and have one weight. Used by `gateway.load.generator`; read on in `gateway.load.recount`.
+and have one weight.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Plots as inline SVG, without a library: lines over numbers, and bars. Colours are CSS variables of the page.
-
-Used by `gateway.load.report`.
-"""
+"""Plots as inline SVG, without a library: lines over numbers, and bars. Colours are CSS variables of the page."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -7,7 +7,7 @@
 
 `skyray loadtest --workload FOLDER` resumes from the checkpoint, so that each step of a ramp begins with the same full
 results, and publishes the messages behind the history on a schedule. The topology is that of `skyray run` but for its
-clock spout. `benchmarks.workloads` makes such folders. Read on in `gateway.load.loadtest`, which runs the plan.
+clock spout. `benchmarks.workloads` makes such folders.
 """
 
 import json

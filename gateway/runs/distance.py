@@ -1,7 +1,4 @@
-"""Distances in km, for people.
-
-Used by `gateway.runs.explaining`, `gateway.runs.showing` and `gateway.runs.picture`.
-"""
+"""Distances in km, for people."""
 
 import math
 

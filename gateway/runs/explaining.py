@@ -2,7 +2,6 @@
 
 `explain` reads the run's messages that share a keyword; `gateway.runs.match_rules`, which has the rules, judges them;
 `answer_of` puts the verdict into words, with keywords, ids and texts. Live streams use it too (`gateway.live.engine`).
-Used by `gateway.commands.explain`, `gateway.serve.asking` and `gateway.live.engine`.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Words in scripts that the usual font lacks: which installed fonts have their glyphs, and which words none has.
-
-Used by `gateway.runs.picture`.
-"""
+"""Words in scripts that the usual font lacks: which installed fonts have their glyphs, and which words none has."""
 
 from collections.abc import Iterable
 from functools import lru_cache

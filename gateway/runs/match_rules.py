@@ -1,8 +1,7 @@
 """Match rules: why a message is, or is not, in the result of a subscription, by the rules of `matching.naive`.
 
 Scores and predicates are the oracle's own functions; this module adds which rule decided, the parts of the score and
-the better messages. A test compares every verdict with the oracle. Used by `gateway.runs.explaining`,
-`gateway.runs.reaching` and `gateway.serve.asking`. Read on in `gateway.runs.explaining`, which applies it to runs.
+the better messages. A test compares every verdict with the oracle.
 """
 
 import math

@@ -1,7 +1,6 @@
 """Messages of an ETL folder by seq, with a cache of row groups.
 
-A long list of results or updates reads the same row groups again and again: the last ones are cached. Used by
-`gateway.runs.reader`.
+A long list of results or updates reads the same row groups again and again: the last ones are cached.
 """
 
 from collections import OrderedDict

@@ -1,7 +1,6 @@
 """Figures of a running topology for Prometheus, and the port at which `skyray run` and `skyray live` have them.
 
-`gateway.serve.metrics` has the same ones, under the same names. Used by `gateway.commands.run`, `gateway.commands.live`
-and `gateway.serve.metrics`. Read on in `topology.core.metrics`.
+`gateway.serve.metrics` has the same ones, under the same names.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,8 +1,7 @@
 """Files by which Prometheus finds the figures of several processes (`file_sd_configs`): `--metrics-targets FOLDER`.
 
 Each process has a file of its own in the folder, which goes when the process ends; that of one that was killed is
-removed by the next that starts on that machine. Prometheus reads `FOLDER/*.json`, and again when they change. Used by
-`gateway.commands.run`.
+removed by the next that starts on that machine. Prometheus reads `FOLDER/*.json`, and again when they change.
 """
 
 import json

@@ -1,8 +1,7 @@
 """The two oracles over a finished run: the bulk oracle in NumPy, and the plain one.
 
 Both take the batches of the run in order and give the same updates. `BulkRun` gathers batches, since the bulk oracle is
-fast only over many messages; `PlainRun` feeds `matching.naive` batch by batch. Used by `gateway.runs.oracle_replay`.
-Read on in `matching.bulk_oracle`.
+fast only over many messages; `PlainRun` feeds `matching.naive` batch by batch.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 """A map of results: messages and subscriptions over the outline of the land.
 
-Drawn by Matplotlib, without network access (`gateway/world/README.md` says where the outline is from). Used by
-`skyray show --map`; read on in `gateway.runs.glyphs` for words in scripts that the usual font does not have.
+Drawn by Matplotlib, without network access (`gateway/world/README.md` says where the outline is from).
 """
 
 import math

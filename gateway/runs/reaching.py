@@ -2,7 +2,7 @@
 
 The message is cleaned and tokenised as in the ETL, and matched with every subscription by the oracle's rules. A kind
 that keeps the k best messages would have it unless k better ones exist, which only a run knows (`skyray explain`). Used
-by `gateway.commands.match`. Read on in `gateway.runs.match_rules`.
+by `gateway.commands.match`.
 """
 
 from collections import Counter

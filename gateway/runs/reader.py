@@ -2,9 +2,7 @@
 
 A running run has published some parts of `updates/`, which are whole and final; a finished or interrupted one has
 `results.parquet` as well. Of a live stream that has not ended a copy is read (`gateway.live.checkpointed`). Updates and
-results are read in pieces, so that memory does not grow with them. `topology.folder` writes the folder. Used by most of
-`gateway.runs`, and by the commands that read a run. Read on in `gateway.runs.showing`, which lists what is read, and in
-`gateway.runs.message_rows`.
+results are read in pieces, so that memory does not grow with them. `topology.folder` writes the folder.
 """
 
 import difflib

@@ -1,9 +1,7 @@
 """Results and updates joined with their subscriptions and messages, for `skyray show`.
 
 A row of a result or an update gets the keywords found, text, place, distance and score. Rows are streamed, so that
-memory does not grow with the list. Used by `gateway.commands.show`, `gateway.shell.demo` and
-`gateway.shell.run_summary`. Read on in `gateway.runs.reader`, which reads run folders, and in `gateway.shell.listing`,
-which prints tables.
+memory does not grow with the list.
 """
 
 import csv

@@ -1,7 +1,7 @@
 """Applies delivered updates in order, as a subscriber does, and reports those out of order.
 
 Updates that are right as a set may still come in an unusable order. `follow` reports such rows, and the results at the
-end, which `gateway.runs.verify` compares with `results.parquet`. Used by `gateway.runs.verify`.
+end, which `gateway.runs.verify` compares with `results.parquet`.
 """
 
 from typing import NamedTuple

@@ -7,8 +7,7 @@ order end in a wrong result.
 
 A run folder has `run.json` (where messages and subscriptions are, window, world, projection, batch, limit, boundaries),
 `updates/*.parquet` or `updates/*.jsonl`, and `results.parquet`. Subscriptions that replaced each other share an
-external id, so ids are sampled and compared, not numbers. Used by `gateway.commands.verify` and by benchmarks. Read on
-in `gateway.runs.oracle_replay`, which runs the oracle, and in `gateway.runs.update_order`, which checks the order.
+external id, so ids are sampled and compared, not numbers.
 """
 
 import os

@@ -1,8 +1,7 @@
 """Authentication, authorisation and rate limits: every request passes `AccessGate` before its route.
 
 A path outside `/v1/` that is not listed here needs the scope `admin`. As long as no key was ever made, every caller may
-do everything; `skyray serve` then refuses a host that other machines can call. Used by `gateway.serve.app`; routes get
-the caller by `caller_of`. Read on in `gateway.serve.keys`, which stores and checks keys.
+do everything; `skyray serve` then refuses a host that other machines can call.
 """
 
 import asyncio

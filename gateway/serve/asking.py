@@ -1,7 +1,7 @@
 """Questions about a stream that runs: why a message is in a result or not, whom one would reach, what would match.
 
 Answered from the write-ahead log by the oracle's rules (`gateway.runs.match_rules`), as `skyray explain`, `match` and
-`preview` answer them of folders. Used by `gateway.serve.asking_routes`, in threads of their own.
+`preview` answer them of folders.
 """
 
 import sys

@@ -1,7 +1,4 @@
-"""Results of a subscription, why a message is in them or not, whom a message would reach, what would match.
-
-Added to the app by `gateway.serve.app`. Read on in `gateway.serve.asking`.
-"""
+"""Results of a subscription, why a message is in them or not, whom a message would reach, what would match."""
 
 from collections.abc import Callable
 from contextlib import closing

@@ -1,7 +1,4 @@
-"""Bodies of requests: read within a limit, cut into rows, and streams of rows with an outcome a line.
-
-Used by `gateway.serve.message_routes` and `gateway.serve.subscription_routes`.
-"""
+"""Bodies of requests: read within a limit, cut into rows, and streams of rows with an outcome a line."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence

@@ -1,7 +1,7 @@
 """Content of `skyray serve --demo`: subscriptions of every kind, and a producer of messages.
 
 Both are generated, the same each time, and pass the gate of all requests: `gateway.serve.writer`. Subscriptions of the
-kinds whose kernels take longest come last (`topology.preparing`). Used by `gateway.commands.serve`.
+kinds whose kernels take longest come last (`topology.preparing`).
 """
 
 import tempfile

@@ -1,7 +1,4 @@
-"""State that the routes share: the stream, its writer and its hub.
-
-Made by `gateway.commands.serve`; used by `gateway.serve.app` and all routes.
-"""
+"""State that the routes share: the stream, its writer and its hub."""
 
 import asyncio
 import contextlib

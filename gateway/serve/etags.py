@@ -1,7 +1,4 @@
-"""Conditions that a request sets on an entity tag: the headers `If-Match` and `If-None-Match` (RFC 9110, 13.1).
-
-Used by `gateway.serve.subscription_routes`, and by `gateway.serve.writer`, which tests them when a row's turn comes.
-"""
+"""Conditions that a request sets on an entity tag: the headers `If-Match` and `If-None-Match` (RFC 9110, 13.1)."""
 
 import re
 from typing import Annotated, NamedTuple

@@ -1,7 +1,4 @@
-"""Forms of events for clients: Server-Sent Events, and lines of JSON.
-
-Used by `gateway.serve.hub`, and by the routes of updates, results and questions.
-"""
+"""Forms of events for clients: Server-Sent Events, and lines of JSON."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """Fair sharing between callers: `Room` bounds what each may have waiting, `FairQueue` gives each its turn.
 
-Used by `gateway.serve.writer` for rows, by `gateway.serve.questions`, and by `gateway.serve.access` for bodies. A
-caller is a key, or an address where the server needs no key.
+A caller is a key, or an address where the server needs no key.
 """
 
 from collections import OrderedDict, deque

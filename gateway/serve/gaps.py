@@ -1,7 +1,4 @@
-"""What `gap` events say of updates that a client does not get.
-
-Used by `gateway.serve.hub` and `gateway.serve.standing`.
-"""
+"""What `gap` events say of updates that a client does not get."""
 
 from gateway.serve.update_parts import Position
 

@@ -3,7 +3,7 @@
 A full collection visits every object of the process and stops all threads meanwhile: 0.6 s with 100,000 subscriptions,
 again and again while messages arrive. So objects that survive one full collection are frozen, and later collections
 skip them. Cycles among frozen objects, such as those of clients that disconnect, are freed by an unfrozen collection
-after `_ENDED` streams have ended. Used by `gateway.commands.serve` and `gateway.commands.serving`.
+after `_ENDED` streams have ended.
 """
 
 import gc

@@ -4,7 +4,6 @@ The id of a feature is the subscription's, its geometry the shape, its propertie
 MultiPolygon is `polygon`, a Point is `lon` and `lat`, or for kinds with a region, with the property `radius_m`, a
 `circle`. Where properties have a shape of their own (`region`, `circle`, `lon`) the geometry is for maps only: that of
 a region across 180 degrees is cut there.
-Used by `gateway.serve.subscription_routes`.
 """
 
 from collections.abc import Mapping, Sequence

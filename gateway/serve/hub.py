@@ -5,8 +5,7 @@ thread calls, and texts that are not in memory. A client first gets the updates 
 `gateway.serve.update_log`, at its own pace, and then joins the live stream. One for whose updates its queue has no room
 goes back to the history: a burst waits there, and not in a queue. Only a client that does not read for some seconds
 what it was sent is slow: it gets a `gap` event, and its stream ends; it reads the rest when it connects again. Neither
-the topology nor other clients wait for a client. Used by `gateway.serve.update_routes`; read on in
-`gateway.serve.releasing`, which calls `Hub.deliver`.
+the topology nor other clients wait for a client.
 """
 
 import asyncio

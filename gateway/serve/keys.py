@@ -2,8 +2,7 @@
 
 The file has the SHA-256 of each key's secret, never the key. A key is `sk_ID_SECRET`; its id names it in lists and in
 errors. A secret has 256 random bits and cannot be guessed, so that its hash need not be slow, as those of passwords
-are: right keys are taken at once, however many wrong ones come. Read on in `gateway.serve.access`, which checks the
-keys of requests.
+are: right keys are taken at once, however many wrong ones come.
 """
 
 import fcntl

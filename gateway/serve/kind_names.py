@@ -1,7 +1,4 @@
-"""The parameter `kind` of what lists subscriptions or updates.
-
-Used by the routes of updates and of subscriptions, of a live server and of a replayed run.
-"""
+"""The parameter `kind` of what lists subscriptions or updates."""
 
 from collections.abc import Sequence
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Limits of the callers of a server: options of `skyray serve`. Used by `gateway.serve.access`."""
+"""Limits of the callers of a server: options of `skyray serve`."""
 
 from dataclasses import dataclass
 from typing import Annotated

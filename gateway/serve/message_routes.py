@@ -1,7 +1,4 @@
-"""`POST /v1/messages`: one message, an array, or lines.
-
-Added to the app by `gateway.serve.app`. Read on in `gateway.serve.bodies` and `gateway.serve.writer`.
-"""
+"""`POST /v1/messages`: one message, an array, or lines."""
 
 from typing import Annotated, Any, Literal
 

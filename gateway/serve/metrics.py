@@ -1,7 +1,4 @@
-"""Figures for Prometheus: of the log, of clients, and of each component of the topology.
-
-Used by `gateway.serve.operation_routes`; `gateway.runs.metrics` has those that runs have too.
-"""
+"""Figures for Prometheus: of the log, of clients, and of each component of the topology."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,4 @@
-"""What the API takes and answers, for its description (OpenAPI). Rows are checked by `matching.validate`, not by these.
-
-Used by the routes.
-"""
+"""What the API takes and answers, for its description (OpenAPI). Rows are checked by `matching.validate`, not by these."""
 
 from typing import Any, Literal
 

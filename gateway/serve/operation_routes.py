@@ -1,7 +1,4 @@
-"""`/health`, `/ready`, `/metrics`, `/v1/stream`, `/v1/topology` and `/v1/tickets`.
-
-Used by `gateway.serve.app`.
-"""
+"""`/health`, `/ready`, `/metrics`, `/v1/stream`, `/v1/topology` and `/v1/tickets`."""
 
 import re
 from importlib.metadata import version

@@ -1,6 +1,6 @@
 """Routes of the web page: `/`, `/topology`, the static files of the folder `gateway/serve/page`, and its map's tiles.
 
-Used by `gateway.serve.app`. The page's scripts call the public API and no other route; read on in `page/app.js`.
+The page's scripts call the public API and no other route.
 """
 
 from importlib.resources import files

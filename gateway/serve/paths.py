@@ -2,7 +2,6 @@
 
 A server decodes a path before a route sees it, so that the `%2F` of an id would divide it. Below
 `/v1/subscriptions/` routes therefore match the path as it was sent, and `Id` decodes the segment.
-Used by `gateway.serve.app` and `gateway.serve.subscription_routes`.
 """
 
 from typing import Annotated

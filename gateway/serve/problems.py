@@ -1,7 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457), with a reason code, where, and what to do.
-
-Used by `gateway.serve.app`, which installs the handlers, and by all routes.
-"""
+"""Errors as `application/problem+json` (RFC 9457), with a reason code, where, and what to do."""
 
 from collections.abc import Sequence
 from http import HTTPStatus

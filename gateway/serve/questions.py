@@ -1,8 +1,7 @@
 """Turns of questions: callers take turns of a slice of time, few questions are open, and the stream goes first.
 
 A lane is a caller and a sort of question. Lanes take turns, and questions of a lane come one after the other, so that a
-caller's long questions hold back neither other callers nor its own short ones. Used by `gateway.serve.door`, whose
-routes share one, and by `gateway.serve.replay_routes`. Read on in `gateway.serve.fair`.
+caller's long questions hold back neither other callers nor its own short ones.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The ids that producers gave to their last messages, so that a message that is sent again is taken once.
 
-Used by `gateway.serve.writer`. After a restart the ids are read from the write-ahead log.
+After a restart the ids are read from the write-ahead log.
 """
 
 import itertools

@@ -1,7 +1,4 @@
-"""Boxes that clients name in queries.
-
-Used by the routes of updates and of subscriptions, and by `gateway.serve.hub`.
-"""
+"""Boxes that clients name in queries."""
 
 from gateway.serve.problems import Problem
 

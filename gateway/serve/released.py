@@ -1,8 +1,7 @@
 """Updates of whole boundaries in the order of the stream, as columns, as bytes of events, and as sinks take them.
 
 Updates are columns, without the texts of their messages, until somebody reads them: some 50 bytes each. Who reads some
-looks their texts up, as many as have so many bytes, and gets the events of all at once. Used by the Releaser
-(`gateway.serve.releasing`), `gateway.serve.update_log`, `gateway.serve.hub` and `gateway.sinks`.
+looks their texts up, as many as have so many bytes, and gets the events of all at once.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -8,8 +8,7 @@ before, and what enters is of the subscription that is active at the end.
 
 An incarnation begins from a checkpoint, and publishes what is later. What is earlier was published before the
 checkpoint was made, but a socket may not have been read so far: so what an incarnation publishes first waits for it.
-From then on updates of older incarnations are dropped. Used by `gateway.commands.serve` and `gateway.commands.live`;
-read on in `gateway.serve.hub`.
+From then on updates of older incarnations are dropped.
 """
 
 import threading

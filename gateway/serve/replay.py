@@ -1,8 +1,7 @@
 """A run as of any of its messages: its updates, subscriptions, results and reasons, for `skyray serve --run`.
 
 Updates are read once, at the start, into the order and with the ids that a live server gives them
-(`gateway.serve.update_log`); everything else is read from the folder by `gateway.runs`. Used by
-`gateway.serve.replay_routes`.
+(`gateway.serve.update_log`); everything else is read from the folder by `gateway.runs`.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,7 +1,4 @@
-"""The API of a run that is replayed: the paths of a live server that read, each as of a message (`as_of`).
-
-Added to the app by `gateway.serve.replay_server`. Read on in `gateway.serve.replay`.
-"""
+"""The API of a run that is replayed: the paths of a live server that read, each as of a message (`as_of`)."""
 
 from collections.abc import Callable
 from importlib.metadata import version

@@ -1,7 +1,4 @@
-"""`skyray serve --run`: a server on the folder of a run, which only reads.
-
-Used by `gateway.commands.serve`; read on in `gateway.serve.replay_routes`.
-"""
+"""`skyray serve --run`: a server on the folder of a run, which only reads."""
 
 import time
 from collections.abc import Callable

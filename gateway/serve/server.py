@@ -1,7 +1,4 @@
-"""uvicorn in a thread beside the topology, which has the main thread.
-
-Used by `gateway.commands.serve`.
-"""
+"""uvicorn in a thread beside the topology, which has the main thread."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,4 @@
-"""Messages of a source, as rows for the writer of `skyray serve`: the same gate as `POST /v1/messages`.
-
-Used by `gateway.commands.serve`; read on in `gateway.sources.feed`.
-"""
+"""Messages of a source, as rows for the writer of `skyray serve`: the same gate as `POST /v1/messages`."""
 
 import threading
 from collections import Counter

@@ -2,7 +2,6 @@
 
 Their updates are read newest first (`gateway.serve.update_log`), for a group at a time, until a result cannot have
 more: it has `k` messages, or what is left is before the subscription began, or before its window.
-Used by `gateway.serve.asking_routes` and `gateway.serve.update_routes`; `gateway.serve.replay` has updates of its own.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

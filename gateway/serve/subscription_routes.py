@@ -1,7 +1,4 @@
-"""`/v1/subscriptions`: create, read, replace, delete, list, and many at once by lines.
-
-Added to the app by `gateway.serve.app`. Read on in `gateway.serve.registry` and `gateway.serve.writer`.
-"""
+"""`/v1/subscriptions`: create, read, replace, delete, list, and many at once by lines."""
 
 import time
 import uuid

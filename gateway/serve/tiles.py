@@ -1,7 +1,4 @@
-"""Where the page gets streets from: the tile source that `skyray serve --tiles` names.
-
-Used by `gateway.commands.serve`, and by `gateway.serve.page_routes`, which lets the page load from its host.
-"""
+"""Where the page gets streets from: the tile source that `skyray serve --tiles` names."""
 
 import re
 from typing import Any, NamedTuple

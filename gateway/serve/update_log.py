@@ -2,8 +2,7 @@
 
 Clients (`gateway.serve.hub`), webhooks, sinks and questions read it, each from its own position. It has no texts; who
 reads looks them up. After a restart the updates between the last part and the checkpoint are read from the checkpoint,
-and the topology publishes the later ones again. Used by `gateway.serve.hub`, `gateway.sinks.cursor` and
-`gateway.commands.serve`; read on in `gateway.serve.update_parts`.
+and the topology publishes the later ones again.
 """
 
 from bisect import bisect_left, bisect_right

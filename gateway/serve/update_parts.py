@@ -2,7 +2,7 @@
 
 A part is cut at a checkpoint, at which nothing is pending; so every boundary is in one part, whole, and what a part and
 all before it lack is later than they are. Of several delivery tasks this is so of the parts of one number together.
-Parts have no texts. Used by `gateway.serve.update_log` and `gateway.sinks`; `bolts.sinks` writes the parts.
+Parts have no texts.
 """
 
 from bisect import bisect_left

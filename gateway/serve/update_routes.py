@@ -1,8 +1,4 @@
-"""`GET /v1/updates`: updates as they come, as Server-Sent Events or lines of JSON, and by long poll.
-
-Added to the app by `gateway.serve.app`. Read on in `gateway.serve.hub`, and for what a result has now in
-`gateway.serve.standing`.
-"""
+"""`GET /v1/updates`: updates as they come, as Server-Sent Events or lines of JSON, and by long poll."""
 
 import re
 from collections.abc import AsyncIterator, Callable

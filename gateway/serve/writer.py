@@ -2,9 +2,7 @@
 
 A thread takes some rows of one caller, then some of the next, and so on, the rows of a request in their order. It
 checks each row as `skyray live` checks a line, and closes a batch when it is full, or when its first row has waited for
-the linger time and the topology has room. Outcomes are reported once the batch is durable. Used by the routes of
-messages and of subscriptions; a `Pipe` (`gateway.live.pipe`) whose lines are requests. Read on in `gateway.serve.fair`:
-whose turn it is.
+the linger time and the topology has room. Outcomes are reported once the batch is durable.
 """
 
 import threading

@@ -1,8 +1,7 @@
 """`skyray demo`: the whole pipeline in a minute or two, on real places, verified at the end.
 
 Places -> ETL (Spark) -> subscriptions -> topology (Ray) -> a handful of updates to look at -> verification against the
-oracle. It does nothing that the other commands do not do; read on in `gateway.commands` for those. Used by
-`gateway.commands.demo` and `gateway.shell.feed_demo`.
+oracle. It does nothing that the other commands do not do.
 """
 
 import shutil

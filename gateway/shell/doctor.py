@@ -1,7 +1,6 @@
 """Checks of this machine for Skyray, each fault with its remedy.
 
-`skyray doctor` prints it; the demo checks the same first. Thresholds are what the demo was seen to need. Used by
-`gateway.commands.doctor` and `gateway.shell.demo`.
+`skyray doctor` prints it; the demo checks the same first. Thresholds are what the demo was seen to need.
 """
 
 import importlib.metadata

@@ -1,8 +1,7 @@
 """SIGINT and SIGTERM: a command unwinds and ends within seconds.
 
 A signal raises KeyboardInterrupt in the main thread, so that resources are released; further signals change nothing
-meanwhile. A command that does not unwind in time is killed with its children. Used by `gateway.cli`;
-read on in `gateway.shell.leftovers` for the children.
+meanwhile. A command that does not unwind in time is killed with its children.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Processes that a command has started: ended with it when it is interrupted.
 
 Ray and Spark end their own processes on the way out. An interrupt while a process starts leaves it without an
-owner, and a Java process may then wait for ever; these are ended here. Used by `gateway.shell.interrupts`.
+owner, and a Java process may then wait for ever; these are ended here.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Lists that may be long, as lines: printed as their rows come, and as wide as the terminal.
 
 The first rows say how wide columns are, so that nothing waits for the last. What is too much for one line goes to a
-second one. Used by `gateway.runs.showing`; `gateway.shell.terminal.table` draws the short ones.
+second one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

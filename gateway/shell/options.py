@@ -1,7 +1,7 @@
 """Options of commands made of their definitions: fields of settings, parameters of functions, the kinds.
 
 Importing the definitions takes up to a second, so it is done for the command that runs, and not when the command line
-starts. Used by `gateway.commands`; read on in `topology.settings` for the options of `skyray run`.
+starts.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 The import packages have plain names (`topology`, `matching`) that other distributions use as well. Whichever comes
 first on the path wins without a word, so the command line checks at its start. `benchmarks` is not installed: it works
-from a checkout only. Used by `gateway.cli`, `gateway.commands.bench` and `gateway.shell.doctor`.
+from a checkout only.
 """
 
 import importlib

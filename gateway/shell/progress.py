@@ -1,8 +1,7 @@
 """Progress of a running topology on the terminal: a table of components, redrawn several times a second; a summary.
 
 The executors call back with a snapshot a few times a second. Without a terminal nothing is drawn; then plain lines say
-how far the compiler is, which takes minutes the first time. Used by `gateway.commands.run`, `gateway.shell.demo` and
-`gateway.shell.run_summary`. Read on in `topology.core.metrics`, where the figures come from.
+how far the compiler is, which takes minutes the first time.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,8 +1,4 @@
-"""The end of a run for people: its figures, five of its results, what was rejected and why, and where everything is.
-
-Used by `gateway.commands.run`; read on in `gateway.shell.progress` for the figures and in `gateway.runs.showing` for
-the results.
-"""
+"""The end of a run for people: its figures, five of its results, what was rejected and why, and where everything is."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Suggestions for unknown names. Used by `skyray`, `gateway.live.engine` and `gateway.serve.app`."""
+"""Suggestions for unknown names."""
 
 import difflib
 from collections.abc import Iterable

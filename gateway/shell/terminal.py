@@ -4,7 +4,7 @@ Standard output carries the answer and nothing else; progress and errors go to s
 `NO_COLOR`. Rich is imported when a person is there to see it, which keeps `skyray --help` quick.
 
 Ids, texts and names of files come from outside, and may have control characters or direction marks: `shown` makes such
-characters visible, here and nowhere else. Commands write through this module alone. Used by all commands.
+characters visible, here and nowhere else. Commands write through this module alone.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 The names are those of the specification; a binding has its prefix for them: `ce_` in Kafka, `ce-` in NATS, and
 `datacontenttype` is the header `content-type` in binary mode. There is no `time`: an update has numbers of the stream
-(`seq`, `as_of`), no clock. Used by `gateway.sinks.kafka` and `gateway.sinks.nats`.
+(`seq`, `as_of`), no clock.
 """
 
 from functools import lru_cache

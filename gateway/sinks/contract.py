@@ -1,7 +1,7 @@
 """Contract of webhook sinks: one call, with a batch of updates in and an outcome out.
 
 The caller keeps a batch until the outcome is `DELIVERED`, and gives it again with the same id after any other; so a
-sink needs no state. Used by `gateway.sinks.webhooks.dispatch`; `gateway.sinks.webhooks.sending` implements it.
+sink needs no state.
 """
 
 from enum import Enum

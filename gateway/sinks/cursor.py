@@ -1,9 +1,7 @@
 """How sinks read the updates of a stream, each from a position on.
 
 A boundary is released once its messages are on disk and its updates are complete; its updates and their ids are the
-same after any crash (`gateway.serve.releasing`). So a sink stores nothing but its position. Used by
-`gateway.sinks.pump` in threads, and by `gateway.sinks.webhooks.dispatch`; `gateway.serve.update_log` is the `Supply` of
-a server, `gateway.sinks.committed` that of a folder.
+same after any crash (`gateway.serve.releasing`). So a sink stores nothing but its position.
 """
 
 from collections.abc import Callable, Collection

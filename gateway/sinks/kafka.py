@@ -11,7 +11,7 @@ process, and the broker refuses what that process still sends. Then the opening 
 A process that was away and opens its sink again finds another writer there, and ends instead of fencing the newer one.
 
 A record of an update has the subscription id as key, the JSON as value, and the CloudEvents attributes as headers, as
-the Kafka binding of CloudEvents has them in binary mode. Used by `gateway.sinks.uris`.
+the Kafka binding of CloudEvents has them in binary mode.
 """
 
 import contextlib

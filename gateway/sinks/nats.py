@@ -7,9 +7,6 @@ conditional on its predecessor (optimistic concurrency): the first expects the l
 the server refuses every message behind one that it has refused, and every message that it has already: the stream has
 no gap, no repeat and no other order after a crash, also if several processes publish. Sequences alone are not enough:
 after another program has written n messages, the server would accept message n of a run without those before it.
-
-Made by `gateway.sinks.uris` for `--to nats://...`, driven by `gateway.sinks.pump`. Read on in `gateway.sinks.stream`,
-the contract of sinks.
 """
 
 import asyncio

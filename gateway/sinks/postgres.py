@@ -6,8 +6,7 @@ nothing. It locks the row of `stream` first and compares the fencing number ther
 one that opened the sink writes nothing any more.
 
 All rows come by COPY. Of a piece, what has left goes out of `results` by one DELETE, and then what has entered and
-stayed comes in: a row that leaves and enters again is a new one. Made by `gateway.sinks.uris`, driven by
-`gateway.sinks.pump`.
+stayed comes in: a row that leaves and enters again is a new one.
 """
 
 import os

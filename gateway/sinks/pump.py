@@ -2,7 +2,7 @@
 
 Nothing waits for it: what a receiver has not taken stays in memory and in the parts of the stream's folder, as far as
 these go back. A receiver that is away is tried again, with pauses that double; one that refuses stops its own sink and
-nothing else. Made by `gateway.commands.delivering`; read on in `gateway.sinks.stream` and `gateway.sinks.cursor`.
+nothing else.
 """
 
 import os

@@ -35,7 +35,7 @@ class Piece(NamedTuple):
 
 
 class StreamSink(Protocol):
-    """One receiver of all updates; used by one thread.
+    """One receiver of all updates.
 
     Attributes
     ----------

@@ -1,10 +1,8 @@
 """Parses the URIs of `--to`, and makes the sink that each names.
 
-    kafka://HOST:PORT,HOST:PORT/TOPIC?config=FILE&create=PARTITIONS
-    nats://HOST:PORT/STREAM?subject=PREFIX
-    postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME
-
-Used by `gateway.commands.delivering`.
+kafka://HOST:PORT,HOST:PORT/TOPIC?config=FILE&create=PARTITIONS
+nats://HOST:PORT/STREAM?subject=PREFIX
+postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME
 """
 
 import re

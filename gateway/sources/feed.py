@@ -1,8 +1,7 @@
 """Reads a source in a thread and hands what it has to the gate; opens it again, with patience, when the broker is away.
 
 A message is handed over once in this process, since reading continues behind the last one that was handed over; and
-once in all, since a restart continues behind the position in the log. Used by `gateway.commands.live` and
-`gateway.commands.serve`; read on in `gateway.sources.source`.
+once in all, since a restart continues behind the position in the log.
 """
 
 import threading

@@ -1,7 +1,6 @@
 """A feed folder (`spark_etl.feed_folder`): batches that a job such as Spark's commits.
 
 A partition is a sink of the folder, an offset a number of a row, from 0, the token the job that writes the sink.
-Used by `gateway.sources.uris`.
 """
 
 import time

@@ -4,7 +4,7 @@ One reader assigns all partitions of the topic to itself: there is no group memb
 partition away or give it back at another offset. With a group the offsets that are durable here are committed to the
 broker, for its tools; they are never read. The token of a message is its timestamp and a checksum of its value: at each
 opening the last message that was read is read again and compared, since offsets of a topic that was made anew begin
-again; a partition that is seen to shrink is opened again. Used by `gateway.sources.uris`.
+again; a partition that is seen to shrink is opened again.
 """
 
 import logging

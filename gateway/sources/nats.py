@@ -3,7 +3,7 @@
 The offset of a message is its sequence in the stream, its token the time at which the stream was created. A consumer is
 made anew at each opening, to begin behind the position; a named one shows at the broker how far the log has come. The
 consumer numbers what it delivers, so that a delivery that is lost on the way is noticed, and read again.
-The client has an event loop, which runs in a thread here. Used by `gateway.sources.uris`.
+The client has an event loop, which runs in a thread here.
 """
 
 import contextlib

@@ -1,7 +1,4 @@
-"""Contract of sources: opened after a position, read in order; `acknowledge` reports to the broker what is durable.
-
-Made by `gateway.sources.uris`, driven by `gateway.sources.feed`.
-"""
+"""Contract of sources: opened after a position, read in order; `acknowledge` reports to the broker what is durable."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol

@@ -1,10 +1,8 @@
 """Parses the URI of `--from`, and makes the source that it names.
 
-    nats://HOST:PORT/STREAM?consumer=NAME
-    kafka://HOST:PORT,HOST:PORT/TOPIC?group=NAME
-    feed:FOLDER
-
-Used by `gateway.commands.live` and `gateway.commands.serve`.
+nats://HOST:PORT/STREAM?consumer=NAME
+kafka://HOST:PORT,HOST:PORT/TOPIC?group=NAME
+feed:FOLDER
 """
 
 import re

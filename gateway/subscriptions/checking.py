@@ -1,8 +1,7 @@
 """Checks subscription files against messages before a run: `skyray subscriptions check`.
 
 Every row gets the verdict of a run (`matching.validate`), its words that no message has, and the number of messages of
-the folder that it would match. Used by `gateway.commands.subscriptions`. Read on in `gateway.commands.subscriptions`
-for how it is shown.
+the folder that it would match.
 """
 
 import os

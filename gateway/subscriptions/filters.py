@@ -1,7 +1,4 @@
-"""Filters of generated subscriptions: shapes around their place, conditions that the message they come from satisfies.
-
-Used by `gateway.subscriptions.generate`; the searches of `benchmarks.searches` have the same shapes.
-"""
+"""Filters of generated subscriptions: shapes around their place, conditions that the message they come from satisfies."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -1,7 +1,4 @@
-"""The messages of a folder, indexed by word: what subscriptions would have matched, condition by condition.
-
-Used by `gateway.subscriptions.checking` and `gateway.subscriptions.preview`.
-"""
+"""The messages of a folder, indexed by word: what subscriptions would have matched, condition by condition."""
 
 from pathlib import Path
 from typing import Any, NamedTuple

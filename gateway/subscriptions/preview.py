@@ -1,7 +1,7 @@
 """What subscriptions would have matched in the past: `skyray preview`, which a form shows before a search is saved.
 
 For each row: how many messages of a folder, in its last day and its last week, the newest of them, and which condition
-leaves out most. Used by `gateway.commands.preview` and `gateway.serve.asking`. Read on in `gateway.subscriptions.past`.
+leaves out most.
 """
 
 import os

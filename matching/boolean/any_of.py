@@ -2,7 +2,7 @@
 
 Such a subscription of m keywords is split into m parts of one keyword each. Its own row in the engine never matches;
 the parts are in a second engine of the same class, and their hits are mapped back to the owner, each pair once. That
-costs m postings a subscription, and nothing without such subscriptions. Used by `matching.boolean.engine`.
+costs m postings a subscription, and nothing without such subscriptions.
 """
 
 from copy import copy

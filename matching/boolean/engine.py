@@ -2,8 +2,8 @@
 
 A pair matches when the message has all keywords of the subscription (or at least one, where that suffices:
 `matching.boolean.any_of`) and its point or rectangle meets the closed region, both compared in float64 degrees. The
-engines differ in how they find candidates; read on in `cell_term`, the default. `operator` emits their matches exactly
-at each seq; `matching.naive` is the oracle. Base of all engines of `boolean`; used by `matching.boolean.operator`.
+engines differ in how they find candidates. `operator` emits their matches exactly at each seq; `matching.naive` is the
+oracle. Base of all engines of `boolean`.
 """
 
 from abc import abstractmethod

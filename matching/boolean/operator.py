@@ -2,8 +2,7 @@
 
 An engine matches a batch against one set of subscriptions: those before the batch and those added in it. The operator
 then drops hits of a subscription at seqs before its addition or from its removal on. The task that finds a match emits
-it at once; there are no homes and no window queries. Used by `matching.kinds`, its row of `boolean`; read on in
-`matching.boolean.engines.cell_term`, the default engine.
+it at once; there are no homes and no window queries.
 """
 
 from collections.abc import Callable

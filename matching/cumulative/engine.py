@@ -3,8 +3,7 @@
 Messages are matched one by one, in order. A message among the k best of a subscription enters its result at once, and
 the k-th key, the threshold, rises. Thresholds only rise, so a stale bound has more candidates, never fewer. Engines
 differ in how they find candidates (`_scan`); a candidate is scored by the kind's one expression and offered to the
-result (`matching.cumulative.results`). Base of all engines of `decay` and `knn`; used by
-`matching.cumulative.operator`. Read on in an engine: `matching.decay.engines`, `matching.knn.engines`.
+result (`matching.cumulative.results`). Base of all engines of `decay` and `knn`.
 """
 
 from abc import abstractmethod

@@ -2,8 +2,7 @@
 
 There are no window queries and no refills: a batch is matched message by message, and the updates of its boundary are
 emitted. A subscription added inside the batch sees the messages from its own seq on. One removed inside it is matched
-no more, and its last reported result leaves. Base of `matching.decay.operator` and `matching.knn.operator`. Read on in
-`matching.cumulative.engine`.
+no more, and its last reported result leaves. Base of `matching.decay.operator` and `matching.knn.operator`.
 """
 
 from collections.abc import Callable

@@ -7,8 +7,7 @@ less is better turn the sign.
 An engine offers pair by pair, message by message, and the k-th key rises at once. Entries are logged as they enter and
 as they are pushed out, so that the updates of a boundary need neither a copy of the former results nor a second look at
 each, which costs a cache miss or two. Access is random, so what is read together lies together: the columns of a slot
-are views of one array of rows, seq and key of an entry of another. Used by `matching.cumulative.engine` and by the
-kernels of all engines of `decay` and `knn`. Read on in `matching.cumulative.engine`.
+are views of one array of rows, seq and key of an entry of another.
 """
 
 from copy import copy

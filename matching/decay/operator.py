@@ -1,8 +1,7 @@
 """The operator of `decay`: the k best messages since registration, by scores that decay with time.
 
 This file adds the decay parameters and skips messages without a time; everything else is common to the cumulative
-kinds. Used by `matching.kinds`, its row of `decay`. Read on in `matching.cumulative.operator`, the base, and in
-`matching.decay.scores`, the score.
+kinds.
 """
 
 from collections.abc import Callable

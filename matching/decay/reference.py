@@ -3,8 +3,7 @@
 A threshold as of now is exp(key - now * ln D), and would have to be reckoned anew for every message. Counted from a
 reference it is a constant times exp(reference - now), one factor for all. Neither may leave the range of its numbers,
 so the reference moves when the stream has gone far; users of such constants then recompute them. Those that have left
-the range bound nothing, which is safe, so that need not be at once. Used by `matching.decay.engines.keyword_blocks` and
-`papers.ciq.ciq`. Read on in `matching.decay.engines.keyword_blocks`.
+the range bound nothing, which is safe, so that need not be at once.
 """
 
 from matching.decay.scores import lift

@@ -5,8 +5,7 @@ subscription in ascending term id, of their smoothed probabilities in the messag
 log form is spec 6). Keys never change, so a fading threshold is a constant less the age of the stream.
 
 Every factor of the product is a probability, so any of them bounds the whole: a pair that shares the keyword w has a
-text relevance of at most the probability of w. The product over the keywords of a message is no bound at all. Used by
-all engines of `decay`.
+text relevance of at most the probability of w. The product over the keywords of a message is no bound at all.
 """
 
 import math

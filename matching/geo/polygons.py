@@ -6,8 +6,6 @@ side of an edge a point lies is the sign of a difference of two products. Floati
 is larger than its error (spec G8); elsewhere the products are summed as integers, exact for all numbers there are.
 
 Edges are sorted into bands of latitude, and a point is compared with those of its own band.
-
-Used by `matching.filters` and `matching.geo.shapes`. Read on in `matching.geo.shapes`, where rings come from.
 """
 
 import math

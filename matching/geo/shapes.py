@@ -4,8 +4,6 @@ A shape that cannot be used becomes a `Refusal`: a code of `matching.reasons` an
 polygon within -180..180 is taken as it is written. One with longitudes beyond is cut at the antimeridian and its parts
 are moved by 360 degrees, which is exact; only the corners where an edge crosses are computed (spec G9). No other file
 imports shapely, which judges whether polygons are valid, and cuts them.
-
-Used by `matching.filter_fields`. Read on in `matching.geo.polygons`, which has the rings.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,9 +4,6 @@ A place is a unit vector, computed once when it is admitted and stored; the squa
 everything else, so that answers depend on stored numbers and no longer on the sines of a machine. Chords have an
 absolute error of some 1e-15 (of the radius): nanometres, except near the antipode, where metres are ill-conditioned in
 the chord (0.2 m at the antipode itself). Boxes and bounds are wider by more than that error.
-
-Used by operators, engines and window indexes of all kinds with distances, and by `matching.space`. Read on in
-`matching.geo.polygons`, or in `matching.naive_shapes` for the definitions in plain Python.
 """
 
 import math

@@ -1,8 +1,7 @@
 """The operator of `knn`: the k nearest messages since registration that share a keyword.
 
 Less distance is better, so keys are negative distances. Where routers go by influence, the keys of the subscriptions'
-balls are kept beside the engine (`matching.influence`). Named in `matching.kinds`. Read on in
-`matching.cumulative.operator`, which is common to all kinds whose results only get better.
+balls are kept beside the engine (`matching.influence`).
 """
 
 from collections.abc import Callable

@@ -3,8 +3,7 @@
 A task sends only candidates that no other one of its candidates dominates and outlives. A candidate left out cannot be
 in the skyline while its dominator lives; if the dominator is ended, the subscription is refilled, since the dominator
 is in the buffer. "Dominates and lives at least as long" is transitive, so pruning by parts and then the whole gives the
-same as pruning at once: `merge_answers`. Used by `matching.skyline.window` and its implementations, and by
-`matching.skyline.subscriptions`. Read on in `matching.skyline.operator`.
+same as pruning at once: `merge_answers`.
 """
 
 from collections.abc import Sequence

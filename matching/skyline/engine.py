@@ -5,8 +5,6 @@ refill; these get all their candidates from the window (`refill`). Buffers lie i
 
 - `eager`         keeps just the messages that can still enter the skyline, and when they will
 - `eager_star`    the same, with few refills where an object moves, changes its words or is deleted; the default
-
-Read on in `matching.skyline.engines.eager`, or in `matching.skyline.operator`, which calls them.
 """
 
 from abc import ABC, abstractmethod

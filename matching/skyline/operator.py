@@ -9,8 +9,7 @@ buffer is empty until the window query as of that boundary is answered. Slots ma
 an engine only visits slots with offers or ends, or due at its floor, and a slot that has advanced further is due at no
 earlier floor.
 
-A subscription removed while it waits gets its last updates as usual. Named in `matching.kinds`. Read on in
-`matching.skyline.engines.eager_star`.
+A subscription removed while it waits gets its last updates as usual.
 """
 
 from collections.abc import Callable

@@ -5,8 +5,7 @@ skyline influence time: the entry is in the skyline once the floor has reached i
 Tao and Papadias ("Maintaining sliding window skylines on data streams"): a subscription needs work only when the floor
 reaches the least of its lives and influence times, of which `due` is a lower bound.
 
-Engines choose what to keep and how to use `until`: read on in `matching.skyline.engines.eager_star`. Used by all
-engines of `skyline`.
+Engines choose what to keep and how to use `until`.
 """
 
 from copy import copy

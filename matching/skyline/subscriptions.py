@@ -3,8 +3,6 @@
 A candidate lies in the closed rectangle and shares at least one keyword. Each keyword of a subscription is a row of its
 own in a cell-term index (`matching.storage.cell_term`), so a pair is found once for each common keyword: the number of
 times gives the text relevance without reading the texts.
-
-Used by `matching.skyline.engine` and `matching.skyline.windows.inverted`. Read on in `matching.skyline.operator`.
 """
 
 import math

@@ -3,8 +3,7 @@
 A candidate of a query lies in its closed rectangle and shares at least one keyword with it. Query tasks lag behind
 tuple tasks, so queries are as of a boundary: messages that died since the oldest boundary kept are retained. The
 indexes give the same answers; arrivals, ends and queries differ in cost. Base of the window indexes of `skyline`; used
-by `matching.skyline.operator` and the engines. Read on in `matching.skyline.windows.inverted`, the default, then in
-`papers.skyline.mf_rtree`.
+by `matching.skyline.operator` and the engines.
 """
 
 from abc import abstractmethod

@@ -3,8 +3,7 @@
 A kernel view `v` of such a pool has, by slot, `start` (place of its block, -1 without one) and `size_class`; by place,
 `seq` and other columns; `free` int64[classes], the first free block of each class, chained through `seq`, -1 at the
 end; and `used`, whose first entry is the end of the used part. What the sizes are and what an entry consists of is up
-to the pool: `matching.topk.results_kernels`, `matching.skyline.results`. Used by `matching.topk.results`,
-`matching.skyline.results` and `matching.cumulative.results`.
+to the pool: `matching.topk.results_kernels`, `matching.skyline.results`.
 """
 
 from compiling.njit import njit, njit_no_refcount

@@ -7,9 +7,6 @@ message with the term walks; when the tail gets long the block is sorted again. 
 
 That makes every change local to the blocks of its terms: no tombstone outlives its block's next sorting, and no change
 ever rebuilds the whole. Sorting by level and cell needs only the words, so a block contains all it is made of.
-
-Used by `matching.storage.cell_term` and `matching.storage.cell_match`. Read on in `matching.boolean.engines.cell_term`,
-which matches messages against this.
 """
 
 from typing import NamedTuple

@@ -10,8 +10,7 @@ phase only computes where the next has to look, and prefetches those places (`ma
    in an index with marks `sift` leaves fewer, by one bit operation a candidate (`matching.storage.marks`);
 5. `verify`: second keyword, degrees where lattice coordinates are equal, then the keywords beyond the second.
 
-`match` runs them message by message. Used by `matching.storage.cell_term`. Read on in `matching.storage.cell_blocks`,
-where the postings lie.
+`match` runs them message by message.
 """
 
 from typing import NamedTuple

@@ -7,12 +7,10 @@ Hash collisions and rounding cost work and never decide: a posting counts only i
 own level, and what the lattice leaves open is compared in degrees.
 
 The plain form of the idea (an open-addressing table over the three-part key, a chain of slots behind each) pays a cache
-miss for each key and each candidate; this one keeps a bucket's postings side by side. Read on in
-`matching.storage.cell_match`, how a message is matched; `matching.storage.cell_blocks` says how postings change.
+miss for each key and each candidate; this one keeps a bucket's postings side by side.
 
 The default engine of `boolean` (`matching.boolean.engines.cell_term`) is this index over its subscriptions, and a
-`skyline` finds candidates by one over its keywords (`matching.skyline.subscriptions`). Used by
-`matching.boolean.engines.cell_term` and `matching.skyline.subscriptions`.
+`skyline` finds candidates by one over its keywords (`matching.skyline.subscriptions`).
 """
 
 import numpy as np

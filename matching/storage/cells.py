@@ -8,9 +8,6 @@ A word packs a box in four lanes of 15 bits, each under a guard bit: west, -east
 from the far rim, so that "the rectangles meet" is "each lane of the message is at least that of the subscription": one
 subtraction, in which no lane borrows from the next because the message's guard bits are set. In a subscription's word
 the guard bits carry its level.
-
-Used by `matching.storage.cell_term` and by the engines of `boolean`. Read on in `matching.storage.cell_blocks`, where
-the words lie.
 """
 
 import numpy as np

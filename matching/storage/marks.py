@@ -8,8 +8,7 @@ key has no bit: there the filter itself decides (`matching.filters`). Marks save
 
 The ends of intervals are learned from the conditions, again whenever their number has doubled: bounds of ranges and
 single values, all of them if they are few (a type, a number of rooms), else equally many in each interval. Marks are no
-part of any state. Words, `not_keywords` and shapes leave no mark. Used by `matching.storage.cell_term`. Read on in
-`matching.storage.cell_match`.
+part of any state. Words, `not_keywords` and shapes leave no mark.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """The messages of the window in order of arrival: the snapshot of a tuple task, and the source of its window indexes.
 
 A `matching.operator.WindowIndex` can be rebuilt from this log at any boundary. Batches are kept without a copy, and
-joined when they are small; expired messages are freed with their chunk. Used by `bolts.tuples`; read on there.
+joined when they are small; expired messages are freed with their chunk.
 """
 
 from collections.abc import Callable

@@ -5,8 +5,7 @@ quarter of it is dead. Beside each term stands the place of its posting, so that
 postings of a subscription without a search.
 
 Access is random, so what is read together lies together: the columns of a slot are views of one array of rows, those of
-a term of another. A pair costs two or three cache misses, not nine. Used by the engines of `topk`, `decay` and `knn`,
-and by `distribution.keyword` and `distribution.influence`.
+a term of another. A pair costs two or three cache misses, not nine.
 """
 
 import math

@@ -1,8 +1,7 @@
 """Prefetch: the one machine instruction that NumPy and Numba do not offer.
 
 A kernel prefetches the places that it will read next and does other work meanwhile, so that cache misses overlap. A
-prefetch changes no result, and one of a place that does not exist does no harm. Used by kernels of all kinds. Read on
-in `matching.storage.cell_match`, which is built on it.
+prefetch changes no result, and one of a place that does not exist does no harm.
 """
 
 from llvmlite import ir

@@ -1,7 +1,6 @@
 """Subscriptions by their keywords: which task owns a term, and how many of its terms a subscription is found by.
 
-Routers by keyword and the replicas of `matching.topk.replicas` must agree on both. Used by `distribution.keyword` and
-`matching.topk.replicas`. Read on in `distribution.keyword`.
+Routers by keyword and the replicas of `matching.topk.replicas` must agree on both.
 """
 
 import numpy as np

@@ -1,8 +1,4 @@
-"""Kernel input of an index over regions: the columns of a message batch that such an index reads.
-
-Used by `matching.boolean.engine` and `matching.skyline.subscriptions`. Read on in `matching.storage.cell_term`, an
-index.
-"""
+"""Kernel input of an index over regions: the columns of a message batch that such an index reads."""
 
 from typing import NamedTuple
 

@@ -1,8 +1,7 @@
 """Columns of regions with keywords, one dense slot each, shared by engines of kinds with a region and by signatures.
 
 These columns verify a pair exactly; an index finds the candidate slots. Engines of the other kinds keep their columns
-the same way. Used by the engines of `boolean`, by `matching.skyline.subscriptions` and by signatures. Read on in
-`matching.storage.cell_term`.
+the same way.
 """
 
 from copy import copy

@@ -3,9 +3,6 @@
 A slot is an int32 row that is handed out again once its subscription has gone; numbers are the engine-wide int64 ids,
 never used twice. Every engine keeps its columns by slot and one `SlotMap` beside them. The table is open addressing
 over slots only: the number is compared in the `number` column, which an engine needs anyway.
-
-Used by every index of subscriptions. Read on in `matching.storage.region_subscriptions`, the simplest columns kept this
-way.
 """
 
 from copy import copy

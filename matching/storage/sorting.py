@@ -3,8 +3,7 @@
 Numba builds `np.sort` and `np.argsort` from closures whose symbols differ only by a counter of the process. So two
 kernels that different processes compiled can have the same symbol for different code. If one process loads both from
 the cache, the second kernel runs the code of the first: it sorts numbers as indexes, or not at all. The symbol of a
-module's function has the module's name instead. A test finds kernels that call Numba's sort. Used by kernels of all
-kinds.
+module's function has the module's name instead. A test finds kernels that call Numba's sort.
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 
 Points outside the unit square belong to the nearest cell at the border. The same monotone function decides which cells
 a box overlaps and which cell a point is in, so rounding separates no pair. On the sphere a box in degrees may lie on
-both sides of the antimeridian. Used by `matching.knn.engines.cells` and `matching.influence`.
+both sides of the antimeridian.
 """
 
 from typing import NamedTuple

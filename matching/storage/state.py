@@ -2,8 +2,7 @@
 
 `rows` has a column of n entries a name; `lists` has groups of columns that share their cuts (`offsets` int64[n + 1]);
 `whole` does not belong to single subscriptions. A row is the whole state of its subscription, so the state of four
-tasks can be restored on three: join, then take. `topology.core.frames` writes the named arrays. Used by operators of
-all kinds and by `bolts.query`. Read on in `matching.operator`.
+tasks can be restored on three: join, then take. `topology.core.frames` writes the named arrays.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Growth and search of posting lists by term, for postings of any columns.
 
 Used where the lists of all terms grow in one pool (`matching.decay.engines.block_lists`), and where a few bits decide
-whether two texts may share a keyword. Used by the engines with posting lists by term.
+whether two texts may share a keyword.
 """
 
 import numpy as np

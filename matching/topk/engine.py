@@ -2,8 +2,7 @@
 
 A hit is a pair whose exact score reaches the subscription's threshold. Thresholds are constant while a batch is
 matched; they change only through `set_thresholds`. `matching.topk.operator` offers the hits to result buffers. Base of
-all engines of `topk`; used by `matching.topk.operator` and `matching.topk.replicas`. Read on in
-`matching.topk.engines.skype`, the default.
+all engines of `topk`.
 """
 
 from abc import abstractmethod

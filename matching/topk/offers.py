@@ -1,7 +1,4 @@
-"""Messages that are offered to results, pair by pair.
-
-Used by `matching.topk.operator`. Read on in `matching.topk.results`.
-"""
+"""Messages that are offered to results, pair by pair."""
 
 from typing import NamedTuple
 

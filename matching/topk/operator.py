@@ -7,8 +7,7 @@ messages as of that boundary and for later ones, since a subscription is not mat
 gets its first result by a refill too, from an empty one.
 
 Where routers place subscriptions by keyword, replicas (`matching.topk.replicas`) match in place of the engine, on this
-and other tasks, and send `ReplicaHits` to the home. Named in `matching.kinds`. Read on in
-`matching.topk.engines.skype`, the default engine.
+and other tasks, and send `ReplicaHits` to the home.
 """
 
 from collections.abc import Callable

@@ -7,7 +7,7 @@ higher. A replica indexes only the terms that its task owns, so exactly the repl
 a pair finds it (spec 3.4). Hits go to the homes.
 
 Thresholds rise at any time; they fall, and terms are indexed again, only by `relax`, which the distribution tasks send
-ahead of the next batch (spec 3.5). Used by `matching.topk.operator`. Read on in `bolts.query`.
+ahead of the next batch (spec 3.5).
 """
 
 from typing import NamedTuple

@@ -9,7 +9,7 @@ the k-skyband (Wang et al., Skype, section 6). Two facts make it exact:
   threshold must fall, which needs the window: a refill (`matching.refill`).
 
 Entries of a slot lie in one block of a pool in rank order: its result is the front of the block, and all entries that a
-new one dominates come after it. Kernels: `matching.topk.results_kernels`. Used by `matching.topk.operator`.
+new one dominates come after it. Kernels: `matching.topk.results_kernels`.
 """
 
 from copy import copy

@@ -1,7 +1,6 @@
 """The exact score of a pair, and the slack of its bounds.
 
 All engines of `topk` score the candidates that their bounds pass by these functions, bit for bit as `matching.naive`.
-Used by engines and window indexes of `topk`. Read on in `matching.topk.engines.skype_verify`.
 """
 
 import math

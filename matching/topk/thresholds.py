@@ -9,7 +9,7 @@ Results never depend on the rule, only the work does:
 - `rank` requests a fixed multiple of k and cuts buffers back to it.
 
 All but `k_max` drop messages that k others dominate, so a buffer of a entries stands for n = k * exp(a / k - 1)
-messages of the window above its threshold (spec 2.2). Used by `matching.topk.operator`.
+messages of the window above its threshold (spec 2.2).
 """
 
 from collections.abc import Callable

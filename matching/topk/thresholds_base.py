@@ -1,7 +1,4 @@
-"""Contract of threshold rules: they change work, never results.
-
-Used by `matching.topk.thresholds` and `matching.topk.thresholds_cost`. Read on in `matching.topk.thresholds`.
-"""
+"""Contract of threshold rules: they change work, never results."""
 
 from abc import ABC, abstractmethod
 from typing import Any

@@ -21,8 +21,7 @@ which fewer came than expected lowers the correction to half at most, while one 
 ours.)
 
 Refills happen when the window is poor, so their thresholds are too low on average and stay so (the ratchet of spec
-2.3): a buffer that has grown to the size for `_CAP` times the aim is cut back to the size for the aim. Used by
-`matching.topk.thresholds`.
+2.3): a buffer that has grown to the size for `_CAP` times the aim is cut back to the size for the aim.
 """
 
 from dataclasses import astuple, dataclass, fields

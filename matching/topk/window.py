@@ -2,8 +2,7 @@
 
 A window query wants the best messages "as of" a boundary, and the later ones. The index answers as of any of the last
 few boundaries, and keeps messages that have expired since. Each tuple task (`bolts.tuples`) has a part of the messages.
-Base of `matching.topk.windows.generations`; used by `matching.topk.operator`. Read on in the default implementation,
-`matching.topk.windows.segments`.
+Base of `matching.topk.windows.generations`.
 """
 
 from abc import abstractmethod

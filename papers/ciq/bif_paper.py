@@ -2,7 +2,7 @@
 
 It is `papers.ciq.ciq_paper` with the root as the only cell and one bucket: a proximity of 1 in place of that of a cell
 (Chen et al., CIQ, section VII-A). What is left of it by an alpha near 1 is so much that hardly any block is skipped.
-`block_inverted_file` is the stronger one, with bounds on texts that are not the paper's. Named in `matching.kinds`.
+`block_inverted_file` is the stronger one, with bounds on texts that are not the paper's.
 """
 
 from papers.ciq.ciq_paper import CiqPaper

@@ -3,7 +3,7 @@
 It is `papers.ciq.ciq` with the root as the only cell and one bucket for all: the distance score of every subscription
 counts as 1, its maximum (Chen et al., CIQ, section VII-A), so that a list is in the order of registration, and a
 subscription with much weight on place keeps its block from being skipped. Traversal, bounds and layout are the same.
-Subscriptions with fewer than k results are separate here as well. Named in `matching.kinds`.
+Subscriptions with fewer than k results are separate here as well.
 """
 
 from papers.ciq.ciq import Ciq

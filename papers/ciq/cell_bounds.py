@@ -4,8 +4,7 @@ For a message in cell c to reach a score S, its text must be worth at least S / 
 minD(q, c), the minimum conditional text score of Chen et al., CIQ (lemma 1), where minD is the spatial proximity of the
 nearest point of c. The part that comes with the threshold is called `scaled`, as it is now its `worth`, and the part
 that comes with the cell is the `reach`. Where alpha is 1, or so close to it that a division by 1 - alpha would cost
-digits, only the place is tested: `worth` is S and `reach` the best score that any text could bring there. Used by both
-engines `ciq`, those of `decay` and of `topk`. Read on in `papers.ciq.celled_lists`.
+digits, only the place is tested: `worth` is S and `reach` the best score that any text could bring there.
 """
 
 import numpy as np

@@ -12,8 +12,6 @@ expected number of evaluations is estimated from a history `h` of the engine's m
     having : float64[terms]            messages that have each term
     above : float64[keywords, bins]    see `fraction_above`
     facts : float64[...]               messages; places counted in `cells`; texts counted in `having`
-
-Used by `papers.ciq.ciq` and `papers.ciq.topk`, and their histories; read on in `papers.ciq.cell_bounds`, the bounds.
 """
 
 import math

@@ -8,7 +8,7 @@ blocks each association is bounded by itself. Those that pass are candidates, fo
 The caller bounds what a text can be worth to a subscription of a list, keyword by keyword (`Terms`); the paper's
 maximum over all keywords whose lists may still have the subscription is not less than that (spec 6). A cursor that
 reaches a block that is not skipped stops at its first posting, which is tested like any other: the printed FindNext
-never leaves such a block. Used by both engines `ciq`, those of `decay` and of `topk`. Read on in `papers.ciq.ciq_scan`.
+never leaves such a block.
 """
 
 import math

@@ -14,8 +14,7 @@ alone can be worth, and in a block the largest norm of the weights from its keyw
 (`PointSubscriptions.insert`) is not posted.
 
 Of an association that is dropped the postings stay, and never pass again: its `scaled` is plus infinity. The lists are
-made anew when half of them is dropped. A list of one posting takes 60 bytes. Used by both engines `ciq`, those of
-`decay` and of `topk`. Read on in `papers.ciq.ciq`.
+made anew when half of them is dropped. A list of one posting takes 60 bytes.
 """
 
 import math

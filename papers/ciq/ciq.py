@@ -10,8 +10,7 @@ The paper does not say what happens to a subscription with fewer than k results,
 threshold rises. Here the former stands at the root, in a bucket of its own, and is associated by cost at the end of the
 batch that brings its k-th result, and again when its threshold, as of now, has grown by a factor of e ** `rise`. From
 0.05 to never that makes no difference of more than 10 % at 200,000 subscriptions whose results were full from the
-start; the copies of a threshold in the blocks follow it by themselves. Named in `matching.kinds`. Read on in
-`papers.ciq.ciq_scan`.
+start; the copies of a threshold in the blocks follow it by themselves.
 """
 
 import math

@@ -8,7 +8,7 @@ time, kept as `scaled`, times one factor for a whole message; the part that belo
 
 The probability of a keyword that is shared bounds the product over all of them (`matching.decay.scores`). Another one
 that is shared leaves at most the largest probability of those behind it in the message, and if none is, what is left is
-known beforehand, and next to nothing. Used by the engines `ciq` and `ciq_paper` of `decay`.
+known beforehand, and next to nothing.
 """
 
 import math

@@ -3,8 +3,7 @@
 The cost of an association is the expected number of evaluations (Chen et al., CIQ, definition 7). Every factor of it is
 estimated from past messages: the history counts them by cell and by term, and stores some texts, with which it compares
 subscriptions. A stream that has just begun has no history; its prior is made of the words of the collection and the
-places of the subscriptions, with the weight of `PRIOR` messages. Used by the engines `ciq` and `ciq_paper` of `decay`.
-Read on in `papers.ciq.cell_costs`.
+places of the subscriptions, with the weight of `PRIOR` messages.
 """
 
 import math

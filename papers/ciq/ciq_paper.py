@@ -8,7 +8,7 @@ tweets; 128 for places. Every posting of a block that is not skipped costs a tex
 
 Not as printed: buckets are equal intervals of r / (1 + r), r being the weighted proximity, which has no upper end for
 an alpha near 1 and of which the paper does not say how wide an interval is; subscriptions short of k results are in a
-bucket of their own at the root, until the end of the batch that brings the k-th. Named in `matching.kinds`.
+bucket of their own at the root, until the end of the batch that brings the k-th.
 """
 
 from typing import ClassVar

@@ -8,7 +8,7 @@ postings is evaluated, which costs a text relevance, and scored if that is more 
 What is printed has three faults, and is mended here as little as possible (spec 6): the maximum of lemma 3 is that of
 the terms whose cursors may still meet a subscription of the block, since their product is no bound; a block that is not
 skipped is read, where the printed cursor stays; and all cursors on one subscription advance, or it would be evaluated
-and get the message twice. Used by `papers.ciq.ciq_paper`; read on there.
+and get the message twice.
 """
 
 import math

@@ -3,7 +3,7 @@
 Blocks and associations are skipped by their bounds (`papers.ciq.cell_walk`). The rest is bounded once more, at the very
 place of the message and by the threshold of now: the circle of its conditional influence region. Then the message is
 scored exactly and offered. Bounds are of pairs whose first common term is that of the list: subscriptions skipped there
-cannot be reached, so one found first in the list of a later term may be bounded by that term. Used by `papers.ciq.ciq`.
+cannot be reached, so one found first in the list of a later term may be bounded by that term.
 """
 
 import math

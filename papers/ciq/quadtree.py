@@ -2,8 +2,7 @@
 
 The root is cell 0, the quarters of cell c are 4 c + 1 to 4 c + 4. Cells are half-open, closed to the west and south, so
 that the quarters of a cell partition it: a point on a border has one cell on each level (spec 6). What lies on the
-outer border of the square, or beyond it, belongs to the cell next to it. Used by both engines `ciq`, those of `decay`
-and of `topk`. Read on in `papers.ciq.celled_lists`.
+outer border of the square, or beyond it, belongs to the cell next to it.
 """
 
 import math

@@ -10,7 +10,7 @@ Without fading a minimum text score is a constant between two thresholds. Texts 
 message can be worth to a list is a product of norms, where CIQ has the largest probability of a keyword. Of our own:
 thresholds fall as well, in a refill. A subscription without one is at the root, in a bucket of its own, where no block
 is skipped. Its first threshold, a lower one, and one higher by more than `rise` make a subscription be associated anew;
-a smaller rise is written into its associations. Named in `matching.kinds`. Read on in `papers.ciq.topk_scan`.
+a smaller rise is written into its associations.
 """
 
 import math

@@ -2,8 +2,7 @@
 
 Past messages are counted by cell and by term; the last texts are kept, and compared with subscriptions (Chen et al.,
 CIQ, definition 7). Before any message has come, synthetic ones are made from the subscriptions: the place of one, the
-keywords of several, since a message has more keywords than a subscription. Used by `papers.ciq.topk` and
-`papers.ciq.topk_scan`. Read on in `papers.ciq.cell_costs`.
+keywords of several, since a message has more keywords than a subscription.
 """
 
 import math

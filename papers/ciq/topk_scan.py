@@ -3,8 +3,7 @@
 A bound in the list of a term holds for pairs whose first common term is that term (spec 1.3 and 1.4): all further
 common terms come after it in both texts, so the product of the norms after it bounds the rest of the score. If the
 signatures share no later term, the product of this one term is the whole text score. A pair that a bound rules out at
-its first common term is no hit; `exact_score` rejects the same pair in the list of a later term. Used by
-`papers.ciq.topk`.
+its first common term is no hit; `exact_score` rejects the same pair in the list of a later term.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Engine `single_grid`: the index of a DkM-SKS worker, one grid with an inverted file in each cell.
 
 It is `matching.knn.engines.influence_grid`, with the same kernels, one grid in place of two, and cells for rare terms
-as well. Named in `matching.kinds`.
+as well.
 """
 
 from matching.knn.engines.influence_grid import InfluenceGrid

@@ -7,8 +7,7 @@ After Yu, Li and Feng, CIKM 2015, section 5. Two decisions are made from estimat
 - Verification, for each such list: every entry is tested, or the list is pruned by the trie.
 
 Weighing costs as much as some messages do, so a part has habits (`Habit`); and one with few of the subscriptions has no
-quadtree, which would be built often and save little. Named in `matching.kinds`; the base of
-`papers.lfilter.lfilter_paper`. Read on in `_match`, the choice, and in `_prune`.
+quadtree, which would be built often and save little.
 """
 
 from typing import NamedTuple

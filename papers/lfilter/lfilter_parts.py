@@ -7,8 +7,7 @@ subscription is built O(log n) times in its life; a message visits O(log n) part
 box, and a part with too many marks is built again without them.
 
 Here are also the pieces that every part has: boxes in rank order as lattice words (`matching.storage.cells`), text
-signatures, and the test that decides a candidate. Used by `papers.lfilter.lfilter`, `papers.lfilter.mbr_trie` and
-`papers.lfilter.pt_quadtree`. Read on in `papers.lfilter.mbr_trie`.
+signatures, and the test that decides a candidate.
 """
 
 from abc import abstractmethod

@@ -11,8 +11,7 @@ than the test it saves. And the list of a node lies in Morton order with a recta
 frequent keyword alone has a long list all over the world. `bucket=0` switches the buckets off.
 
 `papers.lfilter.mbr_trie_build` builds a trie for each part of the engine (`lfilter_parts`: one of several indexes that
-are built at once); the kernels here match messages by it, for `papers.lfilter.lfilter` too. Named in `matching.kinds`;
-a part of `papers.lfilter.lfilter`.
+are built at once); the kernels here match messages by it, for `papers.lfilter.lfilter` too.
 """
 
 from typing import NamedTuple

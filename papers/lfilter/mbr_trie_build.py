@@ -1,8 +1,7 @@
 """Building an MBRTrie: level by level, all nodes of a level at once.
 
 Subscriptions are ranked by their path (paths that end at a node come before longer ones), and by Morton code within a
-node, so that the ranks below a node are one range. `papers.lfilter.mbr_trie` walks what is made here. Used by
-`papers.lfilter.mbr_trie` and `papers.lfilter.lfilter`.
+node, so that the ranks below a node are one range. `papers.lfilter.mbr_trie` walks what is made here.
 """
 
 import numpy as np

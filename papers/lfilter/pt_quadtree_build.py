@@ -3,8 +3,7 @@
 A box belongs to the finest level at which it covers at most two by two cells, and has an entry in each of those; a cell
 below which few entries remain is a leaf and keeps them all. So no box has more than four entries, whatever its size:
 the quadtree of Kedem's multiple storage between the two that the paper names (one list for each box, or a copy in each
-leaf). Pivotal tokens are as in the paper. `papers.lfilter.pt_quadtree` walks what is made here. Used by
-`papers.lfilter.pt_quadtree` and `papers.lfilter.lfilter`.
+leaf). Pivotal tokens are as in the paper. `papers.lfilter.pt_quadtree` walks what is made here.
 """
 
 import numpy as np

@@ -5,9 +5,7 @@ number of pairs of entry and term with this fingerprint in this pair of buckets.
 that collides with it; a saturated count stays until the filter is rebuilt. Inner nodes never delete: their buckets have
 6 fingerprints and no counts.
 
-Filters are blocks of one pool, of 2**`bits` words. A fingerprint that is present takes no further place. Used by
-`papers.skyline.mf_nodes`, `papers.skyline.mf_rtree` and `papers.skyline.mf_search`. Read on in
-`papers.skyline.mf_rtree`.
+Filters are blocks of one pool, of 2**`bits` words. A fingerprint that is present takes no further place.
 """
 
 from typing import NamedTuple

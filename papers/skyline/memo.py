@@ -3,7 +3,7 @@
 An entry of the tree is obsolete if the memo has its object with a later stamp. Stamps are seqs of messages; the memo
 has the stamp after that of the object's last ended message. The paper has the stamp of the newest version, which is
 equivalent, since a new version ends the one before, but here an end may be noted late. The memo also counts obsolete
-entries by object, and drops the object with the last of them. Used by `papers.skyline.mf_rtree`.
+entries by object, and drops the object with the last of them.
 """
 
 from typing import NamedTuple

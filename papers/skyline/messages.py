@@ -4,8 +4,6 @@ Trees contain slots; place, life, terms and object of a message are here, by slo
 been removed from the tree. Terms lie in one heap that is rewritten when half of it is dead. Kernels: whether a message
 was alive at a boundary, its relevance to a query, exactly as in `matching.naive.skyline_scores`, and a heap of slots by
 life, from which trees take expired messages.
-
-Used by all tree window indexes. Read on in `papers.skyline.tree`, the base of all trees.
 """
 
 import math

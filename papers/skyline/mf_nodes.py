@@ -1,7 +1,4 @@
-"""Node data of the memo-and-filter R-tree: filters of keywords, and the lookup tables and marks of leaves.
-
-Used by `papers.skyline.mf_rtree`, which builds, cleans and searches the tree.
-"""
+"""Node data of the memo-and-filter R-tree: filters of keywords, and the lookup tables and marks of leaves."""
 
 from typing import NamedTuple
 

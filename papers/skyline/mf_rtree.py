@@ -9,7 +9,7 @@
 
 From Deng et al., "Spatial-keyword skyline publish/subscribe query processing over distributed sliding window streaming
 data" (section 3.2.2), with the memo's bookkeeping after Silva, Xiong and Aref, "The RUM-tree". Named in
-`matching.kinds`. Read on in `papers.skyline.mf_nodes`.
+`matching.kinds`.
 """
 
 import numpy as np

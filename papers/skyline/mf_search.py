@@ -5,7 +5,7 @@ with the next ones prefetched, then the messages, scattered in memory: all coord
 texts. Each is a loop without branches, so that cache misses overlap. A message is alive if its slot has a `place` in
 the window's heap; for the newest version in a leaf the memo says the same. Queries as of a past boundary also read when
 messages ended (`messages.Log`). They read all versions in a leaf, since an older one may have been alive then; other
-queries read only the newest of each object. Used by `papers.skyline.mf_rtree`.
+queries read only the newest of each object.
 """
 
 import numpy as np

@@ -6,7 +6,7 @@ outside. So none outside dominates one inside, and one inside dominates all thos
 Outer messages above the highest text relevance of the inner skyline are compared with one another only.
 
 It pays where a skyline is computed from all candidates by comparing pairs; sorting gains nothing from it, and the
-engines with result buffers need dominated messages too. Used by `baselines.skyline.bnl`.
+engines with result buffers need dominated messages too.
 """
 
 import numpy as np

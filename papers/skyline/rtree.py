@@ -2,8 +2,7 @@
 
 Entries of a leaf are slots of messages, those of an inner node are nodes. An index keeps the texts of its nodes
 (`papers.skyline.mf_rtree`), hence insertion in parts: `choose_leaf`, `put`, then `split` for each node that overflows.
-An empty node is removed; an underfull one stays, as is usual for trees under a stream. Used by
-`papers.skyline.mf_rtree` and `baselines.skyline.ir_tree`.
+An empty node is removed; an underfull one stays, as is usual for trees under a stream.
 """
 
 from typing import NamedTuple

@@ -8,8 +8,6 @@ If past boundaries are retained, ends reach the tree late: an end is written to 
 applied to the tree when it precedes all retained boundaries. A message in the tree has then lived at the oldest of them
 or come after it, and a search checks in the log whether it lived at the boundary of the query. Otherwise ends are
 applied at once, and the log has none.
-
-Read on in `papers.skyline.mf_rtree`, where an end is an entry of the memo.
 """
 
 from abc import abstractmethod

@@ -9,8 +9,7 @@ its own arrays, so that a scan reads them many at a time, and touches a subscrip
 The bound of posting (s, j) for a message m whose i-th term it is, if that is their first common term: score <= alpha *
 (1 - distance / MaxDist) + (1 - alpha) * (s_j * m_i + |s after j| * |m after i|) (all further common terms lie after
 both; Cauchy-Schwarz over them; spec 1.3 and 1.4). It is tighter than the product of the norms from j and i on, and
-exact where either has no term left. Used by `baselines.decay.inverted_file`, `baselines.topk.posted` and
-`papers.skype.skype_paper`.
+exact where either has no term left.
 """
 
 import math

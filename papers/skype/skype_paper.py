@@ -4,8 +4,7 @@ One quadtree, an inverted file in each leaf, groups by alpha in each list, and t
 has the same rules over a tree of its own for each keyword, as `skype` has. Neither needs the paper's assumption that a
 subscription never changes its threshold downwards.
 
-New subscriptions are in plain lists by keyword until the tree is built again. Named in `matching.kinds`. Read on in
-`papers.skype.skype_paper_tree`, then in `papers.skype.skype_paper_scan`.
+New subscriptions are in plain lists by keyword until the tree is built again.
 """
 
 from typing import ClassVar, NamedTuple

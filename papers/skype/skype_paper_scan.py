@@ -4,7 +4,7 @@ The rules are those that are printed, in the printed order: cells (Lemma 6), gro
 (Theorem 5.4), location-aware prefixes (Lemmas 3 and 4, Theorem 5.1), unseen keywords (Theorem 5.2). Two things differ.
 The products of a pair are added up anew over all its terms, and only at its first common one, since the printed
 algorithm loses pairs whose later term is pruned. And the lemma of cells is applied from the root down, and to many
-messages at once, so that a leaf is in the cache for all of them. Used by `papers.skype.skype_paper`.
+messages at once, so that a leaf is in the cache for all of them.
 """
 
 import math

@@ -8,8 +8,7 @@ Built at once by sorting (`build`); later thresholds are written into it. A thre
 leaves a group out of order, hence `stop_kappa`, the least kappa from a posting on, which is in order always.
 
 Postings whose 1 - alpha is below `LEAST_TEXT`, or which have a radius of their own, have kappa minus infinity: the
-division would lose its digits, and they go to the exact score. Used by `papers.skype.skype_paper` and
-`papers.skype.skype_paper_scan`. Read on in `papers.skype.skype_paper_scan`.
+division would lose its digits, and they go to the exact score.
 """
 
 from typing import NamedTuple

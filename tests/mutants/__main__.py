@@ -12,7 +12,7 @@ stale        the old text is no longer in the file, or more than once: bring the
 broken       a named test came not as far as failing (an import, a fixture, a node id), or it fails without the fault
 timeout      no verdict in time
 
-and exit code 1 says that fewer than 95 % were found, or that some entry is stale. Read on in `tests.mutants.copies`.
+and exit code 1 says that fewer than 95 % were found, or that some entry is stale.
 """
 
 import argparse

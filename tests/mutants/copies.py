@@ -2,8 +2,6 @@
 
 Compiled kernels are those of the checkout, but for what a fault changes: the cache tells them apart by their sources
 (`compiling.kernel_cache`), and is itself a copy, so that nothing broken is left behind.
-
-Read on in `tests/mutants/mutants.toml`, the list.
 """
 
 import contextlib

@@ -9,7 +9,7 @@ process can be killed, or the machine stop, before any of them:
 - stopped: of bytes that were not forced to disk a random prefix survives, or as many zeros; of names that were created,
   changed or removed and not forced to disk each change may have happened or not.
 
-Disks go by name, since plans pickle their components. Read on in `tests.support.simulation`.
+Disks go by name, since plans pickle their components.
 """
 
 import errno

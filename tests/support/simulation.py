@@ -3,8 +3,7 @@
 One seed gives one history: interleaving, numbers of tasks, cadence of checkpoints, when it is disturbed and how often.
 After each death another process goes on as `topology.running` does, perhaps to die while it does; at the end the files
 must hold what an undisturbed run told, each row once. At every death whatever has its final name must be readable, hold
-nothing that is wrong, and no checkpoint may be lost. Read on in `tests.support.simulated_disk` (the disk) and
-`tests.support.stories` (what is run).
+nothing that is wrong, and no checkpoint may be lost.
 """
 
 import functools

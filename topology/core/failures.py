@@ -1,7 +1,6 @@
 """Errors of a run: which task failed and why, or which tasks wait for each other.
 
-A failure is text, so that it can cross processes. Used by executors and tasks. Read on in `topology.core.tasks.task`,
-which makes them of exceptions.
+A failure is text, so that it can cross processes.
 """
 
 from collections.abc import Mapping, Sequence

@@ -18,9 +18,6 @@ There is exactly one way to write given arrays, and a reader accepts nothing els
 writer would have chosen, padding must be zero. So arrays cannot overlap or leave the frame, and nothing is ever
 allocated by a size that a damaged frame claims. Nothing is pickled: a frame from an
 untrusted source is only data.
-
-Used by checkpoints, by `bolts.publishing` and by `gateway.live.update_listener`. Read on in `bolts.payloads` for what
-travels and in `topology.core.checkpoint.task_states` for what is saved of a run.
 """
 
 import struct

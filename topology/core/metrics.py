@@ -1,8 +1,7 @@
 """Metrics of a run: counts and busy time of every task, latency histograms, live snapshots and the final report.
 
 Both executors build the same `Snapshot` (for a live table) and `RunReport` (for the end) from the `TaskStatus` of every
-task, so a figure means the same in one process and on a cluster. Used by executors and tasks, and by everything that
-shows a run. Read on in `topology.core.tasks.task`, which counts.
+task, so a figure means the same in one process and on a cluster.
 """
 
 import math

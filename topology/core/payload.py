@@ -8,8 +8,7 @@ Between processes a payload is a few pieces of bytes, packed once for all receiv
 the arrays of a payload itself, but takes twice as long over a small payload, and over a large one it goes through its
 object store, whose round trips cost a batch of 5,000 messages more than the copies saved. Nothing is pickled: bytes
 make numbers, text, arrays, and tuples of importable tuple classes, and nothing else. What outlives a run, or comes from
-outside, has the checked format of `topology.core.frames`. Used by `topology.core.tasks.task` and
-`topology.core.executors.actors`. Read on in `topology.core.tasks.task`.
+outside, has the checked format of `topology.core.frames`.
 """
 
 import importlib

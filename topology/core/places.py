@@ -1,8 +1,7 @@
 """Paths of this machine and of object stores behind the same few operations.
 
 `place` makes a `Path` or a `StorePath` of what people write. A `StorePath` has those operations of a `Path` that
-readers of input need; it is no `os.PathLike`, so that code for files of this machine refuses it at once. Used by
-`spouts`, `gateway` and `topology` for every folder that a user names. Read on in `topology.core.objects`.
+readers of input need; it is no `os.PathLike`, so that code for files of this machine refuses it at once.
 """
 
 import fnmatch

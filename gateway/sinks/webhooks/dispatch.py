@@ -6,7 +6,6 @@ updates remain in the stream's own files. *Sending*: at most `IN_FLIGHT` attempt
 fails. So an endpoint that hangs occupies its own few connections, and nothing else waits for it. The next attempt does
 not wait until the file has what became of a delivered batch: after a crash that batch comes again, by the same id.
 What is due is measured by the monotonic clock, and stored as seconds since 1970: a clock that is set changes nothing.
-Used by `gateway.sinks.webhooks.service`.
 """
 
 import asyncio

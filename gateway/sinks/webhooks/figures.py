@@ -1,4 +1,4 @@
-"""Figures of webhooks, of all together: no label of Prometheus has a webhook. Used by `gateway.commands.serve`."""
+"""Figures of webhooks, of all together: no label of Prometheus has a webhook."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -2,7 +2,7 @@
 
 A URL is checked when it is registered, and its name is resolved and checked again for every connection, which then goes
 to the checked address and no other: a name that changes its address in between (DNS rebinding) gains nothing. TLS and
-the header Host keep the name. Used by `gateway.sinks.webhooks.sending` and `.service`.
+the header Host keep the name.
 """
 
 import asyncio

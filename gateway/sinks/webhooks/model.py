@@ -1,7 +1,4 @@
-"""A webhook and a delivery, as the store keeps them and the API shows them.
-
-Used by `gateway.sinks.webhooks.store` and `.dispatch`.
-"""
+"""A webhook and a delivery, as the store keeps them and the API shows them."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple

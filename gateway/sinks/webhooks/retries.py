@@ -1,4 +1,4 @@
-"""Schedule of the attempts of a delivery. Used by `gateway.sinks.webhooks.dispatch`."""
+"""Schedule of the attempts of a delivery."""
 
 from collections.abc import Callable
 

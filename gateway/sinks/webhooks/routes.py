@@ -1,7 +1,7 @@
 """Routes of `/v1/webhooks`: create, list, read, change and delete; their deliveries, dead letters and secrets.
 
 `gateway.commands.serve` adds them to the app. Docstrings of models and routes here are texts of the OpenAPI
-description. Read on in `gateway.sinks.webhooks.service`.
+description.
 """
 
 import re

@@ -1,7 +1,6 @@
 """One attempt: a signed POST within a total time, and what its answer means.
 
-No redirect is followed, at most 64 KiB of the answer are read, and none of it is shown. Used by
-`gateway.sinks.webhooks.dispatch`.
+No redirect is followed, at most 64 KiB of the answer are read, and none of it is shown.
 """
 
 import asyncio

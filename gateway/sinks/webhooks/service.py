@@ -1,7 +1,7 @@
 """The thread in which webhooks are delivered, and the operations that routes run in it.
 
 Its event loop is its own, so that neither the server nor the topology waits for a file or an endpoint. Made by
-`gateway.commands.serve`; used by `gateway.sinks.webhooks.routes` and `.figures`.
+`gateway.commands.serve`.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Options of `skyray serve` for webhooks.
-
-Used by `gateway.commands.serve` and `gateway.sinks.webhooks.service`.
-"""
+"""Options of `skyray serve` for webhooks."""
 
 from dataclasses import dataclass
 from typing import Annotated

@@ -1,7 +1,4 @@
-"""Secrets and signatures as Standard Webhooks has them.
-
-Used by `gateway.sinks.webhooks.sending`, and by receivers in Python (docs/webhooks.md).
-"""
+"""Secrets and signatures as Standard Webhooks has them."""
 
 import base64
 import hashlib

@@ -2,8 +2,7 @@
 
 A batch is on disk, in one transaction with the position behind it, before its first attempt; so an id has the same
 content for ever, and a crash loses none. One thread has the connection; changes that come while it writes share the
-next transaction. Counts change in the transaction that changes what they count. Used by
-`gateway.sinks.webhooks.dispatch`.
+next transaction. Counts change in the transaction that changes what they count.
 """
 
 import asyncio

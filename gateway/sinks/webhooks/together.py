@@ -1,7 +1,6 @@
 """Group commit: one call for all items that were put while the previous call ran.
 
-So many changes share one transaction. Used by `gateway.sinks.webhooks.store` for changes of its file, and by
-`gateway.sinks.webhooks.dispatch` for the outcomes of attempts.
+So many changes share one transaction.
 """
 
 import asyncio

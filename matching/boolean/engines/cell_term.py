@@ -2,8 +2,6 @@
 
 With the first subscription that has a filter, postings get marks: most messages that a condition turns away fall at the
 posting (`matching.storage.marks`). An engine without filters has none, and pays nothing.
-
-Named in `matching.kinds`. Read on in `matching.storage.cell_term`, the index; `matching.naive` says what must come out.
 """
 
 import numpy as np

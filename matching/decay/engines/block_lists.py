@@ -13,8 +13,7 @@ postings; so a message passes over most of a list, and what it must read lies in
 Thresholds rise all the time. A posting takes its new level at once, its block when it is next read; when a list has
 changed about twice it is put in order anew: by reach, so that those which reach far do not keep the others from being
 skipped, then along a curve. New postings wait at the end of their list, in blocks of their own; those that go leave a
-hole. Used by `matching.decay.engines.block_search` and `matching.decay.engines.keyword_blocks`. Read on in
-`matching.decay.engines.block_search` and `matching.decay.engines.keyword_blocks`.
+hole.
 """
 
 from typing import NamedTuple

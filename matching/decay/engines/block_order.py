@@ -1,7 +1,4 @@
-"""Order of the postings of a list before it is cut into blocks: first by similar reach, then by place.
-
-Used by `matching.decay.engines.block_lists`; read on there.
-"""
+"""Order of the postings of a list before it is cut into blocks: first by similar reach, then by place."""
 
 import math
 

@@ -4,8 +4,7 @@ The bounds are those of `matching.decay.engines.block_lists`, all in float32 wit
 cannot reach its threshold, the others are scored exactly by the caller.
 
 On the sphere distances are compared as squared chords: that of an angle r is 2 - 2 cos r, which is at most r^2 - r^4 /
-12 + r^6 / 360, three products where many postings take one instruction (spec G11). Used by
-`matching.decay.engines.keyword_blocks`.
+12 + r^6 / 360, three products where many postings take one instruction (spec G11).
 """
 
 import numpy as np

@@ -7,8 +7,7 @@ of the keywords. Lists are found by an open-addressing table over (grid, cell, t
 
 A cell is a square of the unit square; points outside belong to the nearest cell at the border. The same monotone
 function decides which cells a ball overlaps and which cell a message is in, so rounding separates no pair. A ball on
-the sphere is taken for its box in degrees, which may lie on both sides of the antimeridian. Used by
-`matching.knn.engines.influence_grid`.
+the sphere is taken for its box in degrees, which may lie on both sides of the antimeridian.
 """
 
 import math

@@ -12,7 +12,7 @@ possible, and is no longer indexed.
 
 Most of the time of a message is memory: lists are prefetched for several messages, found subscriptions ahead of their
 use. Tried and left out: messages in order of cells (no gain of the scan beyond scatter), a third, finer grid (as fast,
-a fifth more memory), longer runs of messages. Named in `matching.kinds`.
+a fifth more memory), longer runs of messages.
 """
 
 import numpy as np

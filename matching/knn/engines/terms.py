@@ -1,8 +1,7 @@
 """Posting lists of influence balls by term, long ones, in which a subscription knows its places.
 
 `Subscriptions.position` has the place of each term's posting, -1 where there is none, so a subscription is found in a
-list of hundreds of thousands without a search. Used by `matching.knn.engines.influence_grid` and
-`baselines.knn.inverted_file`. Read on in `matching.knn.engines.influence_grid`.
+list of hundreds of thousands without a search.
 """
 
 import numpy as np

@@ -10,8 +10,7 @@ That is right while messages leave in the order of their lives. If a buffered me
 for it may be skyline members again, so the engine requests a refill. An ended message that was dropped needs none: its
 dominator lives as long, and covers all it covered.
 
-`matching.skyline.engines.eager_star` delays these refills until they can matter. Named in `matching.kinds`; the base of
-`matching.skyline.engines.eager_star` and of baselines.
+`matching.skyline.engines.eager_star` delays these refills until they can matter.
 """
 
 import numpy as np

@@ -6,8 +6,7 @@ subscription that loses a buffered message is refilled, but only when that can m
 ended message, it dominates all that the ended one kept out. Until then the subscription is `stale`: its buffer lacks
 entries, but its skyline is right. Often it ends, or is refilled for another reason, before that.
 
-Newcomers that cannot change a skyline are deferred without being compared with the buffer; read on in
-`matching.skyline.engines.tails`. Named in `matching.kinds`.
+Newcomers that cannot change a skyline are deferred without being compared with the buffer.
 """
 
 from collections.abc import Callable

@@ -9,8 +9,6 @@ That is exact as long as the members stay: while one lives, no message that it d
 newcomer have dominated a member. Before the skyline of a slot changes, and when its tail is full, the tail is settled:
 each newcomer is compared with the block as if it came then (`matching.skyline.engines.eager`). A message that is ended
 while in the tail has kept nothing out, and is just removed.
-
-Used by `matching.skyline.engines.eager_star`.
 """
 
 from typing import NamedTuple

@@ -8,8 +8,7 @@ wherever the messages are.
 Tuple tasks are ahead of query tasks, so queries are as of a past boundary: messages that died since the oldest boundary
 retained count as alive when columns are rewritten.
 
-Trees, which read only where the rectangle is: `papers.skyline.mf_rtree`. Named in `matching.kinds`. Read on in
-`matching.skyline.answers`.
+Trees, which read only where the rectangle is: `papers.skyline.mf_rtree`.
 """
 
 from typing import NamedTuple

@@ -9,8 +9,7 @@ loses results).
 
 Each rule is a switch in `Pruning` and has a counter of what it cut, so that its share can be measured:
 `Skype.counters`. All bounds are in multiplied form, threshold <= alpha * spatial + (1 - alpha) * text, so that alpha 0
-and 1 need no case of their own. Named in `matching.kinds`. Read on in `matching.naive`, which defines the right
-answers.
+and 1 need no case of their own.
 """
 
 from typing import NamedTuple

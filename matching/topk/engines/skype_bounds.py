@@ -1,7 +1,4 @@
-"""Upper bounds of the score of a node, of a posting and of a pair in engine `skype`, by the rules of the Skype paper.
-
-Read on in `matching.topk.engines.skype_scan`, which uses them.
-"""
+"""Upper bounds of the score of a node, of a posting and of a pair in engine `skype`, by the rules of the Skype paper."""
 
 import math
 

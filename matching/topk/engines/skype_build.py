@@ -1,8 +1,4 @@
-"""Building the posting lists of engine `skype`: gaps closed, a tree made, postings put in its order, groups described.
-
-Used by `matching.topk.engines.skype_lists`, where the view `v` is described. Read on in
-`matching.topk.engines.skype_tree`.
-"""
+"""Building the posting lists of engine `skype`: gaps closed, a tree made, postings put in its order, groups described."""
 
 import math
 

@@ -6,8 +6,8 @@ one by one until the tail is large enough for a rebuild. A removal from the buil
 tail moves the tail's last posting into the gap. The switches (`matching.topk.engines.skype.Pruning`) decide which
 columns a posting has.
 
-Used by `matching.topk.engines.skype`. The columns are bounds in float32, rounded so that they never lose a match (spec
-1.8); a change here must keep every bound above the exact score. Read on in `matching.topk.engines.skype_scan`.
+The columns are bounds in float32, rounded so that they never lose a match (spec 1.8); a change here must keep every
+bound above the exact score.
 """
 
 import math

@@ -4,7 +4,7 @@ Messages are taken together, many at a time. First every pair of message and ter
 term's tree, then the bounds of the postings in the groups that are left, then what else the posting knows
 (`_find_candidates`). Then message by message, with the candidates of all its terms: the text part, the exact score
 (`matching.topk.engines.skype_verify`). What a switch means stands in `matching.topk.engines.skype.Pruning`, columns in
-`matching.topk.engines.skype_lists`. Used by `matching.topk.engines.skype`.
+`matching.topk.engines.skype_lists`.
 """
 
 import math

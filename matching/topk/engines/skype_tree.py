@@ -10,8 +10,7 @@ the message to its box, score - threshold <= envelope(d) + text, where envelope(
 postings. That maximum is convex in d, so chords between a few stored values lie above it.
 
 Built in two ways: `adaptive` splits a node by what its postings differ in most (place, alpha, base, text); otherwise as
-the paper does, cells first, down to `cell_size`, then by alpha. Used by `matching.topk.engines.skype_build` and
-`matching.topk.engines.skype_lists`. Read on in `matching.topk.engines.skype`.
+the paper does, cells first, down to `cell_size`, then by alpha.
 """
 
 from typing import NamedTuple

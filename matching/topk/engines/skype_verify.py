@@ -2,7 +2,7 @@
 
 `verify` takes the candidates of many messages that `matching.topk.engines.skype_scan` has found, message by message,
 and `verify_by_slot` slot by slot, where there are many; `scan_row` a message of which nearly all subscriptions are
-candidates. Used by `matching.topk.engines.skype_scan`. Read on in `matching.topk.scores`, which has the expressions.
+candidates.
 """
 
 import math

@@ -3,8 +3,7 @@
 New messages are first scanned one by one, until the scans have cost about as much as indexing; then they become a
 generation. Small generations are merged into larger ones of at most an eighth of the window (as in log-structured merge
 trees); a generation is compacted when half of it has expired, and dropped when all of it has. Base of
-`matching.topk.windows.segments` and of baselines. Read on in `matching.topk.windows.segments`, one way to index a
-generation.
+`matching.topk.windows.segments` and of baselines.
 """
 
 from abc import abstractmethod

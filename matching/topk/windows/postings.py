@@ -3,7 +3,7 @@
 `matching.topk.windows.segments` cuts them into blocks. A posting has all that bounds the score of its message: the
 rounded point, the term's weight, the norm of later weights, and a *sign*, 32 bits of which every later term of the
 message sets one: a subscription's term whose bit is missing is not in the message. Signs reject three in four of the
-candidates that norms alone pass. Used by `matching.topk.windows.segments` and by baselines.
+candidates that norms alone pass.
 """
 
 import math

@@ -6,8 +6,7 @@ under the first common term alone.
 
 Tree-like indexes visit their nodes best bound first, from a priority queue in two arrays. Inner loops are functions of
 their own that get arrays, never slices or fields: numba counts a reference for each of those, which costs more than the
-arithmetic (measured: 180 us a query with, 50 without). Used by all window indexes of `topk`. Read on in
-`matching.topk.windows.segments`.
+arithmetic (measured: 180 us a query with, 50 without).
 """
 
 import math

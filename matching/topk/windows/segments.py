@@ -4,7 +4,7 @@ A list is ordered by level of weight, then along a Z-order curve, and cut into b
 are a stretch. Blocks and stretches know their bounding box, their largest weight and their largest norm of the weights
 that follow. A query takes stretches and blocks from a priority queue until the best bound left is below its bar.
 
-See `matching.topk.windows.generations` for how messages come and go. Named in `matching.kinds`.
+See `matching.topk.windows.generations` for how messages come and go.
 """
 
 from typing import NamedTuple

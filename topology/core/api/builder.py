@@ -10,8 +10,7 @@
     )
 
 A wrong topology fails here and not while it runs: one error lists every fault, each with its component and remedy. Used
-by `topology.wiring`. Read on in `topology.core.api.plan` (what is built) and `topology.core.executors.local` (running
-it).
+by `topology.wiring`.
 """
 
 import pickle

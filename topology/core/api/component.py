@@ -14,8 +14,7 @@ What the executors promise, and all a component may rely on:
 - A run may stop behind a batch where nothing is in flight (a quiet boundary) and resume there in another process, with
   other numbers of tasks: `restore` of the new tasks gets what `state` of the old ones returned, and nothing else.
 
-Base of all spouts and bolts. Read on in `topology.core.api.builder` (how components are wired) and `topology.wiring`
-(the topology of this product).
+Base of all spouts and bolts.
 """
 
 import threading

@@ -6,8 +6,7 @@
     direct    the task named by `to` in `Context.emit`
 
 The hash is xxHash over the eight bytes of the key: the same on every machine, version and run, which Python's own
-`hash` does not promise. Used by `topology.core.api.builder`, `topology.core.tasks.output_router` and `topology.wiring`.
-Read on in `topology.core.api.plan` (the edges that carry a grouping).
+`hash` does not promise.
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,7 @@
 
 A plan is made by `topology.core.api.builder.TopologyBuilder`, is the same for every executor
 (`topology.core.executors.local`, `topology.core.executors.ray`), and can be shown to people before anything runs. Every
-task has an *address*, its position in `Plan.tasks`; executors number tasks by it. Read on in `topology.core.tasks.task`
-(what runs at an address).
+task has an *address*, its position in `Plan.tasks`; executors number tasks by it.
 """
 
 from collections.abc import Callable

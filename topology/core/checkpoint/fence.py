@@ -4,7 +4,6 @@ It names the checkpoints and the files of the run. A driver that begins or resum
 from then on every commit is a conditional write against the tag of the last commit. A driver that was believed dead and
 wakes again has an old tag, so that the store refuses its commit; the files that it has written have its incarnation in
 their names, and `committed.json` does not name them. Readers list the files of a run here, never in the store.
-Used by `topology.core.checkpoint.store`, `topology.core.checkpoint.storage` and `topology.store_folder`.
 """
 
 import json

@@ -2,8 +2,6 @@
 
 A folder is named by its path, or by a URI (`s3://bucket/runs`) that `pyarrow.fs` knows. A file is written under a
 hidden name, forced to disk and renamed: a reader sees the whole file or none, whenever the machine stops.
-Used by `topology.core.checkpoint.store` (checkpoints) and by sinks, whose parts get their names when a checkpoint
-covers them.
 """
 
 import contextlib

@@ -7,8 +7,7 @@
 Pieces that have not changed are not written again: which file of which checkpoint a later one names too is decided in
 `topology.core.checkpoint.writer`. Names have the incarnation, so that a process that was taken for dead and wakes again
 can overwrite nothing. Tasks write their frames where they run; only the driver writes the manifest, last. Files that no
-manifest names are removed. Read on in `topology.core.checkpoint.task_states` (a frame),
-`topology.core.checkpoint.coordinator` (the driver's part).
+manifest names are removed.
 """
 
 import json

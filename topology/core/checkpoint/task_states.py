@@ -1,9 +1,7 @@
 """Snapshots of a run as bytes: one frame for each task, which names its task.
 
 Tasks write their frames apart from each other, so reading starts with checking that they belong together: all of one
-boundary, every task of every component there, once. Used by `topology.core.tasks.task`,
-`topology.core.checkpoint.writer` and `topology.core.checkpoint.store`. Read on in `topology.core.frames` (the bytes)
-and in `topology.core.api.component` (`Saved`, and what components do with it).
+boundary, every task of every component there, once.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

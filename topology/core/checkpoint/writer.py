@@ -6,8 +6,7 @@ two files, of which checkpoints name one and the other in turn; the second is a 
 
 A process that was resumed knows no versions. Before the stream continues it compares, once for each piece, with what
 the checkpoints that are kept have: of the same bytes it names their files. So its first checkpoint copies and writes no
-more than later ones, and memory for copies has been used once. Used by `topology.core.tasks.worker` and
-`topology.core.checkpoint.coordinator`. Read on in `topology.core.checkpoint.store`.
+more than later ones, and memory for copies has been used once.
 """
 
 import time

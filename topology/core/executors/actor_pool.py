@@ -1,7 +1,6 @@
 """The actors of a run: started, called together, replaced one by one, and ended.
 
-`topology.core.executors.ray` decides on the calls; read on in `topology.core.executors.actors`, what an
-actor does.
+`topology.core.executors.ray` decides on the calls.
 """
 
 import re

@@ -1,8 +1,7 @@
 """A worker as a Ray actor, and how parcels travel from actor to actor.
 
 An actor is synchronous: one call at a time, calls of one caller in order. Actors call each other directly; what a call
-needs of Ray is behind `RayTransport`, so that another one can take its place. Used by
-`topology.core.executors.actor_pool`; read on in `topology.core.tasks.worker`, which does the work.
+needs of Ray is behind `RayTransport`, so that another one can take its place.
 """
 
 from collections import Counter, deque

@@ -1,8 +1,7 @@
 """Rebalancing: compares the busy times of the tasks of a component since the last checkpoint.
 
 The driver checks after each committed checkpoint. If loads are uneven the run goes back to that checkpoint, and
-components place their subscriptions by the busy times (`topology.core.api.component.Saved.work`). Used by
-`topology.core.executors.ray`.
+components place their subscriptions by the busy times (`topology.core.api.component.Saved.work`).
 """
 
 from collections.abc import Sequence

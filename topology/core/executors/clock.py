@@ -1,8 +1,4 @@
-"""Clocks of `Context.now`: that of the machine, or one that a test sets.
-
-Used by `topology.core.executors.actors` and `topology.core.executors.local`. Read on in
-`topology.core.executors.local`, which takes either.
-"""
+"""Clocks of `Context.now`: that of the machine, or one that a test sets."""
 
 import time
 from typing import Protocol

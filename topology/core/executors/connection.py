@@ -2,7 +2,7 @@
 
 Without an address a run has a Ray of its own, whatever clusters run beside it or have left their address behind. With
 one, a separate process tries the cluster first: joining an address that does not answer takes minutes and cannot be
-interrupted. Used by `topology.core.executors.ray`.
+interrupted.
 
 Ray lets every user of the machine write to its folder, in which its sockets and the code of its workers lie. A Ray
 of our own gets a private folder, which is removed with it.

@@ -1,7 +1,7 @@
 """The driver's part of a run, the same for every executor: checkpoints, progress, the end and the report.
 
 An executor subclasses `Driver`: it has the workers (`topology.core.tasks.worker`), calls them, and finds out when
-nothing is in flight. Read on in `topology.core.executors.local` and `topology.core.executors.ray`.
+nothing is in flight.
 """
 
 import time

@@ -2,7 +2,6 @@
 
 Ray reports when a process has died, but not when it is stopped, and an unreachable node only after 15 seconds. So each
 actor has a thread that answers whatever the task is doing: only a process that is not running is silent.
-Used by `topology.core.executors.actor_pool`.
 """
 
 import time

@@ -3,8 +3,7 @@
 One `Worker` (`topology.core.tasks.worker`) has all tasks; it publishes a batch and delivers all that comes of it,
 without a seed in the order sent, with one in any order that the links allow (`topology.core.tasks.mailbox`). A run may
 also be paused behind a batch, and continued by another. Everything the executors promise is in
-`topology.core.api.component`; what they share of the driver is in `topology.core.executors.driver`. Called by
-`topology.recovering` where a run has `executor local`, and by tests.
+`topology.core.api.component`; what they share of the driver is in `topology.core.executors.driver`.
 """
 
 import contextlib

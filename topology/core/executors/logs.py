@@ -2,7 +2,7 @@
 
 The task's logger buffers events; the driver fetches them with each status and writes them to its own log with the name
 of the task. With Ray each event is also a line of JSON in the node's log folder, where Ray's dashboard and `ray logs`
-find it, also after the driver has died. Used by both executors; read on in `topology.core.executors.ray`.
+find it, also after the driver has died.
 """
 
 import json

@@ -1,7 +1,7 @@
 """All uses of private names of Ray, which a release of Ray may change; no other file uses any.
 
 A test has what is expected of each (`tests/unit/topology/test_ray_private.py`): run it first with a new release of Ray.
-Used by `topology.core.executors.connection`. `NAMES` is the list.
+`NAMES` is the list.
 """
 
 import logging

@@ -1,8 +1,7 @@
 """Reserves the CPUs and memory of a run on Ray: one placement group, so that a start gets all of them or waits.
 
 A placement group belongs to the driver that makes it: Ray removes the group when that process ends or dies. Ray counts
-reserved resources and does not enforce them; an autoscaler adds nodes for a group that waits. Used by
-`topology.core.executors.actor_pool`; the amounts come from `topology.core.api.resources`.
+reserved resources and does not enforce them; an autoscaler adds nodes for a group that waits.
 """
 
 import time

@@ -3,7 +3,7 @@
 The clock spout spends a credit for each batch it publishes and gets it back when every task of the acknowledging
 components has acknowledged the batch. Without a credit it publishes nothing, so queues in front of a slow bolt and
 memory stay bounded; no other task ever blocks. Where payloads pass through a store of limited size, the bytes of the
-batches in flight are bounded, too: a full store would spill to disk. Used by `topology.core.tasks.task`; read on there.
+batches in flight are bounded, too: a full store would spill to disk.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""The interface between a task and its executor: a channel for parcels, and a writer for snapshots.
-
-Used by every executor. Read on in `topology.core.tasks.task`, which calls both, and in `topology.core.tasks.worker`,
-which implements them.
-"""
+"""The interface between a task and its executor: a channel for parcels, and a writer for snapshots."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol

@@ -2,7 +2,7 @@
 
 The order from one task to another is always kept. With a seed the interleaving of links is random, some are starved now
 and then for a long stretch, and the clock spout may publish before a mailbox is empty, so that a test sees
-interleavings that real runs show once a month. Used by `topology.core.tasks.worker`.
+interleavings that real runs show once a month.
 """
 
 import random

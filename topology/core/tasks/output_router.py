@@ -1,8 +1,4 @@
-"""The edges that leave a task: which tasks get what it emits.
-
-Read on in `topology.core.api.grouping` (how an edge chooses) and `topology.core.tasks.task` (which sends
-to them).
-"""
+"""The edges that leave a task: which tasks get what it emits."""
 
 from typing import NamedTuple
 

@@ -12,8 +12,7 @@ incoming parcels, keeps the clock spout's credits, and passes the end on:
 - While the topology runs, barriers do so (`topology.core.checkpoint.barriers`): a task with all barriers that is quiet
   takes a snapshot.
 
-Every exception of a component becomes a `TaskFailure` (`topology.core.failures`). Read on in
-`topology.core.tasks.worker`, which runs tasks for every executor.
+Every exception of a component becomes a `TaskFailure` (`topology.core.failures`).
 """
 
 import pickle

@@ -9,8 +9,6 @@ for these and can publish them at once: responses come back in one call, too, so
 batches in a call, in the same order, and no parcel waits for a batch that is not available yet.
 
 The order of each link is kept: both ways are queues. A worker never waits for another.
-Read on in `topology.core.executors.local`, which puts all tasks into one worker, and in `topology.core.executors.ray`,
-which makes an actor of each.
 """
 
 import contextlib
