@@ -1,0 +1,386 @@
+"""A steady stream through `skyray serve` beside many saved searches, with kills: rate, cost, and a client's book.
+
+    python -m benchmarks.sustained MESSAGES [--searches 1000000] [--rate 40000] [--seconds 300] [--kills 2]
+
+MESSAGES are lines of JSON with `text`, `lon` and `lat`, plain or gzip; they are sent again and again, each time with a
+new id. A search has two words of one message and a square around the place of another, so large that a message has
+`--matches` updates in the mean. One producer sends lines in one request, at a rate or, with 0, as fast as they are
+taken; one client follows everything. The server is killed `--kills` times, evenly over the time, and started again;
+the producer goes on behind the last outcome that it has, the client behind the last event. The client's book is held
+against a plain test of words and squares that knows no engine: missing, extra and repeated updates.
+"""
+
+import http.client
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import numpy as np
+import psutil
+
+from benchmarks import command
+from benchmarks.push_ways import Paced
+from benchmarks.texts import lines_of
+from matching.text import tokenise
+from tests.support.serving import NDJSON, Served, free_port, kill
+from tests.support.serving import lines_of as rows_of
+
+#: Subscriptions of a request, and messages of a chunk.
+_AT_ONCE, _GROUP = 20_000, 1_000
+#: Seconds without a further event after which the client has everything, and within which it must.
+_QUIET_S, _DRAIN_S = 3.0, 300.0
+#: Commonest words, which no search has.
+_COMMON = 100
+_EVENT = re.compile(rb'"subscription_id":"s(\d+)","message_id":"m(\d+)"')
+
+
+class Homes(NamedTuple):
+    """Messages that are sent in turn: what follows the id in a line, their `words`, and `place`, float64[n, 2]."""
+
+    tails: list[bytes]
+    words: list[list[str]]
+    place: np.ndarray
+
+
+class Searches(NamedTuple):
+    """`words`: two of each, the rarer one first; `place` (float64[n, 2]); `reach`: half a side in degrees."""
+
+    words: list[tuple[str, str]]
+    place: np.ndarray
+    reach: float
+
+    def row(self, number: int) -> dict[str, Any]:
+        """A subscription."""
+        lon, lat = self.place[number].tolist()
+        west, east = max(-180.0, lon - self.reach), min(180.0, lon + self.reach)
+        region = [west, max(-90.0, lat - self.reach), east, min(90.0, lat + self.reach)]
+        return {
+            "subscription_id": f"s{number}", "kind": "boolean", "keywords": list(self.words[number]), "region": region
+        }  # fmt: skip
+
+
+def homes_of(lines: Sequence[bytes]) -> Homes:
+    """The lines that have all three columns and a word."""
+    tails, words, places = [], [], []
+    for row in map(msgspec.json.decode, lines):
+        row.pop("id", None)
+        found = sorted(set(tokenise(row.get("text") or "")))
+        if found and isinstance(row.get("lon"), float) and isinstance(row.get("lat"), float):
+            tails.append(b"," + msgspec.json.encode(row)[1:] + b"\n")
+            words.append(found)
+            places.append((row["lon"], row["lat"]))
+    return Homes(tails, words, np.array(places, np.float64))
+
+
+def searches_of(homes: Homes, count: int, matches: float, seed: int) -> tuple[Searches, list[np.ndarray]]:
+    """Searches, and those that each message reaches, by a test of words and squares."""
+    random = np.random.default_rng([seed, count])
+    often: dict[str, int] = {}
+    for words in homes.words:
+        for word in words:
+            often[word] = often.get(word, 0) + 1
+    common = set(sorted(often, key=lambda word: -often[word])[:_COMMON])
+    able = [words for words in ([w for w in words if w not in common] for words in homes.words) if len(words) > 1]
+    drawn, at = random.integers(0, len(able), count), random.random((count, 2))
+    pairs = []
+    for number, (one, other) in zip(drawn.tolist(), at.tolist(), strict=True):
+        words = able[number]
+        first = int(one * len(words))
+        second = (first + 1 + int(other * (len(words) - 1))) % len(words)
+        pairs.append(tuple(sorted((words[first], words[second]), key=lambda word: (often[word], word))))
+    place = homes.place[random.integers(0, len(homes.tails), count)]
+    reached = _with_both_words(homes, pairs)
+    far = [np.abs(place[found] - homes.place[number]).max(1) for number, found in enumerate(reached)]
+    every = np.sort(np.concatenate(far))
+    reach = float(every[min(len(every), round(matches * len(homes.tails))) - 1]) + 1e-9
+    searches = Searches(pairs, place, reach)
+    inside = []
+    for number, found in enumerate(reached):
+        (lon, lat), box = homes.place[number].tolist(), place[found]
+        # the very numbers of `row`
+        fits = (lon >= np.maximum(-180.0, box[:, 0] - reach)) & (lon <= np.minimum(180.0, box[:, 0] + reach))
+        fits &= (lat >= np.maximum(-90.0, box[:, 1] - reach)) & (lat <= np.minimum(90.0, box[:, 1] + reach))
+        inside.append(found[fits])
+    return searches, inside
+
+
+def _with_both_words(homes: Homes, pairs: Sequence[tuple[str, ...]]) -> list[np.ndarray]:
+    """Numbers of the searches whose words a message has, by message."""
+    numbers: dict[str, int] = {}
+    coded = np.array([[numbers.setdefault(word, len(numbers)) for word in pair] for pair in pairs], np.int64)
+    order = np.argsort(coded[:, 0], kind="stable")
+    ends = np.searchsorted(coded[order, 0], np.arange(len(numbers) + 1))
+    had = np.zeros(len(numbers), bool)
+    found = []
+    for words in homes.words:
+        own = [numbers[word] for word in words if word in numbers]
+        had[own] = True
+        rows = [order[ends[word] : ends[word + 1]] for word in own if ends[word] < ends[word + 1]]
+        some = np.concatenate(rows) if rows else np.zeros(0, np.int64)
+        found.append(np.sort(some[had[coded[some, 1]]]))
+        had[own] = False
+    return found
+
+
+class Book(NamedTuple):
+    """What a client has read: `search`, `message` and when (monotonic seconds), a row an event, and its own cost."""
+
+    search: np.ndarray
+    message: np.ndarray
+    at_s: np.ndarray
+    gaps: int
+    processor_s: float
+
+
+def follow(pipe: Connection, port: int) -> None:
+    """Follow everything until told to end, then send the book; connects again behind the last event."""
+    state: dict[str, Any] = {"last": "", "gaps": 0, "heard_s": time.monotonic()}
+    parts: list[tuple[float, np.ndarray]] = []
+    over = threading.Event()
+    threading.Thread(target=_read_on, args=(port, state, parts, over), daemon=True).start()
+    pipe.send("ready")
+    begun_s = time.process_time()
+    while pipe.recv() != "end":
+        pipe.send((sum(len(part) for _, part in list(parts)), time.monotonic() - state["heard_s"]))
+    over.set()
+    rows = np.concatenate([part for _, part in parts]) if parts else np.zeros((0, 2), np.int64)
+    at_s = np.repeat([at for at, _ in parts], [len(part) for _, part in parts])
+    pipe.send(Book(rows[:, 0], rows[:, 1], at_s, state["gaps"], time.process_time() - begun_s))
+
+
+def _read_on(port: int, state: dict[str, Any], parts: list[Any], over: threading.Event) -> None:
+    while not over.is_set():
+        with suppress(OSError, http.client.HTTPException):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            headers = {"Accept": "text/event-stream", **({"Last-Event-ID": state["last"]} if state["last"] else {})}
+            connection.request("GET", "/v1/updates?since=begin", headers=headers)
+            answer = connection.getresponse()
+            tail = b""
+            while answer.status == 200 and not over.is_set() and (data := answer.read1(2**18)):
+                whole, end, tail = (tail + data).rpartition(b"\n\n")
+                if not end:
+                    continue
+                now_s = time.monotonic()
+                found = np.array(_EVENT.findall(whole), dtype="S20").astype(np.int64).reshape(-1, 2)
+                state["gaps"] += whole.count(b"event: gap")
+                head = whole.rfind(b"id: ")
+                if head >= 0:
+                    state["last"] = whole[head + 4 : whole.find(b"\n", head)].decode()
+                if len(found):
+                    parts.append((now_s, found))
+                    state["heard_s"] = now_s
+        over.wait(0.1)
+
+
+class _Producer:
+    """Sends messages to a server that may be killed, and notes when each group was sent and acknowledged.
+
+    Attributes
+    ----------
+    acknowledged : int     outcomes so far, in the order of the messages
+    sent_s : list of float
+        When the group of each thousand was sent first.
+    late_s : list of float
+        From when a group was due, or sent at no rate, to its last outcome; those around a kill are left out.
+    """
+
+    def __init__(self, homes: Homes):
+        self.acknowledged = 0
+        self.refused = 0
+        self.sent_s: list[float] = []
+        self.late_s: list[float] = []
+        self._homes = homes
+
+    def lines(self, first: int, end: int) -> bytes:
+        tails, turn = self._homes.tails, len(self._homes.tails)
+        return b"".join([b'{"id":"m%d"%b' % (number, tails[number % turn]) for number in range(first, end)])
+
+    def run(self, port: int, rate: float, stop_s: float) -> None:
+        """Send until a time (monotonic), and take all outcomes; or until the server is gone."""
+        first = self.acknowledged
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        connection.putrequest("POST", "/v1/messages")
+        for name, value in (*NDJSON.items(), ("Transfer-Encoding", "chunked")):
+            connection.putheader(name.replace("_", "-"), value)
+        connection.endheaders()
+        due: list[float] = []
+        reading = threading.Thread(target=self._outcomes, args=(connection, first, due), daemon=True)
+        reading.start()
+        with suppress(OSError):
+            for begin in self._turns(first, rate, stop_s, due):
+                data = self.lines(begin, begin + _GROUP)
+                if begin // _GROUP >= len(self.sent_s):
+                    self.sent_s.append(time.monotonic())
+                connection.send(b"%x\r\n%b\r\n" % (len(data), data))
+            connection.send(b"0\r\n\r\n")
+        reading.join()
+        connection.close()
+
+    @staticmethod
+    def _turns(first: int, rate: float, stop_s: float, due: list[float]) -> Iterator[int]:
+        if not rate:
+            while time.monotonic() < stop_s:
+                due.append(time.monotonic())
+                yield first
+                first += _GROUP
+            return
+        paced = Paced(rate / _GROUP, 2**62)
+        while (wait_s := paced.begun_s + len(due) * _GROUP / rate - time.monotonic()) < stop_s - time.monotonic():
+            time.sleep(max(0.0, wait_s))
+            due.append(paced.begun_s + len(due) * _GROUP / rate)
+            yield first
+            first += _GROUP
+
+    def _outcomes(self, connection: http.client.HTTPConnection, first: int, due: list[float]) -> None:
+        tail = b""
+        with suppress(OSError, http.client.HTTPException):
+            answer = connection.getresponse()
+            while data := answer.read1(2**18):
+                whole, end, tail = (tail + data).rpartition(b"\n")
+                outcomes = whole.count(b"\n") + bool(end)
+                self.refused += whole.count(b'"status":"refused"')
+                before, self.acknowledged = self.acknowledged, self.acknowledged + outcomes
+                now_s = time.monotonic()
+                groups = range((before - first) // _GROUP, (self.acknowledged - first) // _GROUP)
+                self.late_s += [now_s - due[group] for group in groups]
+
+
+def bench(
+    messages: Annotated[Path, "lines of JSON with a text and a place"],
+    searches: Annotated[int, "in all"] = 1_000_000,
+    matches: Annotated[float, "updates of a message in the mean"] = 0.5,
+    rate: Annotated[float, "messages a second; 0: as fast as they are taken"] = 40_000.0,
+    seconds: Annotated[float, "of sending"] = 300.0,
+    kills: Annotated[int, "of the server, evenly over them"] = 2,
+    limit: Annotated[int, "different messages at most"] = 40_000,
+    options: Annotated[str, "further options of `skyray serve`, separated by blanks"] = "",
+    seed: Annotated[int, "of the searches"] = 0,
+    tell: command.Tell = print,
+) -> dict[str, Any]:
+    """Messages a second that were acknowledged, what each cost the server, how late outcomes were, and the book."""
+    homes = homes_of(lines_of(messages, limit))
+    made, inside = searches_of(homes, searches, matches, seed)
+    tell(f"{len(homes.tails):,} messages, {searches:,} searches {2 * made.reach:.3f} degrees wide")
+    port, restarts, spent_s, run_s = free_port(), [], 0.0, 0.0
+    producer = _Producer(homes)
+    with tempfile.TemporaryDirectory(prefix="skyray-sustained-") as scratch:
+        words = Path(scratch) / "out", *options.split()
+        context = get_context("spawn")
+        pipe, other = context.Pipe()
+        with Served(*words, port=port) as served:
+            began_s = time.monotonic()
+            for first in range(0, searches, _AT_ONCE):
+                rows = [made.row(number) for number in range(first, min(searches, first + _AT_ONCE))]
+                served.call("POST", "/v1/subscriptions", rows_of(rows), **NDJSON)
+            subscribed_s = time.monotonic() - began_s
+            served.call("POST", "/v1/messages?wait=delivered", {"id": "first", "text": "first", "lon": 0, "lat": 0})
+            tell(f"subscribed in {subscribed_s:.1f} s")
+            client = context.Process(target=follow, args=(other, port), daemon=True)
+            client.start()
+            pipe.recv()
+            run_s, spent_s = _part(served, producer, port, rate, seconds / (kills + 1), kills > 0)
+            if not kills:
+                _await_quiet(pipe)
+        for number in range(kills):
+            began_s = time.monotonic()
+            with Served(*words, port=port) as served:
+                restarts.append(time.monotonic() - began_s)
+                tell(f"killed with {producer.acknowledged:,} acknowledged, ready again in {restarts[-1]:.1f} s")
+                last = number + 1 == kills
+                took_s, more_s = _part(served, producer, port, rate, seconds / (kills + 1), not last)
+                run_s, spent_s = run_s + took_s, spent_s + more_s
+                if last:
+                    _await_quiet(pipe)
+                    served.end(120)
+        pipe.send("end")
+        book = pipe.recv()
+        client.join(10)
+        client.kill()
+    judged = _judged(producer, book, inside)
+    late = np.percentile(1e3 * np.array(producer.late_s), [50, 99]).tolist() if producer.late_s else [0.0, 0.0]
+    return {
+        "workload": {
+            "searches": searches, "matches": matches, "rate": rate, "seconds": seconds, "kills": kills, "seed": seed,
+            "bytes_a_line": sum(map(len, homes.tails)) / len(homes.tails),
+        },
+        "acknowledged": producer.acknowledged,
+        "messages_s": producer.acknowledged / run_s,
+        "server_us_a_message": 1e6 * spent_s / producer.acknowledged,
+        "client_us_an_update": 1e6 * book.processor_s / max(1, len(book.search)),
+        "acknowledged_p50_ms": late[0],
+        "acknowledged_p99_ms": late[1],
+        "subscribed_s": subscribed_s,
+        "ready_again_s": restarts,
+        "refused": producer.refused,
+        **judged,
+    }  # fmt: skip
+
+
+def _part(
+    served: Served, producer: _Producer, port: int, rate: float, seconds: float, killed: bool
+) -> tuple[float, float]:
+    """Send for some seconds, and kill the server at their end, or take all outcomes; seconds, also of its processor."""
+    process = psutil.Process(served.process.pid)
+    before, began_s = sum(process.cpu_times()[:2]), time.monotonic()
+    spent = [before]
+
+    def end() -> None:
+        spent[0] = sum(process.cpu_times()[:2])
+        kill(served)
+
+    timer = threading.Timer(seconds, end)
+    if killed:
+        timer.start()
+    producer.run(port, rate, began_s + seconds + (60.0 if killed else 0.0))
+    run_s = min(seconds, time.monotonic() - began_s) if killed else time.monotonic() - began_s
+    if killed:
+        timer.join()
+    return run_s, (spent[0] if killed else sum(process.cpu_times()[:2])) - before
+
+
+def _await_quiet(pipe: Connection) -> None:
+    deadline_s = time.monotonic() + _DRAIN_S
+    while time.monotonic() < deadline_s:
+        pipe.send("state")
+        _, quiet_s = pipe.recv()
+        if quiet_s > _QUIET_S:
+            return
+        time.sleep(0.2)
+
+
+def _judged(producer: _Producer, book: Book, inside: Sequence[np.ndarray]) -> dict[str, Any]:
+    """The book against the searches that each acknowledged message reaches; another may have updates (`unsure`)."""
+    turn, last = len(inside), producer.acknowledged
+    width = np.int64(2**32)
+    counts = np.array([len(found) for found in inside])
+    message = np.repeat(np.arange(turn), counts)
+    own = np.concatenate(inside) if turn else np.zeros(0, np.int64)
+    whole = [own * width + message + turn * start for start in range(-(-last // turn))]
+    wanted = np.concatenate(whole) if whole else np.zeros(0, np.int64)
+    wanted = np.sort(wanted[wanted % width < last])
+    pairs, times = np.unique(book.search * width + book.message, return_counts=True)
+    unsure = pairs % width >= last
+    true = np.isin((pairs // width) * width + (pairs % width) % turn, np.sort(own * width + message))
+    missing = len(wanted) - int(np.isin(wanted, pairs).sum())
+    extra, repeated = int((~true).sum()), int((times - 1).sum())
+    fine = missing == extra == repeated == book.gaps == producer.refused == 0
+    seen = {"missing": missing, "extra": extra, "repeated": repeated, "gaps": book.gaps, "unsure": int(unsure.sum())}
+    sent_s = np.array(producer.sent_s)
+    known = book.message // _GROUP < len(sent_s)
+    late_s = book.at_s[known] - sent_s[book.message[known] // _GROUP]
+    if len(late_s):
+        seen |= {"told_p50_ms": 1e3 * float(np.median(late_s)), "told_p99_ms": 1e3 * float(np.percentile(late_s, 99))}
+    return {**seen, **command.verdict(fine, len(wanted), len(set(own.tolist())))}
+
+
+if __name__ == "__main__":
+    sys.exit(command.main(bench))

@@ -1,0 +1,63 @@
+"""The client's book of `benchmarks.sustained`: what each message reaches, and what a wrong book is found to be."""
+
+import json
+
+import numpy as np
+
+from benchmarks.sustained import Book, _judged, _Producer, homes_of, searches_of
+
+PLACES = np.random.default_rng(5)
+
+
+def made():
+    words = [f"word{number}" for number in range(150)]
+    lines = [
+        json.dumps(
+            {
+                "id": "x",
+                "text": " ".join(PLACES.choice(words, 12)),
+                "lon": float(PLACES.uniform(-180, 180)),
+                "lat": float(PLACES.uniform(-90, 90)),
+            }
+        ).encode()
+        for _ in range(60)
+    ]
+    homes = homes_of([*lines, b'{"text": "no place"}'])
+    return homes, *searches_of(homes, 400, 2.0, 1)
+
+
+def test_searches_reach_the_messages_that_have_both_words_inside_their_square():
+    homes, searches, inside = made()
+    rows = [searches.row(number) for number in range(400)]
+    found = []
+    for words, (lon, lat) in zip(homes.words, homes.place.tolist(), strict=True):
+        reached = []
+        for number, row in enumerate(rows):
+            west, south, east, north = row["region"]
+            if set(row["keywords"]) <= set(words) and west <= lon <= east and south <= lat <= north:
+                reached.append(number)
+        found.append(reached)
+    assert [each.tolist() for each in inside] == found
+    assert sum(map(len, found)) >= 100
+
+
+def test_a_book_with_a_lost_a_repeated_and_a_foreign_update_is_told_apart():
+    homes, _, inside = made()
+    producer = _Producer(homes)
+    producer.acknowledged = 2 * len(inside) + 7
+    turn = len(inside)
+    rows = [(search, message) for message in range(producer.acknowledged) for search in inside[message % turn].tolist()]
+
+    def book(pairs):
+        search, message = np.array(pairs, np.int64).T
+        return Book(search, message, np.zeros(len(pairs)), 0, 0.0)
+
+    whole = _judged(producer, book(rows), inside)
+    assert (whole["missing"], whole["extra"], whole["repeated"]) == (0, 0, 0)
+    astray = next(search for search in range(400) if search not in inside[rows[5][1] % turn])
+    wrong = _judged(producer, book([*rows[1:], rows[3], (astray, rows[5][1])]), inside)
+    assert (wrong["missing"], wrong["extra"], wrong["repeated"]) == (1, 1, 1)
+    assert not wrong["exact"]
+    later = next(at for at in range(producer.acknowledged, 10**6) if len(inside[at % turn]))
+    more = _judged(producer, book([*rows, (int(inside[later % turn][0]), later)]), inside)
+    assert (more["unsure"], more["extra"]) == (1, 0)
