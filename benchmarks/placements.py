@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from baselines.knn.inverted_file import InvertedFile
+from baselines.knn.inverted_file import KnnInvertedFile
 from benchmarks.command import Tell, verdict
 from benchmarks.driving import NO_REMOVALS
 from benchmarks.lasting import LastingBench
@@ -62,19 +62,19 @@ class InvertedFiles:
 
     def __init__(self, space: Space):
         self.space = space
-        self.files: list[tuple[Float64, InvertedFile]] = []
-        self.later: InvertedFile | None = None
+        self.files: list[tuple[Float64, KnnInvertedFile]] = []
+        self.later: KnnInvertedFile | None = None
 
     def add(self, box: Float64, table: SubscriptionTable, results: ResultRows) -> None:
         """A subset, with its rectangle."""
-        file = InvertedFile(self.space)
+        file = KnnInvertedFile(self.space)
         file.insert(table, results)
         self.files.append((box, file))
 
     def insert(self, table: SubscriptionTable) -> None:
         """Subscriptions without results, whose balls are the world."""
         if self.later is None:
-            self.later = InvertedFile(self.space)
+            self.later = KnnInvertedFile(self.space)
             self.files.append((np.array([-np.inf, -np.inf, np.inf, np.inf]), self.later))
         self.later.insert(table)
 
@@ -113,7 +113,7 @@ class Worker:
 #: Name to router, and the index of its workers; None: SOP's.
 SYSTEMS: Mapping[str, Any] = {
     "ps2stream": (Ps2StreamRouter, SingleGrid),
-    "kop": (KopRouter, InvertedFile),
+    "kop": (KopRouter, KnnInvertedFile),
     "sop": (SopRouter, None),
     "dkm-sks": (DkmSksRouter, SingleGrid),
     "dkm-sks as printed": (PrintedRouter, SingleGrid),

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distribution.placement.assign import dealt_out
-from distribution.placement.costs import Costs, SampleCosts
+from distribution.placement.costs import PlacementCosts, SampleCosts
 from distribution.placement.demand import Demand, demand_of
 from distribution.placement.dkm_sks import DkmSks
 from distribution.placement.evening import evened
@@ -46,7 +46,7 @@ class PlacedRouter(Router):
     ----------
     tasks : int
     space : Space
-    costs : Costs    message statistics
+    costs : PlacementCosts    message statistics
     """
 
     algorithm: ClassVar[type[Placement]]
@@ -54,7 +54,7 @@ class PlacedRouter(Router):
     #: Measured work of the query tasks, from `restored`.
     work: Sequence[int] = ()
 
-    def __init__(self, tasks: int, space: Space, costs: Costs, traits: Traits = KINDS.traits):
+    def __init__(self, tasks: int, space: Space, costs: PlacementCosts, traits: Traits = KINDS.traits):
         check_tasks(tasks)
         super().__init__(tasks, traits)
         self.space = space

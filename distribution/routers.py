@@ -13,7 +13,7 @@ from distribution.influence import InfluenceRouter
 from distribution.keyword import KeywordRouter, PrefixRouter
 from distribution.location import LocationRouter
 from distribution.placed import DkmSksRouter, KopRouter, PlacedRouter, Ps2StreamRouter, SopRouter
-from distribution.placement.costs import Costs, UniformCosts
+from distribution.placement.costs import PlacementCosts, UniformCosts
 from distribution.router import Router
 from distribution.signatures.signature import MODES, spec_of
 from matching.errors import ConfigError
@@ -51,7 +51,7 @@ def router_named(
     load: Callable[[], tuple[Float64, Float64]],
     signatures: str = "off",
     kinds: Kinds = KINDS,
-    costs: Callable[[], Costs] | None = None,
+    costs: Callable[[], PlacementCosts] | None = None,
 ) -> Router:
     """Make a router.
 

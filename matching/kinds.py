@@ -59,8 +59,8 @@ KINDS = Kinds(
                 skype_paper="papers.skype.skype_paper:SkypePaper",
                 skype_paper_trees="papers.skype.skype_paper:SkypePaperTrees",
                 l2_scan="baselines.topk.l2_scan:L2Scan",
-                inverted_file="baselines.topk.inverted_file:InvertedFile",
-                ciq="papers.ciq.topk:Ciq",
+                inverted_file="baselines.topk.inverted_file:TopkInvertedFile",
+                ciq="papers.ciq.topk:CiqTopk",
             ),
             windows=ByName(
                 Segments,
@@ -86,7 +86,7 @@ KINDS = Kinds(
                 ciq_paper="papers.ciq.ciq_paper:CiqPaper",
                 bif_paper="papers.ciq.bif_paper:BifPaper",
                 block_inverted_file="papers.ciq.block_inverted_file:BlockInvertedFile",
-                inverted_file="baselines.decay.inverted_file:InvertedFile",
+                inverted_file="baselines.decay.inverted_file:DecayInvertedFile",
             ),
             recipe=Recipe("CIQ", k=(10, 30), share=20),
         ),
@@ -101,7 +101,7 @@ KINDS = Kinds(
             engines=ByName(
                 InfluenceGrid,
                 single_grid="papers.dkm_sks.single_grid:SingleGrid",
-                inverted_file="baselines.knn.inverted_file:InvertedFile",
+                inverted_file="baselines.knn.inverted_file:KnnInvertedFile",
             ),
             recipe=Recipe("DkM-SKS", k=(1, 10), share=4),
         ),

@@ -22,7 +22,7 @@ from spark_etl.ingest import Split, read_blocks
 from spark_etl.options import EtlOptions
 from spark_etl.rows import MAX_ORIGINAL_CHARACTERS, RowCleaner, column_at_fault, readable
 from spark_etl.schemas import ATTRIBUTE_TYPES
-from spark_etl.sources import Source
+from spark_etl.sources import InputFile
 from spark_etl.written import replacing
 
 #: `row_id` = number of the file << LINE_BITS | line: the order of the input, which decides which row is first.
@@ -240,12 +240,12 @@ def rejected_rows(cleaned: DataFrame, clashes: DataFrame | None) -> DataFrame:
     return at_once.unionByName(later)
 
 
-def place_of(sources: list[Source], row_id: int) -> tuple[str, int]:
+def place_of(sources: list[InputFile], row_id: int) -> tuple[str, int]:
     """File name and line of a row."""
     return sources[row_id >> LINE_BITS].name, row_id & ((1 << LINE_BITS) - 1)
 
 
-def reject_line(sources: list[Source], row_id: int, reason: str, original: str, column: str | None = None) -> str:
+def reject_line(sources: list[InputFile], row_id: int, reason: str, original: str, column: str | None = None) -> str:
     """One JSON line for a rejected row: file, line, reason, text."""
     name, line = place_of(sources, row_id)
     record = {"reason": reason, "column": column, "file": name, "line": line, "row": original}

@@ -33,7 +33,7 @@ class RowFile(NamedTuple):
     rows: int
 
 
-class Batch(NamedTuple):
+class FeedBatch(NamedTuple):
     """A committed batch: its files, the number of its first row, its rows, and rejected rows by reason code.
 
     `rejects` are names of files below `rejected/`.
@@ -183,13 +183,13 @@ class FeedSink:
         }
         return _create(self._manifest(number), content)
 
-    def batch(self, number: int) -> Batch | None:
+    def batch(self, number: int) -> FeedBatch | None:
         """A committed batch; None if it is not there yet."""
         found = _read(self._manifest(number))
         if found is None:
             return None
         files = tuple(RowFile(file["name"], file["rows"]) for file in found["files"])
-        return Batch(files, found["first"], found["rows"], found["rejected"], tuple(found.get("rejects", ())))
+        return FeedBatch(files, found["first"], found["rows"], found["rejected"], tuple(found.get("rejects", ())))
 
     def batches(self, known: int = 0) -> int:
         """How many batches are committed, `known` at least. Reads no file; takes log(N) looks."""
@@ -215,7 +215,7 @@ class FeedSink:
             raise ConfigError(f"{self.path}: ends before row {row:,}, which was read: the folder was created anew")
         return number
 
-    def lines(self, batch: Batch, skip: int = 0) -> Iterator[bytes]:
+    def lines(self, batch: FeedBatch, skip: int = 0) -> Iterator[bytes]:
         """The messages of a batch but the first so many.
 
         Raises

@@ -16,9 +16,9 @@ from matching.errors import ConfigError, EngineError, InputError
 from matching.reasons import MAX_LINE_BYTES
 from matching.table_values import rows_of_table
 from matching.validate import DELETE, RawMessage, decode_object
-from spark_etl.finding import Columns, columns_of_roles, columns_of_row, find_columns
+from spark_etl.finding import FirstColumns, columns_of_roles, columns_of_row, find_columns
 from spark_etl.geoparquet import with_geometry
-from spark_etl.ingest import Row, Split, check_columns, read_blocks, repeated_column, table_rows
+from spark_etl.ingest import InputRow, Split, check_columns, read_blocks, repeated_column, table_rows
 from spark_etl.options import EtlOptions
 from spark_etl.paths import attribute_picker, picker
 from spark_etl.rows import CleanRow, RowCleaner, column_at_fault, readable
@@ -116,18 +116,18 @@ class FeedCleaner:
         for row in table_rows(batch, 0, self._options.columns(), self._options.geometry, self._schema):
             yield self._found(row, self._options, {})
 
-    def _of_line(self, line: bytes) -> Row | Rejected:
+    def _of_line(self, line: bytes) -> InputRow | Rejected:
         if len(line) > MAX_LINE_BYTES:
-            return Row(0, "line_too_long", b"")
+            return InputRow(0, "line_too_long", b"")
         row = decode_object(line)
         if isinstance(row, str):
-            return Row(0, row, line)
+            return InputRow(0, row, line)
         pick = self._picks.of(row)
         if isinstance(pick, InputError):
             return Rejected(pick.reason_code, readable(line), {"what": str(pick)})
-        return Row(0, pick(row), line, self._attributes(row))
+        return InputRow(0, pick(row), line, self._attributes(row))
 
-    def _found(self, row: Row, options: EtlOptions, place: Mapping[str, Any]) -> Found:
+    def _found(self, row: InputRow, options: EtlOptions, place: Mapping[str, Any]) -> Found:
         cleaned = self._cleaner.clean(row.values, row.attributes)
         if isinstance(cleaned, CleanRow):
             return message_line(cleaned, self._schema)
@@ -159,7 +159,7 @@ class _Picks:
                 self._known[shape] = found
         return found
 
-    def _find(self, there: Columns) -> Callable[[Mapping[str, Any]], RawMessage | str] | InputError:
+    def _find(self, there: FirstColumns) -> Callable[[Mapping[str, Any]], RawMessage | str] | InputError:
         needed = [role for role in self._sought if role in ("text", "lat", "lon")]
         try:
             found = columns_of_roles(there, needed, "this message")
@@ -183,7 +183,7 @@ def with_found_columns(names: Sequence[str], options: EtlOptions) -> EtlOptions:
         If the text or the place is not there, or several columns may be it.
     """
     try:
-        found = columns_of_roles(Columns(list(names), {}, [], 0), options.sought(), "the stream")
+        found = columns_of_roles(FirstColumns(list(names), {}, [], 0), options.sought(), "the stream")
     except InputError as error:
         raise ConfigError(str(error)) from None
     options = options.with_columns(found)

@@ -22,7 +22,7 @@ from spark_etl.ingest import BROKEN, header_of
 from spark_etl.options import EtlOptions
 from spark_etl.paths import leaves
 from spark_etl.separated import csv_form, csv_rows, line_blocks, lines_of
-from spark_etl.sources import Source
+from spark_etl.sources import InputFile
 from spark_etl.unpacking import open_unpacked
 
 #: Files, and rows of each, that are read.
@@ -49,7 +49,7 @@ class Seen(NamedTuple):
     example: Any
 
 
-class Columns(NamedTuple):
+class FirstColumns(NamedTuple):
     """The columns of the first rows of a file.
 
     `names`: header of a table, else None. `seen`: path -> column, of columns with a value.
@@ -61,7 +61,7 @@ class Columns(NamedTuple):
     rows: int
 
 
-def find_columns(sources: Sequence[Source], options: EtlOptions) -> tuple[EtlOptions, list[str]]:
+def find_columns(sources: Sequence[InputFile], options: EtlOptions) -> tuple[EtlOptions, list[str]]:
     """The options with the columns that were found, and their roles.
 
     Checks JSON for required columns; for tables `spark_etl.ingest.check_columns` does.
@@ -97,7 +97,7 @@ def find_columns(sources: Sequence[Source], options: EtlOptions) -> tuple[EtlOpt
     return options.with_columns(columns), sorted(columns)
 
 
-def _check_text(sources: Sequence[Source], options: EtlOptions) -> None:
+def _check_text(sources: Sequence[InputFile], options: EtlOptions) -> None:
     """Refuse a text column that the user named and none of the first objects has."""
     name = options.text_column
     there: dict[str, None] = {}
@@ -120,12 +120,12 @@ def _check_text(sources: Sequence[Source], options: EtlOptions) -> None:
 _WORDS = {"text": "text", "lat": "latitude", "lon": "longitude", "time": "time", "id": "id"}
 
 
-def columns_of_roles(there: Columns, sought: Collection[str], where: str) -> dict[str, str]:
+def columns_of_roles(there: FirstColumns, sought: Collection[str], where: str) -> dict[str, str]:
     """The columns of these roles by their names; needs neither a file nor Spark.
 
     Parameters
     ----------
-    there : Columns
+    there : FirstColumns
     sought : collection of str
         Roles.
     where : str
@@ -183,7 +183,7 @@ def _plain(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
-def _place(there: Columns, where: str) -> dict[str, str]:
+def _place(there: FirstColumns, where: str) -> dict[str, str]:
     """Latitude and longitude within objects: a GeoJSON point, else two columns of one object.
 
     Raises InputError if there are several, or a point called `geo` alone, which may have either order.
@@ -214,7 +214,7 @@ def _ambiguous(where: str, role: str, candidates: Sequence[str]) -> InputError:
     return InputError("ambiguous_column", f"{where}: several columns may be the {_WORDS[role]}: say {choices}")
 
 
-def _require(source: Source, there: Columns, options: EtlOptions, found: Mapping[str, str]) -> None:
+def _require(source: InputFile, there: FirstColumns, options: EtlOptions, found: Mapping[str, str]) -> None:
     """Refuse objects in which no column can be the text or the place."""
     columns = options.columns()
     ranges = all(columns[side] in there.seen for side in ("west", "south", "east", "north"))
@@ -229,7 +229,7 @@ def _require(source: Source, there: Columns, options: EtlOptions, found: Mapping
         )
 
 
-def look(source: Source, options: EtlOptions, rows: int = MAX_ROWS) -> Columns:
+def look(source: InputFile, options: EtlOptions, rows: int = MAX_ROWS) -> FirstColumns:
     """The columns of the first rows of a file, up to any damage."""
     names = None
     seen: dict[str, Seen] = {}
@@ -244,13 +244,13 @@ def look(source: Source, options: EtlOptions, rows: int = MAX_ROWS) -> Columns:
                     known = seen.get(path)
                     seen[path] = Seen(1, value) if known is None else Seen(known.rows + 1, known.example)
             points.update(dict.fromkeys(_points_of(row)))
-    return Columns(names, seen, list(points), number)
+    return FirstColumns(names, seen, list(points), number)
 
 
-def columns_of_row(row: Mapping[str, Any]) -> Columns:
+def columns_of_row(row: Mapping[str, Any]) -> FirstColumns:
     """The columns of one object."""
     seen = {path: Seen(1, value) for path, value in leaves(row) if value is not None and value != ""}
-    return Columns(None, seen, list(dict.fromkeys(_points_of(row))), 1)
+    return FirstColumns(None, seen, list(dict.fromkeys(_points_of(row))), 1)
 
 
 def _points_of(row: Mapping[str, Any]) -> Iterator[str]:
@@ -262,7 +262,7 @@ def _points_of(row: Mapping[str, Any]) -> Iterator[str]:
                 yield parent
 
 
-def objects_in(source: Source, options: EtlOptions, header: list[str] | None) -> Iterator[dict[str, Any]]:
+def objects_in(source: InputFile, options: EtlOptions, header: list[str] | None) -> Iterator[dict[str, Any]]:
     """The rows of a file that are objects."""
     if source.file_format == "parquet":
         with pq.ParquetFile(source.path) as file:

@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 from matching.errors import InputError
 from spark_etl.geometry import BAD
 from spark_etl.options import EtlOptions
-from spark_etl.sources import Source
+from spark_etl.sources import InputFile
 
 #: Degrees: in GeoParquet longitude comes first, in EPSG:4326 too.
 _CRS = {("OGC", "CRS84"), ("EPSG", "4326")}
 
 
-def with_geometry(sources: Sequence[Source], options: EtlOptions) -> EtlOptions:
+def with_geometry(sources: Sequence[InputFile], options: EtlOptions) -> EtlOptions:
     """The options with the geometry column of GeoParquet files, unless a place is named already.
 
     Raises
@@ -35,7 +35,7 @@ def with_geometry(sources: Sequence[Source], options: EtlOptions) -> EtlOptions:
     return replace(options, geometry=next(iter(found), ""))
 
 
-def geometry_of(source: Source) -> str | None:
+def geometry_of(source: InputFile) -> str | None:
     """The primary geometry column of a GeoParquet file; None for any other file."""
     try:
         with pq.ParquetFile(source.path) as file:

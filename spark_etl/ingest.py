@@ -27,7 +27,7 @@ from spark_etl.geometry import placed
 from spark_etl.options import EtlOptions
 from spark_etl.paths import ObjectDecoder, attribute_picker, picker
 from spark_etl.separated import BLOCK_BYTES, CsvRow, csv_form, csv_rows, line_blocks, lines_of
-from spark_etl.sources import Source
+from spark_etl.sources import InputFile
 from spark_etl.unpacking import open_unpacked
 
 #: Most rows of a block, the unit in which a file is split among tasks; of lines it has `BLOCK_BYTES`.
@@ -44,12 +44,12 @@ BROKEN = (*UNPACKING_ERRORS, pa.ArrowException)
 class Split(NamedTuple):
     """Blocks `part`, `part + parts`, `part + 2 * parts`, ... of a source."""
 
-    source: Source
+    source: InputFile
     part: int
     parts: int
 
 
-class Row(NamedTuple):
+class InputRow(NamedTuple):
     """One row of the input: its line (from 1; for tables its row), the values or a reason code, and its text.
 
     `attributes` are the values of its attributes as they came, in the order of the schema.
@@ -61,7 +61,7 @@ class Row(NamedTuple):
     attributes: tuple[Any, ...] = ()
 
 
-def plan_tasks(sources: list[Source], cores: int) -> list[list[Split]]:
+def plan_tasks(sources: list[InputFile], cores: int) -> list[list[Split]]:
     """The splits of each task: large files are split, small ones grouped. The output does not depend on it."""
     splits = []
     for source in sources:
@@ -78,7 +78,7 @@ def plan_tasks(sources: list[Source], cores: int) -> list[list[Split]]:
     return tasks
 
 
-def read_blocks(split: Split, options: EtlOptions) -> Iterator[list[Row]]:
+def read_blocks(split: Split, options: EtlOptions) -> Iterator[list[InputRow]]:
     """The rows of a split, block by block. Never raises for the content of a file.
 
     A truncated or damaged file gives its whole rows up to the damage, and then, in its first split only, one row of
@@ -95,7 +95,7 @@ def read_blocks(split: Split, options: EtlOptions) -> Iterator[list[Row]]:
         except BROKEN as error:
             if split.part == 0:
                 what = " ".join(str(error).split()).replace(split.source.path, split.source.name)
-                yield [Row(0, "broken_file", f"{split.source.name}: damaged or cut off ({what})")]
+                yield [InputRow(0, "broken_file", f"{split.source.name}: damaged or cut off ({what})")]
             return
         number += 1
         if rows:
@@ -104,36 +104,36 @@ def read_blocks(split: Split, options: EtlOptions) -> Iterator[list[Row]]:
 
 _T = TypeVar("_T")
 # Each reader gives one function a block; only the task of the block calls it.
-_Blocks = Iterator[Callable[[], list[Row]]]
+_Blocks = Iterator[Callable[[], list[InputRow]]]
 
 
-def _json_rows(options: EtlOptions) -> Callable[[int, Sequence[bytes | None]], list[Row]]:
+def _json_rows(options: EtlOptions) -> Callable[[int, Sequence[bytes | None]], list[InputRow]]:
     """A function from the number of the first row, and the bytes of rows, to rows; None is a row that is too long."""
     decoder = ObjectDecoder(options.columns(), options.geometry)
     schema = options.attributes()
     attributes = attribute_picker(schema)
 
-    def row_of(number: int, line: bytes | None) -> Row:
+    def row_of(number: int, line: bytes | None) -> InputRow:
         if line is None:
-            return Row(number, "line_too_long", b"")
+            return InputRow(number, "line_too_long", b"")
         if not len(schema):
-            return Row(number, decoder.decode(line), line)
+            return InputRow(number, decoder.decode(line), line)
         found = decode_object(line)
         if isinstance(found, str):
-            return Row(number, found, line)
-        return Row(number, decoder.pick(found), line, attributes(found))
+            return InputRow(number, found, line)
+        return InputRow(number, decoder.pick(found), line, attributes(found))
 
     return lambda first, lines: [row_of(number, line) for number, line in enumerate(lines, first)]
 
 
-def _json_blocks(source: Source, options: EtlOptions) -> _Blocks:
+def _json_blocks(source: InputFile, options: EtlOptions) -> _Blocks:
     rows_of = _json_rows(options)
     with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
         for first, block in line_blocks(stream):
             yield lambda first=first, block=block: rows_of(first, lines_of(block))
 
 
-def _document_blocks(source: Source, options: EtlOptions) -> _Blocks:
+def _document_blocks(source: InputFile, options: EtlOptions) -> _Blocks:
     rows_of, first = _json_rows(options), 1
     with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
         for block in _in_blocks(rows_of_document(stream), lambda row: len(row or b"")):
@@ -159,7 +159,7 @@ def _in_blocks(rows: Iterator[_T], size_of: Callable[[_T], int]) -> Iterator[lis
         raise broken
 
 
-def _csv_blocks(source: Source, options: EtlOptions) -> _Blocks:
+def _csv_blocks(source: InputFile, options: EtlOptions) -> _Blocks:
     form = csv_form(source, options)
     columns = options.columns()
     names = [*(columns[role] for role in MESSAGE_ROLES), options.geometry or ""]
@@ -173,22 +173,22 @@ def _csv_blocks(source: Source, options: EtlOptions) -> _Blocks:
 
 def _csv_rows(
     places: list[int], geometry: int, attributes: list[int], delimiter: str, block: list[CsvRow]
-) -> list[Row]:
+) -> list[InputRow]:
     rows = []
     for line, fields, reason in block:
         original = delimiter.join(fields).encode("utf-8", "surrogateescape")
         if reason:
-            rows.append(Row(line, reason, original))
+            rows.append(InputRow(line, reason, original))
             continue
         values = RawMessage._make([None if place < 0 else fields[place] for place in places])
         if geometry >= 0:
             values = placed(values, fields[geometry])
         found = tuple([None if place < 0 else fields[place] for place in attributes])
-        rows.append(Row(line, values, original, found))
+        rows.append(InputRow(line, values, original, found))
     return rows
 
 
-def _parquet_blocks(source: Source, options: EtlOptions) -> _Blocks:
+def _parquet_blocks(source: InputFile, options: EtlOptions) -> _Blocks:
     columns = options.columns()
     with pq.ParquetFile(source.path) as file:
         there = file.schema_arrow.names
@@ -212,19 +212,19 @@ def table_rows(
     columns: dict[str, str],
     geometry: str | None = None,
     schema: AttributeSchema = NO_ATTRIBUTES,
-) -> list[Row]:
+) -> list[InputRow]:
     """The rows of a table, numbered from `first_row`."""
     pick, attributes = picker(columns, geometry), attribute_picker(schema)
     rows = []
     for number, values in enumerate(rows_of_table(_in_microseconds(batch)), first_row):
         if isinstance(values, str):
-            rows.append(Row(number, values, b""))
+            rows.append(InputRow(number, values, b""))
         else:
             raw = pick(values)
             found = attributes(values)
             named = {one.name: value for one, value in zip(schema.attributes, found, strict=True)}
             seen = values if isinstance(raw, str) else raw._asdict() | named
-            rows.append(Row(number, raw, json.dumps(seen, ensure_ascii=False, default=str), found))
+            rows.append(InputRow(number, raw, json.dumps(seen, ensure_ascii=False, default=str), found))
     return rows
 
 
@@ -240,7 +240,7 @@ def _in_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
 _READERS = {"jsonl": _json_blocks, "csv": _csv_blocks, "parquet": _parquet_blocks, "json": _document_blocks}
 
 
-def check_columns(sources: list[Source], options: EtlOptions, named: Mapping[str, str] | None = None) -> None:
+def check_columns(sources: list[InputFile], options: EtlOptions, named: Mapping[str, str] | None = None) -> None:
     """Check the header of every table for the required columns.
 
     If all sources are tables, the columns `named` by the user (role -> column) and those of attributes must be in one
@@ -297,7 +297,7 @@ def _separated(names: list[str]) -> str:
     return f"Say what separates them: --delimiter {found!r}" if found else ""
 
 
-def header_of(source: Source, options: EtlOptions) -> list[str] | None:
+def header_of(source: InputFile, options: EtlOptions) -> list[str] | None:
     """Column names of a table; None for JSON."""
     if source.file_format == "parquet":
         with pq.ParquetFile(source.path) as file:

@@ -49,7 +49,7 @@ from spark_etl.nothing import nothing_usable
 from spark_etl.options import STANDARD_INPUT, EtlOptions
 from spark_etl.schemas import ATTRIBUTE, ATTRIBUTES_VERSION, FORMAT_VERSION
 from spark_etl.session import spark_session
-from spark_etl.sources import Source, find_sources
+from spark_etl.sources import InputFile, find_sources
 from spark_etl.span import likely_times, sorted_times
 from spark_etl.standard_input import spooled
 from spark_etl.times import moment_of
@@ -63,7 +63,7 @@ from spark_etl.vectorise import (
 )
 from spark_etl.vocabulary import split_stop_terms, term_statistics
 
-__all__ = ["STAGES", "EtlOptions", "Progress", "run_etl"]
+__all__ = ["STAGES", "EtlOptions", "EtlProgress", "run_etl"]
 
 STAGES = ("start", "clean", "duplicates", "order", "vocabulary", "messages", "rejected", "publish")
 #: Shuffled bytes of a partition.
@@ -75,7 +75,7 @@ _SHORT_JOB_BYTES = 2**30
 _run_numbers = itertools.count()
 
 
-class Progress(NamedTuple):
+class EtlProgress(NamedTuple):
     """Reported at the start and the end of each stage.
 
     number, of : int    the stage, from 1, and the number of stages
@@ -90,7 +90,7 @@ class Progress(NamedTuple):
     rows: int | None = None
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[EtlProgress], None]
 
 
 class _Run:
@@ -104,14 +104,14 @@ class _Run:
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         number = STAGES.index(name) + 1
-        self._report(Progress(name, number, len(STAGES), None, self.rows))
+        self._report(EtlProgress(name, number, len(STAGES), None, self.rows))
         begin = time.monotonic()
         try:
             yield
         except (PySparkException, Py4JError) as error:
             raise EngineError(f"the ETL failed in its stage {name!r}: {_cause(error)}") from error
         self.seconds[name] = round(time.monotonic() - begin, 3)
-        self._report(Progress(name, number, len(STAGES), self.seconds[name], self.rows))
+        self._report(EtlProgress(name, number, len(STAGES), self.seconds[name], self.rows))
 
 
 def _cause(error: Exception) -> str:
@@ -128,7 +128,7 @@ def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: S
     ----------
     options : EtlOptions
     on_progress : callable, optional
-        Gets a `Progress` at the start and at the end of each stage.
+        Gets a `EtlProgress` at the start and at the end of each stage.
     spark : SparkSession, optional
         Session to use and leave running; by default a Java process of this run.
 
@@ -206,7 +206,7 @@ def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: S
     return manifest
 
 
-def _input(options: EtlOptions, out: Path) -> tuple[list[Source], EtlOptions, list[str]]:
+def _input(options: EtlOptions, out: Path) -> tuple[list[InputFile], EtlOptions, list[str]]:
     """The files to read, the options with all columns, and the roles whose columns were found by name."""
     sources = find_sources(options)
     if inside := next((source.path for source in sources if Path(source.path).is_relative_to(out.resolve())), None):
@@ -227,7 +227,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
             raise ConfigError(f"out {out}: has other files than an earlier output, so it is not overwritten; empty it")
 
 
-def _configure(session: SparkSession, sources: list[Source], cores: int) -> None:
+def _configure(session: SparkSession, sources: list[InputFile], cores: int) -> None:
     size = sum(source.text_bytes for source in sources)
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.shuffle.partitions", max(cores, size // _PARTITION_BYTES))
@@ -237,7 +237,7 @@ def _configure(session: SparkSession, sources: list[Source], cores: int) -> None
 
 
 def _transform(
-    session: SparkSession, sources: list[Source], options: EtlOptions, hidden: Path, cores: int, run: _Run
+    session: SparkSession, sources: list[InputFile], options: EtlOptions, hidden: Path, cores: int, run: _Run
 ) -> dict[str, Any]:
     """All steps between the input and the manifest; writes into `hidden`."""
     scratch = hidden / "scratch"
@@ -364,7 +364,7 @@ def _plain_bytes(path: Path) -> int:
     return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
 
 
-def _nothing_usable(cleaned: DataFrame, sources: list[Source], reasons: Mapping[Any, int]) -> InputError:
+def _nothing_usable(cleaned: DataFrame, sources: list[InputFile], reasons: Mapping[Any, int]) -> InputError:
     """The error for input without a usable row, with the first row of each reason."""
     first = cleaned.groupBy("reason").agg(F.min_by(F.struct("row_id", "original", "column"), "row_id").alias("first"))
     examples = {row["reason"]: row["first"] for row in first.collect()}

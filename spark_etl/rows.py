@@ -10,7 +10,7 @@ from matching.attributes import attribute_value
 from matching.fields import coordinate
 from matching.text import count_terms, term_form
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
-from spark_etl.ingest import Row
+from spark_etl.ingest import InputRow
 from spark_etl.options import EtlOptions
 from spark_etl.times import time_reader
 
@@ -77,12 +77,12 @@ class RowCleaner:
             return None
 
 
-def column_at_fault(row: Row, reason: str, options: EtlOptions) -> str | None:
+def column_at_fault(row: InputRow, reason: str, options: EtlOptions) -> str | None:
     """The column whose value is the cause of `bad_time`, `wrong_type` or `bad_attribute`; None for other reasons.
 
     Parameters
     ----------
-    row : Row
+    row : InputRow
     reason : str
         Reason code of `RowCleaner.clean`.
     options : EtlOptions

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from matching.reasons import MAX_LINE_BYTES
 from matching.unpacking import UNPACKING_ERRORS, Unpacked
 from spark_etl.options import EtlOptions
-from spark_etl.sources import Source
+from spark_etl.sources import InputFile
 from spark_etl.unpacking import open_unpacked
 
 #: Bytes of a block of lines.
@@ -93,7 +93,7 @@ class CsvRow(NamedTuple):
     reason: str
 
 
-def csv_form(source: Source, options: EtlOptions) -> CsvForm:
+def csv_form(source: InputFile, options: EtlOptions) -> CsvForm:
     """The form of a CSV file by its beginning. A header that cannot be parsed names no column."""
     with closing(open_unpacked(source.path, source.compression, options.encoding)) as stream:
         start = _read_fully(stream)[0].removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "replace")
@@ -109,7 +109,7 @@ def csv_form(source: Source, options: EtlOptions) -> CsvForm:
     return CsvForm(names, delimiter, b"\r" if end and end[0] == "\r" else b"\n", above)
 
 
-def csv_rows(source: Source, options: EtlOptions, form: CsvForm) -> Iterator[CsvRow]:
+def csv_rows(source: InputFile, options: EtlOptions, form: CsvForm) -> Iterator[CsvRow]:
     """The rows below the header. Bytes that are not UTF-8 are lone surrogates, which later checks find.
 
     Raises one of `UNPACKING_ERRORS` after the last row before the damage.

@@ -39,7 +39,7 @@ _BEGINNING_BYTES = 2**20
 _GOES_ON = (b"{", b"[", b",", b":")
 
 
-class Source(NamedTuple):
+class InputFile(NamedTuple):
     """One input file. `name` is its path below the folder that all inputs have in common."""
 
     number: int
@@ -60,7 +60,7 @@ class Source(NamedTuple):
         return "\t" if _plain_suffix(Path(self.path)) == ".tsv" else None
 
 
-def find_sources(options: EtlOptions) -> list[Source]:
+def find_sources(options: EtlOptions) -> list[InputFile]:
     """The input files in order, each once.
 
     Raises
@@ -91,7 +91,7 @@ def find_sources(options: EtlOptions) -> list[Source]:
             if file_format in ("jsonl", "json"):
                 file_format = _json_form(file_format, path, compression, options.encoding)
         name = path.relative_to(shared).as_posix()
-        sources.append(Source(number, str(path), name, file_format, compression, size_bytes))
+        sources.append(InputFile(number, str(path), name, file_format, compression, size_bytes))
     return sources
 
 

@@ -15,11 +15,11 @@ from typing import Any
 from matching.errors import ConfigError
 from spark_etl.finding import Seen, find_columns, look, objects_in
 from spark_etl.geoparquet import with_geometry
-from spark_etl.ingest import BROKEN, Row, Split, check_columns, header_of, read_blocks
+from spark_etl.ingest import BROKEN, InputRow, Split, check_columns, header_of, read_blocks
 from spark_etl.nothing import nothing_usable
 from spark_etl.options import STANDARD_INPUT, EtlOptions
 from spark_etl.rows import CleanRow, RowCleaner, column_at_fault, readable
-from spark_etl.sources import Source, find_sources
+from spark_etl.sources import InputFile, find_sources
 from spark_etl.standard_input import spooled
 from spark_etl.suggesting import suggested_attributes
 from spark_etl.times import moment_of
@@ -86,7 +86,7 @@ def try_rows(options: EtlOptions, rows: int) -> dict[str, Any]:
         }
 
 
-def _rows(sources: list[Source], options: EtlOptions) -> Iterator[tuple[Source, Row]]:
+def _rows(sources: list[InputFile], options: EtlOptions) -> Iterator[tuple[InputFile, InputRow]]:
     for source in sources:
         for block in read_blocks(Split(source, 0, 1), options):
             yield from ((source, row) for row in block)
@@ -104,7 +104,7 @@ class _Tally:
         self._terms: set[str] = set()
         self._cleaned: list[CleanRow] = []
 
-    def add(self, source: Source, row: Row, clean: CleanRow | str) -> None:
+    def add(self, source: InputFile, row: InputRow, clean: CleanRow | str) -> None:
         self.read += 1
         if not isinstance(clean, str):
             first = self._contents.get(clean.message.message_id)
@@ -165,7 +165,7 @@ def _as_json(clean: CleanRow) -> dict[str, Any]:
     }
 
 
-def _suggested(sources: list[Source], options: EtlOptions, rows: int) -> list[str]:
+def _suggested(sources: list[InputFile], options: EtlOptions, rows: int) -> list[str]:
     taken = {*options.columns().values(), options.geometry, *(one.path for one in options.attributes().attributes)}
 
     def first() -> Iterator[dict[str, Any]]:
@@ -180,7 +180,7 @@ def _written(example: Any) -> Any:
     return example.hex() if isinstance(example, bytes) else example
 
 
-def _columns_seen(sources: list[Source], options: EtlOptions, rows: int) -> list[dict[str, Any]]:
+def _columns_seen(sources: list[InputFile], options: EtlOptions, rows: int) -> list[dict[str, Any]]:
     roles = {one.path: f"attribute {one.name}" for one in options.attributes().attributes}
     roles |= {name: role for role, name in options.columns().items()} | {options.geometry: "geometry"}
     seen: dict[str, Seen] = {}

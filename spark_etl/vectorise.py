@@ -25,7 +25,7 @@ from matching.text import unit_weights
 from matching.validate import DELETE
 from spark_etl.clean import LINE_BITS, reject_line
 from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA, message_schema
-from spark_etl.sources import Source
+from spark_etl.sources import InputFile
 from spark_etl.written import replacing
 
 #: Rows of a row group of every Parquet file that the ETL writes.
@@ -157,7 +157,7 @@ def message_file(
     return file | {"facts": add_facts(facts)}
 
 
-def write_rejected(rejected: DataFrame, out: str, sources: list[Source]) -> list[dict[str, Any]]:
+def write_rejected(rejected: DataFrame, out: str, sources: list[InputFile]) -> list[dict[str, Any]]:
     """Write `rejected/part-FFFFF-NNNNN.jsonl`, F the number of the input file, in the order of the input."""
 
     def write(batches: _Batches) -> _Batches:
@@ -171,7 +171,7 @@ def write_rejected(rejected: DataFrame, out: str, sources: list[Source]) -> list
     return _written_by(in_place.mapInArrow(write, _WRITTEN_SCHEMA))
 
 
-def rejected_files(batches: _Batches, out: str, sources: list[Source]) -> Iterator[dict[str, Any]]:
+def rejected_files(batches: _Batches, out: str, sources: list[InputFile]) -> Iterator[dict[str, Any]]:
     """Write rejected rows to files, one after the other; yields the description of each file.
 
     Parameters
@@ -179,7 +179,7 @@ def rejected_files(batches: _Batches, out: str, sources: list[Source]) -> Iterat
     batches : iterator of pa.RecordBatch
         Columns `row_id`, `reason`, `original` and `column`; rows by ascending `row_id`.
     out : str
-    sources : list of Source
+    sources : list of InputFile
         The input files, by the number in `row_id`.
     """
     for chunk, part in _cut(batches, lambda batch: _chunks(batch.column("row_id").to_numpy())):

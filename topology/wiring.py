@@ -30,7 +30,7 @@ from bolts.tuples import TupleBolt
 from distribution.keyword import KeywordRouter, PrefixRouter
 from distribution.location import LocationRouter
 from distribution.placed import PlacedRouter
-from distribution.placement.costs import Costs, SampleCosts, UniformCosts
+from distribution.placement.costs import PlacementCosts, SampleCosts, UniformCosts
 from distribution.router import Router
 from distribution.routers import REBALANCING, placeable, router_named
 from matching.errors import ConfigError, InputError
@@ -254,7 +254,7 @@ def router_of(
     def sample() -> tuple[Float64, Float64]:
         return load or read_points(config.messages, space, _LOAD_SAMPLE)
 
-    def costs() -> Costs:
+    def costs() -> PlacementCosts:
         assert vocabulary is not None
         return costs_of(config, space, vocabulary)
 
@@ -262,7 +262,7 @@ def router_of(
     return router_named(config.router, config.query_bolts, space, sample, config.signatures, kinds, known)
 
 
-def costs_of(config: RunConfig, space: Space, vocabulary: Vocabulary) -> Costs:
+def costs_of(config: RunConfig, space: Space, vocabulary: Vocabulary) -> PlacementCosts:
     """Costs for placement: from the first messages, or from the vocabulary where there are too few."""
     sample = read_first(config.messages, space, config.placement_sample, config.follow)
     if len(sample) == config.placement_sample:

@@ -24,7 +24,7 @@ _MOST_CELLS = 8
 _END = -1
 
 
-class Chains(NamedTuple):
+class HashChains(NamedTuple):
     """Kernel view of the table; t keys, p nodes, n slots.
 
     lookup : int32[2**b], key : int64[t]   open addressing from key to chain (`matching.storage.slots`)
@@ -70,9 +70,9 @@ class HashedCells(BooleanEngine):
     def _frame(self) -> tuple[float, float, float]:
         return self.space.west, self.space.south, self._steps_per_degree
 
-    def _view(self) -> Chains:
+    def _view(self) -> HashChains:
         keys = (self._keys.index, self._keys.number, self._head)
-        return Chains(*keys, **self._nodes, first=self._first, used=self._used, at_level=self._at_level)
+        return HashChains(*keys, **self._nodes, first=self._first, used=self._used, at_level=self._at_level)
 
     def _post(self, slots: Int32) -> None:
         slots = as_input(slots, np.int32)

@@ -30,7 +30,7 @@ _BLOCK = 1024
 _NO_LONGITUDES = np.uint64(0xFFFF_FFFF_0000_0000)
 
 
-class Lists(NamedTuple):
+class SlotLists(NamedTuple):
     """Kernel view of the lists; t terms, p places, n slots.
 
     lookup : int32[2**b], term : int64[t]   open addressing from term to list (`matching.storage.slots`)
@@ -66,9 +66,9 @@ class InvertedList(BooleanEngine):
         self._box, self._link = np.zeros(0, np.uint64), np.zeros(0, np.int64)
         self._used = np.zeros(2, np.int64)
 
-    def _view(self) -> Lists:
+    def _view(self) -> SlotLists:
         columns = (self._start, self._length, self._capacity, self._box, self._link, self._place)
-        return Lists(self._terms.index, self._terms.number, *columns, self._used)
+        return SlotLists(self._terms.index, self._terms.number, *columns, self._used)
 
     def _post(self, slots: Int32) -> None:
         capacity = 2 * slots.shape[0]

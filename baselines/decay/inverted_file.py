@@ -21,7 +21,7 @@ from matching.space import Space
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import grown
-from papers.skype.postings import Postings
+from papers.skype.postings import PointPostings
 
 #: Postings whose subscriptions are scored together: prefetched rows must stay in the nearest caches.
 _BLOCK = 256
@@ -29,7 +29,7 @@ _BLOCK = 256
 _AHEAD = 24
 
 
-class InvertedFile(CumulativeEngine):
+class DecayInvertedFile(CumulativeEngine):
     """Lists by keyword. A message costs O(postings of its terms)."""
 
     name = "inverted_file"
@@ -38,7 +38,7 @@ class InvertedFile(CumulativeEngine):
     def __init__(self, space: Space, fading: DecayParameters):
         super().__init__(space)
         self.fading = fading
-        self.postings = Postings(bounded=False)
+        self.postings = PointPostings(bounded=False)
         self._met = np.zeros(0, np.int64)  # by slot: `_messages` as of the last message that met it
         self._messages = np.zeros(1, np.int64)
         self._factor = np.zeros(0)  # by term: probability in a message that does not have it

@@ -23,7 +23,7 @@ from matching.storage.prefetch import prefetch
 _BLOCK = 1024
 
 
-class InvertedFile(CumulativeEngine):
+class KnnInvertedFile(CumulativeEngine):
     """Posting lists by term. A message costs O(postings of its terms)."""
 
     name = "inverted_file"

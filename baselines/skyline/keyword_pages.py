@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from baselines.skyline.cells import DEEPEST, column_in, line_in
-from baselines.skyline.keyword_table import KeywordTable, has_capacity, new_table, with_capacity
+from baselines.skyline.keyword_table import KeywordEntries, has_capacity, new_table, with_capacity
 from compiling.njit import njit, njit_no_refcount
 from matching.model import Int32, Int64, UInt8
 from matching.storage.slots import grown
@@ -43,7 +43,7 @@ READS, WRITES, LISTS = range(3)
 
 
 class Pages(NamedTuple):
-    """table : KeywordTable       what a keyword refers to
+    """table : KeywordEntries       what a keyword refers to
     cell : int32[c, 3]         page, tuples, next; cells are chained when no more of them can be split, and when free
     child : int32[n, 4]        what the quadrants of a summary node refer to; of a free one: the next free one
     below : int32[n]           tuples below a summary node
@@ -55,7 +55,7 @@ class Pages(NamedTuple):
                                its free places
     """
 
-    table: KeywordTable
+    table: KeywordEntries
     cell: Int32
     child: Int32
     below: Int32

@@ -17,7 +17,7 @@ _EMPTY = -1
 _FULLEST = 0.7
 
 
-class KeywordTable(NamedTuple):
+class KeywordEntries(NamedTuple):
     """Arrays of the table; an *entry* is an index into them.
 
     term : int32[c]     term id; -1 for an empty entry; c is a power of two
@@ -30,12 +30,12 @@ class KeywordTable(NamedTuple):
     count: Int64
 
 
-def new_table(entries: int = 64) -> KeywordTable:
+def new_table(entries: int = 64) -> KeywordEntries:
     """An empty table."""
-    return KeywordTable(np.full(entries, _EMPTY, np.int32), np.zeros(entries, np.int64), np.zeros(1, np.int64))
+    return KeywordEntries(np.full(entries, _EMPTY, np.int32), np.zeros(entries, np.int64), np.zeros(1, np.int64))
 
 
-def with_capacity(table: KeywordTable) -> KeywordTable:
+def with_capacity(table: KeywordEntries) -> KeywordEntries:
     """The table, or one twice as large if no keyword can be added. O(1) amortised."""
     if has_capacity(table):
         return table

@@ -27,7 +27,7 @@ from baselines.skyline.cells import (
     slot_in,
 )
 from baselines.skyline.keyword_table import (
-    KeywordTable,
+    KeywordEntries,
     has_capacity,
     new_table,
     with_capacity,
@@ -50,9 +50,9 @@ _LEVELS, _STARTS = (1 << _LEVEL_BITS) - 1, (1 << _START_BITS) - 1
 #: Flag of a value in the table of keywords: the keyword has one leaf, start << `_COUNT_BITS` | number of messages.
 _LEAF, _COUNT_BITS = 1 << 62, 8
 _NONE = -1
-#: Columns of `Quadtrees.tree`.
+#: Columns of `LinearQuadtrees.tree`.
 START, LEAVES, CLASS = range(3)
-#: Indexes in `Quadtrees.meta`; from `_FREE` on the first free block of each size.
+#: Indexes in `LinearQuadtrees.meta`; from `_FREE` on the first free block of each size.
 POOL_END, LONGEST, HIGH, FREE_TREE, _FREE = range(5)
 #: Number of block sizes: 2**0 to 2**39 words.
 _CLASSES = 40
@@ -60,10 +60,10 @@ _CLASSES = 40
 READS, WRITES, LISTS = range(3)
 
 
-class Quadtrees(NamedTuple):
+class LinearQuadtrees(NamedTuple):
     """The quadtrees and signatures of all keywords; a *row* is the number of a quadtree, below t.
 
-    table : KeywordTable    value of a keyword: the word of its only message; or `_LEAF` | start | count of its only
+    table : KeywordEntries    value of a keyword: the word of its only message; or `_LEAF` | start | count of its only
                             leaf; or -1 - row of its quadtree
     tree : int64[t, 3]      start of its order in `pool`; number of its leaves; log2 of the leaves that the order has
                             capacity for. `START` of a free row: the next free row
@@ -74,22 +74,22 @@ class Quadtrees(NamedTuple):
                             free block by size; -1 for none
     """
 
-    table: KeywordTable
+    table: KeywordEntries
     tree: Int64
     signature: UInt8
     pool: Int64
     meta: Int64
 
 
-def new_quadtrees() -> Quadtrees:
+def new_quadtrees() -> LinearQuadtrees:
     """Empty arrays, without a keyword."""
     meta = np.full(_FREE + _CLASSES, _NONE, np.int64)
     meta[POOL_END], meta[LONGEST], meta[HIGH] = 0, 0, 0
     tree, signature = np.zeros((16, 3), np.int64), np.zeros((16, _SIGNATURE_BYTES), np.uint8)
-    return Quadtrees(new_table(), tree, signature, np.zeros(64, np.int64), meta)
+    return LinearQuadtrees(new_table(), tree, signature, np.zeros(64, np.int64), meta)
 
 
-def grown(trees: Quadtrees) -> Quadtrees:
+def grown(trees: LinearQuadtrees) -> LinearQuadtrees:
     """The same quadtrees with capacity for one more posting; grows by half. O(size of the arrays), amortised O(1)."""
     trees = trees._replace(table=with_capacity(trees.table))
     wanted = int(trees.meta[POOL_END]) + int(_words(trees))
@@ -102,7 +102,7 @@ def grown(trees: Quadtrees) -> Quadtrees:
     return trees
 
 
-def used_bytes(trees: Quadtrees) -> int:
+def used_bytes(trees: LinearQuadtrees) -> int:
     """Bytes of memory of the table, and of the used parts of the other arrays."""
     high = int(trees.meta[HIGH])
     table = trees.table.term.nbytes + trees.table.value.nbytes

@@ -25,7 +25,7 @@ _KEYS, _POOL_END, LONGEST, _FREE = 0, 1, 2, 4
 _CLASSES = 31
 
 
-class Lists(NamedTuple):
+class PlaceLists(NamedTuple):
     """key : int64[c]             term << 32 | place, -1 for an empty entry; c is a power of two
     value : int32[c]           the slot of a list of one, where a longer one starts in `pool`, or `COUNT`
     length : int32[c]
@@ -40,18 +40,18 @@ class Lists(NamedTuple):
     meta: Int64
 
 
-def new_lists() -> Lists:
+def new_lists() -> PlaceLists:
     """No lists."""
     meta = np.zeros(_FREE + _CLASSES, np.int64)
     meta[_FREE:] = _EMPTY
     entries = 64
-    return Lists(
+    return PlaceLists(
         np.full(entries, _EMPTY, np.int64), np.zeros(entries, np.int32), np.zeros(entries, np.int32),
         np.zeros(64, np.int32), meta,
     )  # fmt: skip
 
 
-def grown(lists: Lists, keys: int, words: int) -> Lists:
+def grown(lists: PlaceLists, keys: int, words: int) -> PlaceLists:
     """Lists with capacity for more keys and words, and half as many again as there are. O(all)."""
     wanted = int(lists.meta[_POOL_END]) + words
     pool = lists.pool
@@ -65,14 +65,14 @@ def grown(lists: Lists, keys: int, words: int) -> Lists:
         entries *= 2
     if entries == lists.key.shape[0]:
         return lists._replace(pool=pool)
-    larger = Lists(
+    larger = PlaceLists(
         np.full(entries, _EMPTY, np.int64), np.zeros(entries, np.int32), np.zeros(entries, np.int32), pool, lists.meta
     )  # fmt: skip
     _rehash(lists, larger)
     return larger
 
 
-def used_bytes(lists: Lists) -> int:
+def used_bytes(lists: PlaceLists) -> int:
     """Memory of the table and of the pool as far as it has been used."""
     table = lists.key.nbytes + lists.value.nbytes + lists.length.nbytes
     return table + 4 * int(lists.meta[_POOL_END]) + lists.meta.nbytes

@@ -1,4 +1,4 @@
-"""Base of `baselines.skyline.bnl` and `baselines.skyline.sweep`: stores only the skyline, and recomputes it by refills."""
+"""Base of `baselines.skyline.bnl` and `baselines.skyline.sweep`: stores only the skyline and recomputes it."""
 
 from abc import abstractmethod
 

@@ -42,7 +42,7 @@ _VISIT = 64
 _DEEPEST = 16
 
 
-class Quadtrees(NamedTuple):
+class ListQuadtrees(NamedTuple):
     """Quadtrees of t terms over p postings, n nodes in all (see `matching.topk.windows.postings.Postings`).
 
     term : int32[t]          ascending; node i is the root of the i-th
@@ -70,26 +70,26 @@ class ILQuadtree(GenerationIndex):
 
     name = "il_quadtree"
 
-    def _build(self, rows: WindowRows) -> Quadtrees:
+    def _build(self, rows: WindowRows) -> ListQuadtrees:
         return build_quadtrees(rows)
 
-    def _search_one(self, index: Quadtrees, rows: WindowRows, queries: QueryRows, span: Span) -> WindowHits:
+    def _search_one(self, index: ListQuadtrees, rows: WindowRows, queries: QueryRows, span: Span) -> WindowHits:
         return WindowHits(*_search(index, rows, queries, span))
 
 
-def build_quadtrees(rows: WindowRows) -> Quadtrees:
+def build_quadtrees(rows: WindowRows) -> ListQuadtrees:
     """Index messages. O(n log n + p * depth) for n messages and p postings."""
     postings = build_postings(rows)
     curve = place_on_curve(rows.point[:, 0], rows.point[:, 1])
     parts = _split(postings.start, postings.link, curve)
     nodes = np.empty((parts.shape[0], 6), np.float32)
     _summarise(postings.near, nodes, parts)
-    return Quadtrees(postings.term, postings.near, postings.link, nodes, parts)
+    return ListQuadtrees(postings.term, postings.near, postings.link, nodes, parts)
 
 
 @njit(cache=True, nogil=True)
 def _split(start, link, curve):
-    """Cut the lists into nodes, `Quadtrees.parts`: children of a node are adjacent and come after it. O(p * depth)."""
+    """Cut the lists into nodes, `ListQuadtrees.parts`: children of a node are adjacent and behind it. O(p * depth)."""
     lists = start.shape[0] - 1
     parts = np.zeros((2 * lists + 4, 4), np.int64)
     for t in range(lists):

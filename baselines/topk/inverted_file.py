@@ -26,7 +26,7 @@ _ROUNDING = 1.2e-7
 _X, _Y, _ALPHA, _BASE = range(4)
 
 
-class InvertedFile(PostedEngine):
+class TopkInvertedFile(PostedEngine):
     """Posting lists, accumulators, no pruning. A message costs O(postings of its terms)."""
 
     name = "inverted_file"

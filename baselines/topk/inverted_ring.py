@@ -40,7 +40,7 @@ _LEAST_ROWS, _LEAST_CHUNKS, _LEAST_TERMS = 64, 64, 256
 _NONE = -1
 
 
-class Chains(NamedTuple):
+class ChunkLists(NamedTuple):
     """Lists of t terms in c chunks of 32 postings.
 
     ends : int32[t, 2]       first (oldest) and last chunk of each term's list
@@ -144,10 +144,10 @@ def _empty_rows(messages: int, terms: int) -> WindowRows:
     )
 
 
-def _empty_chains(terms: int, chunks: int) -> Chains:
+def _empty_chains(terms: int, chunks: int) -> ChunkLists:
     after = np.arange(1, chunks + 1, dtype=np.int32)
     after[-1] = _NONE
-    return Chains(
+    return ChunkLists(
         np.full((terms, 2), _NONE, np.int32),
         after,
         np.zeros(chunks, np.int32),
@@ -158,13 +158,13 @@ def _empty_chains(terms: int, chunks: int) -> Chains:
     )
 
 
-def _grow(chains: Chains, wanted: int) -> Chains:
+def _grow(chains: ChunkLists, wanted: int) -> ChunkLists:
     """Half as many chunks again, or as many more as are wanted."""
     had = chains.next.shape[0]
     more = _empty_chains(1, max(had // 2, wanted))
     after = np.concatenate([chains.next, more.next + had])
     after[-1] = chains.free[0]
-    return Chains(
+    return ChunkLists(
         chains.ends,
         after,
         np.concatenate([chains.count, more.count]),

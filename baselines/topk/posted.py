@@ -7,7 +7,7 @@ import numpy as np
 from matching.model import Int32
 from matching.space import Space
 from matching.topk.engine import TopkEngine
-from papers.skype.postings import Postings
+from papers.skype.postings import PointPostings
 
 
 class PostedEngine(TopkEngine, ABC):
@@ -18,7 +18,7 @@ class PostedEngine(TopkEngine, ABC):
 
     def __init__(self, space: Space):
         super().__init__(space)
-        self.postings = Postings(self.bounded)
+        self.postings = PointPostings(self.bounded)
 
     def _post(self, slots: Int32) -> None:
         self.postings.insert(self.subscriptions, slots, self.max_distance)

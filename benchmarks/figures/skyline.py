@@ -34,7 +34,7 @@ from matching.kinds import KINDS
 from matching.skyline.window import SkylineQueries
 from matching.window import Boundary
 from papers.skyline.mf_rtree import MfRtree, MfRtreePaper
-from papers.skyline.tree import TreeWindow, Work
+from papers.skyline.tree import TreeWindow, TreeWork
 
 _SKYLINE = KINDS.named("skyline")
 #: The memo tree by way of cleaning: ours; in the paper's form, with filters in leaves as well; the paper's cleaning
@@ -184,12 +184,12 @@ class Slide:
         return np.cumsum([0, *(len(each.row) for each in found)]), live.seq[row], live.life[row], spatial, text
 
 
-def _clocked(tree: TreeWindow, call: Callable[[TreeWindow], Any]) -> tuple[float, Work]:
+def _clocked(tree: TreeWindow, call: Callable[[TreeWindow], Any]) -> tuple[float, TreeWork]:
     """Microseconds of thread time, and what is done in it."""
     before, begun = tree.work(), thread_time()
     call(tree)
     us = 1e6 * (thread_time() - begun)
-    return us, Work(*(now - then for now, then in zip(tree.work(), before, strict=True)))
+    return us, TreeWork(*(now - then for now, then in zip(tree.work(), before, strict=True)))
 
 
 def _trees(asked: Asked) -> Iterator[Report]:

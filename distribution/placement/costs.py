@@ -25,7 +25,7 @@ _STEPS = float(2**30)
 LEAST_MESSAGES = 0.5
 
 
-class Costs(ABC):
+class PlacementCosts(ABC):
     """Fractions of messages by keyword and rectangle (west, south, east, north in the unit square, closed).
 
     Parameters
@@ -76,7 +76,7 @@ class Costs(ABC):
         return {"costs_from": "vocabulary", "messages": self.messages}
 
 
-class UniformCosts(Costs):
+class UniformCosts(PlacementCosts):
     """Fractions of a vocabulary, uniform over the world.
 
     Parameters
@@ -105,7 +105,7 @@ class UniformCosts(Costs):
         return sums_of_words(self.share, offsets, words) * self.of_boxes(box)
 
 
-class SampleCosts(Costs):
+class SampleCosts(PlacementCosts):
     """Fractions of a sample of messages, indexed twice: by x with their terms, and by term with their places.
 
     Parameters

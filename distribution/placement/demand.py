@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distribution.placement.costs import Costs
+from distribution.placement.costs import PlacementCosts
 from matching.kind_table import Traits
 from matching.model import ANY_KEYWORD, UNKNOWN_TERM, Float64, Int32, Int64, SubscriptionTable, take_ragged
 from matching.space import Space
@@ -25,7 +25,7 @@ class Demand(NamedTuple):
     everywhere : bool[n]    whether that is the whole world
     rarest : int32[n]       term id of its rarest keyword, -1 if it has none
     offsets : int64[n + 1]
-    words : int32[nnz]      the keywords that it is matched by, as `Costs.numbered` numbers them
+    words : int32[nnz]      the keywords that it is matched by, as `PlacementCosts.numbered` numbers them
     """
 
     x: Float64
@@ -53,7 +53,9 @@ class Demand(NamedTuple):
         )
 
 
-def demand_of(table: SubscriptionTable, traits: Traits, space: Space, costs: Costs, balls: bool = True) -> Demand:
+def demand_of(
+    table: SubscriptionTable, traits: Traits, space: Space, costs: PlacementCosts, balls: bool = True
+) -> Demand:
     """Demand of each subscription of a table.
 
     Parameters
@@ -87,7 +89,7 @@ def demand_of(table: SubscriptionTable, traits: Traits, space: Space, costs: Cos
     return Demand(x, y, box, np.all(box == world, axis=1), rarest, offsets, words)
 
 
-def _words(table: SubscriptionTable, traits: Traits, costs: Costs) -> tuple[Int64, Int32, Int32]:
+def _words(table: SubscriptionTable, traits: Traits, costs: PlacementCosts) -> tuple[Int64, Int32, Int32]:
     """Offsets and numbered keywords that each subscription is matched by, and the term id of its rarest one."""
     offsets, terms = table.term_offsets, table.terms
     some = np.diff(offsets) > 0

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from distribution.placement.assign import assign, descending
-from distribution.placement.costs import Costs
+from distribution.placement.costs import PlacementCosts
 from distribution.placement.placement import Placed
 from matching.model import Float64, Int64
 
@@ -18,7 +18,7 @@ from matching.model import Float64, Int64
 _MOST_CHANGE = 4.0
 
 
-def evened(placed: Placed, number: Int64, work: Sequence[int], costs: Costs) -> Placed:
+def evened(placed: Placed, number: Int64, work: Sequence[int], costs: PlacementCosts) -> Placed:
     """New owner and cost of each subscription.
 
     Every step is exact, or on single values: all tasks get the same result on any machine. O(n log n).
@@ -28,7 +28,7 @@ def evened(placed: Placed, number: Int64, work: Sequence[int], costs: Costs) -> 
     placed : Placed            of the subscriptions `number`
     number : int64[n]
     work : sequence of int     work of each task, in any unit
-    costs : Costs              rounds costs
+    costs : PlacementCosts              rounds costs
     """
     tasks = len(work)
     load = _loads(placed.owner, placed.cost, tasks)

@@ -12,14 +12,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from distribution.placement.assign import assign
-from distribution.placement.costs import Costs
+from distribution.placement.costs import PlacementCosts
 from distribution.placement.demand import Demand
 from matching.model import Float64, Int64
 from matching.storage.slots import SlotMap, resized
 
 
 class Placed(NamedTuple):
-    """The task of each subscription (int64[n]), and its cost C(s) (float64[n], as `Costs.rounded` leaves it)."""
+    """The task of each subscription (int64[n]), and its cost C(s) (float64[n], as of `PlacementCosts.rounded`)."""
 
     owner: Int64
     cost: Float64
@@ -33,7 +33,7 @@ class Placement(ABC):
     #: Whether it needs the rectangles of subscriptions, which are the most expensive part of a demand.
     by_place: ClassVar[bool] = True
 
-    def __init__(self, costs: Costs, tasks: int):
+    def __init__(self, costs: PlacementCosts, tasks: int):
         self.costs = costs
         self.tasks = tasks
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distribution.placement.assign import dealt_out
-from distribution.placement.costs import Costs
+from distribution.placement.costs import PlacementCosts
 from distribution.placement.demand import Demand
 from distribution.placement.placement import Placed, Placement
 from distribution.placement.subsets import overlapped
@@ -57,7 +57,7 @@ class Ps2Stream(Placement):
     weights = (PAIRS, MESSAGES, SUBSCRIPTIONS)
     pieces = PIECES
 
-    def __init__(self, costs: Costs, tasks: int):
+    def __init__(self, costs: PlacementCosts, tasks: int):
         super().__init__(costs, tasks)
         self._divide([], np.zeros(0, np.int32))
 

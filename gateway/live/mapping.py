@@ -12,7 +12,7 @@ from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import ConfigError, InputError
 from matching.fields import event_time_us, value_at
 from matching.validate import MESSAGE_ROLES, bare, decode_object
-from spark_etl.finding import Columns, Seen, columns_of_roles, columns_of_row, may_be
+from spark_etl.finding import FirstColumns, Seen, columns_of_roles, columns_of_row, may_be
 
 #: Columns of a message; the user may name the input's column for each.
 ROLES = ("text", "lat", "lon", "time", "id")
@@ -92,7 +92,7 @@ class ColumnMapping:
 
     def columns_of_names(self, names: Collection[str]) -> dict[str, str] | Refused:
         """Role -> column of a row that has values of these names and nothing within objects; "" for none."""
-        found = self._columns(Columns(None, dict.fromkeys(sorted(names), Seen(1, None)), [], 1))
+        found = self._columns(FirstColumns(None, dict.fromkeys(sorted(names), Seen(1, None)), [], 1))
         return found if isinstance(found, Refused) else self.named | found
 
     def is_lone(self, role: str, names: Collection[str]) -> bool:
@@ -107,7 +107,7 @@ class ColumnMapping:
             return role
         return (self.named | found).get(role) or role
 
-    def _columns(self, there: Columns) -> dict[str, str] | Refused:
+    def _columns(self, there: FirstColumns) -> dict[str, str] | Refused:
         """Role -> input column, for the roles that the user has not named; cached by the line's column names."""
         shape = (tuple(there.seen), tuple(there.points))
         found = self._known.get(shape)
@@ -119,7 +119,7 @@ class ColumnMapping:
                 self._known[shape] = found
         return found
 
-    def _find(self, there: Columns) -> dict[str, str] | Refused:
+    def _find(self, there: FirstColumns) -> dict[str, str] | Refused:
         try:
             found = columns_of_roles(there, [role for role in self._sought if role in _NEEDED], "this line")
         except InputError as error:

@@ -1,4 +1,4 @@
-"""What the API takes and answers, for its description (OpenAPI). Rows are checked by `matching.validate`, not by these."""
+"""What the API takes and answers, for its description (OpenAPI). Rows are checked by `matching.validate`."""
 
 from typing import Any, Literal
 

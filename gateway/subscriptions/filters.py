@@ -1,4 +1,4 @@
-"""Filters of generated subscriptions: shapes around their place, conditions that the message they come from satisfies."""
+"""Filters of generated subscriptions: shapes around their place, conditions that their own message satisfies."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

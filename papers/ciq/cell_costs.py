@@ -6,7 +6,7 @@ than their postings: 3 more for every keyword, each worth `delta` evaluations (a
 
 An *evaluation* is a test of a subscription against a message; an *association* is a pair of subscription and cell. The
 expected number of evaluations is estimated from a history `h` of the engine's messages
-(`papers.ciq.ciq_history.History`). This file uses of it:
+(`papers.ciq.ciq_history.HistoryArrays`). This file uses of it:
 
     cells : float64[cells]             messages in each cell
     having : float64[terms]            messages that have each term
@@ -32,7 +32,7 @@ MESSAGES, PLACES, TEXTS = range(3)
 KEYWORDS, BINS, _PER_OCTAVE = 6, 80, 4.0
 
 
-class Costs(NamedTuple):
+class CellCosts(NamedTuple):
     """Parameters of the choice of cells.
 
     depth : int        levels below the root at most
@@ -75,7 +75,7 @@ def spread(h, c, slots, worth, costs, max_distance):
     h, c : kernel views     the history; columns of the subscriptions
     slots : int32[n]
     worth : float64[n]      worth of their thresholds (`papers.ciq.cell_bounds`)
-    costs : Costs
+    costs : CellCosts
     max_distance : float
 
     Returns

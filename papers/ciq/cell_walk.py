@@ -66,7 +66,7 @@ class Cursors(NamedTuple):
     high: np.ndarray
 
 
-class Candidates(NamedTuple):
+class WalkCandidates(NamedTuple):
     """Candidates of a message; n slots.
 
     slot, association : int32[n]
@@ -80,9 +80,9 @@ class Candidates(NamedTuple):
     text: np.ndarray
 
 
-def no_candidates(slots: int) -> Candidates:
+def no_candidates(slots: int) -> WalkCandidates:
     """Buffer for the candidates among this many slots."""
-    return Candidates(
+    return WalkCandidates(
         np.empty(slots, np.int32), np.empty(slots, np.int32), np.empty(slots, np.int32), np.empty(slots, np.float32)
     )
 
@@ -143,7 +143,7 @@ def candidates_of(v, path, terms, worth, factor, buckets, cursors, in_bucket, fo
     buckets : int             of a cell; the last two are for subscriptions without text and for the unfilled
     cursors : Cursors         scratch
     in_bucket : int64[buckets]    zeros, on entry and on return
-    found : Candidates        written
+    found : WalkCandidates        written
     counters : int64[...]     the first counts postings scanned
 
     Notes

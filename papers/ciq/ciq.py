@@ -28,7 +28,7 @@ from matching.space import Space
 from matching.storage.slots import resized
 from matching.window import NO_FLOOR
 from papers.ciq.cell_bounds import order_of
-from papers.ciq.cell_costs import MESSAGES, Costs, lifetime_of, spread
+from papers.ciq.cell_costs import MESSAGES, CellCosts, lifetime_of, spread
 from papers.ciq.cell_walk import no_candidates
 from papers.ciq.celled_lists import CelledLists
 from papers.ciq.ciq_bounds import move_reference, rests_of, scale_all
@@ -97,7 +97,7 @@ class Ciq(CumulativeEngine):
         self.history.expect(c, slots)
         h = self.history.view
         lifetime = lifetime_of(self._lived, self._ended, self.longest or len(self))
-        costs = Costs(self.depth, self.buckets, self.by_cost, self.delta, lifetime)
+        costs = CellCosts(self.depth, self.buckets, self.by_cost, self.delta, lifetime)
         scaled = scale_all(c, slots, self._reference.at or 0.0)
         row, where, reach = spread(h, c, slots, self._worth(scaled), costs, self.max_distance)
         order = self._order(scaled[row], reach) if self.alike else None

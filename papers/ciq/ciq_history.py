@@ -38,11 +38,11 @@ _TEXTS, _WIDEST, _WORDS = 512, 16, 10
 _TRIED, _ONE_IN = 256, 16
 #: Golden ratio: the fractional parts of its multiples are spread evenly over 0..1.
 _GOLDEN = 0.6180339887498949
-#: Index in `History.facts`, after those of `papers.ciq.cell_costs`.
+#: Index in `HistoryArrays.facts`, after those of `papers.ciq.cell_costs`.
 NOW = 3
 
 
-class History(NamedTuple):
+class HistoryArrays(NamedTuple):
     """Kernel view.
 
     cells : float64[cells]     messages in each cell, or subscriptions
@@ -72,7 +72,7 @@ class MessageHistory:
     def __init__(self, depth: int, fading: DecayParameters):
         self.depth, self.fading = depth, fading
         background = fading.collection_share
-        self.view = History(
+        self.view = HistoryArrays(
             cells=np.zeros(cells_down_to(depth)),
             # at least once among the words of a message
             having=PRIOR * -np.expm1(_WORDS * np.log1p(-np.minimum(background, 0.999))),

@@ -23,14 +23,14 @@ from matching.space import Space
 from matching.storage.slots import resized
 from matching.topk.engine import TopkEngine
 from papers.ciq.cell_bounds import order_of
-from papers.ciq.cell_costs import MESSAGES, Costs, lifetime_of, spread
+from papers.ciq.cell_costs import MESSAGES, CellCosts, lifetime_of, spread
 from papers.ciq.cell_walk import no_candidates
 from papers.ciq.celled_lists import CelledLists
-from papers.ciq.topk_history import MessageHistory
+from papers.ciq.topk_history import TopkMessageHistory
 from papers.ciq.topk_scan import describe, raise_thresholds, scan
 
 
-class Ciq(TopkEngine):
+class CiqTopk(TopkEngine):
     """Cells by cost. A message costs O(depth * its terms * buckets) and the postings of blocks that are not skipped."""
 
     name = "ciq"
@@ -51,7 +51,7 @@ class Ciq(TopkEngine):
     def __init__(self, space: Space):
         super().__init__(space)
         self.lists = CelledLists(self.depth, self.buckets, self.block, norms=True)
-        self.history = MessageHistory(self.depth)
+        self.history = TopkMessageHistory(self.depth)
         self._found = no_candidates(0)
         # thresholds by slot: as the associations know it, and as it was when they were made
         self._known, self._associated = np.zeros(0), np.zeros(0)
@@ -96,7 +96,7 @@ class Ciq(TopkEngine):
         c = self.subscriptions.columns
         if (c.threshold[slots] > -math.inf).any():
             self.history.expect(c, slots)
-        costs = Costs(
+        costs = CellCosts(
             self.depth, self.buckets, self.by_cost, self.delta, lifetime_of(self._lived, self._ended, self.longest)
         )
         scaled, alone = describe(c, slots)

@@ -37,7 +37,7 @@ _TEXTS, _WIDEST = 512, 16
 _TRIED, _ONE_IN = 256, 64
 
 
-class History(NamedTuple):
+class TopkHistoryArrays(NamedTuple):
     """Kernel view.
 
     cells : float64[cells]     messages in each cell
@@ -59,12 +59,12 @@ class History(NamedTuple):
     facts: Float64
 
 
-class MessageHistory:
+class TopkMessageHistory:
     """The history of the messages of an engine, down to cells of a depth."""
 
     def __init__(self, depth: int):
         self.depth = depth
-        self.view = History(
+        self.view = TopkHistoryArrays(
             cells=np.zeros(cells_down_to(depth)),
             having=np.zeros(0),
             terms=np.zeros((_TEXTS, _WIDEST), np.int32),

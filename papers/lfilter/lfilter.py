@@ -39,7 +39,7 @@ from papers.lfilter.lfilter_cost import (
 from papers.lfilter.lfilter_parts import (
     ONLY_HERE,
     Arrays,
-    Boxes,
+    PartBoxes,
     PartedEngine,
     boxes_view,
     clear_terms,
@@ -145,7 +145,7 @@ class LFilter(PartedEngine):
         boxes = trie["slot"], trie["word"], trie["text"]
         return trie | build_quadtree(*boxes, self.subscriptions.columns, self.leaf_capacity)
 
-    def _view(self, arrays: Arrays) -> tuple[Boxes, Trie] | tuple[Boxes, Trie, Quadtree, Habit]:
+    def _view(self, arrays: Arrays) -> tuple[PartBoxes, Trie] | tuple[PartBoxes, Trie, Quadtree, Habit]:
         boxes, trie = boxes_view(arrays), trie_view(arrays)
         if "branch" not in arrays:
             return boxes, trie

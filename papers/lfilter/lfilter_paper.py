@@ -27,7 +27,7 @@ from papers.lfilter.lfilter_cost import lists_within
 from papers.lfilter.lfilter_parts import (
     ONLY_HERE,
     Arrays,
-    Boxes,
+    PartBoxes,
     boxes_view,
     clear_terms,
     first_not_below,
@@ -101,7 +101,7 @@ class LFilterPaper(LFilter):
         boxes = trie["slot"], trie["word"], trie["text"]
         return trie | list_cells(head, cell, entry, *boxes, self.subscriptions.columns)
 
-    def _view(self, arrays: Arrays) -> tuple[Boxes, Trie, Quadtree, Facts]:
+    def _view(self, arrays: Arrays) -> tuple[PartBoxes, Trie, Quadtree, Facts]:
         trie, tree = trie_view(arrays), quadtree_view(arrays)
         levels, low, high = [], 0, 1
         while low < high:

@@ -49,7 +49,7 @@ Frame = tuple[float, float, float]
 Arrays = dict[str, np.ndarray]
 
 
-class Boxes(NamedTuple):
+class PartBoxes(NamedTuple):
     """Boxes of a part, by rank; a region across the antimeridian has two, on neighbouring ranks.
 
     slot : int32[r]    the subscription's slot, its complement for a second box, `GONE` once removed
@@ -218,7 +218,7 @@ class PartedEngine(BooleanEngine):
 
     @abstractmethod
     def _build(self, slots: Int32) -> Arrays:
-        """Arrays of a part with these subscriptions (int32[n], n > 0); `slot` as in `Boxes` is one of them."""
+        """Arrays of a part with these subscriptions (int32[n], n > 0); `slot` as in `PartBoxes` is one of them."""
 
     @abstractmethod
     def _view(self, arrays: Arrays) -> tuple:
@@ -278,7 +278,7 @@ def is_marked(marks, term):
 
 @njit_no_refcount
 def may_carry(marks, text):
-    """Whether a message may have the keywords of a box, by `Boxes.text`: wrong for one in thousands if it is short."""
+    """Whether a message may have the keywords of a box, by `PartBoxes.text`: wrong for one in thousands if short."""
     # The rarest keyword first: it is the one that most messages lack.
     if not is_set(marks, np.int64(text & np.uint64(0xFFFF))):
         return False
@@ -494,8 +494,8 @@ def _put_in_order(slots, rows, first_row, last_row):
         rows[to] = old_rows[i]
 
 
-def boxes_view(arrays: Arrays) -> Boxes:
+def boxes_view(arrays: Arrays) -> PartBoxes:
     """The boxes of a part as kernels take them."""
-    return Boxes(
+    return PartBoxes(
         as_input(arrays["slot"], np.int32), as_input(arrays["word"], np.uint64), as_input(arrays["text"], np.uint64)
     )

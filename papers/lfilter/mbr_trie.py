@@ -26,7 +26,7 @@ from matching.storage.slots import as_input
 from papers.lfilter.lfilter_parts import (
     TEST_TEXT,
     Arrays,
-    Boxes,
+    PartBoxes,
     PartedEngine,
     boxes_view,
     clear_terms,
@@ -56,7 +56,7 @@ FIRST_CHILD, END_CHILD, LOW, OWN, HIGH = range(5)
 
 
 class Trie(NamedTuple):
-    """Nodes in breadth-first order: children lie side by side, ascending by token. A rank is a row of `Boxes`.
+    """Nodes in breadth-first order: children lie side by side, ascending by token. A rank is a row of `PartBoxes`.
 
     token : int32[t]     keyword of the node; -1 for the root, node 0
     box : uint64[t]      lattice word of the rectangle around all boxes below
@@ -95,7 +95,7 @@ class MbrTrie(PartedEngine):
     def _build(self, slots: Int32) -> Arrays:
         return build_trie(slots, self.subscriptions.columns, self._boxes_of(slots), self.bucket)
 
-    def _view(self, arrays: Arrays) -> tuple[Boxes, Trie]:
+    def _view(self, arrays: Arrays) -> tuple[PartBoxes, Trie]:
         return boxes_view(arrays), trie_view(arrays)
 
     def _match_part(

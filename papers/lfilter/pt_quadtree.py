@@ -24,7 +24,7 @@ from papers.lfilter.lfilter_parts import (
     ONLY_HERE,
     TEST_TEXT,
     Arrays,
-    Boxes,
+    PartBoxes,
     PartedEngine,
     boxes_view,
     clear_terms,
@@ -59,7 +59,7 @@ class Quadtree(NamedTuple):
     pivot_text : uint64[q]   signature of both sets
     entry : int32[e]         ranks, ascending within a list
     entry_box : uint32[e]    the box of that rank as seen from the cell (`pt_quadtree_build.box_within`)
-    entry_text : uint32[e]   the lower half of its `Boxes.text`: two keywords, beside those of its neighbours
+    entry_text : uint32[e]   the lower half of its `PartBoxes.text`: two keywords, beside those of its neighbours
     typical : float64[1]     entries that a point among the subscriptions has in its lists, on average
     """
 
@@ -94,7 +94,7 @@ class PtQuadtree(PartedEngine):
         tree = build_quadtree(slot, word, text, self.subscriptions.columns, self.leaf_capacity)
         return {"slot": slot, "word": word, "text": text} | tree
 
-    def _view(self, arrays: Arrays) -> tuple[Boxes, Quadtree]:
+    def _view(self, arrays: Arrays) -> tuple[PartBoxes, Quadtree]:
         return boxes_view(arrays), quadtree_view(arrays)
 
     def _match_part(

@@ -31,7 +31,7 @@ LEAF, INNER = (4, 15), (6, 10)
 _ONES, _HIGHEST = 0x4010040100401, 0x802008020080200
 
 
-class Filters(NamedTuple):
+class KeywordFilters(NamedTuple):
     """words : int64[p]          buckets of all filters; a free block starts with the start of the next free one
     meta : int64[1 + 24]      end of the used pool, first free block by size
     """
@@ -40,14 +40,14 @@ class Filters(NamedTuple):
     meta: Int64
 
 
-def new_filters() -> Filters:
+def new_filters() -> KeywordFilters:
     """No filters."""
     meta = np.full(_FREE + _CLASSES, _NONE, np.int64)
     meta[POOL_END] = 0
-    return Filters(np.zeros(256, np.int64), meta)
+    return KeywordFilters(np.zeros(256, np.int64), meta)
 
 
-def grown(filters: Filters, words: int) -> Filters:
+def grown(filters: KeywordFilters, words: int) -> KeywordFilters:
     """A copy with capacity for `words` more."""
     used = int(filters.meta[POOL_END])
     return filters._replace(words=resized(filters.words, used + used // 4 + words))

@@ -8,7 +8,7 @@ from compiling.njit import njit, njit_no_refcount
 from matching.model import Int8, Int32, Int64
 from papers.skyline import filters as filters_module
 from papers.skyline import memo as memo_module
-from papers.skyline.filters import FULLEST, INNER, LEAF, Filters
+from papers.skyline.filters import FULLEST, INNER, LEAF, KeywordFilters
 from papers.skyline.memo import Memo
 from papers.skyline.messages import object_of
 from papers.skyline.rtree import FANOUT, LISTS, STACK, WRITES, RTree
@@ -53,7 +53,7 @@ class Mf(NamedTuple):
 
     tree: RTree
     nodes: Nodes
-    filters: Filters
+    filters: KeywordFilters
     memo: Memo
 
 

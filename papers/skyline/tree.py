@@ -37,7 +37,7 @@ class CandidateColumns(NamedTuple):
     text: Float64
 
 
-class Work(NamedTuple):
+class TreeWork(NamedTuple):
     """Work since the start.
 
     nodes_read, nodes_written : tree nodes or quadtree cells that updates have read and written
@@ -171,9 +171,9 @@ class TreeWindow(SkylineWindow):
         seq, life, spatial, text = found
         return Candidates(ends, seq[order], life[order], spatial[order], text[order])
 
-    def work(self) -> Work:
+    def work(self) -> TreeWork:
         """Cost of updates and queries so far."""
-        return Work(*self._update_work(), *map(int, self._visits))
+        return TreeWork(*self._update_work(), *map(int, self._visits))
 
     def bytes(self) -> dict[str, int]:
         """Memory in use, in bytes: `index` (the tree with its texts), `log` (the messages, alike for all trees)."""
@@ -216,7 +216,7 @@ class TreeWindow(SkylineWindow):
 
     @abstractmethod
     def _update_work(self) -> tuple[int, int, int, int]:
-        """The first four of `Work`."""
+        """The first four of `TreeWork`."""
 
     @abstractmethod
     def _index_bytes(self) -> int: ...

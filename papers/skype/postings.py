@@ -29,7 +29,7 @@ _DEAD_FRACTION = 0.25
 _SPARE = 2
 
 
-class Lists(NamedTuple):
+class BoundedLists(NamedTuple):
     """Kernel view of the posting lists; t terms, p places.
 
     start : int64[t], count : int32[t], capacity : int32[t]
@@ -57,12 +57,12 @@ class Lists(NamedTuple):
     used: Int64
 
 
-class Postings:
+class PointPostings:
     """Posting lists of a `PointSubscriptions`; `bounded` keeps the columns of the L2 suffix bound."""
 
     def __init__(self, bounded: bool):
         self.bounded = bounded
-        self.view = Lists(
+        self.view = BoundedLists(
             np.zeros(0, np.int64),
             np.zeros(0, np.int32),
             np.zeros(0, np.int32),

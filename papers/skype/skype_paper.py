@@ -16,7 +16,7 @@ from matching.space import Space
 from matching.storage.slots import resized
 from matching.topk.engine import TopkEngine
 from matching.topk.engines.skype import PAPER, Skype
-from papers.skype.postings import Postings
+from papers.skype.postings import PointPostings
 from papers.skype.skype_paper_scan import COUNTERS, SCANNED, VERIFIED, scan
 from papers.skype.skype_paper_tree import (
     GROUP,
@@ -72,7 +72,7 @@ class SkypePaper(TopkEngine):
         super().__init__(space)
         self.pruning = rules or PaperRules()
         self._leaf, self._group = leaf, group
-        self.tree, self.tail = empty_tree(), Postings(bounded=False)
+        self.tree, self.tail = empty_tree(), PointPostings(bounded=False)
         self._place = np.zeros(0, np.int32)  # by slot: where it is in the tree, or one of the above
         self._gone = 0
         self._counters = np.zeros(len(COUNTERS), np.int64)
@@ -114,7 +114,7 @@ class SkypePaper(TopkEngine):
         slots = slots[self._place[slots] > _WITHDRAWN]  # which are live until they are released
         self.tree, order = build(self.subscriptions.columns, slots, self.max_distance, self._leaf, self._group)
         self._place[order] = np.arange(order.shape[0])
-        self.tail, self._gone = Postings(bounded=False), 0
+        self.tail, self._gone = PointPostings(bounded=False), 0
 
     def _scan(self, batch, first_row, most_hits, slot, row, score):
         before = self._counters.copy()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from baselines.decay.inverted_file import InvertedFile
+from baselines.decay.inverted_file import DecayInvertedFile
 from benchmarks.driving import Tasks, kind_of
 from matching.half_life import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, DecayParameters
 from matching.model import DECAY, KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
@@ -47,7 +47,7 @@ class SmallBif(BifPaper):
     block = 2
 
 
-ENGINES = (Cramped, CrampedH, SmallBlocks, InvertedFile, SmallPaper, SmallBif)
+ENGINES = (Cramped, CrampedH, SmallBlocks, DecayInvertedFile, SmallPaper, SmallBif)
 #: Grids of a power of two put points on the borders of cells.
 RECIPES = {
     "borders": {"grid": 4, "alphas": (0.25, 0.5, 0.75), "terms": 4},
@@ -142,10 +142,10 @@ def test_engine_skips_blocks():
     # guards against bounds that never skip: a broken one of those would give right answers
     recipe = {"terms": 4, "subscriptions": 400, "messages": 400, "alphas": (0.6, 0.8, 0.9), "half_life_s": 1e6}
     world = make_world(Recipe(kinds=(DECAY,), **recipe), 2)
-    full = run(InvertedFile, recipe, 2)
+    full = run(DecayInvertedFile, recipe, 2)
     slots = full.subscriptions.live_slots()
     work = []
-    for engine in (Cramped, InvertedFile):
+    for engine in (Cramped, DecayInvertedFile):
         again = engine(SPACE, world.fading)
         again.insert(full.subscriptions.rows(slots), full.best.rows(slots))
         again.best.begin_batch(99, 0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from baselines.knn.inverted_file import InvertedFile
+from baselines.knn.inverted_file import KnnInvertedFile
 from matching.knn.engines.influence_grid import InfluenceGrid
 from matching.model import KEYWORDS_BY_KIND, KNN, MessageBatch, SubscriptionTable
 from matching.naive_shapes import EARTH_RADIUS_M
@@ -27,7 +27,7 @@ class WideBalls(InfluenceGrid):
     name, sides, widest, rare = "wide_balls", (32,), 64.0, 1
 
 
-ENGINES = (InfluenceGrid, OneGrid, ManyGrids, WideBalls, InvertedFile)
+ENGINES = (InfluenceGrid, OneGrid, ManyGrids, WideBalls, KnnInvertedFile)
 named = pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 
 

@@ -11,7 +11,7 @@ from baselines.skyline.i3 import I3
 from baselines.skyline.il_quadtree import IlQuadtree
 from baselines.skyline.inverted_kd import InvertedKd
 from baselines.skyline.ir_tree import IrTree
-from baselines.skyline.lists import COUNT, Lists
+from baselines.skyline.lists import COUNT, PlaceLists
 from papers.skyline import filters as cuckoo
 from papers.skyline.messages import NEVER
 from papers.skyline.mf_nodes import mark_of
@@ -147,7 +147,7 @@ def check_leaf(window: MfRtree, node: int, slots: list[int]) -> None:
     assert nodes.stack[node, : len(slots)].tolist() == wanted
 
 
-def postings(lists: Lists) -> tuple[dict[tuple[int, int], list[int]], dict[tuple[int, int], int]]:
+def postings(lists: PlaceLists) -> tuple[dict[tuple[int, int], list[int]], dict[tuple[int, int], int]]:
     """All lists and all counts, by (term, place)."""
     slots, counts = {}, {}
     for key, value, length in zip(lists.key.tolist(), lists.value.tolist(), lists.length.tolist(), strict=True):

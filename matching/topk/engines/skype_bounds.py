@@ -1,4 +1,4 @@
-"""Upper bounds of the score of a node, of a posting and of a pair in engine `skype`, by the rules of the Skype paper."""
+"""Upper bounds of the score of a node, of a posting and of a pair in engine `skype`, by the Skype paper's rules."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Building the posting lists of engine `skype`: gaps closed, a tree made, postings put in its order, groups described."""
+"""Building the posting lists of engine `skype`: gaps closed, a tree made, postings in its order, groups described."""
 
 import math
 

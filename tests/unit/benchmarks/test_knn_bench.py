@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from baselines.knn.inverted_file import InvertedFile
+from baselines.knn.inverted_file import KnnInvertedFile
 from benchmarks import run
 from benchmarks.cases import make_case
 from benchmarks.figures import decay as figures
@@ -73,19 +73,19 @@ def test_bench_on_the_sphere_refuses_engines_of_the_plane_and_kinds_with_regions
         run.bench("skyline", 10, distance="sphere")
 
 
-class Late(InvertedFile):
+class Late(KnnInvertedFile):
     """Misses one message in fifty."""
 
     def match(self, batch):
         return super().match(batch.take(np.flatnonzero(batch.seq % 50)))
 
 
-@pytest.mark.parametrize(("engine", "subscriptions"), [(Late, 1_500), (InvertedFile, 100)])
+@pytest.mark.parametrize(("engine", "subscriptions"), [(Late, 1_500), (KnnInvertedFile, 100)])
 def test_knn_bench_of_a_wrong_engine_or_of_too_little_is_not_exact(engine, subscriptions, monkeypatch):
     monkeypatch.undo()
     bench = LastingBench(make_case(replace(ROW, engines={"given": engine}), subscriptions, 100, rounds=1), 1)
     report = bench.check([bench.build()])[0]
-    assert report["exact"] is False and ("warning" in report) is (engine is InvertedFile)
+    assert report["exact"] is False and ("warning" in report) is (engine is KnnInvertedFile)
 
 
 def test_figures_of_a_kind_without_or_nobody_knows_or_of_a_window_are_refused(tmp_path):

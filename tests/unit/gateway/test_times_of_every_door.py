@@ -10,7 +10,7 @@ from matching.attributes import AttributeSchema
 from matching.conditions import parse_where
 from matching.fields import Refusal, event_time_us
 from matching.validate import ParsedMessage, RawMessage
-from spark_etl.ingest import Row
+from spark_etl.ingest import InputRow
 from spark_etl.options import EtlOptions
 from spark_etl.rows import RowCleaner, column_at_fault
 from spouts.parsed import parse_message
@@ -59,7 +59,7 @@ def test_time_is_the_same_at_every_door(value):
 def test_no_time_is_refused_at_every_door_with_its_column(value):
     assert cleaned(value, None) == line(value, None) == "bad_time"
     assert cleaned(1, value) == line(1, value) == "bad_attribute"
-    row = Row(1, RawMessage(time=value), b"", (value,))
+    row = InputRow(1, RawMessage(time=value), b"", (value,))
     assert [column_at_fault(row, reason, OPTIONS) for reason in ("bad_time", "bad_attribute")] == ["time", "made"]
     refusal = parse_where({"made": {"gte": value}}, SCHEMA)
     assert isinstance(refusal, Refusal) and refusal.reason == "bad_attribute"

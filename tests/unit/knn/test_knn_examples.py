@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from baselines.knn.inverted_file import InvertedFile
+from baselines.knn.inverted_file import KnnInvertedFile
 from matching.knn.engines.balls import BallLists
 from matching.knn.engines.influence_grid import InfluenceGrid
 from tests.support.knn_engines import assert_sound, messages, named, replaced, subscriptions, take
@@ -63,7 +63,7 @@ def test_knn_scan_is_narrowed_by_the_balls(engine):
     take(made, messages(rng.random((1_000, 2)) * 0.5, 10_000))
     scanned, verified, matched = made.counters / 1_000
     assert 0.3 < matched <= verified < 2 * matched + 1
-    assert scanned == 2_000 if engine is InvertedFile else scanned < 500
+    assert scanned == 2_000 if engine is KnnInvertedFile else scanned < 500
 
 
 def test_knn_term_that_is_no_longer_rare_leaves_its_list_for_cells():

@@ -16,7 +16,7 @@ from papers.ciq.ciq import Ciq as DecayCiq
 from papers.ciq.ciq_bounds import factor_of, scaled_of
 from papers.ciq.ciq_history import MessageHistory
 from papers.ciq.quadtree import cells_down_to, distance_to_box, path_to
-from papers.ciq.topk import Ciq as TopkCiq
+from papers.ciq.topk import CiqTopk as TopkCiq
 
 
 def least_text(key, alpha, reach, lifted, away=0.0):

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from baselines.topk.inverted_file import InvertedFile
+from baselines.topk.inverted_file import TopkInvertedFile
 from benchmarks.driving import Tasks, kind_of
 from matching.model import TOPK
 from matching.naive_rows import tally
 from papers.ciq.cell_bounds import is_spatial
-from papers.ciq.topk import Ciq
+from papers.ciq.topk import CiqTopk
 from tests.support.celled import cells_of, check_blocks, check_cells
 from tests.support.worlds import SPACE, Recipe, make_world
 
@@ -16,7 +16,7 @@ from tests.support.worlds import SPACE, Recipe, make_world
 pytestmark = [pytest.mark.timeout(300), pytest.mark.wide]
 
 
-class Cramped(Ciq):
+class Cramped(CiqTopk):
     """Cells for next to nothing, tiny blocks, and associated anew whenever a threshold rises."""
 
     name = "cramped"
@@ -49,7 +49,7 @@ def scaled_by(threshold: float, alpha: float) -> float:
     return threshold if is_spatial(alpha) else threshold / (1.0 - alpha)
 
 
-def check_lists(engine: Ciq) -> None:
+def check_lists(engine: CiqTopk) -> None:
     """What has to hold between any two batches; whoever has no threshold stands at the root."""
     check_cells(engine)
     check_blocks(engine, scaled_by)
@@ -94,7 +94,7 @@ def test_topk_ciq_finds_what_a_plain_index_finds_while_thresholds_rise_and_fall(
     world = make_world(Recipe(kinds=(TOPK,), terms=6, subscriptions=80, messages=200, batch=40, grid=grid), 8)
     table = world.batches[0][2].added
     posted = None if posted_share == 1.0 else rng.random(table.terms.shape[0]) < posted_share
-    engines = [Cramped(SPACE), CrampedH(SPACE), InvertedFile(SPACE)]
+    engines = [Cramped(SPACE), CrampedH(SPACE), TopkInvertedFile(SPACE)]
     slots = engines[0].insert(table, posted)
     for engine in engines[1:]:
         assert np.array_equal(engine.insert(table, posted), slots)
@@ -125,7 +125,7 @@ def test_topk_ciq_finds_what_a_plain_index_finds_while_thresholds_rise_and_fall(
 
 def test_topk_ciq_spreads_by_cost_and_skips_what_blocks_without_cells_do_not():
     world = make_world(Recipe(kinds=(TOPK,), terms=4, subscriptions=400, messages=400, alphas=(0.6, 0.8), churn=0), 2)
-    plain, engine = InvertedFile(SPACE), Ciq(SPACE)
+    plain, engine = TopkInvertedFile(SPACE), CiqTopk(SPACE)
     for each in (plain, engine):
         slots = each.insert(world.batches[0][2].added)
         each.set_thresholds(slots, 0.75)
