@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from benchmarks import made_by
+from benchmarks import made_by, papers
 from benchmarks.run import RESULTS
 
 DOCS = RESULTS.parents[1] / "docs"
@@ -56,10 +56,51 @@ def test_page_of_origins_changes_with_the_files_and_says_what_is_too_little(tmp_
     assert "`abc` | `python -m benchmarks.against OTHER` | 3 | 1.2 | all, with each other" in two
 
 
-def test_page_of_papers_has_a_verdict_on_every_row_and_no_empty_cell():
-    rows = [line.strip("|\n").split("|") for line in (DOCS / "papers.md").read_text().splitlines() if line[:1] == "|"]
-    rows = [row for row in rows if row[0].strip() not in ("figure", "---")]
-    assert len(rows) >= 60 and {len(row) for row in rows} == {8}
-    assert all(cell.strip() for row in rows for cell in row)
-    named = {name for row in rows for name in re.findall(r"`([\w-]+\.json)`", row[7])}
-    assert named <= {path.with_suffix(".json").name for path in RESULTS.rglob("*.*")} and len(named) > 10
+def test_page_of_papers_is_that_of_the_rows_and_no_row_has_a_fault():
+    rows = papers.papers()
+    assert papers.PAGE.read_text(encoding="utf-8") == papers.page(rows)
+    assert sum(len(one.definitions) + len(one.figures) for one in rows) >= 160
+    assert papers.faults(rows) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"verdict": "reproduced", "form": "variant"}, "reproduced, of the form 'variant'"),
+        ({"verdict": "proved"}, "verdict 'proved'"),
+        ({"why": " "}, "an empty cell"),
+        ({"results": "`gone.json`"}, "gone.json is not there"),
+        ({"results": "`knn-ticks.json`"}, "knn-ticks.json was made by"),
+        (
+            {"results": "`new-words.json`", "command": "`python -m benchmarks.new_words`", "verdict": "refuted"},
+            "differ",
+        ),
+        ({"results": "none", "verdict": "refuted"}, "refuted, without results"),
+        ({"form": "copied"}, "form 'copied'"),
+    ],
+    ids=str,
+)
+def test_row_of_a_paper_that_claims_too_much_is_found(changed, said):
+    one, *_ = papers.papers()
+    figure = next(row for row in one.figures if row.form == "printed" and row.place.startswith("9, FSQ"))
+    (found,) = papers.faults([one._replace(figures=(figure._replace(**changed),))])
+    assert said in found
+
+
+def test_row_of_a_paper_that_names_no_file_or_a_lost_commit_is_found(tmp_path):
+    one, *_ = papers.papers()
+    place = one.definitions[0]._replace(here="`matching/gone.py`")
+    assert papers.faults([one._replace(definitions=(place,), figures=())]) == [
+        f"CIQ, {place.place}: matching/gone.py is not there"
+    ]
+    made = {"commit": "0" * 12, "command": "evaluations.py", "cores": 2, "load_average": [1.0]}
+    (tmp_path / "lost.json").write_text(json.dumps({"made_by": made}))
+    row = next(row for row in one.figures if row.place.startswith("9, FSQ"))
+    row = row._replace(verdict="refuted", results="`lost.json`")
+    found = papers.faults([one._replace(figures=(row,))], results=tmp_path)
+    assert found in (
+        [],
+        [f"CIQ, {row.place}: refuted, by lost.json of commit {'0' * 12}, which is not in this history"],
+    )
+    if (papers.ROOT / ".git").exists():
+        assert found or not papers._History(papers.ROOT)._whole

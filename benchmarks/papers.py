@@ -1,0 +1,214 @@
+"""Write `docs/papers.md`: what the five papers define and measure, row by row, and what each comes to here.
+
+`python -m benchmarks.papers`, after `benchmarks/papers.toml` has changed; a test holds the page to the rows, and the
+rows to the files that they name (`faults`).
+"""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.command import ROOT, Tell, say
+from benchmarks.run import RESULTS
+
+ROWS, PAGE = Path(__file__).with_name("papers.toml"), ROOT / "docs" / "papers.md"
+FORMS = ("printed", "variant", "ours", "none")
+#: Verdicts, and what each says.
+VERDICTS = {
+    "reproduced": "the printed form, with the paper's opponents, parameters and measure, does as the paper says; or it "
+    "does so at a stated scale, with the same trend over three sizes",
+    "refuted": "it does not, under the same conditions",
+    "variant": "what was measured differs from the printed form or from the paper's parameters",
+    "not comparable": "the paper leaves out what a comparison needs",
+    "no source": "the text of the paper that we have ends before the figure; ours is a finding of our own",
+    "open": "it has not been measured as the paper does, or must be measured again",
+    "ours": "the paper has no such figure",
+    "not built": "with the reason",
+}
+#: Verdicts that need the printed form, and a file of a clean commit of this history.
+_EARNED = ("reproduced", "refuted")
+_SHORT = {"C": "skyray bench", "E": "python -m benchmarks.evaluations", "R": "python -m benchmarks.routers"}
+_HEAD = """\
+# The papers' systems and figures
+
+Written by `python -m benchmarks.papers` from `benchmarks/papers.toml`. Each paper has two tables. The first has its
+definitions, lemmas, algorithms and systems: the form that each has here, the file, and a test that holds it. A file
+without a folder is in `papers/`, in the folder of the paper, whose `__init__` has the citation and what the paper
+leaves out. The second has its figures and tables with a verdict. *Printed* is the form of the paper, a *variant*
+differs in what the row names, *ours* is not in the paper. *At best* is our default for the same work. A ratio below 1
+is what the first takes of the second's. [Results](made-by.md) are of earlier commits.
+
+{verdicts}
+
+So far no figure has earned one of the first two: that takes the printed forms at the papers' sizes.
+{shorts}.
+"""
+_SKYPE = """
+**The text that we have of this paper stops inside section 6.2.1**: it has sections 1 to 5 without their formulas, and
+neither 6.2.2, section 7 (DSkype), section 8, a figure of an experiment nor a number. What is known of the four ways to
+distribute is table 1 of the skyline paper, and the sentence under it.
+"""
+
+
+class Definition(NamedTuple):
+    """A definition, lemma, algorithm, parameter or system: its form here, files, a test."""
+
+    place: str
+    form: str
+    here: str
+    test: str
+
+
+class Figure(NamedTuple):
+    """A figure or table of a paper: what runs, the paper's number, ours in its form and at best, verdict, results."""
+
+    place: str
+    form: str
+    here: str
+    command: str
+    paper: str
+    measured: str
+    best: str
+    verdict: str
+    why: str
+    results: str
+
+
+class Paper(NamedTuple):
+    """A paper with the folder of its systems and its kind of subscription."""
+
+    title: str
+    folder: str
+    kind: str
+    definitions: tuple[Definition, ...]
+    figures: tuple[Figure, ...]
+
+
+def papers(path: Path = ROWS) -> list[Paper]:
+    """The rows of the file. Raises TypeError where a row has another number of cells."""
+    return [
+        Paper(
+            one["title"],
+            one["folder"],
+            one["kind"],
+            tuple(Definition(*row) for row in one["definitions"]),
+            tuple(Figure(*row) for row in one["figures"]),
+        )
+        for one in tomllib.loads(path.read_text(encoding="utf-8"))["paper"]
+    ]
+
+
+def page(rows: list[Paper]) -> str:
+    """The page."""
+    verdicts = "\n".join(f"- **{name}**: {what}." for name, what in VERDICTS.items())
+    shorts = ", ".join(f"`{short}` stands for `{whole}`" for short, whole in _SHORT.items())
+    parts = [_HEAD.format(verdicts=verdicts, shorts=shorts)]
+    for one in rows:
+        parts.append(f"\n## {one.title}\n\nKind `{one.kind}`, folder `papers/{one.folder}`.\n")
+        parts.append(_SKYPE if one.folder == "skype" else "")
+        parts += _table(("in the paper", "form", "here", "test"), one.definitions)
+        parts += _table(
+            ("figure", "form", "here", "command", "the paper", "in that form", "at best", "verdict", "why", "results"),
+            one.figures,
+        )
+    return "".join(parts)
+
+
+def _table(names: tuple[str, ...], rows: tuple[Any, ...]) -> Iterator[str]:
+    yield f"\n| {' | '.join(names)} |\n|{' --- |' * len(names)}\n"
+    yield from (f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def faults(rows: list[Paper], root: Path = ROOT, results: Path = RESULTS) -> list[str]:
+    """What is wrong with the rows: empty cells, files that are not there, verdicts that are not earned."""
+    found = []
+    history = _History(root)
+    for paper in rows:
+        for row in (*paper.definitions, *paper.figures):
+            found += [f"{paper.title}, {row.place}: an empty cell"] if not all(cell.strip() for cell in row) else []
+            if row.form.split(":")[0].split(";")[0] not in FORMS and not isinstance(row, Definition):
+                found.append(f"{paper.title}, {row.place}: form {row.form!r}")
+        for row in paper.definitions:
+            for name in re.findall(r"`([\w/*.]+(?:\.py|/))`", f"{row.here} {row.test}"):
+                if not any((place / name).exists() for place in (root, root / "papers" / paper.folder)):
+                    found.append(f"{paper.title}, {row.place}: {name} is not there")
+        for row in paper.figures:
+            found += [f"{paper.title}, {row.place}: {what}" for what in _figure_faults(row, results, history)]
+    return found
+
+
+def _figure_faults(row: Figure, results: Path, history: "_History") -> Iterator[str]:
+    if row.verdict not in VERDICTS:
+        yield f"verdict {row.verdict!r}"
+    if row.verdict in _EARNED and row.form != "printed":
+        yield f"{row.verdict}, of the form {row.form!r}"
+    names = re.findall(r"`([\w-]+)\.json`", row.results)
+    if row.results != "none" and not names:
+        yield f"results {row.results!r}"
+    if row.verdict in (*_EARNED, "variant") and not names:
+        yield f"{row.verdict}, without results"
+    for name in names:
+        there = [path for path in (results / f"{name}.json", results / "figures" / f"{name}.json") if path.exists()]
+        if not there:
+            yield f"{name}.json is not there"
+            continue
+        made = json.loads(there[0].read_text())["made_by"]
+        if not _is_made_by(row.command, made["command"]):
+            yield f"{name}.json was made by {made['command']}"
+        if row.verdict in (*_EARNED, "variant") and not history.has(made["commit"].rstrip("+")):
+            yield f"{row.verdict}, by {name}.json of commit {made['commit']}, which is not in this history"
+        if row.verdict in _EARNED and made["commit"].endswith("+"):
+            yield f"{row.verdict}, by {name}.json of files that differ from commit {made['commit']}"
+
+
+def _is_made_by(command: str, made: str) -> bool:
+    """Whether a results file comes from the command of a row: the same tool, kind and figure."""
+    words, told = shlex.split(command.strip("`")), made.split()
+    tool = _SHORT.get(words[0], " ".join(words[:3]))
+    if tool == "skyray bench":
+        figure = words[words.index("--figure") + 1] if "--figure" in words else None
+        return words[1] in told and (figure is None or figure in told or figure in made)
+    return tool.rpartition(".")[2] in told[0]
+
+
+class _History:
+    """The commits before this one; every commit where there is no whole history."""
+
+    def __init__(self, root: Path):
+        self._root = root
+        self._known: dict[str, bool] = {}
+        shallow = self._git("rev-parse", "--is-shallow-repository")
+        self._whole = shallow is not None and shallow.strip() == "false"
+
+    def has(self, commit: str) -> bool:
+        if commit not in self._known:
+            there = self._git("merge-base", "--is-ancestor", commit, "HEAD") is not None
+            self._known[commit] = there or not self._whole
+        return self._known[commit]
+
+    def _git(self, *words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(self._root), *words], check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        return done.stdout
+
+
+def main(tell: Tell = say) -> int:
+    """Write the page; 1 if a row has a fault."""
+    rows = papers()
+    PAGE.write_text(page(rows), encoding="utf-8")
+    found = faults(rows)
+    for fault in found:
+        tell(fault)
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
