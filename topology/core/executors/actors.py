@@ -21,8 +21,8 @@ from topology.core.executors.logs import LogBuffer, LogEvent, NodeLog
 from topology.core.executors.ray_private import log_folder
 from topology.core.failures import TaskFailure
 from topology.core.payload import pack, unpack
-from topology.core.tasks.links import Parcel
-from topology.core.tasks.worker import OpenRequest, Placement, Worker, WorkerStatus
+from topology.core.tasks.links import OpenRequest, Parcel
+from topology.core.tasks.worker import Placement, Worker, WorkerStatus
 
 #: Ray carries arguments below 100 KB inside the call, however many there are up to 10 MB in all; what is larger goes
 #: through its object store, which takes several round trips. So a payload travels in pieces below the first limit.

@@ -17,7 +17,8 @@ from topology.core.checkpoint.writer import Written
 from topology.core.executors.logs import driver_log, show
 from topology.core.failures import TaskFailure, deadlocked, never_acknowledged
 from topology.core.metrics import CheckpointSnapshot, Meter, RunReport, Snapshot, TaskStatus
-from topology.core.tasks.worker import OpenRequest, WorkerStatus
+from topology.core.tasks.links import OpenRequest
+from topology.core.tasks.worker import WorkerStatus
 
 
 class Driver(ABC):

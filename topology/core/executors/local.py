@@ -8,7 +8,7 @@ also be paused behind a batch, and continued by another. Everything the executor
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,9 +26,9 @@ from topology.core.executors.driver import Driver
 from topology.core.executors.logs import DirectLog, show_closed
 from topology.core.failures import ComponentFailed, not_quiet
 from topology.core.metrics import RunReport, Snapshot, report_stage, report_warmed
-from topology.core.tasks.links import Channel, Parcel
+from topology.core.tasks.links import OpenRequest, Parcel
 from topology.core.tasks.mailbox import Fifo, SeededMailbox
-from topology.core.tasks.worker import OpenRequest, Worker
+from topology.core.tasks.worker import Worker
 
 _PROGRESS_EVERY_S = 0.25
 
@@ -42,7 +42,7 @@ def run_local(
     resume: Saved | None = None,
     checkpoints: Checkpoints | None = None,
     on_step: Callable[[int], None] | None = None,
-    through: Callable[[int, Channel], Channel] | None = None,
+    watch: Callable[[Sequence[Parcel]], None] | None = None,
     on_opened: Callable[[], None] = lambda: None,
     work_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> RunReport:
@@ -68,9 +68,8 @@ def run_local(
     on_step : callable, optional
         Called with the number of each step before it is taken; what it raises ends the run there, as a crash would.
         It needs a seed.
-    through : callable, optional
-        Given the address of each task and its channel, returns the channel to use instead, which passes all
-        parcels on to the first and may inspect them.
+    watch : callable, optional
+        Takes the parcels of every payload that a task sends.
     on_opened : callable
         Called once, when all components have opened.
     work_ns : callable
@@ -90,7 +89,7 @@ def run_local(
     """
     clock = clock or SystemClock()
     return _LocalRun(
-        plan, seed, clock, on_progress, stop, resume, checkpoints, on_step, through, on_opened, work_ns
+        plan, seed, clock, on_progress, stop, resume, checkpoints, on_step, watch, on_opened, work_ns
     ).run()
 
 
@@ -170,7 +169,7 @@ class _LocalRun(Driver):
         resume: Saved | None,
         checkpoints: Checkpoints | None = None,
         on_step: Callable[[int], None] | None = None,
-        through: Callable[[int, Channel], Channel] | None = None,
+        watch: Callable[[Sequence[Parcel]], None] | None = None,
         on_opened: Callable[[], None] = lambda: None,
         work_ns: Callable[[], int] = time.perf_counter_ns,
     ):
@@ -188,7 +187,7 @@ class _LocalRun(Driver):
             timer=time.monotonic if isinstance(clock, SystemClock) else clock.now,
             mailbox=Fifo if seed is None else partial(SeededMailbox, plan, seed, on_step),
             log_of=DirectLog,
-            through=through,
+            watch=watch,
             most_batches=1,  # `stop` is called before each batch
             work_ns=work_ns,
         )

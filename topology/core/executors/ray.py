@@ -41,7 +41,8 @@ from topology.core.executors.heartbeat import WorkersLost
 from topology.core.executors.reservation import Reservation
 from topology.core.failures import ComponentFailed, TaskFailure
 from topology.core.metrics import RunReport, Snapshot, TaskStatus, report_stage, report_warmed
-from topology.core.tasks.worker import OpenRequest, Placement, WorkerStatus, place
+from topology.core.tasks.links import OpenRequest
+from topology.core.tasks.worker import Placement, WorkerStatus, place
 
 #: First pause between two rounds of polling; it doubles up to `poll_s`, so that short runs end at once.
 _FIRST_PAUSE_S = 0.02
