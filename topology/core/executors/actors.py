@@ -62,7 +62,7 @@ class RayTransport:
         self.failure = None
 
     def again(self) -> None:
-        self._handles[self._index].start.remote(self._incarnation)
+        self._handles[self._index].tell.remote(self._incarnation, "start")
 
     def send(self, bundles: dict[int, list[Parcel]]) -> None:
         """One call for each worker; a payload that is large and goes to several is stored once for all."""
@@ -168,20 +168,10 @@ class WorkerActor:
         self._say("info", "opened", incarnation=request.incarnation, failed=sum(map(bool, failures)))
         return failures
 
-    def start(self, incarnation: int) -> None:
+    def tell(self, incarnation: int, method: str, *arguments: Any) -> None:
+        """Call a method of the worker that returns nothing."""
         if self._current(incarnation):
-            self._worker.start()
-
-    def stop(self) -> None:
-        self._worker.stop()
-
-    def settled(self, epoch: int, committed: int, incarnation: int) -> None:
-        if self._current(incarnation):
-            self._worker.settled(epoch, committed)
-
-    def finish_unfed(self, address: int, incarnation: int) -> None:
-        if self._current(incarnation):
-            self._worker.finish_unfed(address)
+            getattr(self._worker, method)(*arguments)
 
     def written(self) -> list[Written]:
         return self._worker.written()

@@ -1,7 +1,8 @@
 """One task of a component, the same for every executor: counts, orders, times and guards what the component does.
 
-A worker takes the parcels that the host posts, and calls `receive` for those that come. The host finds the receivers of what the component emits, numbers every parcel of a link (one task to one task), checks the numbers of
-incoming parcels, keeps the clock spout's credits, and passes the end on:
+A worker takes the parcels that the host posts, and calls `receive` for those that come. The host finds the receivers
+of what the component emits, numbers every parcel of a link (one task to one task), checks the numbers of incoming ones,
+keeps the clock spout's credits, and passes the end on:
 
 - A task has ended once every task on a forward edge into it has sent its end, `finish` has been called, and `idle` is
   true; then it sends its own end along its forward edges. Feedback may still arrive afterwards.
