@@ -80,7 +80,7 @@ def simulated(stream: Stream, saved: Saved, name: str, bolts: int, each: int = 0
         saved = saved._replace(parts={**saved.parts, "subscriptions": [placer.arrays()]})
     with tempfile.TemporaryDirectory(prefix="skyray-routers-") as out:
         plan = plan_of(stream, router, out, light=light)
-        report = run_local(plan, resume=saved, through=partial(Weighed, book), work_ns=thread_time_ns)
+        report = run_local(plan, resume=saved, watch=Weighed(book), work_ns=thread_time_ns)
     each_us, spent = 1e6 / stream.timed, {}
     for component, part in report.components.items():
         seconds = [sum(task.busy_s.values()) for task in part.tasks]

@@ -173,6 +173,12 @@ class IdColumn:
             return recent
         return pa.concat_arrays([self._kept_names.take(pa.array(self._kept_rows(numbers[:split]))), recent])
 
+    def packed(self, numbers: Int64) -> Names:
+        """Names of ascending numbers, as flat arrays. Raises TopologyError for a number without a name."""
+        if not numbers.shape[0] or numbers[0] < self.first or numbers[-1] >= self.end:
+            return Names.of(self.names(numbers).to_pylist())
+        return names_at(Names(self._offsets, self._data), numbers - self.first)
+
     def drop_before(self, number: int, still_needed: Int64) -> None:
         """Drop the names of numbers below `number`, except of `still_needed` (ascending). O(names that remain)."""
         kept = still_needed[still_needed < number]
@@ -263,6 +269,19 @@ class IdColumn:
             f"delivery: {self.what} {int(numbers[0])} is named, but its id is not known (known: {self.first} to "
             f"{self.end - 1}); it was never sent, or dropped because no update should name it any more"
         )
+
+
+def names_at(names: Names, rows: Int64) -> Names:
+    """Some of the names. O(their bytes)."""
+    starts = names.offsets[rows]
+    if rows.shape[0] == 1:  # as in most small batches
+        ends = names.offsets[rows + 1]
+        return Names(np.array([0, ends[0] - starts[0]], np.int64), names.data[starts[0] : ends[0]].copy())
+    lengths = names.offsets[rows + 1] - starts
+    offsets = np.zeros(rows.shape[0] + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    # for each byte its place in the whole: consecutive within a name
+    return Names(offsets, names.data[np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])])
 
 
 def flat_names(names: pa.Array) -> Names:

@@ -127,8 +127,10 @@ class UpdatePublisher:
             return
         updates, self._waiting, self._through = self._waiting, [], through
         whole = concatenate(updates) if updates else _NOTHING
-        numbers, who = np.unique(whole.number, return_inverse=True)
-        names = Names.of(subscriptions.names(numbers).to_pylist())
+        numbers, who = whole.number, np.zeros(len(whole), np.int64)
+        if len(whole) > 1:  # a small batch mostly has one
+            numbers, who = np.unique(numbers, return_inverse=True)
+        names = subscriptions.packed(numbers)
         published = PublishedUpdates(
             self._incarnation,
             through,

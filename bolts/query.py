@@ -17,9 +17,10 @@ import numpy as np
 from bolts.copies import WindowTasks
 from bolts.exchange import Exchange
 from bolts.kind_threads import KindThreads
+from bolts.names import names_at
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Closed, Late, Part, Relaxing
-from bolts.shares import Owners, names_at
+from bolts.shares import Owners
 from bolts.state_parts import named
 from distribution.router import Router
 from distribution.signatures.claims import Claims

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bolts.names import IdColumn, UInt64, hash_names
+from bolts.names import IdColumn, UInt64, hash_names, names_at
 from bolts.state_parts import named, part_of
 from matching.errors import CheckpointError, TopologyError
 from matching.model import Int64, Names
@@ -165,6 +165,9 @@ class OwnNames:
     def names(self, numbers: Int64) -> pa.Array:
         return self._column.names(self._rows(numbers))
 
+    def packed(self, numbers: Int64) -> Names:
+        return self._column.packed(self._rows(numbers))
+
     def snapshot(self) -> "OwnNames":
         """See `bolts.names.IdColumn.snapshot`."""
         own = copy(self)
@@ -219,16 +222,6 @@ class OwnNames:
 
 #: Names of subscriptions: of all, or of those that one of several delivery tasks owns.
 Ids = IdColumn | OwnNames
-
-
-def names_at(names: Names, rows: Int64) -> Names:
-    """Some of the names. O(their bytes)."""
-    lengths = np.diff(names.offsets)[rows]
-    offsets = np.zeros(rows.shape[0] + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    # for each byte its place in the whole: consecutive within a name
-    starts = np.repeat(names.offsets[:-1][rows] - offsets[:-1], lengths)
-    return Names(offsets, names.data[starts + np.arange(offsets[-1])])
 
 
 def together(parts: Sequence[Names]) -> Names:

@@ -120,6 +120,13 @@ def cut_rows(rows: Rows, first: int, last: int) -> Rows:
     )
 
 
+def _is_packed(rows: Rows) -> bool:
+    """Whether terms and names begin and end with these rows, so that there is nothing to cut."""
+    messages, names = rows.messages, rows.names
+    ends = (messages.term_offsets, messages.terms), (names.offsets, names.data)
+    return all(not offsets[0] and offsets[-1] == data.shape[0] for offsets, data in ends)
+
+
 #: Most messages of a batch that only time or a log ends: its arrays must fit into memory.
 _MOST_AT_ONCE = 1_000_000
 
@@ -179,7 +186,9 @@ class Cutter:
         while wanted:
             first = self._position
             last = min(first + wanted, len(self._waiting[0].messages))
-            rows = cut_rows(self._waiting[0], first, last)
+            rows = self._waiting[0]
+            if last - first < len(rows.messages) or not _is_packed(rows):
+                rows = cut_rows(rows, first, last)
             messages.append(rows.messages)
             names.append(rows.names)
             if rows.event_time_us is not None:

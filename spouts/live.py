@@ -112,6 +112,8 @@ class LogSource(Source):
         while True:
             place = self.place
             handed = self._handover.take(place[1]) if self._handover is not None else None
+            if handed is None and not self._reader.more:
+                return None
             if handed is not None:
                 self._reader.offset = handed.end
                 rows, unknown = handed.rows, handed.unknown_words

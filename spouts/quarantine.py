@@ -45,8 +45,7 @@ def drop_terms(offsets: Int64, keep: Any, *columns: Any) -> tuple[Int64, tuple[A
 
 def without_terms(messages: MessageBatch, ranges: Sequence[tuple[int, int]]) -> MessageBatch:
     """Drop the terms of messages within the ranges of seqs. O(n + terms) if there are any ranges."""
-    inside = _inside(messages.seq, ranges)
-    if not inside.any():
+    if not ranges or not (inside := _inside(messages.seq, ranges)).any():
         return messages
     columns = messages.terms, messages.weights, messages.counts
     offsets, (terms, weights, counts) = drop_terms(messages.term_offsets, ~inside, *columns)

@@ -59,19 +59,19 @@ class Versions:
                 self._ends.append((seq, seq))
             else:
                 self._current[name] = seq
-        self._pieces.append(_Piece(messages, names, int(messages.life.max())))
+        life = messages.life
+        self._pieces.append(_Piece(messages, names, int(life[0] if len(names) == 1 else life.max())))
 
     def pop_ended(self, boundary: Boundary) -> MessageBatch:
         """The messages that end in the batch of this boundary, the next one, without expired ones.
 
         O(ended log ended + their terms), and O(1) for each message that expires.
         """
-        if not self._pieces:
-            return NO_MESSAGES
-        ended = []
+        ended, contents = [], NO_MESSAGES
         while self._ends and self._ends[0][0] <= boundary.last_seq:
             ended.append(self._ends.popleft()[1])
-        contents = self._contents(np.sort(np.array(ended, np.int64)), boundary.floor)
+        if ended:
+            contents = self._contents(np.sort(np.array(ended, np.int64)), boundary.floor)
         self._forget(boundary)
         self.ended += len(contents)
         return contents
@@ -94,7 +94,7 @@ class Versions:
     def _contents(self, seqs: Int64, floor: int) -> MessageBatch:
         """Content of those of the messages (seqs ascending) that have not expired."""
         parts = []
-        for messages, _, _ in self._pieces if seqs.size else ():
+        for messages, _, _ in self._pieces:
             first = int(messages.seq[0])
             cut = slice(*np.searchsorted(seqs, [first, first + len(messages)]).tolist())
             rows = seqs[cut] - first

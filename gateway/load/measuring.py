@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import date
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -98,7 +97,7 @@ def _run(kind: str, subscriptions: int, tasks: int, window: int, messages: int) 
     """One run from the first subscription to the end: totals, not per message; the busiest task of each component."""
     book: Counter[tuple[str, int]] = Counter()
     plan = load_plan(Pace(_ALL_AT_ONCE, messages, _BATCH), {kind: subscriptions}, f"count:{window}", tasks, "hashing")
-    report = run_local(plan, through=partial(Weighed, book), work_ns=time.thread_time_ns)
+    report = run_local(plan, watch=Weighed(book), work_ns=time.thread_time_ns)
     busy_s = {}
     for name in COMPONENTS:
         addresses = plan.addresses_of(name)

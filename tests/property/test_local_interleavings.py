@@ -71,19 +71,19 @@ def test_local_broken_link_is_noticed_by_the_receiver(broken, monkeypatch):
     post = Worker.post
     late = []
 
-    def broken_post(worker, sender, destinations, payload, size_bytes):
-        second = len(destinations) == 1 and destinations[0].edge >= 0 and destinations[0].number == 2
+    def broken_post(worker, parcels):
+        second = len(parcels) == 1 and parcels[0].edge >= 0 and parcels[0].number == 2
         if second and broken == "repeat":
-            post(worker, sender, destinations, payload, size_bytes)
+            post(worker, parcels)
         if second and broken == "lose":
             return
         if second and broken == "reorder" and not late:
-            late.append((sender, destinations, payload, size_bytes))
+            late.append(parcels)
             return
-        post(worker, sender, destinations, payload, size_bytes)
-        if late and late[0] and late[0][0] == sender and late[0][1][0].address == destinations[0].address:
+        post(worker, parcels)
+        if late and late[0] and late[0][0][:3:2] == parcels[0][:3:2]:  # of the same link
             overtaken, late[0] = late[0], None
-            post(worker, *overtaken)
+            post(worker, overtaken)
 
     monkeypatch.setattr(Worker, "post", broken_post)
     wanted = "came twice" if broken == "repeat" else "was lost"

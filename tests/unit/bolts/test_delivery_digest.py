@@ -90,10 +90,13 @@ def test_delivery_id_column_grows_drops_and_keeps_what_is_needed():
         known = np.concatenate([column._kept_numbers, np.arange(column.first, column.end)])
         assert column.names(known).to_pylist() == [strings[n] for n in known]
         np.testing.assert_array_equal(column.hashes(known), hash_names(Names.of([strings[n] for n in known])))
+        recent = known[known >= column.first]
+        for wanted in (known, recent, recent[2:9], recent[1:2], known[:0]):
+            assert column.packed(wanted).strings() == [strings[n] for n in wanted]
         some = rng.choice(known, 30) if known.size else known
         assert column.encode(some).to_pylist() == [strings[n] for n in some]
         for unknown in (-1, column.end, column.first - 1):
             if unknown not in known:
-                for lookup in (column.names, column.hashes, column.encode):
+                for lookup in (column.names, column.hashes, column.encode, column.packed):
                     with pytest.raises(TopologyError, match=f"message {unknown} is named"):
                         lookup(np.array([unknown]))

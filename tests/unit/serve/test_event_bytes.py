@@ -178,3 +178,15 @@ def test_chunks_of_clients_are_the_events_that_each_wants_and_one_a_boundary(mon
             await stream.aclose()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("score", [None, 0.5])
+def test_update_that_comes_alone_is_in_order_as_among_others(score):
+    update = RawUpdate("s2", 1, 7, 9, score)
+    alone = released_of(9, [update])
+    among = released_of(9, [RawUpdate("s3", 1, 8, 9, 0.25), update])
+    assert alone.names.to_pylist() == ["s2"] and among.names.to_pylist() == ["s2", "s3"]
+    assert alone.names.type == among.names.type
+    for mine, theirs in zip(alone[1:], among[1:], strict=True):
+        assert mine.dtype == theirs.dtype
+        np.testing.assert_array_equal(mine, theirs[:1])

@@ -80,19 +80,10 @@ def test_run_local_without_seed_is_the_same_twice():
     assert figures(first, "sum")["heard"] == figures(second, "sum")["heard"]
 
 
-def test_run_local_through_a_channel_that_looks_on_carries_what_leaves_each_task():
+def test_run_local_with_a_watch_shows_it_what_leaves_each_task():
     carried = []
-
-    class Looking:
-        def __init__(self, sender, channel):
-            self.sender, self.channel = sender, channel
-
-        def send(self, destinations, payload, size_bytes):
-            carried.append((self.sender, size_bytes))
-            self.channel.send(destinations, payload, size_bytes)
-
     plan = word_count(batches=12, size=20)
-    report = run_local(plan, through=Looking)
+    report = run_local(plan, watch=lambda parcels: carried.append((parcels[0].sender, parcels[0].size_bytes)))
     assert figures(report, "sum")["totals"] == expected_totals(12, 20)
     (numbers,) = plan.addresses_of("numbers")
     assert sum(size for sender, size in carried if sender == numbers) == 12 * 20 * 8

@@ -40,6 +40,8 @@ class ActorPool:
         What the actors reserve.
     silent_s : float
         Workers that miss heartbeats for this long are lost.
+    start_s, answer_s : float
+        How long workers may take to start and open, and to answer any other call.
     dead : callable
         Returns which process of Ray has died (`topology.core.executors.connection.connected`).
 
@@ -47,6 +49,8 @@ class ActorPool:
     ----------
     actors : list
         Handles, by worker.
+    incarnation : int
+        Of the run; calls of earlier ones are ignored.
     stalled : set of int
         Workers that no longer answer.
 
@@ -61,9 +65,12 @@ class ActorPool:
         seed: int,
         reservation: Reservation,
         silent_s: float,
+        start_s: float,
+        answer_s: float,
         dead: Callable[[], str | None],
     ):
         self.actors: list[Any] = []
+        self.incarnation = 0
         self.stalled: set[int] = set()
         self._plan = plan
         self._placement = placement
@@ -72,6 +79,7 @@ class ActorPool:
         self._worker_of = {address: worker for worker, mine in enumerate(placement) for address in mine}
         self._dead = dead
         self._heartbeat = Heartbeat(silent_s)
+        self._start_s, self._answer_s = start_s, answer_s
         self._stored: Any = None
         self._log = driver_log()
         # heartbeats have a thread of their own; all other calls run in the order in which they were sent
@@ -94,13 +102,19 @@ class ActorPool:
         self.stalled -= set(lost)
         self._heartbeat.start(self.actors, lost)
 
-    def kill(self, worker: int) -> None:
-        """Kill an actor. One that is only silent may live on: its incarnation keeps its calls out."""
-        ray.kill(self.actors[worker], no_restart=True)
+    def connect(self, incarnation: int) -> None:
+        """Tell every actor the others, and the incarnation of the run."""
+        self.incarnation = incarnation
+        self.call("connect", self.actors, incarnation)
 
-    def at(self, address: int) -> Any:
-        """The actor of a task."""
-        return self.actors[self._worker_of[address]]
+    def fence(self, incarnation: int, lost: Collection[int]) -> None:
+        """Kill the lost workers, and have all others ignore calls of earlier incarnations. A lost one that is only
+        silent may live on: its incarnation keeps its calls out."""
+        for worker, actor in enumerate(self.actors):
+            if worker in lost:
+                ray.kill(actor, no_restart=True)
+            else:
+                actor.fence.remote(incarnation)
 
     def names(self, worker: int) -> str:
         """The tasks of a worker, for people."""
@@ -160,8 +174,13 @@ class ActorPool:
                 on_progress(progress)
         return time.perf_counter() - began
 
-    def call(self, method: str, timeout_s: float, *arguments: Any) -> list[Any]:
-        """Call one method of every actor at once; answers by worker. Any failure to answer raises TopologyError."""
+    def tell(self, address: int, method: str, *arguments: Any) -> None:
+        """See `topology.core.executors.driver.Workers`."""
+        self.actors[self._worker_of[address]].tell.remote(self.incarnation, method, *arguments)
+
+    def call(self, method: str, *arguments: Any) -> list[Any]:
+        """See `topology.core.executors.driver.Workers`. Any failure to answer raises TopologyError."""
+        timeout_s = self._start_s if method in ("connect", "open") else self._answer_s
         calls = [getattr(actor, method).remote(*arguments) for actor in self.actors]
         until = time.perf_counter() + timeout_s
         pending = list(calls)
@@ -177,9 +196,9 @@ class ActorPool:
             self.answer(done[0], calls.index(done[0]), method)
         return [self.answer(call, worker, method) for worker, call in enumerate(calls)]
 
-    def call_tasks(self, method: str, timeout_s: float, *arguments: Any) -> list[tuple[int, Any]]:
-        """As `call`, where each answer is a list by task: pairs of address and answer in order of address."""
-        pairs = zip(self._placement, self.call(method, timeout_s, *arguments), strict=True)
+    def call_tasks(self, method: str, *arguments: Any) -> list[tuple[int, Any]]:
+        """See `topology.core.executors.driver.Workers`."""
+        pairs = zip(self._placement, self.call(method, *arguments), strict=True)
         answers = [pair for addresses, mine in pairs for pair in zip(addresses, mine, strict=True)]
         return sorted(answers, key=lambda pair: pair[0])
 

@@ -21,8 +21,8 @@ from topology.core.executors.logs import LogBuffer, LogEvent, NodeLog
 from topology.core.executors.ray_private import log_folder
 from topology.core.failures import TaskFailure
 from topology.core.payload import pack, unpack
-from topology.core.tasks.links import Parcel
-from topology.core.tasks.worker import OpenRequest, Placement, Worker, WorkerStatus
+from topology.core.tasks.links import OpenRequest, Parcel
+from topology.core.tasks.worker import Placement, Worker, WorkerStatus
 
 #: Ray carries arguments below 100 KB inside the call, however many there are up to 10 MB in all; what is larger goes
 #: through its object store, which takes several round trips. So a payload travels in pieces below the first limit.
@@ -62,7 +62,7 @@ class RayTransport:
         self.failure = None
 
     def again(self) -> None:
-        self._handles[self._index].start.remote(self._incarnation)
+        self._handles[self._index].tell.remote(self._incarnation, "start")
 
     def send(self, bundles: dict[int, list[Parcel]]) -> None:
         """One call for each worker; a payload that is large and goes to several is stored once for all."""
@@ -168,20 +168,10 @@ class WorkerActor:
         self._say("info", "opened", incarnation=request.incarnation, failed=sum(map(bool, failures)))
         return failures
 
-    def start(self, incarnation: int) -> None:
+    def tell(self, incarnation: int, method: str, *arguments: Any) -> None:
+        """Call a method of the worker that returns nothing."""
         if self._current(incarnation):
-            self._worker.start()
-
-    def stop(self) -> None:
-        self._worker.stop()
-
-    def settled(self, epoch: int, committed: int, incarnation: int) -> None:
-        if self._current(incarnation):
-            self._worker.settled(epoch, committed)
-
-    def finish_unfed(self, address: int, incarnation: int) -> None:
-        if self._current(incarnation):
-            self._worker.finish_unfed(address)
+            getattr(self._worker, method)(*arguments)
 
     def written(self) -> list[Written]:
         return self._worker.written()

@@ -1,14 +1,14 @@
-"""The driver's part of a run, the same for every executor: checkpoints, progress, the end and the report.
+"""The driver's part of a run, the same for every executor: the loop, checkpoints, progress, the end and the report.
 
-An executor subclasses `Driver`: it has the workers (`topology.core.tasks.worker`), calls them, and finds out when
-nothing is in flight.
+An executor places the workers (`topology.core.tasks.worker`), says how calls reach them (`Workers`), and finds out
+when nothing is in flight (`Driver._advance`).
 """
 
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.coordinator import CheckpointCoordinator, Checkpoints, publish_all
@@ -17,7 +17,24 @@ from topology.core.checkpoint.writer import Written
 from topology.core.executors.logs import driver_log, show
 from topology.core.failures import TaskFailure, deadlocked, never_acknowledged
 from topology.core.metrics import CheckpointSnapshot, Meter, RunReport, Snapshot, TaskStatus
-from topology.core.tasks.worker import OpenRequest, WorkerStatus
+from topology.core.tasks.links import OpenRequest
+from topology.core.tasks.worker import WorkerStatus
+
+
+class Workers(Protocol):
+    """The workers of a run, wherever they are."""
+
+    def call(self, method: str, *arguments: Any) -> list[Any]:
+        """Call a method of every worker, and wait; answers by worker."""
+        ...
+
+    def call_tasks(self, method: str, *arguments: Any) -> list[tuple[int, Any]]:
+        """As `call`, where each answer is a list by task: pairs of address and answer in order of address."""
+        ...
+
+    def tell(self, address: int, method: str, *arguments: Any) -> None:
+        """Queue a call of a method of the worker that has a task; it returns nothing."""
+        ...
 
 
 class Driver(ABC):
@@ -32,6 +49,8 @@ class Driver(ABC):
 
     #: In the report.
     executor: str
+    #: Those of the run, now.
+    _workers: Workers
 
     def __init__(
         self,
@@ -52,6 +71,7 @@ class Driver(ABC):
         self._new_checkpoint = False  # a checkpoint was committed since this was last reset
         self._unfed_finished = False
         self._startup_s = self._warm_up_s = 0.0
+        self._started_s = self._quiet_since = time.perf_counter()
         self._statuses: dict[int, TaskStatus] = {}
         self._meter = Meter(plan)
         self._log = driver_log()
@@ -59,20 +79,8 @@ class Driver(ABC):
     # -- what an executor does
 
     @abstractmethod
-    def _call_tasks(self, method: str, *arguments: Any) -> list[tuple[int, Any]]:
-        """Call a method of every worker that answers with a list by task; pairs in order of address."""
-
-    @abstractmethod
-    def _drain_written(self) -> list[Written]:
-        """Snapshots written since the last call, once none is being written."""
-
-    @abstractmethod
-    def _call_settled(self, epoch: int, committed: int) -> None:
-        """Call `Worker.settled` where the clock spout is."""
-
-    @abstractmethod
-    def _call_finish_unfed(self, address: int) -> None:
-        """Call `Worker.finish_unfed` where that task is."""
+    def _advance(self) -> bool:
+        """Let the workers work for a moment, and take their statuses; True if nothing is in flight."""
 
     # -- what is the same
 
@@ -83,15 +91,20 @@ class Driver(ABC):
             cadence, epoch = self._checkpoints.cadence, store.last_epoch() + 1
             kept = tuple(store.kept())
             request = request._replace(store=store, cadence=cadence, epoch=epoch, kept=kept)
-        for _, failure in self._call_tasks("open", request):
+        for _, failure in self._workers.call_tasks("open", request):
             _raise_if(failure)
 
-    def _must_stop(self) -> bool:
-        """Whether the stream is to end now, which it was not before."""
+    def _drive(self) -> float:
+        """Work until nothing is in flight and all tasks have ended; returns when that was, by `time.perf_counter`."""
+        while True:
+            self._stop_if_wanted()
+            if self._advance() and not self._finish_unfed(self._in_order()):
+                return self._quiet_since
+
+    def _stop_if_wanted(self) -> None:
         if not self._stopping and self._stop is not None and self._stop():
             self._stopping = True
-            return True
-        return False
+            self._workers.tell(self._plan.clock_address, "stop")
 
     def _take(self, addresses: Sequence[int], answer: WorkerStatus) -> None:
         """Take the status of a worker with the tasks at these addresses."""
@@ -108,7 +121,7 @@ class Driver(ABC):
             if epoch == self._coordinator.committed:
                 self._new_checkpoint = True
                 self._committed_s = time.monotonic()
-            self._call_settled(epoch, self._coordinator.committed)
+            self._workers.tell(self._plan.clock_address, "settled", epoch, self._coordinator.committed)
 
     def _finish_unfed(self, statuses: list[TaskStatus]) -> bool:
         """Nothing is in flight. Finish bolts with feedback inputs only; False if all tasks have ended.
@@ -130,14 +143,15 @@ class Driver(ABC):
             raise deadlocked(plan, statuses)
         self._unfed_finished = True
         for status in waiting:
-            self._call_finish_unfed(status.address)
+            self._workers.tell(status.address, "finish_unfed", status.address)
         return True
 
     def _collect(self) -> tuple[list[dict[str, Any]], list[Output]]:
         """Figures of all tasks, and the files to publish, once the last checkpoint is written."""
-        self._commit(self._drain_written())
+        if self._coordinator is not None:
+            self._commit(sum(self._workers.call("written"), []))
         figures, outputs = [], []
-        for _, (figure, finished, failure) in self._call_tasks("report"):
+        for _, (figure, finished, failure) in self._workers.call_tasks("report"):
             _raise_if(failure)
             figures.append(figure)
             outputs = [*finished, *outputs]  # those of a component's first task are published last
@@ -145,7 +159,7 @@ class Driver(ABC):
 
     def _close(self) -> None:
         """Close all components. Raises ComponentFailed."""
-        for address, (failure, events) in self._call_tasks("close"):
+        for address, (failure, events) in self._workers.call_tasks("close"):
             show(self._log, str(self._plan.tasks[address]), events)
             _raise_if(failure)
 

@@ -8,7 +8,8 @@ also be paused behind a batch, and continued by another. Everything the executor
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,15 +21,15 @@ from topology.core.api.plan import Plan
 from topology.core.checkpoint.coordinator import Checkpoints
 from topology.core.checkpoint.store import KEPT, CheckpointStore, Manifest
 from topology.core.checkpoint.task_states import Copied, from_frames, pack_task
-from topology.core.checkpoint.writer import Writer, Written
+from topology.core.checkpoint.writer import Writer
 from topology.core.executors.clock import Clock, SystemClock
 from topology.core.executors.driver import Driver
 from topology.core.executors.logs import DirectLog, show_closed
 from topology.core.failures import ComponentFailed, not_quiet
 from topology.core.metrics import RunReport, Snapshot, report_stage, report_warmed
-from topology.core.tasks.links import Channel, Parcel
+from topology.core.tasks.links import OpenRequest, Parcel
 from topology.core.tasks.mailbox import Fifo, SeededMailbox
-from topology.core.tasks.worker import OpenRequest, Worker
+from topology.core.tasks.worker import Worker
 
 _PROGRESS_EVERY_S = 0.25
 
@@ -42,7 +43,7 @@ def run_local(
     resume: Saved | None = None,
     checkpoints: Checkpoints | None = None,
     on_step: Callable[[int], None] | None = None,
-    through: Callable[[int, Channel], Channel] | None = None,
+    watch: Callable[[Sequence[Parcel]], None] | None = None,
     on_opened: Callable[[], None] = lambda: None,
     work_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> RunReport:
@@ -68,9 +69,8 @@ def run_local(
     on_step : callable, optional
         Called with the number of each step before it is taken; what it raises ends the run there, as a crash would.
         It needs a seed.
-    through : callable, optional
-        Given the address of each task and its channel, returns the channel to use instead, which passes all
-        parcels on to the first and may inspect them.
+    watch : callable, optional
+        Takes the parcels of every payload that a task sends.
     on_opened : callable
         Called once, when all components have opened.
     work_ns : callable
@@ -90,7 +90,7 @@ def run_local(
     """
     clock = clock or SystemClock()
     return _LocalRun(
-        plan, seed, clock, on_progress, stop, resume, checkpoints, on_step, through, on_opened, work_ns
+        plan, seed, clock, on_progress, stop, resume, checkpoints, on_step, watch, on_opened, work_ns
     ).run()
 
 
@@ -125,7 +125,7 @@ def pause_local(
     first = resume.number + 1 if resume is not None else 0
     if after < first - 1:
         raise TopologyError(f"pause behind batch {after}: batch {first - 1} is done already; choose a later one")
-    return _LocalRun(plan, seed, clock or SystemClock(), None, None, resume).pause(after)
+    return _LocalRun(plan, seed, clock or SystemClock(), resume=resume, pause_behind=after).pause(after)
 
 
 def save_local(
@@ -152,11 +152,55 @@ def save_local(
     CheckpointError
         If a checkpoint cannot be written.
     """
-    _LocalRun(plan, None, SystemClock(), None, None, None).save(after, store, change)
+    _LocalRun(plan, None, SystemClock(), pause_behind=after).save(after, store, change)
+
+
+class _OneWorker:
+    """The worker that has all tasks, its transport, and the calls that wait for it."""
+
+    worker: Worker
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[str, tuple[Any, ...]]] = deque()
+        self._again = False  # the worker has more to do than it did in its last call
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call waits, and the worker can do nothing by itself."""
+        return not self._waiting and not self._again
+
+    def advance(self) -> None:
+        """Make one of the calls that wait; if none does, let the clock spout publish."""
+        if self._waiting:
+            method, arguments = self._waiting.popleft()
+            getattr(self.worker, method)(*arguments)
+        elif self._again:
+            self._again = False
+            self.worker.start()
+
+    # -- the transport
+
+    def send(self, bundles: dict[int, list[Parcel]]) -> None:
+        raise AssertionError("there is no other worker")
+
+    def again(self) -> None:
+        self._again = True
+
+    # -- the driver's calls
+
+    def call(self, method: str, *arguments: Any) -> list[Any]:
+        return [getattr(self.worker, method)(*arguments)]
+
+    def call_tasks(self, method: str, *arguments: Any) -> list[tuple[int, Any]]:
+        return list(enumerate(self.call(method, *arguments)[0]))
+
+    def tell(self, address: int, method: str, *arguments: Any) -> None:
+        put = self._waiting.appendleft if method == "stop" else self._waiting.append  # before the next batch
+        put((method, arguments))
 
 
 class _LocalRun(Driver):
-    """A run of one worker, whose transport it is."""
+    """A run of one worker in this thread."""
 
     executor = "local"
 
@@ -165,47 +209,44 @@ class _LocalRun(Driver):
         plan: Plan,
         seed: int | None,
         clock: Clock,
-        on_progress: Callable[[Snapshot], None] | None,
-        stop: Callable[[], bool] | None,
-        resume: Saved | None,
+        on_progress: Callable[[Snapshot], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        resume: Saved | None = None,
         checkpoints: Checkpoints | None = None,
         on_step: Callable[[int], None] | None = None,
-        through: Callable[[int, Channel], Channel] | None = None,
+        watch: Callable[[Sequence[Parcel]], None] | None = None,
         on_opened: Callable[[], None] = lambda: None,
         work_ns: Callable[[], int] = time.perf_counter_ns,
+        pause_behind: int | None = None,
     ):
         super().__init__(plan, on_progress, stop, checkpoints, on_opened)
         incarnation = 0 if checkpoints is None else checkpoints.incarnation
-        self._request = OpenRequest(incarnation, saved=resume, write_behind=seed is None)
+        self._request = OpenRequest(incarnation, saved=resume, write_behind=seed is None, pause_behind=pause_behind)
         self._addresses = tuple(range(len(plan.tasks)))
-        self._worker = Worker(
+        self._workers = self._here = _OneWorker()
+        self._worker = self._here.worker = Worker(
             plan,
             (self._addresses,),
             0,
-            self,
+            self._here,
             clock.now,
             seed or 0,
             timer=time.monotonic if isinstance(clock, SystemClock) else clock.now,
             mailbox=Fifo if seed is None else partial(SeededMailbox, plan, seed, on_step),
             log_of=DirectLog,
-            through=through,
+            watch=watch,
             most_batches=1,  # `stop` is called before each batch
             work_ns=work_ns,
         )
-        self._started = self._reported = time.perf_counter()
-        self._more = False  # the worker has more to do than it did in its last call
+        self._reported_s = 0.0
 
     def run(self) -> RunReport:
         with self._closing_on_failure():
             self._start()
             self._on_opened()
-            self._startup_s = time.perf_counter() - self._started
-            self._started += self._startup_s
-            self._reported = self._started
-            self._work()
-            while self._finish_unfed(self._in_order()):
-                self._work()
-            elapsed_s = time.perf_counter() - self._started
+            self._startup_s = time.perf_counter() - self._started_s
+            self._started_s = self._reported_s = time.perf_counter()
+            elapsed_s = self._drive() - self._started_s
             figures, outputs = self._collect()
             self._close()
             self._report_progress(self._in_order(), elapsed_s)
@@ -244,9 +285,9 @@ class _LocalRun(Driver):
 
     def _pause(self, after: int) -> None:
         """Run up to a batch, where nothing is in flight. Raises as `pause_local`."""
-        self._request = self._request._replace(pause_behind=after)
         self._start()
-        self._work()
+        while not self._advance():
+            pass
         clock = self._statuses[self._plan.clock_address]
         if clock.ended:
             raise TopologyError(
@@ -259,68 +300,36 @@ class _LocalRun(Driver):
             raise not_quiet(self._plan, after, awaits)
 
     def _start(self) -> None:
-        """Warm up, open and restore all components."""
+        """Warm up, open and restore all components, and let the clock begin."""
         report_stage(self._on_progress, "the kernels")
         if self._plan.warm_up is not None:
             for warmed in self._plan.warm_up() or ():
                 report_warmed(self._on_progress, warmed)
-            self._warm_up_s = time.perf_counter() - self._started
+            self._warm_up_s = time.perf_counter() - self._started_s
         report_stage(self._on_progress, "the subscriptions")
         self._open(self._request)
+        self._here.again()
 
-    def _work(self) -> None:
-        """Publish and deliver, until nothing is in flight and the clock waits for no checkpoint."""
-        self._more = True
-        while self._more:
-            self._more = False
-            self._stop_if_wanted()
-            self._worker.start()
-            self._raise_failure()
-            self._commit(self._worker.written(wait=False))
-            if not self._more:
-                self._poll()
-                if self._statuses[self._plan.clock_address].writing:
-                    self._commit(self._worker.written())
-            now = time.perf_counter()
-            if now - self._reported >= _PROGRESS_EVERY_S:
-                self._reported = now
-                self._poll()
-                self._report_progress(self._in_order(), now - self._started)
-
-    def _stop_if_wanted(self) -> None:
-        if self._must_stop():
-            self._worker.stop()
-
-    def _poll(self) -> None:
+    def _advance(self) -> bool:
+        here = self._here
+        here.advance()
+        self._raise_failure()
+        self._commit(self._worker.written(wait=False))
+        now = time.perf_counter()
+        if not here.idle and now - self._reported_s < _PROGRESS_EVERY_S:
+            return False
         self._take(self._addresses, self._worker.status())
+        if here.idle and self._statuses[self._plan.clock_address].writing:
+            self._commit(self._worker.written())
+        if not here.idle:
+            self._reported_s = now
+            self._report_progress(self._in_order(), now - self._started_s)
+        self._quiet_since = now
+        return here.idle
 
     def _raise_failure(self) -> None:
         if self._worker.failed is not None:
             raise self._worker.failed.failure.error()
-
-    # -- the transport
-
-    def send(self, bundles: dict[int, list[Parcel]]) -> None:
-        raise AssertionError("there is no other worker")
-
-    def again(self) -> None:
-        self._more = True
-
-    # -- the driver
-
-    def _call_tasks(self, method: str, *arguments: Any) -> list[tuple[int, Any]]:
-        return list(enumerate(getattr(self._worker, method)(*arguments)))
-
-    def _drain_written(self) -> list[Written]:
-        return self._worker.written()
-
-    def _call_settled(self, epoch: int, committed: int) -> None:
-        self._more = True
-        self._stop_if_wanted()
-        self._worker.settled(epoch, committed)
-
-    def _call_finish_unfed(self, address: int) -> None:
-        self._worker.finish_unfed(address)
 
     @contextlib.contextmanager
     def _closing_on_failure(self) -> Iterator[None]:
@@ -329,7 +338,7 @@ class _LocalRun(Driver):
             yield
         except BaseException as error:
             failed = self._worker.failed
-            for address, (failure, events) in self._call_tasks("close"):
+            for address, (failure, events) in self._workers.call_tasks("close"):
                 show_closed(self._log, str(self._plan.tasks[address]), failure, events)
             if isinstance(error, ComponentFailed) and failed is not None:
                 error.last_batch = self._worker.last_batch

@@ -32,7 +32,6 @@ from topology.core.api.plan import Plan
 from topology.core.api.resources import NO_NEEDS, Needs
 from topology.core.checkpoint.coordinator import Checkpoints
 from topology.core.checkpoint.store import Manifest
-from topology.core.checkpoint.writer import Written
 from topology.core.executors.actor_pool import ActorPool
 from topology.core.executors.balancing import Balance, Balancer
 from topology.core.executors.connection import connected
@@ -41,7 +40,8 @@ from topology.core.executors.heartbeat import WorkersLost
 from topology.core.executors.reservation import Reservation
 from topology.core.failures import ComponentFailed, TaskFailure
 from topology.core.metrics import RunReport, Snapshot, TaskStatus, report_stage, report_warmed
-from topology.core.tasks.worker import OpenRequest, Placement, WorkerStatus, place
+from topology.core.tasks.links import OpenRequest
+from topology.core.tasks.worker import Placement, WorkerStatus, place
 
 #: First pause between two rounds of polling; it doubles up to `poll_s`, so that short runs end at once.
 _FIRST_PAUSE_S = 0.02
@@ -133,13 +133,14 @@ def run_ray(
                 "cannot import: move it to a module"
             )
     placement = place(plan, together)
-    run = _RayRun(plan, placement, on_progress, stop, poll_s, stall_s, start_s, checkpoints, resume, balance, on_opened)
+    run = _RayRun(plan, placement, on_progress, stop, poll_s, stall_s, checkpoints, resume, balance, on_opened)
     while True:
         report_stage(on_progress, "Ray")
         with connected(address, log_to_driver) as dead:
             on_wait = partial(report_stage, on_progress)
             reservation = Reservation(plan, placement, needs, address is not None, on_wait)
-            pool = ActorPool(plan, placement, seed, reservation, stall_s if checkpoints is None else silent_s, dead)
+            silence_s = stall_s if checkpoints is None else silent_s
+            pool = ActorPool(plan, placement, seed, reservation, silence_s, start_s, stall_s, dead)
             try:
                 return run.run(pool)
             except Exception as error:
@@ -163,7 +164,6 @@ class _RayRun(Driver):
         stop: Callable[[], bool] | None,
         poll_s: float,
         stall_s: float,
-        start_s: float,
         checkpoints: Checkpoints | None,
         resume: Manifest | None,
         balance: Balance | None,
@@ -171,12 +171,11 @@ class _RayRun(Driver):
     ):
         super().__init__(plan, on_progress, stop, checkpoints, on_opened)
         self._placement = placement
-        self._pool: ActorPool  # of the Ray that it runs on now
+        self._pool: ActorPool  # the workers, of the Ray that it runs on now
         self._ray_lost: WorkersLost | None = None
         self._ray_lost_s = 0.0
         self._poll_s = poll_s
         self._stall_s = stall_s
-        self._start_s = start_s
         self._manifest = resume
         if self._coordinator is not None and resume is not None:
             self._coordinator.go_back(resume)
@@ -188,15 +187,18 @@ class _RayRun(Driver):
         self._balancer = None if balance is None or checkpoints is None else Balancer(plan, balance)
         self._opened = False
         self._closed = False
-        self._started_s: float | None = None
+        self._began = False  # in any Ray
         self._gap_since: float | None = None
+        self._totals: tuple[int, int] | None = None  # parcels sent and received, at the last round
+        self._moved_s = 0.0  # when that changed
+        self._pause_s = _FIRST_PAUSE_S  # until the next round
         self._calls: dict[Any, tuple[int, float]] = {}  # outstanding status call -> worker, since when
         self._requested_s: dict[int, float] = {}  # when the call began that `_statuses` answers
 
     def run(self, pool: ActorPool) -> RunReport:
         """Start, or resume after the loss of another Ray; drive to the end, collect and close."""
         began = time.perf_counter()
-        self._pool = pool
+        self._workers = self._pool = pool
         pool.start()
         report_stage(self._on_progress, "the kernels")
         warm_up_s = pool.warm_up(_WARM_UP_S, partial(report_warmed, self._on_progress))  # while the processes start
@@ -205,22 +207,23 @@ class _RayRun(Driver):
             if lost is not None:
                 self._resume_after(lost)
             else:
-                pool.call("connect", self._start_s, pool.actors, self._incarnation)
+                pool.connect(self._incarnation)
                 report_stage(self._on_progress, "the subscriptions")
                 self._opened = True  # in part, if one of them fails
                 self._open_at()
-                self._clock_actor.start.remote(self._incarnation)
         except WorkersLost as another:
             if self._checkpoints is None or another.hopeless:
                 raise
             self._recover(another)
-        if self._started_s is None:
+        if not self._began:
+            self._began = True
             self._startup_s, self._warm_up_s = time.perf_counter() - began, warm_up_s
             self._started_s = time.perf_counter()
             self._on_opened()
         while True:
             try:
-                elapsed_s = self._drive(self._started_s)
+                self._begin_rounds()
+                elapsed_s = self._drive() - self._started_s
                 figures, outputs = self._collect()
                 break
             except WorkersLost as lost:
@@ -237,25 +240,10 @@ class _RayRun(Driver):
         self._pool.end(closing=self._opened and not self._closed)
 
     def _open_at(self, work: Mapping[str, Sequence[int]] | None = None) -> None:
-        """Have every worker open or rewind its tasks, in the state from which this incarnation starts."""
+        """Have every worker open or rewind its tasks, in the state from which this incarnation starts, and begin."""
         store_bytes = self._pool.store_bytes()
         self._open(OpenRequest(self._incarnation, manifest=self._manifest, work=work, store_bytes=store_bytes))
-
-    def _call_tasks(self, method: str, *arguments: Any) -> list[tuple[int, Any]]:
-        return self._pool.call_tasks(method, self._start_s if method == "open" else self._stall_s, *arguments)
-
-    def _drain_written(self) -> list[Written]:
-        return [] if self._coordinator is None else sum(self._pool.call("written", self._stall_s), [])
-
-    def _call_settled(self, epoch: int, committed: int) -> None:
-        self._clock_actor.settled.remote(epoch, committed, self._incarnation)
-
-    def _call_finish_unfed(self, address: int) -> None:
-        self._pool.at(address).finish_unfed.remote(address, self._incarnation)
-
-    @property
-    def _clock_actor(self) -> Any:
-        return self._pool.at(self._plan.clock_address)
+        self._workers.tell(self._plan.clock_address, "stop" if self._stopping else "start")
 
     # -- recovery
 
@@ -331,11 +319,7 @@ class _RayRun(Driver):
         store, coordinator = self._checkpoints.store, self._coordinator
         self._incarnation += 1
         self._lost = set(lost)
-        for worker, actor in enumerate(self._pool.actors):
-            if worker in lost:
-                self._pool.kill(worker)
-            else:
-                actor.fence.remote(self._incarnation)
+        self._pool.fence(self._incarnation, lost)
         statuses, self._statuses, self._calls, self._requested_s = self._in_order(), {}, {}, {}
         self._gap_since, self._unfed_finished = None, False
         if self._balancer is not None:
@@ -349,53 +333,49 @@ class _RayRun(Driver):
             raise CheckpointError(f"none of the checkpoints can be used ({why}); run again")
         coordinator.go_back(self._manifest, self._incarnation)
         self._meter.go_back(statuses, coordinator.number)
-        self._pool.call("connect", self._start_s, self._pool.actors, self._incarnation)
+        self._pool.connect(self._incarnation)
         self._lost = set()
         self._began_behind = coordinator.number
         self._open_at(work)
-        if self._stopping:
-            self._clock_actor.stop.remote()
-        self._clock_actor.start.remote(self._incarnation)
 
     # -- driving
 
-    def _drive(self, started: float) -> float:
-        """Poll until the run has ended; returns the seconds it took."""
-        moved = quiet_since = started
-        totals = None
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            round_began = time.perf_counter()
-            self._poll()
-            self._collect_statuses(pause_s)
-            now = time.perf_counter()
-            if self._must_stop():
-                self._clock_actor.stop.remote()
-            if len(self._statuses) == len(self._plan.tasks):
-                statuses = self._in_order()
-                sums = sum(status.sent for status in statuses), sum(status.received for status in statuses)
-                ended = all(status.ended for status in statuses)
-                if sums != totals or statuses[self._plan.clock_address].writing:
-                    totals, moved, quiet_since = sums, now, now
-                elif sums[0] == sums[1] and not self._calls and min(self._requested_s.values()) >= quiet_since:
-                    if not self._finish_unfed(statuses):
-                        self._report_progress(statuses, quiet_since - started)
-                        return quiet_since - started
-                    totals = None
-                    continue
-                self._report_progress(statuses, now - started)
-                work = self._unbalanced(statuses, now)
-                if work is not None and not ended:
-                    self._rebalance(work)
-                    totals, moved, quiet_since = None, now, time.perf_counter()
-                    continue
-                if ended and sums[0] == sums[1] and not self._calls:
-                    pause_s = _FIRST_PAUSE_S
-                    continue
-            self._look_for_stall(now, moved)
-            self._pool.look_for_silence()
-            time.sleep(max(0.0, round_began + pause_s - time.perf_counter()))
-            pause_s = min(self._poll_s, 2 * pause_s)
+    def _begin_rounds(self) -> None:
+        """Nothing is known of what is in flight."""
+        self._totals, self._moved_s = None, time.perf_counter()
+        self._pause_s = _FIRST_PAUSE_S
+
+    def _advance(self) -> bool:
+        """One round of polling. It may end at once, so that the next one tells whether all is quiet."""
+        began_s = time.perf_counter()
+        self._poll()
+        self._collect_statuses(self._pause_s)
+        now_s = time.perf_counter()
+        if len(self._statuses) == len(self._plan.tasks):
+            statuses = self._in_order()
+            totals = sum(status.sent for status in statuses), sum(status.received for status in statuses)
+            arrived = totals[0] == totals[1] and not self._calls
+            if totals != self._totals or statuses[self._plan.clock_address].writing:
+                self._totals, self._moved_s = totals, now_s
+            elif arrived and min(self._requested_s.values()) >= self._moved_s:
+                self._totals, self._quiet_since = None, self._moved_s
+                self._report_progress(statuses, self._quiet_since - self._started_s)
+                return True
+            self._report_progress(statuses, now_s - self._started_s)
+            ended = all(status.ended for status in statuses)
+            work = self._unbalanced(statuses, now_s)
+            if work is not None and not ended:
+                self._rebalance(work)
+                self._begin_rounds()
+                return False
+            if ended and arrived:
+                self._pause_s = _FIRST_PAUSE_S
+                return False
+        self._look_for_stall(now_s)
+        self._pool.look_for_silence()
+        time.sleep(max(0.0, began_s + self._pause_s - time.perf_counter()))
+        self._pause_s = min(self._poll_s, 2 * self._pause_s)
+        return False
 
     def _unbalanced(self, statuses: list[TaskStatus], now_s: float) -> Mapping[str, Sequence[int]] | None:
         """Busy times, if a checkpoint was committed and loads are to be rebalanced; else None."""
@@ -446,13 +426,13 @@ class _RayRun(Driver):
         error.last_batch = done + (0 if clock is None else clock.published) + self._plan.credits
         return error
 
-    def _look_for_stall(self, now: float, moved: float) -> None:
-        if not self._calls and now - moved > self._stall_s and self._statuses:
+    def _look_for_stall(self, now_s: float) -> None:
+        if not self._calls and now_s - self._moved_s > self._stall_s and self._statuses:
             statuses = self._in_order()
             sent = sum(status.sent for status in statuses)
             received = sum(status.received for status in statuses)
             if sent != received:
                 raise TopologyError(
-                    f"{sent - received} parcels have been in flight for {now - moved:.0f} s and nothing moves: "
-                    "a connection between two nodes is lost"
+                    f"{sent - received} parcels have been in flight for {now_s - self._moved_s:.0f} s and nothing "
+                    "moves: a connection between two nodes is lost"
                 )

@@ -1,30 +1,26 @@
-"""The interface between a task and its executor: a channel for parcels, and a writer for snapshots."""
+"""What goes between tasks and their worker: parcels, and the request to open."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+from topology.core.api.component import Saved
 from topology.core.checkpoint.barriers import Cadence
-from topology.core.checkpoint.task_states import Copied
+from topology.core.checkpoint.store import CheckpointStore, Manifest
 
 #: Control parcels have one of these in place of the number of an edge.
 END, TICK, ACKNOWLEDGE, BARRIER, COPIED = -1, -2, -3, -4, -5
 
 
-class Destination(NamedTuple):
-    """A receiver of one parcel.
+class Parcel(NamedTuple):
+    """One payload in flight.
 
     address : int    of the receiving task
     edge : int       number of the edge, or one of the control values
+    sender : int     address of the sending task
     number : int     of the parcel among those from this sender to this receiver, from 0
+    payload : Any
+    size_bytes : int    of the distinct arrays of the payload
     """
-
-    address: int
-    edge: int
-    number: int
-
-
-class Parcel(NamedTuple):
-    """One payload in flight to the task at `address`; `edge` and `number` as in `Destination`."""
 
     address: int
     edge: int
@@ -34,29 +30,27 @@ class Parcel(NamedTuple):
     size_bytes: int
 
 
-class Saving(NamedTuple):
-    """How the tasks of a run take snapshots.
+class OpenRequest(NamedTuple):
+    """How a worker opens its tasks: in which incarnation of the run, and from which checkpoint.
 
-    cadence : Cadence
-    epoch : int    of the next checkpoint
-    incarnation : int
-    write : callable
-        Takes each snapshot; must not block.
-    stored : callable
-        From the address of a task and the newest committed epoch to the argument of `Component.snapshot`: the version
-        of each piece that files have already.
+    `store` None: without checkpoints. `manifest` None: from `saved`, or if that is None too from the start of the
+    stream. `epoch`: that of the next checkpoint. `work`: as in `Saved.work`; None: no rebalancing. `store_bytes`: size
+    of the object store between workers. `write_behind`: whether a thread writes snapshots while the stream continues.
+    `pause_behind`: the clock publishes nothing behind this batch, not even the end. `kept`: the checkpoints that are
+    kept, whose files may be named again.
     """
 
-    cadence: Cadence
-    epoch: int
-    incarnation: int
-    write: Callable[[Copied], None]
-    stored: Callable[[int, int], Mapping[str, int]] = lambda address, committed: {}
+    incarnation: int = 0
+    store: CheckpointStore | None = None
+    cadence: Cadence = Cadence()
+    epoch: int = 0
+    manifest: Manifest | None = None
+    work: Mapping[str, Sequence[int]] | None = None
+    store_bytes: int | None = None
+    saved: Saved | None = None
+    write_behind: bool = True
+    pause_behind: int | None = None
+    kept: tuple[Manifest, ...] = ()
 
 
-class Channel(Protocol):
-    """How parcels leave a task. Order from one task to another must be kept; `send` must not wait for a receiver."""
-
-    def send(self, destinations: Sequence[Destination], payload: Any, size_bytes: int) -> None:
-        """Send one payload, whose arrays total `size_bytes`, to all destinations."""
-        ...
+FROM_THE_START = OpenRequest()

@@ -1,8 +1,8 @@
 """One task of a component, the same for every executor: counts, orders, times and guards what the component does.
 
-An executor gives the host a `Channel` for outgoing parcels and calls `receive` for incoming ones. The host finds the
-receivers of what the component emits, numbers every parcel of a link (one task to one task), checks the numbers of
-incoming parcels, keeps the clock spout's credits, and passes the end on:
+A worker takes the parcels that the host posts, and calls `receive` for those that come. The host finds the receivers
+of what the component emits, numbers every parcel of a link (one task to one task), checks the numbers of incoming ones,
+keeps the clock spout's credits, and passes the end on:
 
 - A task has ended once every task on a forward edge into it has sent its end, `finish` has been called, and `idle` is
   true; then it sends its own end along its forward edges. Feedback may still arrive afterwards.
@@ -30,12 +30,22 @@ from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Barrier, BarrierAligner, BarrierInjector
 from topology.core.checkpoint.storage import Output
 from topology.core.checkpoint.task_states import Copied, TaskState
+from topology.core.checkpoint.writer import Writer
 from topology.core.failures import TaskFailed, TaskFailure
 from topology.core.metrics import LatencyHistogram, TaskStatus
 from topology.core.payload import seal
 from topology.core.tasks.backpressure import Credits
 from topology.core.tasks.context import TaskContext
-from topology.core.tasks.links import ACKNOWLEDGE, BARRIER, COPIED, END, TICK, Channel, Destination, Saving
+from topology.core.tasks.links import (
+    ACKNOWLEDGE,
+    BARRIER,
+    COPIED,
+    END,
+    FROM_THE_START,
+    TICK,
+    OpenRequest,
+    Parcel,
+)
 from topology.core.tasks.output_router import OutputRouter
 
 #: A component that calls sys.exit() has failed; an interrupt from the keyboard is left to the executor.
@@ -50,19 +60,20 @@ class TaskHost:
     plan : Plan
     address : int
         Which task of the plan.
-    channel : Channel
+    post : callable
+        Takes the parcels of one payload; must keep the order from one task to another, and not wait for a receiver.
     log : structlog logger
         Already bound to the task's name.
     clock : callable
         Returns seconds since the epoch.
     seed : int
         Seeds `Context.rng`, differently for every task.
-    saving : Saving, optional
+    request : OpenRequest
+        How its worker opens.
+    writer : Writer, optional
         Without it there are no checkpoints.
     timer : callable
         Seconds of a clock that never jumps.
-    store_bytes : int, optional
-        See `topology.core.tasks.backpressure.Credits`.
     work_ns : callable
         Nanoseconds of the clock that measures how long a task is busy or blocked.
 
@@ -73,13 +84,13 @@ class TaskHost:
         self,
         plan: Plan,
         address: int,
-        channel: Channel,
+        post: Callable[[Sequence[Parcel]], None],
         log: Any,
         clock: Callable[[], float],
         seed: int = 0,
-        saving: Saving | None = None,
+        request: OpenRequest = FROM_THE_START,
+        writer: Writer | None = None,
         timer: Callable[[], float] = time.monotonic,
-        store_bytes: int | None = None,
         work_ns: Callable[[], int] = time.perf_counter_ns,
     ):
         self.plan = plan
@@ -91,11 +102,11 @@ class TaskHost:
         self.failure: TaskFailure | None = None
         self.counters: dict[str, int] = {}
         self.latency = LatencyHistogram()
-        self._channel = channel
-        self.incarnation = 0 if saving is None else saving.incarnation
-        self._saving = saving
+        self._post = post
+        self.incarnation = request.incarnation
+        self._request = request
+        self._writer = writer
         self._timer = timer
-        self._store_bytes = store_bytes
         self._aligner = BarrierAligner(plan.end_sources(self.id.component))
         self._component: Any = None
         self._context = TaskContext(self, plan, self.id, log, clock, seed)
@@ -377,12 +388,12 @@ class TaskHost:
             raise self._failed(what, cause) from cause
 
     def _send(self, receivers: list[tuple[int, int]], payload: Any, size_bytes: int) -> None:
-        destinations = []
+        parcels, sent_to = [], self._sent_to
         for address, edge in receivers:
-            number = self._sent_to[address]
-            self._sent_to[address] = number + 1
-            destinations.append(Destination(address, edge, number))
-        self._channel.send(destinations, payload, size_bytes)
+            number = sent_to[address]
+            sent_to[address] = number + 1
+            parcels.append(Parcel(address, edge, self.address, number, payload, size_bytes))
+        self._post(parcels)
 
     def _execute(self, stream: str, sender: int, payload: Any) -> None:
         source = self.plan.tasks[sender]
@@ -423,11 +434,12 @@ class TaskHost:
 
     def _start_after(self, number: int) -> None:
         """Start after batch `number`: the clock counts credits and checkpoints from there."""
-        self._credits = Credits(self.plan.credits, len(self.plan.acknowledging), number + 1, self._store_bytes)
+        request = self._request
+        self._credits = Credits(self.plan.credits, len(self.plan.acknowledging), number + 1, request.store_bytes)
         self._injector: BarrierInjector | None = None
-        if self.spec.clock and self._saving is not None and not self._saving.cadence.never:
+        if self.spec.clock and self._writer is not None and not request.cadence.never:
             others = set(self.plan.saved_addresses) - {self.address}
-            self._injector = BarrierInjector(self._saving.cadence, others, self._saving.epoch, number, self._timer())
+            self._injector = BarrierInjector(request.cadence, others, request.epoch, number, self._timer())
 
     def _take_barrier(self, sender: int, barrier: Barrier) -> None:
         try:
@@ -445,18 +457,18 @@ class TaskHost:
 
     def _snapshot(self, barrier: Barrier) -> None:
         """Take a snapshot, queue it for writing, and send the barrier behind everything emitted before."""
-        assert self._saving is not None
+        assert self._writer is not None
         began = time.perf_counter()
         try:
             # completed files need no further work
             whole = [lambda output=output: output for output in self._component.outputs()]
             closings = [*self._component.cut(), *whole]
-            pieces = self._component.snapshot(self._saving.stored(self.address, barrier.committed))
+            pieces = self._component.snapshot(self._writer.stored(self.address, barrier.committed))
         except _CAUGHT as cause:
             raise self._failed("state", cause) from cause
         state = TaskState(self.id.component, self.id.task, self.spec.tasks, barrier.number, {})
         pause_s = time.perf_counter() - began
-        self._saving.write(Copied(self.address, barrier.epoch, state, closings, pause_s, pieces))
+        self._writer.write(Copied(self.address, barrier.epoch, state, closings, pause_s, pieces))
         targets = self.plan.end_targets(self.id.component)
         if targets:
             self._send([(address, BARRIER) for address in targets], barrier, 0)

@@ -13,21 +13,19 @@ The order of each link is kept: both ways are queues. A worker never waits for a
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from matching.errors import TopologyError
 from topology.core.api.component import Saved
 from topology.core.api.plan import Plan
-from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.storage import Output
-from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.core.checkpoint.task_states import Copied, TaskState
 from topology.core.checkpoint.writer import Writer, Written
 from topology.core.executors.logs import LogBuffer, LogEvent
 from topology.core.failures import TaskFailed, TaskFailure
 from topology.core.metrics import TaskStatus
-from topology.core.tasks.links import Channel, Destination, Parcel, Saving
+from topology.core.tasks.links import FROM_THE_START, OpenRequest, Parcel
 from topology.core.tasks.mailbox import Fifo, SeededMailbox
 from topology.core.tasks.task import TaskHost
 
@@ -38,32 +36,6 @@ _BUFFER_BYTES = 65_536
 _FLUSHES = 4
 #: Addresses of the tasks of every worker.
 Placement = tuple[tuple[int, ...], ...]
-
-
-class OpenRequest(NamedTuple):
-    """How a worker opens its tasks: in which incarnation of the run, and from which checkpoint.
-
-    `store` None: without checkpoints. `manifest` None: from `saved`, or if that is None too from the start of the
-    stream. `epoch`: that of the next checkpoint. `work`: as in `Saved.work`; None: no rebalancing. `store_bytes`: size
-    of the object store between workers. `write_behind`: whether a thread writes snapshots while the stream continues.
-    `pause_behind`: the clock publishes nothing behind this batch, not even the end. `kept`: the checkpoints that are
-    kept, whose files may be named again.
-    """
-
-    incarnation: int = 0
-    store: CheckpointStore | None = None
-    cadence: Cadence = Cadence()
-    epoch: int = 0
-    manifest: Manifest | None = None
-    work: Mapping[str, Sequence[int]] | None = None
-    store_bytes: int | None = None
-    saved: Saved | None = None
-    write_behind: bool = True
-    pause_behind: int | None = None
-    kept: tuple[Manifest, ...] = ()
-
-
-FROM_THE_START = OpenRequest()
 
 
 class WorkerStatus(NamedTuple):
@@ -135,8 +107,8 @@ class Worker:
         Makes the inbox.
     log_of : callable
         Makes the log of a task, of its name.
-    through : callable, optional
-        Given the address of each task and its channel, returns the channel to use instead.
+    watch : callable, optional
+        Takes the parcels of every payload that a task sends, before they are queued.
     most_batches : int, optional
         How many batches the clock spout publishes in one call; as many as it has credits if None.
 
@@ -161,7 +133,7 @@ class Worker:
         timer: Callable[[], float] = time.monotonic,
         mailbox: Callable[[], Fifo | SeededMailbox] = Fifo,
         log_of: Callable[[str], LogBuffer] = lambda _: LogBuffer(),
-        through: Callable[[int, Channel], Channel] | None = None,
+        watch: Callable[[Sequence[Parcel]], None] | None = None,
         most_batches: int | None = None,
         work_ns: Callable[[], int] = time.perf_counter_ns,
     ):
@@ -175,7 +147,7 @@ class Worker:
         self._seed = seed
         self._timer = timer
         self._mailbox = mailbox
-        self._through = through
+        self._watch = watch
         self._most_batches = most_batches or plan.credits
         self._inbox = mailbox()
         self._outbox: dict[int, list[Parcel]] = {}
@@ -203,23 +175,20 @@ class Worker:
         if self._writer is not None:
             self._writer.close()
         self._writer = None
-        saving = None
         if request.store is not None:
             self._writer = Writer(request.store, request.incarnation, request.write_behind, request.kept)
-            writer = self._writer
-            saving = Saving(request.cadence, request.epoch, request.incarnation, writer.write, writer.stored)
         self._hosts = {
             address: TaskHost(
                 self._plan,
                 address,
-                self._channel(address),
+                self.post,
                 log.logger,
                 self._now,
                 self._seed,
-                saving,
+                request,
+                self._writer,
                 self._timer,
-                store_bytes=request.store_bytes,
-                work_ns=self._work_ns,
+                self._work_ns,
             )
             for address, log in self._logs.items()
         }
@@ -234,10 +203,6 @@ class Worker:
             for restored in self.snapshots(saved.number, -1):
                 self._writer.recognise(restored)
         return [host.failure for host in self._hosts.values()]
-
-    def _channel(self, address: int) -> Channel:
-        channel = _WorkerChannel(self, address)
-        return channel if self._through is None else self._through(address, channel)
 
     def _open_host(self, former: TaskHost | None, host: TaskHost, saved: Saved | None) -> None:
         if former is not None:
@@ -330,16 +295,17 @@ class Worker:
             self._guarded(host.close)
         return [(host.failure, self._logs[address].fetch()) for address, host in self._hosts.items()]
 
-    def post(self, sender: int, destinations: Sequence[Destination], payload: Any, size_bytes: int) -> None:
-        """Queue one payload for its receivers."""
-        for address, edge, number in destinations:
-            parcel = Parcel(address, edge, sender, number, payload, size_bytes)
-            worker = self._worker_of[address]
+    def post(self, parcels: Sequence[Parcel]) -> None:
+        """Queue the parcels of one payload."""
+        if self._watch is not None:
+            self._watch(parcels)
+        for parcel in parcels:
+            worker = self._worker_of[parcel.address]
             if worker == self._index:
                 self._inbox.append(parcel)
             else:
                 self._outbox.setdefault(worker, []).append(parcel)
-                self._buffered_bytes += size_bytes
+                self._buffered_bytes += parcel.size_bytes
 
     def _work(self) -> None:
         """Deliver until the inbox is empty, send the outbox, and publish while there are credits.
@@ -396,14 +362,3 @@ class Worker:
         except TaskFailed as failed:  # the host keeps it
             self.failed = self.failed or failed
             return None
-
-
-class _WorkerChannel:
-    """The channel of one task."""
-
-    def __init__(self, worker: Worker, sender: int):
-        self._worker = worker
-        self._sender = sender
-
-    def send(self, destinations: Sequence[Destination], payload: Any, size_bytes: int) -> None:
-        self._worker.post(self._sender, destinations, payload, size_bytes)
