@@ -42,6 +42,24 @@ class Received(NamedTuple):
     score: Float64
 
 
+def latencies(
+    received: Received, number: Int64, seq: Int64, first: int, begin_s: float, rate: float
+) -> tuple[Float64, Float64]:
+    """Of each update that these messages caused, when its cause was due, and the seconds from then until it was read.
+
+    The cause is the message for a match, and the last message of its boundary for a change of a result; due times are
+    seconds after the first message, which was due at `begin_s` (monotonic).
+    """
+    order = np.argsort(seq)
+    if not order.shape[0]:
+        return np.zeros(0), np.zeros(0)
+    cause = np.where(received.change == 0, received.seq, received.as_of)
+    at = np.searchsorted(seq[order], cause, "right") - 1
+    ours = at >= 0
+    due_s = (number[order][at[ours]] - first) / rate
+    return due_s, received.at_s[ours] - (begin_s + due_s)
+
+
 class Followed(NamedTuple):
     """Answer of a follower: updates of the run since the last answer; number of other updates; gaps; its error, empty
     if it did not fail; seq up to which all updates were read; share of a processor.

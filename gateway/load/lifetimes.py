@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from gateway.load.changer import UNANSWERED, Changed
 from gateway.load.follower import Followed
-from gateway.load.latency import summary
 from gateway.load.posting import Part
+from gateway.load.senders import UNANSWERED, Changed
 from gateway.load.served import copies
 from matching.bulk_oracle import NEVER
 from matching.model import Int64, SubscriptionTable, concatenate
+from topology.core.metrics import latency_summary
 
 #: Seconds behind the schedule at the end from which a process has not kept it.
 LATE_S = 1.0
@@ -82,8 +82,8 @@ def report_of(changed: Changed, followed: Followed, part: Part, warm_up: float) 
     dict
         `rate`; `offered`, `done` (`added` and `ended`), `refused` by reason, `unanswered`; of those due after the
         warm-up `answer`, from when a change was due until the server's answer was read, and `effect`, until all
-        updates as of the first message for which it counts were (`gateway.load.latency.summary` each); and how its
-        process fared, as of generators.
+        updates as of the first message for which it counts were (`topology.core.metrics.latency_summary` each); and
+        how its process fared, as of generators.
 
     Notes
     -----
@@ -107,8 +107,8 @@ def report_of(changed: Changed, followed: Followed, part: Part, warm_up: float) 
         "ended": ended,
         "refused": changed.refused,
         "unanswered": int(np.count_nonzero(changed.from_seq == UNANSWERED)),
-        "answer": summary(answer_s[steady]),
-        "effect": summary((read_s - (part.begin_s + due_s))[seen]),
+        "answer": latency_summary(answer_s[steady]),
+        "effect": latency_summary((read_s - (part.begin_s + due_s))[seen]),
         "behind_at_end_s": sent.behind_at_end_s,
         "furthest_behind_s": sent.furthest_behind_s,
         "blocked_s": sent.blocked_s,

@@ -1,9 +1,9 @@
 """Load tests of a running `skyray serve`: `skyray loadtest --url http://...`.
 
 Subscriptions are made before the first message and ended behind the last. Messages are published on a schedule by
-processes of their own (`gateway.load.generator`), updates are read by another (`gateway.load.follower`), and one more
-changes subscriptions meanwhile (`gateway.load.changer`): latency counts from when a message was due until its update
-was read here. `gateway.load.recount` holds what was read against the oracle. The server may have other subscriptions
+processes of their own, one more changes subscriptions meanwhile (`gateway.load.senders`), and another reads updates
+(`gateway.load.follower`): latency counts from when a message was due until its update was read here.
+`gateway.load.check` compares all updates with the oracle's. The server may have other subscriptions
 and other messages meanwhile: words of a test are its own.
 """
 
@@ -14,23 +14,22 @@ from contextlib import ExitStack, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import numpy as np
 
 from gateway.client.blocking import Client
-from gateway.load.changer import Changed, change
-from gateway.load.follower import Followed, Received, follow
-from gateway.load.generator import SHORT_OF_PROCESSOR, Published, generate
-from gateway.load.latency import Due, latencies, summary, timeline
+from gateway.load.check import Sent, recount
+from gateway.load.follower import Followed, Received, follow, latencies
 from gateway.load.lifetimes import LATE_S, Lifetimes, report_of, shortcomings
+from gateway.load.loadtest import TIMELINE_ROWS
 from gateway.load.posting import Part, Server
-from gateway.load.recount import Sent, recount
+from gateway.load.senders import SHORT_OF_PROCESSOR, Changed, Published, change, publish
 from gateway.load.served import ServedWorkload, subscription_rows
 from matching.errors import ConfigError, TopologyError
 from matching.model import Int64
 from matching.space import Space
 from matching.window import Window
+from topology.core.metrics import LatencyTimeline, latency_summary
 
 #: Subscriptions of a kind by default, and messages a second.
 SUBSCRIPTIONS, RATE = {"boolean": 2_000, "topk": 500}, 1_000.0
@@ -136,7 +135,7 @@ class ServedLoad:
             since = str(primed.seq)
             self._follower = self._started(stack, "the follower", follow, self._server, self._load, since)
             self._generators = [
-                self._started(stack, "a generator", generate, self._server, self._load)
+                self._started(stack, "a generator", publish, self._server, self._load)
                 for _ in range(self.generators)
             ]  # fmt: skip
             self._changer = None
@@ -209,6 +208,8 @@ class ServedLoad:
         self._received.append(followed.received)
         self._gaps += followed.gaps
         due_s, late_s = latencies(followed.received, number, seq, first, begin_s, rate)
+        steady, timeline = due_s >= warm_up, LatencyTimeline(max(1.0, seconds / TIMELINE_ROWS))
+        timeline.record(due_s[steady], late_s[steady])
         changes = None if changing is None else self._changed(*changing, followed, warm_up)
         failures = [one.posted.failure for one in published if one.posted.failure]
         failures += [] if changing is None else shortcomings(changing[0])
@@ -223,9 +224,9 @@ class ServedLoad:
             "batches": int(np.unique(followed.received.boundary).shape[0]),
             "updates": len(followed.received.at_s),
             "updates_per_s": len(followed.received.at_s) / max(seconds + warm_up, 1e-9),
-            "latency": summary(late_s[due_s >= warm_up]),
-            "warm_up": summary(late_s[due_s < warm_up]),
-            "timeline": timeline(Due(due_s[due_s >= warm_up] - warm_up, late_s[due_s >= warm_up]), seconds),
+            "latency": latency_summary(late_s[steady]),
+            "warm_up": latency_summary(late_s[~steady]),
+            "timeline": timeline.summary(),
             "checkpoints": None,
             "changes": changes,
             "check": self._check() if check else None,
@@ -342,18 +343,10 @@ def served_test(
     Seconds of warm-up are 5, with `hold` 1 before each step, as of a topology. The report is that of `ServedLoad.run`.
     Raises what `ServedLoad` raises.
     """
-    with ServedLoad(checked_url(url), key, generators, subscriptions or None, filters, seed, say, changes) as served:
+    with ServedLoad(url.rstrip("/"), key, generators, subscriptions or None, filters, seed, say, changes) as served:
         if hold is None:
             return served.run(rate, seconds, 5.0 if warm_up is None else warm_up, check)
         from gateway.load.ramp import ramp_test
 
         ramp["warm_up"] = 1.0 if warm_up is None else warm_up
         return ramp_test(hold, load=served.run, first_rate=rate or RATE, check=check, **ramp)
-
-
-def checked_url(url: str) -> str:
-    """The address of a server. Raises ConfigError."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
-        raise ConfigError(f"--url {url!r} is no address of a server; give one such as http://127.0.0.1:8080")
-    return url.rstrip("/")

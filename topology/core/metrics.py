@@ -94,6 +94,13 @@ class LatencyHistogram:
         }
 
 
+def latency_summary(seconds: np.ndarray) -> dict[str, float | int | None]:
+    """The summary of these latencies, as of a `LatencyHistogram`."""
+    histogram = LatencyHistogram()
+    histogram.record(seconds)
+    return histogram.summary()
+
+
 class LatencyTimeline:
     """A histogram of latencies for each interval of a test, by when the messages were due.
 
@@ -108,8 +115,9 @@ class LatencyTimeline:
         self._first_s: float | None = None
         self._histograms: dict[int, LatencyHistogram] = {}
 
-    def record(self, due_s: np.ndarray, seconds: np.ndarray, counts: np.ndarray) -> None:
+    def record(self, due_s: np.ndarray, seconds: np.ndarray, counts: np.ndarray | int = 1) -> None:
         """Add each of `seconds`, `counts` times, at `due_s`; the first due time is the beginning. O(n)."""
+        counts = np.broadcast_to(counts, seconds.shape)
         if not due_s.size:
             return
         if self._first_s is None:

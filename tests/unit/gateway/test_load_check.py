@@ -53,6 +53,7 @@ def test_load_check_one_update_that_is_wrong_is_noticed(monkeypatch, kind, how):
     assert not report["check"]["exact"] and not report["check"]["by_kind"][kind]["exact"]
     assert [name for name, told in report["check"]["by_kind"].items() if not told["exact"]] == [kind]
     assert f"WRONG: {kind}" in render(report)
+    assert report["check"][{"lost": "missing", "twice": "repeated", "off": "scores_off"}[how]] == 1
 
 
 def test_load_check_all_updates_lost_is_noticed(monkeypatch):

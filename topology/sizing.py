@@ -1,9 +1,9 @@
-"""The model behind `skyray plan --profile`: cores for several kinds, from where the time of a message was seen to go.
+"""Sizes a topology by measured costs: the microseconds that each part of the work took a message.
 
-A profile (`python -m benchmarks.workloads.profile`) has microseconds of a message by part, of all subscriptions on one
-query task. A plan gives each part to the component that does it. What kinds match divides among query tasks by their
-subscriptions; each message is unpacked by all of them. What a kind does for a message whatever its subscriptions are is
-not apart in a profile, so that plans of many query tasks err to the side of fewer cores.
+A profile (`python -m benchmarks.workloads.profile`, or `gateway.load.measuring`) has these of all subscriptions on one
+query task. The matching of kinds divides among query tasks by their subscriptions; each message is unpacked by all of
+them. The cost of a message that does not depend on subscriptions is not separate in a profile, and neither is the cost
+of a parcel from each query task, so that sizes for many query tasks err to the side of fewer cores.
 """
 
 import json
@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway.load.planning import MOST_BUSY, limits_of
 from matching.errors import ConfigError
 
-#: Parts of a profile that are a component's; those that name a kind are below.
+#: A task may be busy for this share of the time; beyond it queues make latency long.
+MOST_BUSY = 0.7
+#: Component that does a part of a profile; parts that name a kind are below.
 _COMPONENT_OF = {
     "spouts": "messages",
     "distribution": "distribution",
@@ -30,12 +31,20 @@ _COMPONENT_OF = {
     "other threads": "files",
 }
 _OF_A_KIND = {"match": "query", "close": "query", "window": "tuples", "refill": "tuples"}
-#: What no task does: calls between tasks, and threads that compress and write.
+#: Work of no task: calls between tasks, and threads that compress and write.
 _NO_TASK = ("framework", "files")
+_REMEDIES = {
+    "messages": "publish less: the spout that numbers batches is a single task",
+    "distribution": "take fewer query tasks or a lower rate: distribution is a single task by default",
+    "query": "take more cores or more nodes, so that each query task has fewer subscriptions",
+    "tuples": "take fewer subscriptions, or a lower rate: the window is a single task by default",
+    "delivery": "take fewer subscriptions or a lower rate: delivery is a single task",
+    "cores": "take more nodes or cores",
+}
 
 
-class ProfiledLoad(NamedTuple):
-    """Input of a plan: messages a second, machines, cores of each."""
+class Load(NamedTuple):
+    """Input of a size: messages a second, machines, cores of each."""
 
     rate: float
     nodes: int = 1
@@ -75,12 +84,18 @@ def microseconds(parts: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def plan_of_profile(load: ProfiledLoad, profile: Mapping[str, Any], query_bolts: int | None = None) -> dict[str, Any]:
-    """What a load needs, JSON-ready.
+def require_positive(load: Load, query_bolts: int | None) -> None:
+    """Raises ConfigError for a number that is not positive."""
+    if not all(value > 0 for value in (*load, 1 if query_bolts is None else query_bolts)):
+        raise ConfigError("--rate, --nodes, --cores and --query-bolts: give positive numbers")
+
+
+def size(load: Load, profile: Mapping[str, Any], query_bolts: int | None = None) -> dict[str, Any]:
+    """Size the topology of a load, JSON-ready.
 
     Parameters
     ----------
-    load : ProfiledLoad
+    load : Load
     profile : mapping
         As `read_profile` gives it.
     query_bolts : int, optional
@@ -89,17 +104,17 @@ def plan_of_profile(load: ProfiledLoad, profile: Mapping[str, Any], query_bolts:
     Returns
     -------
     dict
-        `fits`; `query_bolts`; `us_per_message` by component; `busy` (share of a task, by component); `bound_by`;
-        `cores` (busy ones), `cores_needed` (with which they are busy for `MOST_BUSY` of the time), `cores_per_node`;
-        `memory_bytes`, as of the one process that was profiled.
+        `fits`; `bound_by`: the busiest `component` or `cores`, the messages a second that it takes at most
+        (`most_per_s`), and the `remedy`; `query_bolts`; `us_per_message` by component; `busy` (share of a task, by
+        component); `cores` (busy ones), `cores_needed` (with which they are busy for `MOST_BUSY` of the time),
+        `cores_per_node`; `memory_bytes`, as of the one process that was profiled.
 
     Raises
     ------
     ConfigError
         For numbers that are not positive, and as `microseconds`.
     """
-    if not all(value > 0 for value in (*load, query_bolts or 1)):
-        raise ConfigError("--rate, --nodes, --cores and --query-bolts: give positive numbers")
+    require_positive(load, query_bolts)
     us = microseconds(profile["parts_us"])
     query, unpacking, available = us.pop("query", 0.0), us.pop("unpacking", 0.0), load.nodes * load.cores
     a_second = load.rate * 1e-6
@@ -109,8 +124,14 @@ def plan_of_profile(load: ProfiledLoad, profile: Mapping[str, Any], query_bolts:
     each = {**us, "query": unpacking + query / tasks}
     busy = {name: a_second * spent for name, spent in each.items() if name not in _NO_TASK}
     cores = a_second * (sum(us.values()) + query + unpacking * tasks)
+    busiest = max(busy, key=lambda name: busy[name])
+    bound = "cores" if cores / available > busy[busiest] else busiest
+    highest = max(busy[busiest], cores / available)  # of all shares, which may be MOST_BUSY
     return {
-        **limits_of(load.rate, busy, cores, available),
+        "fits": highest <= MOST_BUSY,
+        "bound_by": {
+            "component": bound, "most_per_s": load.rate * MOST_BUSY / max(highest, 1e-12), "remedy": _REMEDIES[bound],
+        },
         "query_bolts": tasks,
         "us_per_message": each,
         "busy": busy,
@@ -120,4 +141,4 @@ def plan_of_profile(load: ProfiledLoad, profile: Mapping[str, Any], query_bolts:
         "memory_bytes": profile["memory_bytes"],
         "subscriptions": profile["subscriptions"],
         "load": load._asdict(),
-    }
+    }  # fmt: skip
