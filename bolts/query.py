@@ -216,8 +216,8 @@ class QueryBolt(Bolt):
                 for code, operator in self.operators.items()
             },
             "subscriptions_taken": self.subscriptions,
-            "rooms": {names[code]: operator.report() for code, operator in self.operators.items()},
-            "found_sent": {names[code]: exchange.sent for code, exchange in self.exchanges.items()},
+            "operators": {names[code]: operator.report() for code, operator in self.operators.items()},
+            "hits_sent": {names[code]: exchange.sent for code, exchange in self.exchanges.items()},
             "raises_sent": self.raises_sent,
             "messages_met": self.met,
             "messages_lost": self.lost,

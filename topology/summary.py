@@ -37,8 +37,8 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
             "messages_sent_per_message": sum(part["sent"] for part in routing) / messages if messages else 0.0,
             "bytes_sent": sum(part["sent_bytes"] for part in routing),
             "signatures": signature_figures(config.signatures, parts, messages),
-            "found_sent": dict.fromkeys(parts["query"][0]["subscriptions"], 0)
-            | _of_each_kind(parts["query"], "found_sent"),
+            "hits_sent": dict.fromkeys(parts["query"][0]["subscriptions"], 0)
+            | _of_each_kind(parts["query"], "hits_sent"),
             **({"placement": placement} if (placement := parts["subscriptions"][0].get("placement")) else {}),
             **({"influence_keys": keys} if (keys := routing[0].get("influence_keys")) else {}),
             "raises_sent": sum(part["raises_sent"] for part in parts["query"]),
