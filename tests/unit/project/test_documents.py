@@ -125,42 +125,6 @@ def test_site_leads_to_every_page():
     assert [Requirement(line).name for line in needed] == ["mkdocs-material"] and config["strict"] is True
 
 
-def figures(page):
-    """Rows of a page's table of measured figures by (kind, engine): heading -> cell."""
-    headings: list[str] = []
-    for line in text_of(page).splitlines():
-        cells = [cell.strip().strip("`") for cell in line.strip("|").split("|")]
-        if cells[:2] == ["kind", "engine"]:
-            headings = cells
-        elif line.startswith("| `") and headings and len(cells) == len(headings):
-            yield (cells[0], cells[1]), dict(zip(headings, cells, strict=True))
-
-
-FIGURES = {
-    "messages/s": "messages_per_s",
-    "bytes a subscription": "bytes_per_subscription",
-    "scanned": "scanned_per_message",
-    "verified": "verified_per_message",
-    "matched (a message)": "matched_per_message",
-}
-
-
-def test_documents_figures_are_those_of_the_results():
-    kept = {}
-    for name in ("boolean-1000000", "topk-1000000", "decay-1000000", "knn-1000000-places"):
-        report = json.loads((RESULTS / f"{name}.json").read_text())
-        kept |= {(report["kind"], result["engine"]): result for result in report["results"]}
-    shown = dict(figures("docs/figures.md"))
-    assert len(shown) >= 6 and shown.keys() <= kept.keys()
-    for key, cells in shown.items():
-        for heading, field in FIGURES.items():
-            if cells.get(heading, "-") == "-":
-                continue
-            said = cells[heading].replace(",", "")
-            places = len(said.partition(".")[2])
-            assert float(said) == round(kept[key][field], places), (key, heading)
-
-
 def _cells_of(document):
     """Rows of the tables of a document, as lists of cells."""
     rows = (line.strip().strip("|").split("|") for line in text_of(document).splitlines() if line.startswith("|"))
@@ -212,8 +176,8 @@ def test_serve_says_how_fast_push_is():
     )
 
 
-def test_figures_says_what_saved_searches_cost():
-    text = " ".join(text_of("docs/figures.md").split())
+def test_performance_says_what_saved_searches_cost():
+    text = " ".join(text_of("docs/performance.md").split())
     for name, words in (("1000000", 3), ("1000000-short", 1), ("4600000", 1)):
         rows = json.loads((RESULTS / f"saved-searches-{name}.json").read_text())["results"]
         ours = rows[0]
