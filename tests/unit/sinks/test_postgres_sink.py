@@ -240,7 +240,7 @@ def test_server_that_hangs_is_away_in_bounded_time(receiver, monkeypatch):
 
 
 def test_query_of_the_documents_answers(receiver):
-    text = (ROOT / "docs" / "sinks.md").read_text()
+    text = (ROOT / "docs" / "connect.md").read_text()
     (query,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
     sink = receiver.sink()
     sink.open("one")
