@@ -211,7 +211,7 @@ class QueryBolt(Bolt):
         names = {code: self.kinds[code].name for code in self.operators}
         return ({} if self.signature is None else self.signature.describe()) | {
             "subscriptions": {names[code]: len(operator) for code, operator in self.operators.items()},
-            "room_bytes": {
+            "operator_bytes": {
                 names[code]: sum(array.nbytes for array in operator.arrays().values())
                 for code, operator in self.operators.items()
             },

@@ -46,7 +46,7 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
             "subscriptions_of_each_query_bolt": [part["subscriptions"] for part in parts["query"]],
         },
         "memory": {
-            "room_bytes": _of_each_kind(parts["query"], "room_bytes"),
+            "operator_bytes": _of_each_kind(parts["query"], "operator_bytes"),
             "window_bytes": _of_each_kind(parts["tuples"], "window_bytes"),
         },
         "spouts": {"messages": parts["messages"][0], "subscriptions": parts["subscriptions"][0]},

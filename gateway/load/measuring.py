@@ -118,7 +118,7 @@ def _run(kind: str, subscriptions: int, tasks: int, window: int, messages: int) 
         tasks,
         busy_s,
         float(sum(count for (what, _), count in book.items() if what == "bytes")),
-        sum(task["room_bytes"][kind] for task in query) / subscriptions,
+        sum(task["operator_bytes"][kind] for task in query) / subscriptions,
         window_bytes / sum(task["messages_held"] for task in tuples),
         delivery[0]["digest"],
     )

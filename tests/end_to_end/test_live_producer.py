@@ -1,4 +1,4 @@
-"""The recipe of docs/publish.md for a producer in a shell: killed wherever, begun again, nothing is lost or repeated."""
+"""The producer in a shell of docs/publish.md: killed wherever, begun again, nothing is lost or repeated."""
 
 import json
 import os

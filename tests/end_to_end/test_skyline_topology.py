@@ -336,8 +336,8 @@ def test_run_over_files_with_objects_is_verified_whatever_the_router(tmp_path):
         held = [kinds["skyline"] for kinds in summary["routing"]["subscriptions_of_each_query_bolt"]]
         assert sum(held) > 0 and (summary["routing"]["hits_sent"]["skyline"] > 0) == (router == "location")
         tasks = summary["topology"]["components"]["query"]["tasks"]
-        operators, windows = summary["memory"]["room_bytes"], summary["memory"]["window_bytes"]
-        each = [task["figures"]["room_bytes"]["skyline"] for task in tasks]
+        operators, windows = summary["memory"]["operator_bytes"], summary["memory"]["window_bytes"]
+        each = [task["figures"]["operator_bytes"]["skyline"] for task in tasks]
         assert operators["skyline"] == sum(each) > each[0]
         assert all(operators[kind] > 40 * 8 for kind in ("boolean", "topk", "skyline")) and min(windows.values()) > 0
         assert verify_run(out).exact
