@@ -16,8 +16,7 @@
     engine.subscribe(subscription_id="s1", kind="knn", keywords="ramen", lon=139.7, lat=35.7, k=3)
     engine.publish([{"id": "m1", "text": "ramen is open", "lon": 139.69, "lat": 35.68}])
 
-Errors are those of `matching.errors`: they say what, where and what to do. docs/python.md goes through all of it,
-docs/client.md through the client.
+Errors are those of `matching.errors`: they say what, where and what to do. docs/python.md goes through all of it.
 """
 
 import os

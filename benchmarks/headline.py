@@ -200,7 +200,7 @@ def memory_of(topology: dict[str, Any]) -> dict[str, int]:
     tasks = {name: [task["figures"] for task in part["tasks"]] for name, part in topology["components"].items()}
     found: dict[str, int] = {}
     for figures in tasks["query"]:
-        for kind, size in figures["room_bytes"].items():
+        for kind, size in figures["operator_bytes"].items():
             found[kind] = found.get(kind, 0) + size
     for figures in tasks["tuples"]:
         for kind, size in figures["window_bytes"].items():

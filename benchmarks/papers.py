@@ -42,7 +42,7 @@ definitions, lemmas, algorithms and systems: the form that each has here, the fi
 without a folder is in `papers/`, in the folder of the paper, whose `__init__` has the citation and what the paper
 leaves out. The second has its figures and tables with a verdict. *Printed* is the form of the paper, a *variant*
 differs in what the row names, *ours* is not in the paper. *At best* is our default for the same work. A ratio below 1
-is what the first takes of the second's. [Results](made-by.md) are of earlier commits.
+is what the first takes of the second's. [Results](figures.md) are of earlier commits.
 
 {verdicts}
 

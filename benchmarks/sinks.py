@@ -26,7 +26,7 @@ from gateway.serve.released import RANKS, Update
 from gateway.serve.update_parts import Position
 from gateway.sinks.postgres import PostgresSink
 from gateway.sinks.pump import MOST
-from gateway.sinks.stream import Piece
+from gateway.sinks.stream import UpdateChunk
 from matching.errors import ConfigError
 from tests.support.releasing import RawUpdate, release
 
@@ -154,7 +154,7 @@ def _by_sink(boundaries: list[list[Update]]) -> float:
         for first in range(0, len(updates), MOST):
             some = updates[first : first + MOST]
             behind = Position.of(some[-1].position)
-            sink.deliver(Piece(some, behind, first + MOST >= len(updates), behind.boundary))
+            sink.deliver(UpdateChunk(some, behind, first + MOST >= len(updates), behind.boundary))
     took = perf_counter() - began
     sink.close()
     _check(boundaries, results=True)

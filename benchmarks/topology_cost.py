@@ -259,7 +259,7 @@ def told_by(report: RunReport, stream: Stream, router: str = "hashing") -> dict[
     return {
         **({"signatures": signature_figures(mode, figures, stream.timed)} if mode else {}),
         "digest": delivered(figures["delivery"])["digest"],
-        "found_per_message": sum(bolt["found_sent"].get(kind, 0) for bolt in query) / stream.timed,
+        "found_per_message": sum(bolt["hits_sent"].get(kind, 0) for bolt in query) / stream.timed,
         "held_per_subscription": sum(bolt["subscriptions"][kind] for bolt in query) / len(stream.case.table),
     }
 

@@ -9,9 +9,11 @@
     window      distribution -> tuples          Part            all, where the window is in one part
     window_part distribution -> tuples          Part            direct, else: one for every tuple task, maybe empty
     ids         messages -> delivery            MessageIds      all
-    updates     query -> delivery               Closed          all
-    late        query -> delivery               Late            all: after an answer, or other tasks' hits
-    results     query -> delivery               ResultBatch     all (once, when the stream has ended)
+    updates     query -> delivery               Closed          direct: each subscription's updates to its delivery task
+    late        query -> delivery               Late            likewise; after an answer, or other tasks' hits
+    results     query -> delivery               ResultBatch     likewise; once, when the stream has ended
+    gathered    delivery -> delivery            NamedResults    direct: the first task, which writes `results.parquet`;
+                                                                feedback; only with several delivery tasks
     signature   query -> distribution           SignaturePatch  all, feedback; only where the router has signatures
 
 The rest is feedback about one kind, `Addressed` with the body given here:

@@ -212,13 +212,13 @@ class QueryBolt(Bolt):
         names = {code: self.kinds[code].name for code in self.operators}
         return ({} if self.signature is None else self.signature.describe()) | {
             "subscriptions": {names[code]: len(operator) for code, operator in self.operators.items()},
-            "room_bytes": {
+            "operator_bytes": {
                 names[code]: sum(array.nbytes for array in operator.arrays().values())
                 for code, operator in self.operators.items()
             },
             "subscriptions_taken": self.subscriptions,
-            "rooms": {names[code]: operator.report() for code, operator in self.operators.items()},
-            "found_sent": {names[code]: exchange.sent for code, exchange in self.exchanges.items()},
+            "operators": {names[code]: operator.report() for code, operator in self.operators.items()},
+            "hits_sent": {names[code]: exchange.sent for code, exchange in self.exchanges.items()},
             "raises_sent": self.raises_sent,
             "messages_met": self.met,
             "messages_lost": self.lost,

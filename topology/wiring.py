@@ -4,7 +4,7 @@
     messages ──▶ distribution ──parts──▶ query ──updates──▶ delivery
     subscriptions ──changes──▶ distribution, query, delivery
                  distribution ──window──▶ tuples ··partial··▶ aggregation ··answer··▶ query
-                 query ··relax, raise, signature, influence··▶ distribution ··relaxed··▶ query ··ask··▶ tuples
+                 query ··relax, raise, signature, influence··▶ distribution ··relaxed··▶ query ··window_query··▶ tuples
 
 Dotted edges are feedback: they carry no end and no credit. `bolts.payloads` has the payload of each stream.
 """

@@ -9,5 +9,5 @@
 `requests` says what is sent and how an answer is read; `flows` what takes several requests: trying again, rows in
 groups, pages, and a stream of updates that outlives its connection. Flows are generators that yield `commands`, and
 wait for nothing themselves; `blocking` and `awaiting` carry the commands out, and differ in that alone.
-Guide: docs/client.md.
+Guide: docs/python.md.
 """

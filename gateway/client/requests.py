@@ -1,6 +1,6 @@
 """Requests of the client's calls, and the decoders of their answers.
 
-The paths are those of docs/serve.md.
+The paths are those of docs/start.md.
 """
 
 import uuid

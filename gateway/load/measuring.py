@@ -93,7 +93,7 @@ def _run(counts: dict[str, int], window: int, messages: int) -> tuple[dict[str, 
             spent_s["query bolt"] = unpacking_s
     (query,), tuples = report.components["query"].tasks, report.components["tuples"].tasks[0].figures
     window_bytes = tuples["log_bytes"] + sum(tuples["window_bytes"].values())
-    return spent_s, sum(query.figures["room_bytes"].values()) + window_bytes
+    return spent_s, sum(query.figures["operator_bytes"].values()) + window_bytes
 
 
 def _resident_bytes() -> int:

@@ -25,7 +25,7 @@ from gateway.serve.tiles import Tiles
 from gateway.shell.suggesting import refuse_unknown
 from matching.errors import ConfigError
 
-_DESCRIPTION = "Subscribe to a stream of geo-tagged text over the network. Guide: docs/serve.md."
+_DESCRIPTION = "Subscribe to a stream of geo-tagged text over the network. Guide: docs/start.md."
 _KEYS = "Made by `skyray keys create`; needed as soon as there is one."
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "default": {"description": "An error, with its reason code", "content": CONTENT}

@@ -1,6 +1,6 @@
 """The exit codes of all commands, and whether the same command may be run again: for `--help` and job systems.
 
-`docs/running.md` has the same table. `gateway.cli` returns them; those of errors are in `matching.errors`.
+`docs/cli.md` has the same table. `gateway.cli` returns them; those of errors are in `matching.errors`.
 """
 
 from typing import NamedTuple

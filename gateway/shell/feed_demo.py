@@ -2,7 +2,7 @@
 
 Places of the world are written as files while both processes run. Some of the updates are shown as they come. At the
 end they are compared with those of `skyray run` over the stream's log, and with the oracle. It does nothing that the
-other commands do not do; `docs/feed.md` has the picture.
+other commands do not do; `docs/connect.md` has the picture.
 """
 
 import json

@@ -30,7 +30,7 @@ from confluent_kafka.cimpl import NewTopic
 from gateway.serve.released import Update
 from gateway.serve.update_parts import Position
 from gateway.sinks.cloudevents import attributes_of
-from gateway.sinks.stream import Piece, SinkAway
+from gateway.sinks.stream import SinkAway, UpdateChunk
 from matching.errors import ConfigError, EngineError
 
 #: Behind the name of the topic.
@@ -137,20 +137,20 @@ class KafkaSink:
             consumer.close()
         return self._durable
 
-    def deliver(self, piece: Piece) -> Position:
+    def deliver(self, chunk: UpdateChunk) -> Position:
         try:
-            if piece.updates:
+            if chunk.updates:
                 if self._began_s is None:
                     self._begin()
-                self._produce(piece.updates)
+                self._produce(chunk.updates)
             if self._began_s is None:
-                return piece.behind  # nothing is between it and the last update
+                return chunk.behind  # nothing is between it and the last update
             full = self._bytes >= MOST_BYTES or time.monotonic() - self._began_s >= MOST_S
-            if piece.ends_boundary or full or self._durable is None:
-                self._commit(piece.behind)
+            if chunk.ends_boundary or full or self._durable is None:
+                self._commit(chunk.behind)
         except KafkaException as error:
             raise self._error(error.args[0]) from error
-        return piece.behind if self._durable is None else self._durable
+        return chunk.behind if self._durable is None else self._durable
 
     def check(self) -> None:
         try:

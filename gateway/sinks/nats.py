@@ -29,13 +29,13 @@ from gateway.brokers.nats_client import NatsClient
 from gateway.serve.released import Update
 from gateway.serve.update_parts import Position
 from gateway.sinks.cloudevents import attributes_of
-from gateway.sinks.stream import Piece, SinkAway
+from gateway.sinks.stream import SinkAway, UpdateChunk
 from matching.errors import ConfigError, EngineError
 
 #: Most messages, and most bytes of their data, that are published and not acknowledged yet.
 WINDOW, WINDOW_BYTES = 1_000, 8 * 2**20
-#: Timeouts in seconds: of one acknowledgement, of a whole piece.
-_ANSWER_S, _PIECE_S = 10.0, 60.0
+#: Timeouts in seconds: of one acknowledgement, of a whole chunk.
+_ANSWER_S, _CHUNK_S = 10.0, 60.0
 #: Headers of one update are assumed to have fewer bytes; `_size` counts them only for an update this near the maximum.
 _HEADERS_BYTES = 32_768
 #: Most characters of a token of a subject; characters of a longer one that remain before the digest.
@@ -73,7 +73,7 @@ class NatsSink:
     The stream has each update once. The sink is not `exactly_once` in the sense of the contract: readers see a boundary
     in part while it is written, and if all messages are removed from the stream, the position in the folder decides.
     An earlier process may still publish after `open`, but only the updates that come next; the server then refuses our
-    next piece, and the pump opens the sink again.
+    next chunk, and the pump opens the sink again.
     """
 
     extra = "nats"
@@ -98,11 +98,11 @@ class NatsSink:
         self._connection = NatsClient(self.name, self._servers)
         return self._call(self._connect(stream))
 
-    def deliver(self, piece: Piece) -> Position:
-        updates = self._lacking(piece.updates)
+    def deliver(self, chunk: UpdateChunk) -> Position:
+        updates = self._lacking(chunk.updates)
         if updates:
             self._call(self._publish_all(updates))
-        return piece.behind
+        return chunk.behind
 
     def check(self) -> None:
         """See `StreamSink`; the client itself pings the server."""
@@ -186,7 +186,7 @@ class NatsSink:
         return Position.of(found[2])
 
     def _lacking(self, updates: list[Update]) -> list[Update]:
-        """The updates that the stream does not have yet: a piece may begin before the stream's position."""
+        """The updates that the stream does not have yet: a chunk may begin before the stream's position."""
         if self._at is None:
             return updates
         first = 0
@@ -196,7 +196,7 @@ class NatsSink:
 
     async def _publish_all(self, updates: list[Update]) -> None:
         try:
-            async with asyncio.timeout(_PIECE_S):
+            async with asyncio.timeout(_CHUNK_S):
                 while updates:
                     self._runs += 1
                     run = self._run = _Run(updates, self._runs)
@@ -315,7 +315,7 @@ class NatsSink:
     def _call(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
         future = self._opened.begin(coroutine)
         try:
-            return future.result(2 * _PIECE_S)
+            return future.result(2 * _CHUNK_S)
         except (OSError, TimeoutError, nats.errors.Error, SinkAway) as error:
             if self._refused:
                 raise ConfigError(f"{self.name}: the server does not permit it: {self._refused}") from error

@@ -1,11 +1,11 @@
 """Updates as rows of PostgreSQL, and the standing results beside them; exactly once.
 
 A transaction begins where the last one ended and ends with a boundary. It adds the updates, changes the results by
-them, and moves the position: so other sessions see results as of a boundary, and a piece that was cut off has left
+them, and moves the position: so other sessions see results as of a boundary, and a chunk that was cut off has left
 nothing. It locks the row of `stream` first and compares the fencing number there: a process that is older than the last
 one that opened the sink writes nothing any more.
 
-All rows come by COPY. Of a piece, what has left goes out of `results` by one DELETE, and then what has entered and
+All rows come by COPY. Of a chunk, what has left goes out of `results` by one DELETE, and then what has entered and
 stayed comes in: a row that leaves and enters again is a new one.
 """
 
@@ -23,11 +23,11 @@ from psycopg.conninfo import conninfo_to_dict
 
 from gateway.serve.released import Update
 from gateway.serve.update_parts import BEGINNING, Position
-from gateway.sinks.stream import Piece, SinkAway
+from gateway.sinks.stream import SinkAway, UpdateChunk
 from matching.errors import ConfigError, DeliveryError, EngineError
 
 FORMAT = 1
-#: Seconds that a connection, a wait for a row's lock, a statement, and a piece or an opening in all may take.
+#: Seconds that a connection, a wait for a row's lock, a statement, and a chunk or an opening in all may take.
 _CONNECT_S, _LOCK_S, _STATEMENT_S, _ALL_S = 10, 10, 60, 90.0
 #: What libpq does about a server that is gone without a word, unless the URI says otherwise.
 _PATIENCE = {
@@ -135,19 +135,19 @@ class PostgresSink:
         self._durable = BEGINNING if found is None else found
         return found
 
-    def deliver(self, piece: Piece) -> Position:
+    def deliver(self, chunk: UpdateChunk) -> Position:
         """See `StreamSink`; commits where a boundary ends."""
         with self._speaking() as connection:
             if not self._is_begun:
                 self._begin(connection)
-            self._add(connection, piece.updates)
-            if piece.ends_boundary:
+            self._add(connection, chunk.updates)
+            if chunk.ends_boundary:
                 connection.execute(
                     self._sql("UPDATE {schema}.stream SET boundary = %s, place = %s, as_of = %s"),
-                    (*piece.behind, piece.through_seq),
+                    (*chunk.behind, chunk.through_seq),
                 )
                 connection.commit()
-                self._durable, self._is_begun = piece.behind, False
+                self._durable, self._is_begun = chunk.behind, False
         return self._durable
 
     def check(self) -> None:

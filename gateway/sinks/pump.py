@@ -20,18 +20,18 @@ from gateway.serve.released import Update
 from gateway.serve.update_parts import BEGINNING, Place, Position, Taken
 from gateway.shell.terminal import whole_file
 from gateway.sinks.cursor import START, Supply
-from gateway.sinks.stream import Piece, SinkAway, StreamSink
+from gateway.sinks.stream import SinkAway, StreamSink, UpdateChunk
 from matching.errors import ConfigError, DeliveryError, EngineError, InputError
 
 #: Name of the file of positions in the folder.
 FILE = "sinks.json"
 _FORMAT = 1
-#: Updates of a piece at most.
+#: Updates of a chunk at most.
 MOST = 5_000
 #: Bounds in seconds of the backoff before a reconnect, which doubles each time and has a jitter of 0.5 to 1.
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.1, 10.0
-#: Seconds: longest wait between two reads of the supply; least time between two pieces once all updates are read; time
-#: between two pieces without updates, which only advance the position.
+#: Seconds: longest wait between two reads of the supply; least time between two chunks once all updates are read; time
+#: between two chunks without updates, which only advance the position.
 _LOOK_S, _LINGER_S, _PASSED_S = 0.5, 0.02, 0.5
 #: Seconds between two checks of a receiver for which there are no updates.
 CHECK_S = 5.0
@@ -162,7 +162,7 @@ class Pump:
         self._wanted = self._reached.place.position
         self._at: Place | None = None  # behind what was given to the sink
         self._lost = self._reached.lost  # of what was read so far
-        self._given: deque[Reached] = deque()  # ends of pieces that are not durable
+        self._given: deque[Reached] = deque()  # ends of chunks that are not durable
         self._pause_s = LEAST_PAUSE_S
         self._was_open = False
         self._came = threading.Event()
@@ -293,8 +293,8 @@ class Pump:
             self._closing.wait(_LINGER_S)
             return True
         self._note_lost(taken)
-        for piece, end in pieces_of(taken, MOST):
-            self._deliver(piece, Reached(end, self._lost))
+        for chunk, end in chunks_of(taken, MOST):
+            self._deliver(chunk, Reached(end, self._lost))
         self._note_open()
         self._save(_SAVE_S)
         return True
@@ -336,10 +336,10 @@ class Pump:
                 "are gone; what follows is delivered, and results there are wrong where these would have changed them"
             )
 
-    def _deliver(self, piece: Piece, end: Reached) -> None:
+    def _deliver(self, chunk: UpdateChunk, end: Reached) -> None:
         if self._closing.is_set():
             return
-        durable = self._sink.deliver(piece)
+        durable = self._sink.deliver(chunk)
         self._delivered_s = self._heard_s = time.monotonic()
         self._at = end.place
         self._given.append(end)
@@ -359,8 +359,8 @@ class Pump:
             self._say(f"{self.name}: its position is not written: {error}")
 
 
-def pieces_of(taken: Taken, most: int) -> Iterator[tuple[Piece, Place]]:
-    """Cut what was read into pieces of at most `most` updates, each with the place behind it."""
+def chunks_of(taken: Taken, most: int) -> Iterator[tuple[UpdateChunk, Place]]:
+    """Cut what was read into chunks of at most `most` updates, each with the place behind it."""
     updates = taken.updates
     skipped = taken.behind.updates - len(updates)
     for first in range(0, len(updates), most):
@@ -369,11 +369,11 @@ def pieces_of(taken: Taken, most: int) -> Iterator[tuple[Piece, Place]]:
             break
         behind = Position.of(some[-1].position)
         ends = _boundary(updates[first + most]) != behind.boundary
-        yield Piece(some, behind, ends, behind.boundary), Place(behind, skipped + first + most)
+        yield UpdateChunk(some, behind, ends, behind.boundary), Place(behind, skipped + first + most)
     else:
         some = []
     behind = taken.behind.position
-    yield Piece(some, behind, taken.ends_boundary, behind.boundary), taken.behind
+    yield UpdateChunk(some, behind, taken.ends_boundary, behind.boundary), taken.behind
 
 
 def _boundary(update: Update) -> int:

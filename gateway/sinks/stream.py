@@ -2,7 +2,7 @@
 
 A webhook gets the updates that it asked for, batch by batch (`contract.py`); a stream sink is a receiver of everything,
 named by `--to`. Delivery begins behind the position that the receiver keeps itself, in the same transaction as the
-updates (`exactly_once`), or else behind the one in the folder, which may lag: then the last pieces come again, with the
+updates (`exactly_once`), or else behind the one in the folder, which may lag: then the last chunks come again, with the
 same ids. Driven by `gateway.sinks.pump`.
 """
 
@@ -19,7 +19,7 @@ class SinkAway(EngineError):
     exit_code = 75  # as sysexits.h has it: the same command may succeed later
 
 
-class Piece(NamedTuple):
+class UpdateChunk(NamedTuple):
     """Consecutive updates of a stream.
 
     updates : list of Update    in the order of the stream; none if boundaries passed without any
@@ -74,19 +74,19 @@ class StreamSink(Protocol):
         """
         ...
 
-    def deliver(self, piece: Piece) -> Position:
-        """Deliver a piece, in a bounded time.
+    def deliver(self, chunk: UpdateChunk) -> Position:
+        """Deliver a chunk, in a bounded time.
 
         Returns
         -------
         Position
-            Behind the last update that the receiver holds durably: earlier than `piece.behind` while a transaction is
+            Behind the last update that the receiver holds durably: earlier than `chunk.behind` while a transaction is
             open that ends with its boundary.
 
         Raises
         ------
         SinkAway
-            If it is unknown whether the piece arrived; the pump closes the sink and opens it again, which returns the
+            If it is unknown whether the chunk arrived; the pump closes the sink and opens it again, which returns the
             position.
         EngineError
             If the receiver will never take it, or another process delivers there now; says why. The sink is not opened

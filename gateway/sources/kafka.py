@@ -242,7 +242,7 @@ class KafkaSource:
 
     def _error(self, error: KafkaError) -> Exception:
         if error.code() in _REFUSALS:
-            return ConfigError(f"{self.name}: the broker refuses us: {error.str()}; see config=FILE in docs/brokers.md")
+            return ConfigError(f"{self.name}: the broker refuses us: {error.str()}; see config=FILE in docs/connect.md")
         return SourceAway(f"{self.name}: the broker cannot be reached ({error.str()})")
 
     def _open(self) -> Consumer:

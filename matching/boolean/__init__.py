@@ -7,7 +7,7 @@ when the message comes, no window is searched, and a subscription may be on any 
 Engines (`engines/`):
 
 - `cell_term`, the default, our own: postings by level, cell and rarest keyword. Fastest in nearly every measurement
-  (`docs/boolean-figures.md`), and it takes changes one by one, where the paper's indexes are built in parts. Filters
+  (`docs/performance.md`), and it takes changes one by one, where the paper's indexes are built in parts. Filters
   leave marks on its postings, by which most messages fall that a condition refuses (`matching.storage.marks`).
 - `lfilter`, and each of its two halves, `mbr_trie` and `pt_quadtree`: the system of Yu, Li and Feng (`papers/lfilter`).
 

@@ -7,7 +7,7 @@ not change the order of two messages, so a result only changes when a better mes
 Engines (`engines/`):
 
 - `keyword_blocks`, the default, our own: for each keyword blocks of subscriptions alike in place and reach. It takes
-  less time than the paper's index, and half its memory (`docs/decay-figures.md`).
+  less time than the paper's index, and half its memory (`docs/performance.md`).
 - `ciq`, of Chen, Cong, Cao and Tan (`papers/ciq`): cells with minimum text scores, chosen by expected cost; `ciq_h`
   chooses them by the paper's heuristic, and `ciq_paper` is the printed form. All measure distances in the plane alone.
 

@@ -8,7 +8,7 @@ Engines (`engines/`):
 - `influence_grid`, the default: two grids, each for the influence balls (a subscription's point, and the distance of
   its k-th) that fit its cells, and lists without cells for rare terms.
 - `single_grid`, the index of a worker of DkM-SKS (`papers/dkm_sks`): one grid with inverted files. About as
-  fast in the same kernel, and with more memory (`docs/knn-figures.md`).
+  fast in the same kernel, and with more memory (`docs/performance.md`).
 
 Read `matching.cumulative` first (operator and results), then `engines/influence_grid.py`.
 """

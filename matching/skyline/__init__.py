@@ -13,5 +13,5 @@ queries of refills:
   window queries reach it. `mf_rtree_paper` is the paper's memo-and-filter R-tree, `mf_rtree` ours (`papers/skyline`).
 
 Read `operator.py` first, then `engine.py`, `engines/eager.py`, `engines/eager_star.py`, and `window.py`.
-`docs/skyline-figures.md` has the measurements.
+`docs/performance.md` has the measurements.
 """

@@ -7,7 +7,7 @@ Engines (`engines/`), which find the pairs that reach a threshold, and window in
 by refills:
 
 - `skype`, the default, of Wang et al. (`papers/skype`), section 5: quadtree cells and groups over inverted lists. With
-  rules of our own it takes about a fifth of the time of the paper's (`engines.skype.PAPER`; `docs/topk-figures.md`).
+  rules of our own it takes about a fifth of the time of the paper's (`engines.skype.PAPER`; `docs/performance.md`).
   Section 6, the result buffer, is `results.py`, with the cost model of the paper in `thresholds_cost.py`.
 - `segments`, the default window index, our own: generations of inverted lists, best block first. The paper leaves this
   search open.

@@ -32,8 +32,8 @@ def write_data(folder: Path) -> None:
     for name in ("tweets.jsonl", "tweets.csv", "mine.jsonl"):
         shutil.copy(ROOT / "examples" / name, folder)
     (folder / "examples").symlink_to(".")
-    (tweet,) = [row for row in samples("docs/own-data.md") if "created_at" in row]
-    ends = samples("docs/formats.md")
+    (tweet,) = [row for row in samples("docs/start.md") if "created_at" in row]
+    ends = samples("docs/subscribe.md")
     (folder / "ends.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*subscribed(ends), *ends]))
     shop = {"note": "open late", "where": {"x": 139.7, "y": 35.7}, "date": "10/10/2018 20:19"}
     (folder / "shops.jsonl").write_text(json.dumps(shop) + "\n")
@@ -99,7 +99,7 @@ def test_guide_data_is_clean_and_its_subscriptions_are_taken(typed):
     manifest = json.loads((folder / "etl" / "manifest.json").read_text())
     assert manifest["rejected_by_reason"] == REJECTED and manifest["bad_times"] == 0
     assert (manifest["read"], manifest["kept"], manifest["duplicates"]) == (407, 401, 1) and manifest["null_times"] == 0
-    first = [output for block, output in typed[0] if block.page == "docs/own-data.md"][-1]
+    first = [output for block, output in typed[0] if block.page == "docs/start.md"][-1]
     assert "time = created_at" in first and "lat = coordinates.coordinates.1" in first
     csv = next(
         output for block, output in typed[0] if block.page == "docs/formats.md" and "tweets.csv" in block.lines[1]
@@ -107,7 +107,7 @@ def test_guide_data_is_clean_and_its_subscriptions_are_taken(typed):
     assert "lat = latitude (found)" in csv
     assert not (folder / "runs" / "first" / "rejected.jsonl").exists()
     updates = pq.read_table(folder / "runs" / "first" / "updates")
-    mine = {row["subscription_id"] for row in samples("docs/own-data.md") if "subscription_id" in row}
+    mine = {row["subscription_id"] for row in samples("docs/start.md") if "subscription_id" in row}
     told = updates["subscription_id"].to_pylist()
     assert len(mine) == 4 and all(told.count(name) >= 4 for name in mine)
     held = pq.read_table(folder / "runs" / "first" / "results.parquet")["subscription_id"].to_pylist()

@@ -1,4 +1,4 @@
-"""The recipe of docs/live.md for a producer in a shell: killed wherever, begun again, nothing is lost or repeated."""
+"""The producer in a shell of docs/publish.md: killed wherever, begun again, nothing is lost or repeated."""
 
 import json
 import os
@@ -26,7 +26,7 @@ MESSAGES = 300
 
 def recipe():
     """The two lines of the page."""
-    (found,) = (block for block in blocks("docs/live.md") if block.lines[0].startswith("next="))
+    (found,) = (block for block in blocks("docs/publish.md") if block.lines[0].startswith("next="))
     return "\n".join(found.lines)
 
 

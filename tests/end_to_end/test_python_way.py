@@ -1,21 +1,16 @@
 """docs/python.md, run from top to bottom as a notebook would, on small data of our own."""
 
 import json
-import re
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import skyray
+from tests.support.documents import blocks
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
+PAGE = "docs/python.md"
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-
-def blocks():
-    return re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 def write_data(folder):
@@ -35,8 +30,9 @@ def test_python_page_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_data(tmp_path)
     names: dict = {}
-    for block in blocks():
-        exec(compile(block, str(PAGE), "exec"), names)
+    for block in blocks(PAGE):
+        if block.language == "python" and block.not_run is None:
+            exec(compile("\n".join(block.lines), PAGE, "exec"), names)
     assert names["manifest"]["kept"] == 90 and names["manifest"]["rejected_by_reason"] == {"missing_coordinate": 1}
     run = names["run"]
     assert run.state == "finished" and run.report["spouts"]["subscriptions"]["rejected_by_reason"] == {"bad_k": 1}

@@ -262,7 +262,7 @@ def test_removed_subscriptions_leave_nothing_behind(router):
     assert not differences(world, report.components["delivery"].tasks[0].figures)
     for task in report.components["query"].tasks:
         assert not any(task.figures["subscriptions"].values())
-        assert task.figures["rooms"]["topk"].get("replicas_held", 0) == 0
+        assert task.figures["operators"]["topk"].get("replicas_held", 0) == 0
 
 
 @pytest.mark.usefixtures("tight_thresholds")
@@ -275,7 +275,7 @@ def test_replicas_of_removed_subscriptions_do_not_come_back_by_late_registration
         plan = plan_of(world, router, seed, query=4, tuples=2, distribution=3, credits=8)
         report = run_local(plan, seed=seed)
         assert not differences(world, report.components["delivery"].tasks[0].figures)
-        operators = [task.figures["rooms"]["topk"] for task in report.components["query"].tasks]
+        operators = [task.figures["operators"]["topk"] for task in report.components["query"].tasks]
         held += sum(operator["replicas_held"] for operator in operators)
     assert held == 0
 
@@ -320,7 +320,7 @@ def test_prefix_router_replicates_and_sends_less_than_keyword():
         report = run_local(plan_of(world, router, 3, query=8))
         assert not differences(world, report.components["delivery"].tasks[0].figures)
         sent = sum(report.components["distribution"].tasks[0].figures["sent_to_each_query_task"])
-        operators = [task.figures["rooms"]["topk"] for task in report.components["query"].tasks]
+        operators = [task.figures["operators"]["topk"] for task in report.components["query"].tasks]
         held = sum(operator.get("replicas_held", operator["homed"]) for operator in operators)
         measured[router] = (held, sent)
     assert measured["hashing"][0] < measured["prefix"][0] < measured["keyword"][0]

@@ -135,7 +135,7 @@ def untagged(text):
     return re.sub(r"\b(\d+-\d+)-[0-9a-f]{8}\b", r"\1", text)
 
 
-@pytest.mark.parametrize("page", ["docs/serve.md", "README.md"])
+@pytest.mark.parametrize("page", ["docs/start.md", "README.md"])
 def test_serve_recipe_of_a_page_pushes_an_update(page, tmp_path):
     """The commands as they are written: one serves, one follows, the others send."""
     port = free_port()

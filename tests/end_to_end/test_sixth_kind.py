@@ -362,7 +362,7 @@ def check(world, report, late: bool = True) -> int:
     assert Counter(row for row in zip(*figures["results"][:3], strict=True) if row[0] in mine) == results
     assert figures["complete_through"] == len(world.turns) - 1 and (figures["late"] > 0 or not late)
     assert sum(task.figures["answered"]["earliest"] for task in report.components["tuples"].tasks) > 0
-    return sum(task.figures["found_sent"].get("earliest", 0) for task in report.components["query"].tasks)
+    return sum(task.figures["hits_sent"].get("earliest", 0) for task in report.components["query"].tasks)
 
 
 def tally_of(columns) -> Counter:

@@ -45,5 +45,5 @@ def test_skylines_on_ray_equal_oracle(router, tasks, recipe, kinds, engine, sign
     figures = report.components["delivery"].tasks[0].figures
     assert not differences(world, figures)
     assert figures["late"] > 0, "nothing came back late: the protocol was not tested"
-    sent = sum(task.figures["found_sent"].get("skyline", 0) for task in report.components["query"].tasks)
+    sent = sum(task.figures["hits_sent"].get("skyline", 0) for task in report.components["query"].tasks)
     assert (sent > 0) == (router == "location" and query > 1)

@@ -105,7 +105,7 @@ def run_random(seed: int, messages: int = 42, batches=(3, 7, 14), **chosen: str)
     plan = plan_of(world, router, **names, credits=credits, **tasks)
     report = run_local(plan, seed=seed)
     done = Counter(
-        sent=figures_of(report, "query", "found_sent", "skyline"),
+        sent=figures_of(report, "query", "hits_sent", "skyline"),
         refilled=figures_of(report, "tuples", "answered", "skyline"),
         late=figures_of(report, "delivery", "late"),
     )
@@ -284,8 +284,8 @@ def test_skylines_in_one_part_of_the_world_need_no_word_between_tasks():
     report = run_local(plan_of(small, router_of("location", 2, 3)), seed=3)
     assert not differences(small, report.components["delivery"].tasks[0].figures)
     pairs, sent = (
-        figures_of(report, "query", "rooms", "skyline", "pairs"),
-        figures_of(report, "query", "found_sent", "skyline"),
+        figures_of(report, "query", "operators", "skyline", "pairs"),
+        figures_of(report, "query", "hits_sent", "skyline"),
     )
     assert 0 < sent < 0.5 * pairs
 
@@ -295,8 +295,8 @@ def test_topology_without_skylines_asks_and_sends_nothing_for_them(router):
     world = make_world(AnyRecipe(), 1)
     report = run_local(plan_of_any(world, router, 1, query=3), seed=1)
     for name in ("pairs", "requests", "homed"):
-        assert figures_of(report, "query", "rooms", "skyline", name) == 0
-    assert figures_of(report, "query", "found_sent", "skyline") == 0
+        assert figures_of(report, "query", "operators", "skyline", name) == 0
+    assert figures_of(report, "query", "hits_sent", "skyline") == 0
 
 
 @pytest.mark.parametrize("router", ["hashing", "location"])
@@ -334,10 +334,10 @@ def test_run_over_files_with_objects_is_verified_whatever_the_router(tmp_path):
             )
         )  # fmt: skip
         held = [kinds["skyline"] for kinds in summary["routing"]["subscriptions_of_each_query_bolt"]]
-        assert sum(held) > 0 and (summary["routing"]["found_sent"]["skyline"] > 0) == (router == "location")
+        assert sum(held) > 0 and (summary["routing"]["hits_sent"]["skyline"] > 0) == (router == "location")
         tasks = summary["topology"]["components"]["query"]["tasks"]
-        operators, windows = summary["memory"]["room_bytes"], summary["memory"]["window_bytes"]
-        each = [task["figures"]["room_bytes"]["skyline"] for task in tasks]
+        operators, windows = summary["memory"]["operator_bytes"], summary["memory"]["window_bytes"]
+        each = [task["figures"]["operator_bytes"]["skyline"] for task in tasks]
         assert operators["skyline"] == sum(each) > each[0]
         assert all(operators[kind] > 40 * 8 for kind in ("boolean", "topk", "skyline")) and min(windows.values()) > 0
         assert verify_run(out).exact

@@ -105,7 +105,7 @@ def test_mixed_file_with_objects_is_exact_on_ray_as_people_type_it(etl, mixed, t
     assert report["spouts"]["messages"]["ended"] > 20
     each = report["routing"]["subscriptions_of_each_query_bolt"]
     assert all(held[kind] > 0 for held in each for kind in ("boolean", "topk", "skyline"))
-    assert report["routing"]["found_sent"]["skyline"] > 0
+    assert report["routing"]["hits_sent"]["skyline"] > 0
     assert cli.main(["verify", "ray", "--all", "--json"]) == 0
     verdict = json.loads(capsys.readouterr().out)
     assert verdict["exact"] and set(verdict["oracle_updates"]) == set(KINDS) and not verdict["vacuous"]

@@ -11,12 +11,12 @@ from gateway.live.update_listener import MessageText
 from gateway.serve.released import Update
 from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks.kafka import KafkaSink
-from gateway.sinks.stream import Piece, StreamSink
+from gateway.sinks.stream import StreamSink, UpdateChunk
 from tests.support.releasing import RawUpdate, release
 
 STREAM = "stream-1"
-#: Of every so many boundaries one is larger than a piece.
-_CYCLE, _SMALL, _LARGE, _PIECE = 25, 50, 1_200, 500
+#: Of every so many boundaries one is larger than a chunk.
+_CYCLE, _SMALL, _LARGE, _CHUNK = 25, 50, 1_200, 500
 _SUBSCRIPTIONS = 97
 
 
@@ -35,21 +35,21 @@ def _texts(seqs: Sequence[int]) -> dict[int, MessageText]:
     return {seq: MessageText(f"m{seq}", f"ramen in Łódź {seq}", seq % 180, seq % 90) for seq in seqs}
 
 
-def pieces_after(position: Position, count: int, most: int = _PIECE) -> Iterator[Piece]:
-    """The updates behind a position, of the first `count`, in pieces of `most`."""
+def chunks_after(position: Position, count: int, most: int = _CHUNK) -> Iterator[UpdateChunk]:
+    """The updates behind a position, of the first `count`, in chunks of `most`."""
     part: list[Update] = []
     for update, ends in _updates(position, count):
         part.append(update)
         if len(part) == most:
-            yield _piece(part, ends)
+            yield _chunk(part, ends)
             part = []
     if part:
-        yield _piece(part, True)
+        yield _chunk(part, True)
 
 
-def _piece(part: list[Update], ends: bool) -> Piece:
+def _chunk(part: list[Update], ends: bool) -> UpdateChunk:
     behind = Position.of(part[-1].position)
-    return Piece(part, behind, ends, behind.boundary)
+    return UpdateChunk(part, behind, ends, behind.boundary)
 
 
 def _updates(position: Position, count: int) -> Iterator[tuple[Update, bool]]:
@@ -67,8 +67,8 @@ def _updates(position: Position, count: int) -> Iterator[tuple[Update, bool]]:
 
 def deliver(sink: StreamSink, count: int) -> None:
     """Deliver what the receiver lacks of the first `count` updates."""
-    for piece in pieces_after(sink.open(STREAM) or BEGINNING, count):
-        sink.deliver(piece)
+    for chunk in chunks_after(sink.open(STREAM) or BEGINNING, count):
+        sink.deliver(chunk)
     sink.close()
 
 
@@ -81,7 +81,7 @@ def compared(had: Sequence[tuple[str, str]], count: int) -> dict[str, int]:
         Subscription id and position of each, in the order of the receiver.
     count : int
     """
-    wanted = [(one.subscription_id, one.position) for piece in pieces_after(BEGINNING, count) for one in piece.updates]
+    wanted = [(one.subscription_id, one.position) for chunk in chunks_after(BEGINNING, count) for one in chunk.updates]
     assert len(wanted) == count
     counts = Counter(had)
     orders: dict[bool, dict[str, list[str]]] = {side: defaultdict(list) for side in (False, True)}

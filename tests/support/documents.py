@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 #: In the order somebody reads them who types along.
-FIRST = ("docs/own-data.md", "docs/formats.md", "docs/running.md", "docs/recovery.md")
+FIRST = ("docs/start.md", "docs/formats.md", "docs/subscribe.md", "docs/operate.md", "docs/recover.md")
 PAGES = tuple(
     dict.fromkeys(
         [

@@ -1,4 +1,4 @@
-"""Updates of a made-up stream in pieces, and a process that delivers them to NATS until it is killed.
+"""Updates of a made-up stream in chunks, and a process that delivers them to NATS until it is killed.
 
     python -m tests.support.nats_sinking FOLDER URL COUNT
 
@@ -27,7 +27,7 @@ from gateway.live.update_listener import MessageText
 from gateway.serve.released import Update
 from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks.nats import NatsSink
-from gateway.sinks.stream import Piece, SinkAway
+from gateway.sinks.stream import SinkAway, UpdateChunk
 from tests.support.brokers import NatsBroker, add_stream
 from tests.support.nats_cluster import NatsCluster
 from tests.support.releasing import RawUpdate, release
@@ -56,18 +56,18 @@ def _texts(seqs: Any) -> dict[int, MessageText]:
     return {seq: MessageText(f"m{seq}", f"ramen {seq} ラーメン\n", seq % 180, seq % 90) for seq in seqs}
 
 
-def pieces_of(updates: list[Update], seed: int = 7) -> Iterator[Piece]:
-    """Updates in pieces of several sizes; some end within a boundary, and some have none."""
+def chunks_of(updates: list[Update], seed: int = 7) -> Iterator[UpdateChunk]:
+    """Updates in chunks of several sizes; some end within a boundary, and some have none."""
     rng, at = random.Random(seed), 0
     while at < len(updates):
         some = updates[at : at + rng.choice([0, 1, 3, 40, 200, 700, 2_500])]
         at += len(some)
-        yield piece_of(some) if some else Piece([], _behind(updates[at - 1] if at else None), True, 0)
+        yield chunk_of(some) if some else UpdateChunk([], _behind(updates[at - 1] if at else None), True, 0)
 
 
-def piece_of(updates: list[Update]) -> Piece:
+def chunk_of(updates: list[Update]) -> UpdateChunk:
     behind = _behind(updates[-1])
-    return Piece(updates, behind, False, behind.boundary)
+    return UpdateChunk(updates, behind, False, behind.boundary)
 
 
 def _behind(update: Update | None) -> Position:
@@ -204,7 +204,7 @@ def _deliver_all(folder: Path, url: str, updates: list[Update]) -> None:
                 limit = int((folder / "limit").read_text())
                 some = updates[done : min(limit, done + rng.choice([1, 20, 300, 2_000]))]
                 if some:
-                    done = places[sink.deliver(piece_of(some)).text] + 1
+                    done = places[sink.deliver(chunk_of(some)).text] + 1
                     _write(said, done)
                 else:
                     threading.Event().wait(0.002)

@@ -13,7 +13,7 @@ import pytest
 from gateway.live.update_listener import MessageText
 from gateway.serve.released import RANKS, Update
 from gateway.serve.update_parts import BEGINNING, Position
-from gateway.sinks.stream import Piece, SinkAway, StreamSink
+from gateway.sinks.stream import SinkAway, StreamSink, UpdateChunk
 from matching.errors import ConfigError
 from tests.support.releasing import RawUpdate, release
 
@@ -32,13 +32,13 @@ def boundary_of(last_seq: int, changes: Iterable[Short]) -> list[Update]:
     return release(last_seq, raw, look_up)
 
 
-def piece_of(*updates: Update, ends: bool = True, through: int | None = None) -> Piece:
-    """A piece of these updates; without any, boundaries passed up to a message."""
+def chunk_of(*updates: Update, ends: bool = True, through: int | None = None) -> UpdateChunk:
+    """A chunk of these updates; without any, boundaries passed up to a message."""
     if not updates:
         assert through is not None
-        return Piece([], Position(through, 0), True, through)
+        return UpdateChunk([], Position(through, 0), True, through)
     behind = Position.of(updates[-1].position)
-    return Piece(list(updates), behind, ends, behind.boundary)
+    return UpdateChunk(list(updates), behind, ends, behind.boundary)
 
 
 def await_away(sink: StreamSink, seconds: float = 30.0) -> None:
@@ -85,93 +85,93 @@ class SinkContract:
     def test_new_receiver_knows_no_position(self, sink):
         assert sink.open("one") is None
 
-    def test_pieces_arrive_in_order_and_their_end_is_the_position(self, receiver, sink):
+    def test_chunks_arrive_in_order_and_their_end_is_the_position(self, receiver, sink):
         sink.open("one")
-        for piece in (piece_of(*self.FIRST), piece_of(*self.SECOND)):
-            assert sink.deliver(piece) == piece.behind
+        for chunk in (chunk_of(*self.FIRST), chunk_of(*self.SECOND)):
+            assert sink.deliver(chunk) == chunk.behind
         assert receiver.ids() == [one.position for one in (*self.FIRST, *self.SECOND)]
 
     def test_opened_again_it_continues_behind_its_position(self, receiver, sink):
         sink.open("one")
-        sink.deliver(piece_of(*self.FIRST))
+        sink.deliver(chunk_of(*self.FIRST))
         sink.close()
         found = sink.open("one")
         assert found == Position.of(self.FIRST[-1].position) if sink.exactly_once else True
-        sink.deliver(piece_of(*self.SECOND))
+        sink.deliver(chunk_of(*self.SECOND))
         assert receiver.ids() == [one.position for one in (*self.FIRST, *self.SECOND)]
 
     def test_another_process_continues_as_well(self, receiver, sink):
         sink.open("one")
-        sink.deliver(piece_of(*self.FIRST))
+        sink.deliver(chunk_of(*self.FIRST))
         other = receiver.sink()
         try:
             found = other.open("one")
             assert found == Position.of(self.FIRST[-1].position) if sink.exactly_once else True
-            other.deliver(piece_of(*self.SECOND))
+            other.deliver(chunk_of(*self.SECOND))
         finally:
             other.close()
         assert receiver.ids() == [one.position for one in (*self.FIRST, *self.SECOND)]
 
     def test_another_stream_is_refused_and_changes_nothing(self, receiver, sink):
         sink.open("one")
-        sink.deliver(piece_of(*self.FIRST))
+        sink.deliver(chunk_of(*self.FIRST))
         other = receiver.sink()
         try:
             with pytest.raises(ConfigError, match="another stream"):
                 other.open("two")
         finally:
             other.close()
-        sink.deliver(piece_of(*self.SECOND))
+        sink.deliver(chunk_of(*self.SECOND))
         assert receiver.ids() == [one.position for one in (*self.FIRST, *self.SECOND)]
 
-    def test_piece_within_a_boundary_and_the_one_that_ends_it(self, receiver, sink):
+    def test_chunk_within_a_boundary_and_the_one_that_ends_it(self, receiver, sink):
         sink.open("one")
-        held = sink.deliver(piece_of(*self.FIRST[:2], ends=False))
+        held = sink.deliver(chunk_of(*self.FIRST[:2], ends=False))
         assert held <= Position.of(self.FIRST[1].position)
         if sink.exactly_once:
             assert held == BEGINNING and receiver.ids() == []
-        assert sink.deliver(piece_of(self.FIRST[2])) == Position.of(self.FIRST[2].position)
+        assert sink.deliver(chunk_of(self.FIRST[2])) == Position.of(self.FIRST[2].position)
         assert receiver.ids() == [one.position for one in self.FIRST]
 
-    def test_piece_across_a_boundary(self, receiver, sink):
+    def test_chunk_across_a_boundary(self, receiver, sink):
         sink.open("one")
-        sink.deliver(piece_of(*self.FIRST, self.SECOND[0], ends=False))
-        sink.deliver(piece_of(*self.SECOND[1:]))
+        sink.deliver(chunk_of(*self.FIRST, self.SECOND[0], ends=False))
+        sink.deliver(chunk_of(*self.SECOND[1:]))
         assert receiver.ids() == [one.position for one in (*self.FIRST, *self.SECOND)]
 
     def test_boundaries_without_updates_move_the_position(self, receiver, sink):
         sink.open("one")
-        sink.deliver(piece_of(*self.FIRST))
-        assert sink.deliver(piece_of(through=7)) == Position(7, 0)
-        sink.deliver(piece_of(*self.SECOND))
+        sink.deliver(chunk_of(*self.FIRST))
+        assert sink.deliver(chunk_of(through=7)) == Position(7, 0)
+        sink.deliver(chunk_of(*self.SECOND))
         assert receiver.ids() == [one.position for one in (*self.FIRST, *self.SECOND)]
 
     def test_connection_that_breaks_within_a_boundary_leaves_whole_boundaries(self, receiver, sink):
         sink.open("one")
-        sink.deliver(piece_of(*self.FIRST))
-        sink.deliver(piece_of(self.SECOND[0], ends=False))
+        sink.deliver(chunk_of(*self.FIRST))
+        sink.deliver(chunk_of(self.SECOND[0], ends=False))
         receiver.cut()
         with pytest.raises(SinkAway):
-            sink.deliver(piece_of(*self.SECOND[1:]))
+            sink.deliver(chunk_of(*self.SECOND[1:]))
         sink.close()
         found = sink.open("one")
         if sink.exactly_once:
             assert found == Position.of(self.FIRST[-1].position)
             assert receiver.ids() == [one.position for one in self.FIRST]
-        sink.deliver(piece_of(*self.SECOND))
+        sink.deliver(chunk_of(*self.SECOND))
         wanted = [one.position for one in (*self.FIRST, *self.SECOND)]
         assert (receiver.ids() if sink.exactly_once else list(dict.fromkeys(receiver.ids()))) == wanted
 
     def test_connection_that_breaks_is_seen_where_nothing_is_to_be_delivered(self, receiver, sink):
         sink.open("one")
-        sink.deliver(piece_of(*self.FIRST))
+        sink.deliver(chunk_of(*self.FIRST))
         sink.check()
         receiver.cut()
         await_away(sink)
         sink.close()
         sink.open("one")
         sink.check()
-        sink.deliver(piece_of(*self.SECOND))
+        sink.deliver(chunk_of(*self.SECOND))
         assert receiver.ids() == [one.position for one in (*self.FIRST, *self.SECOND)]
 
     def test_stream_that_has_delivered_nothing_leaves_the_place_to_another(self, receiver, sink):
@@ -181,7 +181,7 @@ class SinkContract:
         other = receiver.sink()
         try:
             assert other.open("two") is None
-            other.deliver(piece_of(*self.FIRST))
+            other.deliver(chunk_of(*self.FIRST))
         finally:
             other.close()
         assert receiver.ids() == [one.position for one in self.FIRST]

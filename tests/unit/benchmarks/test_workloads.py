@@ -42,9 +42,9 @@ def test_load_test_of_a_workload_is_exact_and_begins_with_full_results(folder):
     check = report["check"]
     assert check["exact"] and not check["misnamed"] and check["compared"] > 1_000
     assert all(one["compared"] > 0 for one in check["by_kind"].values()), check
-    rooms = report["topology"]["components"]["query"]["tasks"][0]["figures"]["rooms"]
+    operators = report["topology"]["components"]["query"]["tasks"][0]["figures"]["operators"]
     for kind in ("decay", "knn"):
-        assert rooms[kind]["full"] > 0.5 * counts[kind], "as after a long stream"
+        assert operators[kind]["full"] > 0.5 * counts[kind], "as after a long stream"
 
 
 def test_load_test_of_a_workload_one_update_that_is_lost_is_noticed(folder, monkeypatch):

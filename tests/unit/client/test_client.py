@@ -287,14 +287,14 @@ def test_example_of_news_prints_those_of_each_site_and_geojson(served):
 
 
 def test_guide_first_lines_print_the_update(served, capsys):
-    (script, *_) = [block for block in blocks("docs/client.md") if block.language == "python"]
+    (script,) = [block for block in blocks("docs/python.md") if block.lines[0] == "from skyray import Client"]
     text = "\n".join(script.lines).replace("8080", str(served.port))
-    exec(compile(text, "docs/client.md", "exec"), {})
+    exec(compile(text, "docs/python.md", "exec"), {})
     assert capsys.readouterr().out.split(" ", 1)[1] == "match m1 Ramen, open late\n"
 
 
 def test_guide_names_every_method_and_error():
-    page = text_of("docs/client.md")
+    page = text_of("docs/python.md")
     methods = {name for name in dir(skyray.Client) if not name.startswith("_")} - {"close"}
     missing = [name for name in sorted(methods) if f"`{name}" not in page]
     assert not missing and len(methods) > 20

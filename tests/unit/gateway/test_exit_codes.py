@@ -187,7 +187,7 @@ def test_exit_codes_of_errors_are_in_the_table_and_each_is_one_error_s():
 
 def test_exit_codes_of_the_documents_are_those_of_the_table():
     """And whether a job system should run the command again."""
-    page = (ROOT / "docs" / "running.md").read_text().split("## Exit codes")[1]
+    page = (ROOT / "docs" / "cli.md").read_text().split("## Exit codes")[1]
     rows = re.findall(r"^\| (\d+) \| (.*) \| (yes|no)\b.* \|$", page, re.MULTILINE)
     known = {one.code: one for one in exit_codes.CODES}
     known[exit_codes.KILLED] = exit_codes.ExitCode(exit_codes.KILLED, "killed", True)

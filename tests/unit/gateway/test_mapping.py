@@ -93,7 +93,7 @@ def test_mapping_of_what_messages_do_not_have_is_refused():
 
 def test_live_takes_the_line_that_the_guide_shows(tmp_path):
     (block,) = (
-        block for block in blocks("docs/own-data.md") if block.language == "json" and "created_at" in block.lines[0]
+        block for block in blocks("docs/start.md") if block.language == "json" and "created_at" in block.lines[0]
     )
     stream = Stream(write_etl(tmp_path / "etl", random_rows(50)), tmp_path / "out", world="earth")
     stream.take(block.lines[0].encode())

@@ -17,13 +17,13 @@ def test_sample_files_are_those_that_the_script_makes():
 
 
 def test_guide_shows_rows_of_the_sample_and_all_of_its_subscriptions():
-    shown = [line for block in blocks("docs/own-data.md") if block.language == "json" for line in block.lines]
+    shown = [line for block in blocks("docs/start.md") if block.language == "json" for line in block.lines]
     mine = (FOLDER / "mine.jsonl").read_text().splitlines()
     assert [line for line in shown if "subscription_id" in line] == mine and len(mine) == 4
     tweets = (FOLDER / "tweets.jsonl").read_text(encoding="utf-8").splitlines()
     (tweet,) = [line for line in shown if "created_at" in line]
     assert tweet in tweets
-    prose = (ROOT / "docs/own-data.md").read_text(encoding="utf-8")
+    prose = (ROOT / "docs/start.md").read_text(encoding="utf-8")
     assert f"{len(tweets)} made-up rows" in prose
 
 

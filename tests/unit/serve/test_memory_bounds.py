@@ -1,4 +1,4 @@
-"""What holds bytes of others has a bound in bytes: each is filled here beyond it (the table is in `docs/serve.md`)."""
+"""What holds bytes of others has a bound in bytes: each is filled here beyond it (table: `docs/operate.md`)."""
 
 import asyncio
 import json

@@ -18,10 +18,10 @@ import pytest
 from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks import kafka
 from gateway.sinks.kafka import KafkaSink
-from gateway.sinks.stream import Piece, SinkAway
+from gateway.sinks.stream import SinkAway, UpdateChunk
 from matching.errors import ConfigError, EngineError
 from tests.support import transactional_broker as broker_of
-from tests.support.all_updates import STREAM, boundary, compared, deliver, pieces_after
+from tests.support.all_updates import STREAM, boundary, chunks_after, compared, deliver
 from tests.support.brokers import KafkaBroker, silent_port
 from tests.support.kafka_topics import committed, headers_of, keys_and_positions
 from tests.support.releasing import update_of
@@ -65,16 +65,16 @@ def started(broker):
         process.wait(20)
 
 
-def one_piece(number=0, most=None):
-    """A boundary, or its beginning, as a piece."""
+def one_chunk(number=0, most=None):
+    """A boundary, or its beginning, as a chunk."""
     updates = boundary(number)[:most]
     behind = Position.of(updates[-1].position)
-    return Piece(updates, behind, most is None, behind.boundary)
+    return UpdateChunk(updates, behind, most is None, behind.boundary)
 
 
-def rest_of(piece, number=0):
-    updates = boundary(number)[len(piece.updates) :]
-    return Piece(updates, Position.of(updates[-1].position), True, piece.through_seq)
+def rest_of(chunk, number=0):
+    updates = boundary(number)[len(chunk.updates) :]
+    return UpdateChunk(updates, Position.of(updates[-1].position), True, chunk.through_seq)
 
 
 def positions(broker):
@@ -98,9 +98,9 @@ def test_sink_delivers_each_update_once_in_order_of_its_subscription(broker, sin
 
 def test_record_of_update_has_json_key_and_cloudevents_headers(broker, sink):
     sink.open("world 1")
-    piece = one_piece()
-    sink.deliver(piece)
-    by_position = {one.position: one for one in piece.updates}
+    chunk = one_chunk()
+    sink.deliver(chunk)
+    by_position = {one.position: one for one in chunk.updates}
     for message in committed(broker.address, TOPIC, PARTITIONS):
         headers = headers_of(message)
         update = by_position[headers["ce_id"].removeprefix("world 1/")]
@@ -119,7 +119,7 @@ def test_record_of_update_has_json_key_and_cloudevents_headers(broker, sink):
 def test_record_is_in_the_partition_that_java_clients_take_for_its_key(broker, sink):
     assert murmur2(b"foobar") == -790332482 & 0xFFFFFFFF  # an example of Kafka's own tests
     sink.open(STREAM)
-    sink.deliver(one_piece())
+    sink.deliver(one_chunk())
     messages = committed(broker.address, TOPIC, PARTITIONS)
     assert len({one.partition() for one in messages}) == PARTITIONS
     for message in messages:
@@ -144,23 +144,23 @@ def murmur2(data):
 # ---------------------------------------------------------------- transactions and positions
 
 
-def test_boundary_in_two_pieces_is_visible_only_as_a_whole(broker, sink):
+def test_boundary_in_two_chunks_is_visible_only_as_a_whole(broker, sink):
     sink.open(STREAM)
-    assert sink.deliver(one_piece(0)) == one_piece(0).behind
-    first = one_piece(1, most=20)
-    assert sink.deliver(first) == one_piece(0).behind
+    assert sink.deliver(one_chunk(0)) == one_chunk(0).behind
+    first = one_chunk(1, most=20)
+    assert sink.deliver(first) == one_chunk(0).behind
     sink._producer.flush(10)
     assert len(committed(broker.address, TOPIC, PARTITIONS, "read_uncommitted")) == 70
     assert len(positions(broker)) == 50
-    assert sink.deliver(rest_of(first, 1)) == one_piece(1).behind
+    assert sink.deliver(rest_of(first, 1)) == one_chunk(1).behind
     assert len(positions(broker)) == 100
 
 
 def test_transaction_beyond_its_bytes_is_committed_within_the_boundary(broker, sink, monkeypatch):
     monkeypatch.setattr(kafka, "MOST_BYTES", 1_000)
     sink.open(STREAM)
-    sink.deliver(one_piece(0))
-    first = one_piece(1, most=20)
+    sink.deliver(one_chunk(0))
+    first = one_chunk(1, most=20)
     assert sink.deliver(first) == first.behind
     assert len(positions(broker)) == 70
     sink.close()
@@ -169,39 +169,39 @@ def test_transaction_beyond_its_bytes_is_committed_within_the_boundary(broker, s
 
 def test_position_is_in_the_transaction_of_its_updates(broker, sink):
     assert sink.open(STREAM) is None
-    sink.deliver(one_piece(0))
-    sink.deliver(one_piece(1))
-    assert kept(broker) == [None, one_piece(0).behind.text, one_piece(1).behind.text]
+    sink.deliver(one_chunk(0))
+    sink.deliver(one_chunk(1))
+    assert kept(broker) == [None, one_chunk(0).behind.text, one_chunk(1).behind.text]
     broker.fail(broker_of.END_TRANSACTION, broker_of.NO_PRODUCER)
     with pytest.raises(EngineError):
-        sink.deliver(one_piece(2))
-    assert kept(broker)[-1] == one_piece(1).behind.text
+        sink.deliver(one_chunk(2))
+    assert kept(broker)[-1] == one_chunk(1).behind.text
     assert len(positions(broker)) == 100
-    assert sink.open(STREAM) == one_piece(1).behind
+    assert sink.open(STREAM) == one_chunk(1).behind
 
 
-def test_pieces_without_updates_take_no_transaction(broker, sink):
+def test_chunks_without_updates_take_no_transaction(broker, sink):
     sink.open(STREAM)
-    sink.deliver(one_piece(0))
+    sink.deliver(one_chunk(0))
     requests = len(broker.requests)
-    assert sink.deliver(Piece([], Position(500, 0), True, 500)) == Position(500, 0)
+    assert sink.deliver(UpdateChunk([], Position(500, 0), True, 500)) == Position(500, 0)
     assert broker_of.END_TRANSACTION not in broker.requests[requests:]
     sink.close()
-    assert sink.open(STREAM) == one_piece(0).behind
+    assert sink.open(STREAM) == one_chunk(0).behind
 
 
-def test_piece_without_updates_commits_the_boundary_that_it_ends(broker, sink):
+def test_chunk_without_updates_commits_the_boundary_that_it_ends(broker, sink):
     sink.open(STREAM)
-    sink.deliver(one_piece(0))
-    sink.deliver(one_piece(1, most=20))
-    assert sink.deliver(Piece([], Position(19, 20), True, 19)) == Position(19, 20)
+    sink.deliver(one_chunk(0))
+    sink.deliver(one_chunk(1, most=20))
+    assert sink.deliver(UpdateChunk([], Position(19, 20), True, 19)) == Position(19, 20)
     assert len(positions(broker)) == 70
 
 
 def test_last_position_is_found_behind_many_dropped_transactions(broker, sink, monkeypatch):
     monkeypatch.setattr(kafka, "_LAST", 4)
     sink.open(STREAM)
-    sink.deliver(one_piece(0))
+    sink.deliver(one_chunk(0))
     monkeypatch.setattr(sink, "_topic", "other")  # its records are in the same topic of positions
     monkeypatch.setattr(kafka, "POSITIONS", "")
     for number in range(30):
@@ -211,7 +211,7 @@ def test_last_position_is_found_behind_many_dropped_transactions(broker, sink, m
         sink._producer.abort_transaction(10) if number % 2 else sink._producer.commit_transaction(10)
     monkeypatch.undo()
     sink._topic = TOPIC
-    assert sink.open(STREAM) == one_piece(0).behind
+    assert sink.open(STREAM) == one_chunk(0).behind
 
 
 # ---------------------------------------------------------------- who may write
@@ -219,15 +219,15 @@ def test_last_position_is_found_behind_many_dropped_transactions(broker, sink, m
 
 def test_older_process_that_comes_back_cannot_write(broker, sink):
     sink.open(STREAM)
-    sink.deliver(one_piece(0))
-    sink.deliver(one_piece(1, most=20))
+    sink.deliver(one_chunk(0))
+    sink.deliver(one_chunk(1, most=20))
     newer = KafkaSink(broker.address, TOPIC)
-    assert newer.open(STREAM) == one_piece(0).behind
-    newer.deliver(one_piece(1))
+    assert newer.open(STREAM) == one_chunk(0).behind
+    newer.deliver(one_chunk(1))
     with pytest.raises(EngineError, match="a newer process delivers the updates of stream") as raised:
-        sink.deliver(rest_of(one_piece(1, most=20), 1))
+        sink.deliver(rest_of(one_chunk(1, most=20), 1))
     assert not isinstance(raised.value, SinkAway)
-    assert newer.deliver(one_piece(2)) == one_piece(2).behind
+    assert newer.deliver(one_chunk(2)) == one_chunk(2).behind
     newer.close()
     had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))
     assert compared(had, 150) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
@@ -235,26 +235,26 @@ def test_older_process_that_comes_back_cannot_write(broker, sink):
 
 def test_older_process_that_opens_again_does_not_fence_the_newer_one(broker, sink):
     sink.open(STREAM)
-    sink.deliver(one_piece(0))
+    sink.deliver(one_chunk(0))
     newer = KafkaSink(broker.address, TOPIC)
     newer.open(STREAM)
     sink.close()
     with pytest.raises(EngineError, match="a newer process delivers"):
         sink.open(STREAM)
-    assert newer.deliver(one_piece(1)) == one_piece(1).behind
+    assert newer.deliver(one_chunk(1)) == one_chunk(1).behind
     newer.close()
 
 
 def test_transaction_that_was_too_old_is_no_newer_process(broker, sink):
     sink.open(STREAM)
-    sink.deliver(one_piece(0))
-    sink.deliver(one_piece(1, most=20))
+    sink.deliver(one_chunk(0))
+    sink.deliver(one_chunk(1, most=20))
     sink._producer.flush(10)
     broker.expire()
     with pytest.raises(SinkAway, match="took longer than 60 s"):
-        sink.deliver(rest_of(one_piece(1, most=20), 1))
-    assert sink.open(STREAM) == one_piece(0).behind
-    assert sink.deliver(one_piece(1)) == one_piece(1).behind
+        sink.deliver(rest_of(one_chunk(1, most=20), 1))
+    assert sink.open(STREAM) == one_chunk(0).behind
+    assert sink.deliver(one_chunk(1)) == one_chunk(1).behind
     assert len(positions(broker)) == 100
 
 
@@ -264,7 +264,7 @@ def test_topic_of_another_stream_is_refused(broker, sink):
     with pytest.raises(ConfigError, match="stream stream-1 writes this topic, and this is stream stream-2"):
         other.open("stream-2")
     other.close()
-    assert sink.deliver(one_piece(0)) == one_piece(0).behind
+    assert sink.deliver(one_chunk(0)) == one_chunk(0).behind
 
 
 def test_topic_of_positions_with_other_records_is_refused(broker, sink):
@@ -288,10 +288,10 @@ def test_topic_that_is_not_there_is_created_only_if_asked(broker):
     assert sink.open(STREAM) is None
     assert (len(broker.logs["new"]), len(broker.logs["new-positions"])) == (5, 1)
     assert broker.configs["new-positions"]["cleanup.policy"] == "compact"
-    assert sink.deliver(one_piece(0)) == one_piece(0).behind
+    assert sink.deliver(one_chunk(0)) == one_chunk(0).behind
     sink.close()
     sink = KafkaSink(broker.address, "new", create=7)
-    assert sink.open(STREAM) == one_piece(0).behind
+    assert sink.open(STREAM) == one_chunk(0).behind
     assert len(broker.logs["new"]) == 5
     sink.close()
 
@@ -308,13 +308,13 @@ def test_broker_that_may_not_create_topics_says_how(broker):
 def test_update_that_is_too_large_is_named(broker, sink, limit):
     broker.largest_bytes = 50_000 if limit == "broker" else 5_000_000
     sink.open(STREAM)
-    sink.deliver(one_piece(0))
+    sink.deliver(one_chunk(0))
     text = "x" * (60_000 if limit == "broker" else 1_100_000)
     large = update_of("s1", "19-1", json.dumps({"id": "19-1", "change": "enter", "text": text}).encode())
     with pytest.raises(EngineError, match="update 19-1.* is larger than the broker or the client takes") as raised:
-        sink.deliver(Piece([large], Position(19, 1), True, 19))
+        sink.deliver(UpdateChunk([large], Position(19, 1), True, 19))
     assert not isinstance(raised.value, SinkAway)
-    assert sink.open(STREAM) == one_piece(0).behind
+    assert sink.open(STREAM) == one_chunk(0).behind
     assert len(positions(broker)) == 50
 
 
@@ -339,7 +339,7 @@ def test_deliver_without_authorisation_is_refused(broker, sink):
     sink.open(STREAM)
     broker.fail(broker_of.PRODUCE, REFUSED)
     with pytest.raises(ConfigError, match="the broker refuses us"):
-        sink.deliver(one_piece(0))
+        sink.deliver(one_chunk(0))
 
 
 def test_sink_without_broker_is_away(monkeypatch):
@@ -360,15 +360,15 @@ def test_broker_that_goes_away_in_a_transaction_gets_its_updates_once(broker, si
     monkeypatch.setattr(kafka, "_COMMIT_S", 1.0)
     monkeypatch.setattr(kafka, "_ABORT_S", 0.2)
     sink.open(STREAM)
-    sink.deliver(one_piece(0))
-    sink.deliver(one_piece(1, most=20))
+    sink.deliver(one_chunk(0))
+    sink.deliver(one_chunk(1, most=20))
     sink._producer.flush(10)
     broker.away()
     with pytest.raises(SinkAway):
-        sink.deliver(rest_of(one_piece(1, most=20), 1))
+        sink.deliver(rest_of(one_chunk(1, most=20), 1))
     broker.back()
     monkeypatch.setattr(kafka, "_COMMIT_S", 30.0)
-    assert sink.open(STREAM) == one_piece(0).behind
+    assert sink.open(STREAM) == one_chunk(0).behind
     deliver_rest(sink, 500)
     had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))
     assert compared(had, 500) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
@@ -378,13 +378,13 @@ def test_broker_that_goes_away_is_seen_where_nothing_is_to_be_delivered(broker, 
     monkeypatch.setattr(kafka, "_ANSWER_S", 0.5)
     sink.open(STREAM)
     sink.check()
-    sink.deliver(one_piece(0))
+    sink.deliver(one_chunk(0))
     sink.check()
     broker.away()
     await_away(sink)
     broker.back()
     monkeypatch.setattr(kafka, "_ANSWER_S", 5.0)
-    assert sink.open(STREAM) == one_piece(0).behind
+    assert sink.open(STREAM) == one_chunk(0).behind
     sink.check()
 
 
@@ -394,10 +394,10 @@ def test_commit_whose_answer_is_lost_is_known_after_opening(broker, sink, monkey
     sink.open(STREAM)
     broker.once_after(broker_of.END_TRANSACTION, broker.away)
     with pytest.raises(SinkAway):
-        sink.deliver(one_piece(0))
+        sink.deliver(one_chunk(0))
     broker.back()
     monkeypatch.setattr(kafka, "_COMMIT_S", 30.0)
-    assert sink.open(STREAM) == one_piece(0).behind
+    assert sink.open(STREAM) == one_chunk(0).behind
     assert len(positions(broker)) == 50
 
 
@@ -421,11 +421,11 @@ def test_errors_that_pass_are_mended_by_the_client(broker, sink, kind, error):
 
 def deliver_rest(sink, count):
     """Deliver what an open sink lacks."""
-    for piece in pieces_after(sink._durable or BEGINNING, count):
-        sink.deliver(piece)
+    for chunk in chunks_after(sink._durable or BEGINNING, count):
+        sink.deliver(chunk)
 
 
-def test_piece_that_the_client_has_no_room_for_is_delivered_whole(broker):
+def test_chunk_that_the_client_has_no_room_for_is_delivered_whole(broker):
     sink = KafkaSink(broker.address, TOPIC, {"queue.buffering.max.messages": "100"})
     deliver(sink, 2_000)
     had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))
@@ -444,7 +444,7 @@ def test_process_killed_in_its_transactions_neither_loses_nor_repeats(broker, st
 
     `within` times records are there and no marker is behind them; `behind` times the commit is carried out.
     """
-    transactions = count // (within + behind + 1) // 1_000  # some are larger than a piece of 500
+    transactions = count // (within + behind + 1) // 1_000  # some are larger than a chunk of 500
     kinds = [broker_of.PRODUCE] * within + [broker_of.END_TRANSACTION] * behind
     for kill, kind in enumerate(kinds):
         requests = transactions * (PARTITIONS if kind == broker_of.PRODUCE else 1) + kill
@@ -499,7 +499,7 @@ def test_mock_has_each_update_once_and_the_position(mock):
     """The mock keeps the order and the markers of transactions; it neither hides uncommitted records nor fences."""
     sink = KafkaSink(mock.address, TOPIC)
     deliver(sink, 3_000)
-    (last,) = list(pieces_after(BEGINNING, 3_000))[-1:]
+    (last,) = list(chunks_after(BEGINNING, 3_000))[-1:]
     assert sink.open(STREAM) == last.behind
     sink.close()
     had = keys_and_positions(committed(mock.address, TOPIC, 4))

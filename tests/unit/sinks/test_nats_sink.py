@@ -12,7 +12,7 @@ from nats.js.api import RetentionPolicy, StreamConfig, StreamSource
 
 from gateway.serve.update_parts import Position
 from gateway.sinks.nats import WINDOW, NatsSink, token_of
-from gateway.sinks.stream import Piece, SinkAway
+from gateway.sinks.stream import SinkAway, UpdateChunk
 from matching.errors import ConfigError, EngineError
 from tests.support.brokers import NatsBroker, silent_port
 from tests.support.nats_sinking import (
@@ -20,11 +20,11 @@ from tests.support.nats_sinking import (
     NAME,
     SUBJECT,
     Had,
+    chunk_of,
+    chunks_of,
     create,
     last_sequence,
     message,
-    piece_of,
-    pieces_of,
     sink_of,
     updates_of,
 )
@@ -86,8 +86,8 @@ def test_sink_publishes_each_update_once_in_order(broker, opened):
     create(broker)
     sink = sink_of(broker)
     assert (sink.name, opened(sink)) == (f"nats/{NAME}", None)
-    for piece in pieces_of(UPDATES):
-        assert sink.deliver(piece) == piece.behind
+    for chunk in chunks_of(UPDATES):
+        assert sink.deliver(chunk) == chunk.behind
     had = Had.by(broker)
     assert had.data == [one.data for one in UPDATES]
     assert had.ids == [f"{IDENTITY}/{one.position}" for one in UPDATES]
@@ -98,7 +98,7 @@ def test_message_is_a_cloudevent_whose_values_are_percent_encoded(broker, opened
     create(broker)
     sink = sink_of(broker)
     opened(sink)
-    sink.deliver(piece_of(UPDATES))
+    sink.deliver(chunk_of(UPDATES))
     for sequence in (1, next(n for n, one in enumerate(UPDATES, 1) if one.subscription_id == "東京 ramen")):
         update, headers = UPDATES[sequence - 1], message(broker, sequence).headers or {}
         assert headers["ce-specversion"] == "1.0"
@@ -112,7 +112,7 @@ def test_sink_opened_again_begins_behind_the_last_message(broker, opened):
     create(broker, duplicate_window=0.1)
     first = sink_of(broker)
     opened(first)
-    first.deliver(piece_of(UPDATES[:1_200]))
+    first.deliver(chunk_of(UPDATES[:1_200]))
     broker.kill()  # it knows no id when it is back
     broker.start()
     assert opened(first) == position(UPDATES[1_199])  # without a close, as after a broken connection
@@ -120,8 +120,8 @@ def test_sink_opened_again_begins_behind_the_last_message(broker, opened):
     first.close()
     second = sink_of(broker)
     assert opened(second) == position(UPDATES[1_199])
-    second.deliver(piece_of(UPDATES[1_000:2_000]))  # as from a position that lags
-    second.deliver(piece_of(UPDATES[:2_000]))
+    second.deliver(chunk_of(UPDATES[1_000:2_000]))  # as from a position that lags
+    second.deliver(chunk_of(UPDATES[:2_000]))
     assert Had.by(broker).data == [one.data for one in UPDATES[:2_000]]
 
 
@@ -130,15 +130,15 @@ def test_two_sinks_at_the_same_time_neither_repeat_nor_skip(broker, opened, ahea
     create(broker)
     earlier, later = sink_of(broker), sink_of(broker)
     opened(earlier)
-    earlier.deliver(piece_of(UPDATES[:100]))
+    earlier.deliver(chunk_of(UPDATES[:100]))
     opened(later)
-    later.deliver(piece_of(UPDATES[100 : 100 + ahead]))
+    later.deliver(chunk_of(UPDATES[100 : 100 + ahead]))
     with pytest.raises(SinkAway, match="something else has written"):
-        earlier.deliver(piece_of(UPDATES[100:600]))
+        earlier.deliver(chunk_of(UPDATES[100:600]))
     came = last_sequence(broker)  # what the earlier one sent is taken where it follows what is there
     assert Had.by(broker).data == [one.data for one in UPDATES[:came]]
     assert opened(earlier) == position(UPDATES[came - 1])
-    earlier.deliver(piece_of(UPDATES[100:900]))
+    earlier.deliver(chunk_of(UPDATES[100:900]))
     assert Had.by(broker).data == [one.data for one in UPDATES[:900]]
 
 
@@ -149,7 +149,7 @@ def test_messages_of_others_let_none_of_ours_in_where_it_does_not_belong(broker,
     for _ in range(20):  # the sequences that our later messages would have
         broker.call(lambda context: context.publish(f"{SUBJECT}.s1", b"{}"))
     with pytest.raises(SinkAway, match="something else has written"):
-        sink.deliver(piece_of(UPDATES[:500]))
+        sink.deliver(chunk_of(UPDATES[:500]))
     assert Had.by(broker).data == [b"{}"] * 20
 
 
@@ -160,13 +160,13 @@ def test_update_that_is_too_large_stops_what_follows_it(broker, opened, limited)
     opened(sink)
     size = 20_000 if limited == "stream" else 2**20 - 100  # without the headers the server would take it
     boundary = position(UPDATES[99]).boundary
-    piece = [
+    chunk = [
         *UPDATES[:100],
         large(f"{boundary}-9000", size),
         *(large(f"{boundary}-{n}", 90) for n in range(9_001, 9_100)),
     ]
     with pytest.raises(EngineError, match=rf"update {boundary}-9000 of 's1' with {size:,} bytes.*Raise") as caught:
-        sink.deliver(piece_of(piece))
+        sink.deliver(chunk_of(chunk))
     assert not isinstance(caught.value, SinkAway)
     assert opened(sink) == position(UPDATES[99])
     assert Had.by(broker).data == [one.data for one in UPDATES[:100]]
@@ -178,12 +178,12 @@ def test_full_stream_takes_the_rest_once_it_has_room(broker, opened, limit):
     sink = sink_of(broker)
     opened(sink)
     with pytest.raises(SinkAway, match="maximum .* exceeded.*Raise the limits"):
-        sink.deliver(piece_of(UPDATES[:2_000]))
+        sink.deliver(chunk_of(UPDATES[:2_000]))
     came = last_sequence(broker)
     assert 0 < came < 2_000
     assert opened(sink) == position(UPDATES[came - 1])
     change(broker, discard="new")
-    sink.deliver(piece_of(UPDATES[came:2_000]))
+    sink.deliver(chunk_of(UPDATES[came:2_000]))
     assert Had.by(broker).data == [one.data for one in UPDATES[:2_000]]
 
 
@@ -191,9 +191,9 @@ def test_stream_that_keeps_few_messages_has_the_position(broker, opened):
     create(broker, max_msgs=5)
     sink = sink_of(broker)
     opened(sink)
-    sink.deliver(piece_of(UPDATES[:1_500]))
+    sink.deliver(chunk_of(UPDATES[:1_500]))
     assert opened(sink) == position(UPDATES[1_499])
-    sink.deliver(piece_of(UPDATES[1_500:1_503]))
+    sink.deliver(chunk_of(UPDATES[1_500:1_503]))
     assert Had.by(broker).data == [one.data for one in UPDATES[1_498:1_503]]
 
 
@@ -201,11 +201,11 @@ def test_removed_messages_come_again_with_the_same_ids_or_not_at_all(broker, ope
     create(broker)
     sink = sink_of(broker)
     opened(sink)
-    sink.deliver(piece_of(UPDATES[:1_500]))
+    sink.deliver(chunk_of(UPDATES[:1_500]))
     broker.call(lambda context: context.purge_stream(NAME))
     assert opened(sink) is None  # the stream does not know
     for first, behind in ((1_000, 1_300), (1_300, 1_700)):  # the server knows the ids of the first 500
-        sink.deliver(piece_of(UPDATES[first:behind]))
+        sink.deliver(chunk_of(UPDATES[first:behind]))
     assert Had.by(broker).data == [one.data for one in UPDATES[1_500:1_700]]
     assert opened(sink) == position(UPDATES[1_699])
     change(broker, duplicate_window=0.1)
@@ -214,7 +214,7 @@ def test_removed_messages_come_again_with_the_same_ids_or_not_at_all(broker, ope
     broker.kill()  # it reads the ids that are left
     broker.start()
     assert opened(sink) is None
-    sink.deliver(piece_of(UPDATES[1_600:1_700]))
+    sink.deliver(chunk_of(UPDATES[1_600:1_700]))
     assert Had.by(broker).ids == [f"{IDENTITY}/{one.position}" for one in UPDATES[1_600:1_700]]
 
 
@@ -222,11 +222,11 @@ def test_repeats_that_the_server_drops_are_no_predecessors(broker, opened):
     create(broker)
     sink = sink_of(broker)
     opened(sink)
-    sink.deliver(piece_of(UPDATES[:500]))
+    sink.deliver(chunk_of(UPDATES[:500]))
     other = broker.call(lambda context: context.publish(f"{SUBJECT}.s1", b"{}"))
     broker.call(lambda context: context.purge_stream(NAME))
     assert opened(sink) is None and other.seq == 501
-    sink.deliver(piece_of(UPDATES[400:1_700]))  # behind 100 that the server drops, the last id is another one
+    sink.deliver(chunk_of(UPDATES[400:1_700]))  # behind 100 that the server drops, the last id is another one
     assert Had.by(broker).data == [one.data for one in UPDATES[500:1_700]]
     assert message(broker, 502).data == UPDATES[500].data
 
@@ -235,10 +235,10 @@ def test_last_message_that_was_deleted_does_not_hide_the_one_before(broker, open
     create(broker)
     sink = sink_of(broker)
     opened(sink)
-    sink.deliver(piece_of(UPDATES[:10]))
+    sink.deliver(chunk_of(UPDATES[:10]))
     broker.call(lambda context: context.delete_msg(NAME, 10))
     assert opened(sink) == position(UPDATES[8])
-    sink.deliver(piece_of(UPDATES[9:20]))
+    sink.deliver(chunk_of(UPDATES[9:20]))
     assert Had.by(broker).data == [one.data for one in [*UPDATES[:9], *UPDATES[10:20]]]
 
 
@@ -246,7 +246,7 @@ def test_stream_that_begins_with_a_later_sequence_is_written_to(broker, opened):
     create(broker, first_seq=500)
     sink = sink_of(broker)
     assert opened(sink) is None
-    sink.deliver(piece_of(UPDATES[:10]))
+    sink.deliver(chunk_of(UPDATES[:10]))
     assert opened(sink) == position(UPDATES[9])
 
 
@@ -254,7 +254,7 @@ def test_stream_in_memory_is_gone_with_its_server(broker, opened):
     create(broker, storage="memory")
     sink = sink_of(broker)
     assert opened(sink) is None
-    sink.deliver(piece_of(UPDATES[:10]))
+    sink.deliver(chunk_of(UPDATES[:10]))
     broker.kill()
     broker.start()
     with pytest.raises(ConfigError, match="create it"):
@@ -265,7 +265,7 @@ def test_stream_with_updates_of_another_stream_is_refused(broker, opened):
     create(broker)
     sink = sink_of(broker)
     opened(sink, "other")
-    sink.deliver(piece_of(UPDATES[:1]))
+    sink.deliver(chunk_of(UPDATES[:1]))
     with pytest.raises(ConfigError, match=rf"another stream of Skyray's, other; this one is {IDENTITY}.*Name another"):
         opened(sink)
 
@@ -275,10 +275,10 @@ def test_stream_to_which_another_program_writes_is_refused(broker, opened, heade
     create(broker)
     sink = sink_of(broker)
     opened(sink)
-    sink.deliver(piece_of(UPDATES[:5]))
+    sink.deliver(chunk_of(UPDATES[:5]))
     broker.call(lambda context: context.publish(f"{SUBJECT}.s1", b"{}", headers=headers))
     with pytest.raises(SinkAway, match="something else has written"):
-        sink.deliver(piece_of(UPDATES[5:9]))
+        sink.deliver(chunk_of(UPDATES[5:9]))
     with pytest.raises(ConfigError, match="message 6 is none of Skyray's.*a stream of its own"):
         opened(sink)
 
@@ -314,7 +314,7 @@ def test_stream_with_a_wider_subject_is_taken(broker, opened, subjects):
     create(broker, subjects=subjects)
     sink = sink_of(broker)
     opened(sink)
-    sink.deliver(piece_of(UPDATES[:10]))
+    sink.deliver(chunk_of(UPDATES[:10]))
     assert last_sequence(broker) == 10
 
 
@@ -324,7 +324,7 @@ def test_stream_with_another_retention_can_source_it(broker, opened):
     opened(sink)
     work = StreamConfig("WORK", sources=[StreamSource(NAME)], retention=RetentionPolicy.WORK_QUEUE)
     broker.call(lambda context: context.add_stream(work))
-    sink.deliver(piece_of(UPDATES))
+    sink.deliver(chunk_of(UPDATES))
 
     async def take(context):
         found = []
@@ -357,15 +357,15 @@ def test_server_that_is_killed_is_away_and_then_has_what_it_acknowledged(broker,
     create(broker)
     sink = sink_of(broker)
     opened(sink)
-    sink.deliver(piece_of(UPDATES[:500]))
+    sink.deliver(chunk_of(UPDATES[:500]))
     broker.kill()
     with pytest.raises(SinkAway):
-        sink.deliver(piece_of(UPDATES[500:600]))
+        sink.deliver(chunk_of(UPDATES[500:600]))
     with pytest.raises(SinkAway, match="cannot be reached"):
         opened(sink)
     broker.start()
     assert opened(sink) == position(UPDATES[499])
-    sink.deliver(piece_of(UPDATES[500:600]))
+    sink.deliver(chunk_of(UPDATES[500:600]))
     assert Had.by(broker).data == [one.data for one in UPDATES[:600]]
 
 
@@ -373,10 +373,10 @@ def test_stream_that_is_deleted_below_us_is_noticed(broker, opened):
     create(broker)
     sink = sink_of(broker)
     opened(sink)
-    sink.deliver(piece_of(UPDATES[:10]))
+    sink.deliver(chunk_of(UPDATES[:10]))
     broker.call(lambda context: context.delete_stream(NAME))
     with pytest.raises(SinkAway, match="no stream takes the subject"):
-        sink.deliver(piece_of(UPDATES[10:20]))
+        sink.deliver(chunk_of(UPDATES[10:20]))
     with pytest.raises(ConfigError, match="create it"):
         opened(sink)
     create(broker)
@@ -396,7 +396,7 @@ def test_answers_of_others_are_no_acknowledgements(broker, opened, monkeypatch):
 
             await client.subscribe(f"{SUBJECT}.*", cb=say)
         await client.flush()
-        await asyncio.to_thread(sink.deliver, piece_of(updates))
+        await asyncio.to_thread(sink.deliver, chunk_of(updates))
 
     broker.call(lambda context: deliver(context._nc, UPDATES[:1_500]))
     assert Had.by(broker).data == [one.data for one in UPDATES[:1_500]]
@@ -422,7 +422,7 @@ def test_no_more_than_the_window_is_under_way(broker, opened, monkeypatch):
             under_way.append((run.sent + 1 - run.taken, run.open_bytes + len(given[1])))
 
     monkeypatch.setattr(Client, "publish", watched)
-    sink.deliver(piece_of(UPDATES))
+    sink.deliver(chunk_of(UPDATES))
     largest = max(len(one.data) for one in UPDATES)
     assert 30 < max(count for count, _ in under_way) <= 100
     assert 15_000 < max(size for _, size in under_way) <= 30_000 + largest
@@ -447,20 +447,20 @@ def test_user_without_rights_is_refused(tmp_path, opened, monkeypatch):
             if at == "deliver":
                 opened(sink)
                 with pytest.raises(ConfigError, match="does not permit"):
-                    sink.deliver(piece_of(UPDATES[:10]))
+                    sink.deliver(chunk_of(UPDATES[:10]))
             else:
                 monkeypatch.setattr("gateway.sinks.nats._ANSWER_S", 0.5)
                 with pytest.raises(ConfigError, match="does not permit" if at == "open" else "refuses the connection"):
                     opened(sink)
 
 
-def test_piece_without_updates_is_delivered_without_the_server(broker, opened):
+def test_chunk_without_updates_is_delivered_without_the_server(broker, opened):
     create(broker)
     sink = sink_of(broker)
     opened(sink)
     broker.kill()
-    piece = Piece([], Position(7, 0), True, 7)
-    assert sink.deliver(piece) == Position(7, 0)
+    chunk = UpdateChunk([], Position(7, 0), True, 7)
+    assert sink.deliver(chunk) == Position(7, 0)
 
 
 def test_token_of_a_subscription_id_is_one_token_and_its_own():
@@ -491,7 +491,7 @@ def test_stream_whose_identity_is_no_plain_text_is_known_again(broker, opened):
     create(broker)
     sink = sink_of(broker)
     opened(sink, "läuft/hier 7")
-    sink.deliver(piece_of(UPDATES[:3]))
+    sink.deliver(chunk_of(UPDATES[:3]))
     assert opened(sink, "läuft/hier 7") == position(UPDATES[2])
     with pytest.raises(ConfigError, match="another stream of Skyray's"):
         opened(sink, "läuft/hier")

@@ -12,7 +12,7 @@ from gateway.sinks.postgres import PostgresSink
 from gateway.sinks.stream import SinkAway
 from matching.errors import ConfigError, DeliveryError
 from tests.support.postgres import PASSWORD, USER, PostgresServer
-from tests.support.sink_contract import Receiver, SinkContract, boundary_of, piece_of
+from tests.support.sink_contract import Receiver, SinkContract, boundary_of, chunk_of
 
 pytestmark = pytest.mark.postgis
 ROOT = Path(__file__).resolve().parents[3]
@@ -74,7 +74,7 @@ def replayed(updates):
 def test_rows_are_the_updates_field_by_field(receiver):
     sink = receiver.sink()
     sink.open("one")
-    sink.deliver(piece_of(*boundary_of(3, [("s1", "match", 1), ("s2", "enter", 2)])))
+    sink.deliver(chunk_of(*boundary_of(3, [("s1", "match", 1), ("s2", "enter", 2)])))
     sink.close()
     rows = receiver.ask("SELECT * FROM skyray.updates ORDER BY boundary, place")
     assert rows == [
@@ -86,7 +86,7 @@ def test_rows_are_the_updates_field_by_field(receiver):
 
 
 @pytest.mark.parametrize("size", [1, 7, 1_000])
-def test_results_are_those_of_replay_at_every_boundary_however_pieces_are_cut(receiver, size):
+def test_results_are_those_of_replay_at_every_boundary_however_chunks_are_cut(receiver, size):
     chance, inside, sink, seen = random.Random(size), {}, receiver.sink(), []
     sink.open("one")
     last = -1
@@ -103,7 +103,7 @@ def test_results_are_those_of_replay_at_every_boundary_however_pieces_are_cut(re
         updates = boundary_of(last, changes)
         for first in range(0, len(updates), size):
             some = updates[first : first + size]
-            sink.deliver(piece_of(*some, ends=first + size >= len(updates)))
+            sink.deliver(chunk_of(*some, ends=first + size >= len(updates)))
             if first + size < len(updates):
                 assert receiver.results() == replayed(seen)  # as of the boundary before, until this one is whole
         seen += updates
@@ -115,19 +115,19 @@ def test_results_are_those_of_replay_at_every_boundary_however_pieces_are_cut(re
 def test_older_process_is_kept_out_by_the_fence(receiver):
     older, newer = receiver.sink(), receiver.sink()
     older.open("one")
-    older.deliver(piece_of(*SinkContract.FIRST))
+    older.deliver(chunk_of(*SinkContract.FIRST))
     newer.open("one")
     with pytest.raises(SinkAway):  # its session was ended
-        older.deliver(piece_of(*SinkContract.SECOND))
+        older.deliver(chunk_of(*SinkContract.SECOND))
     older.close()
-    newer.deliver(piece_of(*SinkContract.SECOND))
+    newer.deliver(chunk_of(*SinkContract.SECOND))
     before = receiver.ids()
     newer.close()
     # a session that nobody ended, as of a process behind a network that broke and healed
     older.open("one")
     receiver.ask("UPDATE skyray.stream SET fence = fence + 1")
     with pytest.raises(DeliveryError, match="another process"):
-        older.deliver(piece_of(through=20))
+        older.deliver(chunk_of(through=20))
     older.close()
     assert receiver.ids() == before
 
@@ -135,9 +135,9 @@ def test_older_process_is_kept_out_by_the_fence(receiver):
 def test_newer_process_ends_the_transaction_that_an_older_one_has_left_open(receiver):
     older, newer = receiver.sink(), receiver.sink()
     older.open("one")
-    older.deliver(piece_of(*SinkContract.FIRST[:1], ends=False))  # holds the lock, and hangs
+    older.deliver(chunk_of(*SinkContract.FIRST[:1], ends=False))  # holds the lock, and hangs
     assert newer.open("one") is None
-    newer.deliver(piece_of(*SinkContract.FIRST))
+    newer.deliver(chunk_of(*SinkContract.FIRST))
     assert len(receiver.ids()) == 3
     older.close()
     newer.close()
@@ -173,25 +173,25 @@ def test_user_without_rights_learns_which_it_needs(server, receiver):
             theirs.open("one")
         mine = receiver.sink()
         mine.open("one")
-        mine.deliver(piece_of(*SinkContract.FIRST))
+        mine.deliver(chunk_of(*SinkContract.FIRST))
         mine.close()
         server.ask(f"GRANT USAGE ON SCHEMA {receiver.name} TO {role}")
         server.ask(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {receiver.name} TO {role}")
         assert theirs.open("one") == Position(3, 2)  # it can make no table, and needs to make none
-        theirs.deliver(piece_of(*SinkContract.SECOND))
+        theirs.deliver(chunk_of(*SinkContract.SECOND))
         server.ask(f"REVOKE INSERT ON {receiver.name}.updates FROM {role}")
         with pytest.raises(ConfigError, match="INSERT"):
-            theirs.deliver(piece_of(*boundary_of(12, [("s1", "match", 11)])))
+            theirs.deliver(chunk_of(*boundary_of(12, [("s1", "match", 11)])))
         theirs.close()
     finally:
         server.ask(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 @pytest.mark.parametrize("code", ["disk_full", "too_many_connections", "deadlock_detected", "admin_shutdown"])
-def test_what_passes_is_away_and_all_of_the_piece_comes_later(receiver, code):
+def test_what_passes_is_away_and_all_of_the_chunk_comes_later(receiver, code):
     sink = receiver.sink()
     sink.open("one")
-    sink.deliver(piece_of(*SinkContract.FIRST))
+    sink.deliver(chunk_of(*SinkContract.FIRST))
     receiver.ask(
         f"CREATE FUNCTION skyray.refuse() RETURNS trigger LANGUAGE plpgsql AS"
         f" $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{code}'; END $$;"
@@ -199,12 +199,12 @@ def test_what_passes_is_away_and_all_of_the_piece_comes_later(receiver, code):
     )
     before = receiver.ids(), receiver.results()
     with pytest.raises(SinkAway):
-        sink.deliver(piece_of(*SinkContract.SECOND))
+        sink.deliver(chunk_of(*SinkContract.SECOND))
     assert (receiver.ids(), receiver.results()) == before
     receiver.ask("DROP TRIGGER refuse ON skyray.results")
     sink.close()
     assert sink.open("one") == Position(3, 2)
-    sink.deliver(piece_of(*SinkContract.SECOND))
+    sink.deliver(chunk_of(*SinkContract.SECOND))
     sink.close()
     assert receiver.results() == replayed([*SinkContract.FIRST, *SinkContract.SECOND])
 
@@ -212,10 +212,10 @@ def test_what_passes_is_away_and_all_of_the_piece_comes_later(receiver, code):
 def test_tables_that_somebody_changed_are_refused(receiver):
     sink = receiver.sink()
     sink.open("one")
-    sink.deliver(piece_of(*SinkContract.FIRST))
+    sink.deliver(chunk_of(*SinkContract.FIRST))
     receiver.ask("UPDATE skyray.stream SET boundary = 0")  # a position before updates that are there
     with pytest.raises(ConfigError, match="not as Skyray made them"):
-        sink.deliver(piece_of(*SinkContract.FIRST))
+        sink.deliver(chunk_of(*SinkContract.FIRST))
     sink.close()
     receiver.ask("UPDATE skyray.stream SET format = 99")
     with pytest.raises(ConfigError, match="format 99"):
@@ -229,22 +229,22 @@ def test_tables_that_somebody_changed_are_refused(receiver):
 def test_server_that_hangs_is_away_in_bounded_time(receiver, monkeypatch):
     sink = receiver.sink()
     sink.open("one")
-    sink.deliver(piece_of(*SinkContract.FIRST))
+    sink.deliver(chunk_of(*SinkContract.FIRST))
     with receiver.server.connect() as other:
         other.execute("BEGIN")
         other.execute(f"LOCK TABLE {receiver.name}.updates")
         monkeypatch.setattr("gateway.sinks.postgres._ALL_S", 0.2)
         with pytest.raises(SinkAway):
-            sink.deliver(piece_of(*SinkContract.SECOND))
+            sink.deliver(chunk_of(*SinkContract.SECOND))
     sink.close()
 
 
 def test_query_of_the_documents_answers(receiver):
-    text = (ROOT / "docs" / "sinks.md").read_text()
+    text = (ROOT / "docs" / "connect.md").read_text()
     (query,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
     sink = receiver.sink()
     sink.open("one")
-    sink.deliver(piece_of(*boundary_of(9, [("shop-1", "enter", 4), ("shop-1", "enter", 8), ("other", "enter", 5)])))
+    sink.deliver(chunk_of(*boundary_of(9, [("shop-1", "enter", 4), ("shop-1", "enter", 8), ("other", "enter", 5)])))
     sink.close()
     rows = receiver.ask(query)
     assert [(name, rank, score) for name, rank, _, score in rows] == [("shop-1", 1, 1.0), ("shop-1", 2, 0.5)]

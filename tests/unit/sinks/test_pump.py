@@ -93,7 +93,7 @@ class Remembering:
 
     def __init__(self, name="memory/a", exactly_once=True):
         self.name, self.exactly_once = name, exactly_once
-        self.ids, self.open_ids, self.pieces = [], [], []
+        self.ids, self.open_ids, self.chunks = [], [], []
         self.position = None
         self.on_open, self.on_deliver, self.on_check = [], [], []
 
@@ -103,14 +103,14 @@ class Remembering:
             raise error
         return self.position if self.exactly_once else None
 
-    def deliver(self, piece):
+    def deliver(self, chunk):
         if self.on_deliver and (error := self.on_deliver.pop(0)):
             raise error
-        self.pieces.append(piece)
-        self.open_ids += [one.position for one in piece.updates]
-        if piece.ends_boundary:
+        self.chunks.append(chunk)
+        self.open_ids += [one.position for one in chunk.updates]
+        if chunk.ends_boundary:
             self.ids += self.open_ids
-            self.open_ids, self.position = [], piece.behind
+            self.open_ids, self.position = [], chunk.behind
         return self.position or BEGINNING
 
     def check(self):
@@ -143,12 +143,12 @@ def test_every_update_comes_once_in_order_and_boundaries_end_where_they_do(strea
     assert sink.ids == EVERY and adds_up(figures)
     assert figures["delivered"] == len(EVERY) and figures["waiting"] == figures["lost"] == 0
     last_places = {ENDS[n]: SIZES[n] - 1 for n in range(40)}
-    for piece in sink.pieces:
-        assert len(piece.updates) <= max(most, 1) and piece.through_seq == piece.behind.boundary
-        if piece.updates:
-            assert piece.behind >= Position.of(piece.updates[-1].position)
-            last = Position.of(piece.updates[-1].position)
-            assert piece.ends_boundary == (last.index == last_places[last.boundary])
+    for chunk in sink.chunks:
+        assert len(chunk.updates) <= max(most, 1) and chunk.through_seq == chunk.behind.boundary
+        if chunk.updates:
+            assert chunk.behind >= Position.of(chunk.updates[-1].position)
+            last = Position.of(chunk.updates[-1].position)
+            assert chunk.ends_boundary == (last.index == last_places[last.boundary])
     assert sink.position is not None and sink.position.boundary == ENDS[-1]
 
 
@@ -293,7 +293,7 @@ def test_boundaries_without_updates_are_said(tmp_path):
     pump.wake()
     await_that(lambda: sink.position == Position(199, 0))
     pump.close()
-    assert sink.pieces[-1] == ([], Position(199, 0), True, 199)
+    assert sink.chunks[-1] == ([], Position(199, 0), True, 199)
 
 
 def test_file_of_positions_of_another_stream_counts_for_nothing_and_a_damaged_one_is_refused(stream, tmp_path):

@@ -61,7 +61,7 @@ def await_counts(served, hook, **wanted):
 
 
 def verify(secret, came):
-    """As docs/webhooks.md has it, by the standard library alone."""
+    """As docs/connect.md has it, by the standard library alone."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     signed = f"{came.headers['webhook-id']}.{came.headers['webhook-timestamp']}.".encode() + came.body
     wanted = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
