@@ -7,7 +7,7 @@
             print(update.change, update.message_id)
 
 `requests` says what is sent and how an answer is read; `flows` what takes several requests: trying again, rows in
-groups, pages, and a stream of updates that outlives its connection. Flows are generators that yield `commands`, and
-wait for nothing themselves; `blocking` and `awaiting` carry the commands out, and differ in that alone.
+groups, pages, and a stream of updates that outlives its connection. `awaiting` has every method; `blocking` carries out
+the same coroutines over a library that blocks, so that they never wait for an event loop.
 Guide: docs/python.md.
 """

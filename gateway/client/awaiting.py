@@ -1,161 +1,42 @@
-"""`skyray.AsyncClient`: the client that is awaited.
+"""`skyray.AsyncClient`: the client that is awaited, and the one source of both.
 
-Its methods are those of `gateway.client.blocking`, which says what they do; requests and flows are the same. Public as
-`skyray.AsyncClient`.
+Each method is a request of `gateway.client.requests`, carried out as `gateway.client.flows` says.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import httpx2
 
 from gateway.client import flows, mapped, requests
-from gateway.client.commands import Answer, Command, Failure, Flow, Item, Open, Read, Send, Sleep, Take
-from gateway.client.flows import Followed, FollowedStream, Following, Patience, Rows
-from gateway.client.requests import Box, Call, Names, Row, Wait
+from gateway.client.flows import Followed, FollowedStream, Following, Patience, Rows, Source
+from gateway.client.requests import Box, Call, Names, Wait
 from gateway.client.rows import Event, MessageOutcome, Missed, Results, Subscription, SubscriptionOutcome, Update
-from gateway.client.transport import (
-    FAILURES,
-    Options,
-    answer_of,
-    arguments_of,
-    failure_of,
-    library_options,
-    silent_after,
-)
+from gateway.client.transport import Library, Link, Options, library_options
 
 if TYPE_CHECKING:
     import lonboard
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
-Source = Iterable[Row] | AsyncIterable[Row]
-
-
-class _Runner:
-    """Carries out the commands of one flow."""
-
-    def __init__(self, library: httpx2.AsyncClient, timeout_s: float, rows: Source = ()):
-        self._library = library
-        self._timeout_s = timeout_s
-        self._rows = aiter(rows if isinstance(rows, AsyncIterable) else _each(rows))
-        self._response: httpx2.Response | None = None
-        self._chunks: AsyncIterator[bytes] | None = None
-
-    async def run(self, flow: Flow[T]) -> T:
-        """Carry out a flow that hands nothing on; its value."""
-        outcome: Any = None
-        while True:
-            try:
-                command = flow.send(outcome)
-            except StopIteration as end:
-                return end.value
-            outcome = await self.do(command)
-
-    async def items(self, flow: Flow[None]) -> AsyncGenerator[Any]:
-        """What a flow hands on."""
-        outcome: Any = None
-        try:
-            while True:
-                try:
-                    command = flow.send(outcome)
-                except StopIteration:
-                    return
-                if isinstance(command, Item):
-                    outcome = None
-                    yield command.value
-                else:
-                    outcome = await self.do(command)
-        finally:
-            flow.close()
-            await self.close()
-
-    async def do(self, command: Command) -> Any:
-        match command:
-            case Send():
-                return await self._send(command)
-            case Read():
-                return await self._read()
-            case Open():
-                return await self._open(command)
-            case Take(most):
-                return await self._take(most)
-            case Sleep(seconds):
-                return await asyncio.sleep(seconds)
-        raise TypeError(command)
-
-    async def _send(self, command: Send) -> Answer | Failure:
-        try:
-            response = await self._library.send(self._library.build_request(**arguments_of(command.request)))
-            return answer_of(response, response.content)
-        except FAILURES as error:
-            return failure_of(self._library, error)
-
-    async def _take(self, most: int) -> list[Row]:
-        taken: list[Row] = []
-        async for row in self._rows:
-            taken.append(row)
-            if len(taken) == most:
-                break
-        return taken
-
-    async def _open(self, command: Open) -> Answer | Failure:
-        await self.close()
-        timeout = silent_after(command.silence_s, self._timeout_s)
-        try:
-            request = self._library.build_request(**arguments_of(command.request), timeout=timeout)
-            self._response = response = await self._library.send(request, stream=True)
-            if response.status_code == 200:
-                self._chunks = response.aiter_bytes()
-                return answer_of(response, b"")
-            found = answer_of(response, await response.aread())
-            await self.close()
-            return found
-        except FAILURES as error:
-            await self.close()
-            return failure_of(self._library, error)
-
-    async def _read(self) -> bytes | Failure | None:
-        if self._chunks is None:
-            return None
-        try:
-            chunk = await anext(self._chunks, None)
-        except FAILURES as error:
-            await self.close()
-            return failure_of(self._library, error)
-        if chunk is None:
-            await self.close()
-        return chunk
-
-    async def close(self) -> None:
-        """Close the stream, if one is open."""
-        response, self._response, self._chunks = self._response, None, None
-        if response is not None:
-            await response.aclose()
-
-
-async def _each(rows: Iterable[Row]) -> AsyncIterator[Row]:
-    for row in rows:
-        yield row
 
 
 class AsyncUpdates(FollowedStream, Generic[E]):
-    """As `Updates`, by `async for`; `async with` closes it.
+    """A stream of updates: an asynchronous iterator that connects again by itself; `async with` closes it.
 
     Parameters
     ----------
-    runner : _Runner
+    link : Link
     state : Followed
     following : Following
     """
 
-    def __init__(self, runner: _Runner, state: Followed, following: Following):
+    def __init__(self, link: Link, state: Followed, following: Following):
         super().__init__(state)
-        self._runner = runner
+        self._link = link
         self._following = following
-        self._items: AsyncGenerator[E] = runner.items(flows.follow(state, following))
+        self._items: AsyncGenerator[E] = flows.follow(link, state, following)
 
     def __aiter__(self) -> "AsyncUpdates[E]":
         return self
@@ -164,7 +45,7 @@ class AsyncUpdates(FollowedStream, Generic[E]):
         return await anext(self._items)
 
     async def __aenter__(self) -> "AsyncUpdates[E]":
-        await self._runner.run(flows.start(self._state, self._following))
+        await flows.start(self._link, self._state, self._following)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -173,7 +54,7 @@ class AsyncUpdates(FollowedStream, Generic[E]):
     async def close(self) -> None:
         """Close the connection; nothing more is handed on."""
         await self._items.aclose()
-        await self._runner.close()
+        await self._link.close()
 
 
 class AsyncClient:
@@ -181,6 +62,9 @@ class AsyncClient:
 
     `subscriptions`, `subscribe_stream`, `publish_stream`, `updates` and `events` are read by `async for`.
     """
+
+    #: Library of HTTP; a blocking one makes coroutines that never wait for a loop.
+    _library_type: type[Library] = httpx2.AsyncClient
 
     def __init__(
         self,
@@ -194,7 +78,7 @@ class AsyncClient:
         self.url = url
         self._timeout_s = timeout_s
         self._patience = Patience(patience_s)
-        self._library = httpx2.AsyncClient(**library_options(Options(url, key, timeout_s, headers or {})))
+        self._library = self._library_type(**library_options(Options(url, key, timeout_s, headers or {})))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -207,20 +91,24 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._library.aclose()
+        await self._link().close_all()
 
-    def _runner(self, rows: Source = ()) -> _Runner:
-        return _Runner(self._library, self._timeout_s, rows)
+    def _link(self) -> Link:
+        return Link(self._library, self._timeout_s)
 
     async def _call(self, call: Call[T]) -> T:
-        return await self._runner().run(flows.answered(call, self._patience))
+        return await flows.answered(self._link(), call, self._patience)
 
     # ---------------------------------------------------------------------------------------------- subscriptions
 
     async def subscribe(
         self, columns: Mapping[str, Any] | None = None, /, *, replace: bool = False, **more: Any
     ) -> SubscriptionOutcome:
-        """As `Client.subscribe`."""
+        """Create a subscription, of a mapping, of keywords, or both.
+
+        One that is there with the same columns is `unchanged`, with others refused (`subscription_exists`), or with
+        `replace` replaced. Without a `subscription_id` the client makes one.
+        """
         return await self._call(requests.subscribe(columns, more, replace))
 
     async def replace(
@@ -233,66 +121,79 @@ class AsyncClient:
         new: bool = False,
         **more: Any,
     ) -> SubscriptionOutcome:
-        """As `Client.replace`."""
+        """Create or replace the subscription of this id.
+
+        With `etag` only that version is replaced, else it is `Refused` (`precondition_failed`); with `new` none
+        (`subscription_exists`).
+        """
         return await self._call(requests.replace(subscription_id, columns, more, etag, new))
 
     async def subscription(self, subscription_id: str) -> Subscription:
-        """As `Client.subscription`."""
+        """The columns of an active subscription, and its etag."""
         return await self._call(requests.subscription(subscription_id))
 
     async def unsubscribe(self, subscription_id: str, *, etag: str | None = None) -> SubscriptionOutcome:
-        """As `Client.unsubscribe`."""
+        """End a subscription; with `etag` only that version."""
         return await self._call(requests.unsubscribe(subscription_id, etag))
 
     def subscriptions(
         self, *, kind: Names = None, prefix: str | None = None, owner: str | None = None, region: Box = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """As `Client.subscriptions`."""
+        """Columns of the active subscriptions in the order of registration, read page by page."""
         filters = {"kind": kind, "prefix": prefix, "owner": owner, "region": region}
-        return self._runner().items(flows.pages(filters, self._patience))
+        return flows.pages(self._link(), filters, self._patience)
 
     def subscribe_stream(
         self, rows: Source, *, replace: bool = False, group: int = flows.GROUP_ROWS
     ) -> AsyncIterator[SubscriptionOutcome]:
-        """As `Client.subscribe_stream`."""
-        flow = flows.in_groups(Rows.of_subscriptions(replace), self._patience, group)
-        return self._runner(rows).items(flow)
+        """Create many subscriptions, with an outcome each, in order; the rows may be an open file of NDJSON.
+
+        `{"unsubscribe": ID}` ends one. `group` rows are sent at a time. Nothing is sent before outcomes are read.
+        """
+        return flows.in_groups(self._link(), rows, Rows.of_subscriptions(replace), self._patience, group)
 
     async def subscribe_many(
         self, rows: Source, *, replace: bool = False, group: int = flows.GROUP_ROWS
     ) -> list[SubscriptionOutcome]:
-        """As `Client.subscribe_many`."""
+        """As `subscribe_stream`, all at once."""
         return [one async for one in self.subscribe_stream(rows, replace=replace, group=group)]
 
     async def subscribe_features(
         self, collection: Mapping[str, Any] | str | bytes, *, replace: bool = False
     ) -> list[SubscriptionOutcome]:
-        """As `Client.subscribe_features`."""
+        """Create a subscription of each feature of a FeatureCollection, which may be JSON."""
         return await self._call(requests.subscribe_features(collection, replace))
 
     async def features(
         self, *, kind: Names = None, prefix: str | None = None, owner: str | None = None, region: Box = None
     ) -> dict[str, Any]:
-        """As `Client.features`."""
+        """The active subscriptions as a FeatureCollection, which `subscribe_features` takes."""
         filters = {"kind": kind, "prefix": prefix, "owner": owner, "region": region}
-        return await self._runner().run(flows.all_features(filters, self._patience))
+        return await flows.all_features(self._link(), filters, self._patience)
 
     # --------------------------------------------------------------------------------------------------- messages
 
     async def publish(self, message: Mapping[str, Any], *, wait: Wait = None) -> MessageOutcome:
-        """As `Client.publish`."""
+        """Publish a message; with `wait="delivered"` until its updates are out. A bad one is `Refused`.
+
+        What is `accepted` is on disk. Without an `id` the client makes one, so that it is taken once.
+        """
         return await self._call(requests.publish(message, wait))
 
     def publish_stream(
         self, messages: Source, *, wait: Wait = None, group: int = flows.GROUP_ROWS
     ) -> AsyncIterator[MessageOutcome]:
-        """As `Client.publish_stream`."""
-        return self._runner(messages).items(flows.in_groups(Rows.of_messages(wait), self._patience, group))
+        """Publish many messages, with an outcome each, in order; they may be an open file of NDJSON.
+
+        `group` of them are taken and sent at a time, and none before those are answered; where the server takes no more
+        (429), it waits. Bad ones have a reason. Nothing is sent before outcomes are read.
+        """
+        return flows.in_groups(self._link(), messages, Rows.of_messages(wait), self._patience, group)
 
     async def publish_many(
         self, messages: Source, *, wait: Wait = None, group: int = flows.GROUP_ROWS
     ) -> list[MessageOutcome]:
-        """As `Client.publish_many`."""
+        """As `publish_stream`, all at once."""
         return [one async for one in self.publish_stream(messages, wait=wait, group=group)]
 
     # ---------------------------------------------------------------------------------------------------- updates
@@ -309,10 +210,27 @@ class AsyncClient:
         silence_s: float = flows.SILENCE_S,
         patience_s: float = float("inf"),
     ) -> AsyncUpdates[Update]:
-        """As `Client.updates`."""
+        """Updates as they come, each once and in order, however often the connection or the server fails.
+
+        Parameters
+        ----------
+        subscription, kind : str or several, optional
+        owner : str, optional
+        region : west, south, east, north, optional
+            Of the messages, in degrees.
+        since : str, optional
+            A `position` of before, or "begin"; without it from now on: from the first update that is taken, or from
+            `with`.
+        on_gap : callable, optional
+            Gets what is lost, and updates go on behind it; without it `Gap` is raised.
+        silence_s : float
+            Seconds without a byte after which it connects again.
+        patience_s : float
+            Seconds of waiting in all between two events, before it raises; before the first event that of the client.
+        """
         filters = {"subscription": subscription, "kind": kind, "owner": owner, "region": region}
         following = flows.following_of(filters, self._patience, on_gap, silence_s, patience_s)
-        return AsyncUpdates(self._runner(), Followed(since), following)
+        return AsyncUpdates(self._link(), Followed(since), following)
 
     def events(
         self,
@@ -327,15 +245,15 @@ class AsyncClient:
         silence_s: float = flows.SILENCE_S,
         patience_s: float = float("inf"),
     ) -> AsyncUpdates[Event]:
-        """As `Client.events`."""
+        """As `updates`, with `Progress`, `Missed`, and with `snapshot` first a `Snapshot` of each followed result."""
         filters = {"subscription": subscription, "kind": kind, "owner": owner, "region": region}
         following = flows.following_of(filters, self._patience, on_gap, silence_s, patience_s, snapshot, True)
-        return AsyncUpdates(self._runner(), Followed(since), following)
+        return AsyncUpdates(self._link(), Followed(since), following)
 
     # -------------------------------------------------------------------------------------------------- questions
 
     async def results(self, subscription_id: str) -> Results:
-        """As `Client.results`."""
+        """What is in a result now, best first; of `boolean` the last 100 matches, the newest first."""
         return await self._call(requests.results(subscription_id))
 
     async def map(
@@ -348,40 +266,61 @@ class AsyncClient:
         most: int = mapped.MOST,
         most_results: int = mapped.MOST_RESULTS,
     ) -> "lonboard.Map":
-        """As `Client.map`."""
+        """A map of these subscriptions, or of those that pass the filters, and of their results, for a notebook.
+
+        Parameters
+        ----------
+        *subscription_ids : str
+        kind, prefix, owner, region
+            As of `subscriptions`, where no id is given.
+        most : int
+            Subscriptions, and messages, that are drawn; a warning says what is left out.
+        most_results : int
+            Subscriptions of which the result is drawn: each is a request.
+
+        Returns
+        -------
+        lonboard.Map
+            Layers of shapes, of places and of messages, coloured by kind; none that has no rows.
+
+        Raises
+        ------
+        ConfigError
+            For ids and filters, or where lonboard is not installed.
+        """
         from gateway import notebook
 
         filters = {"kind": kind, "prefix": prefix, "owner": owner, "region": region}
         notebook.check(most, most_results, subscription_ids, filters)
-        flow = mapped.mapped(subscription_ids, filters, most, most_results, self._patience)
-        return notebook.Drawing(*(await self._runner().run(flow))).map()
+        found = await mapped.mapped(self._link(), subscription_ids, filters, most, most_results, self._patience)
+        return notebook.Drawing(*found).map()
 
     async def explain(self, subscription_id: str, message: str) -> dict[str, Any]:
-        """As `Client.explain`."""
+        """Why a message (its id, or `seq:N`) is in a result, or not: `held`, `reason`, `why` and so on."""
         return await self._call(requests.explain(subscription_id, message))
 
     async def match(self, message: Mapping[str, Any], *, limit: int = 100) -> dict[str, Any]:
-        """As `Client.match`."""
+        """Which subscriptions a message would reach; nothing is stored."""
         return await self._call(requests.asking("/v1/match", message, limit))
 
     async def preview(
         self, columns: Mapping[str, Any] | None = None, /, *, limit: int = 3, **more: Any
     ) -> dict[str, Any]:
-        """As `Client.preview`."""
+        """What a subscription would have matched among the latest messages; nothing is stored."""
         return await self._call(requests.asking("/v1/preview", {**(columns or {}), **more}, limit))
 
     async def health(self) -> dict[str, Any]:
-        """As `Client.health`."""
+        """Counts of the stream."""
         return await self._call(requests.facts("/health"))
 
     async def ready(self) -> dict[str, Any]:
-        """As `Client.ready`."""
+        """As `health`, once messages are matched: waits for it, as long as the patience is."""
         return await self._call(requests.facts("/ready"))
 
     async def stream(self) -> dict[str, Any]:
-        """As `Client.stream`."""
+        """What the stream is: attributes, kinds, world, window, and how far it has come."""
         return await self._call(requests.facts("/v1/stream"))
 
     async def topology(self) -> dict[str, Any]:
-        """As `Client.topology`."""
+        """What each component does now."""
         return await self._call(requests.facts("/v1/topology"))

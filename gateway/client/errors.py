@@ -7,7 +7,7 @@ import msgspec
 from matching.errors import EngineError
 
 if TYPE_CHECKING:
-    from gateway.client.commands import Answer, Request
+    from gateway.client.answers import Answer, Request
     from gateway.client.rows import Missed
 
 

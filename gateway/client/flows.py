@@ -1,18 +1,28 @@
 """Procedures of several requests: retries, rows in groups, pages, and a stream of updates that reconnects.
 
-Each is a generator that yields `gateway.client.commands` and is sent their results. It has no socket and no clock, so
-one implementation serves `gateway.client.blocking` and `gateway.client.awaiting`, and tests drive it by hand.
+Each is a coroutine or an asynchronous generator over a `Link`, which has the socket and the clock: tests drive it with
+one of their own. Over a link that blocks, none of them waits for a loop.
 """
 
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from itertools import islice
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from gateway.client import requests
-from gateway.client.commands import Answer, Failure, Flow, Item, Open, Read, Request, Send, Sleep, Take
+from gateway.client.answers import Answer, Failure, Request
 from gateway.client.errors import ClientError, Failed, Gap, NotFound, Refused, Unreachable, error_of
 from gateway.client.requests import Call, Row
 from gateway.client.rows import Event, MessageOutcome, Missed, Progress, Snapshot, SubscriptionOutcome, Update
@@ -22,12 +32,28 @@ from matching.errors import InputError
 from matching.reasons import REASONS
 
 T = TypeVar("T")
+#: Rows of a caller.
+Source = Iterable[Row] | AsyncIterable[Row]
 #: Most rows, and most bytes, of one request; a server accepts 16 MiB.
 GROUP_ROWS, GROUP_BYTES = 1_000, 4 << 20
 #: Seconds without a byte after which a connection counts as lost; a server sends something every 5 s.
 SILENCE_S = 15.0
 #: Bytes of an event of updates that is not read further: a server's are a row, or the results of a subscription.
 MOST_EVENT_BYTES = 256 << 20
+
+
+class Link(Protocol):
+    """What flows need of `gateway.client.transport.Link`, which says what each method does."""
+
+    async def send(self, request: Request) -> Answer | Failure: ...
+
+    async def open(self, request: Request, silence_s: float) -> Answer | Failure: ...
+
+    async def read(self) -> bytes | Failure | None: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class Patience(NamedTuple):
@@ -63,7 +89,7 @@ class _Tries:
         self._patience = patience
         self.count, self._waited_s = 0, 0.0
 
-    def wait(self, request: Request, outcome: Answer | Failure, at_least_s: float = 0.0) -> Flow[None]:
+    async def wait(self, link: Link, request: Request, outcome: Answer | Failure, at_least_s: float = 0.0) -> None:
         """Wait before the next attempt. Raises the error of the outcome once `Patience.seconds` would be exceeded."""
         hint_s = max(at_least_s, (outcome.retry_after_s or 0.0) if isinstance(outcome, Answer) else 0.0)
         delay_s = self._patience.delay_s(self.count, hint_s)
@@ -71,10 +97,10 @@ class _Tries:
             raise _final(request, outcome)
         self._waited_s += delay_s
         self.count += 1
-        yield Sleep(delay_s)
+        await link.sleep(delay_s)
 
 
-def exchange(request: Request, patience: Patience) -> Flow[Answer]:
+async def _exchange(link: Link, request: Request, tries: _Tries) -> Answer:
     """Send a request, with retries, until an answer has a status below 400.
 
     After 429, or 503 with `Retry-After`, it is sent again after that time. A request without an answer is sent again
@@ -85,12 +111,8 @@ def exchange(request: Request, patience: Patience) -> Flow[Answer]:
     ClientError
         For any other status, and when the retries are used up.
     """
-    return (yield from _exchange(request, _Tries(patience)))
-
-
-def _exchange(request: Request, tries: _Tries) -> Flow[Answer]:
     while True:
-        outcome = yield Send(request)
+        outcome = await link.send(request)
         if isinstance(outcome, Answer):
             if outcome.status < 400:
                 return outcome
@@ -98,7 +120,7 @@ def _exchange(request: Request, tries: _Tries) -> Flow[Answer]:
                 raise error_of(request, outcome)
         elif outcome.sent and not request.again:
             raise _final(request, outcome)
-        yield from tries.wait(request, outcome)
+        await tries.wait(link, request, outcome)
 
 
 def _is_for_a_time(answer: Answer) -> bool:
@@ -117,11 +139,11 @@ def _final(request: Request, outcome: Answer | Failure) -> ClientError:
     return Unreachable(request.what, outcome.detail, "unreachable", do=do)
 
 
-def answered(call: Call[T], patience: Patience) -> Flow[T]:
+async def answered(link: Link, call: Call[T], patience: Patience) -> T:
     """The value of a call. Raises ClientError."""
     tries = _Tries(patience)
     try:
-        answer = yield from _exchange(call.request, tries)
+        answer = await _exchange(link, call.request, tries)
     except NotFound as error:
         if call.repeated is not None and tries.count and error.reason == "unknown_subscription":
             return call.repeated(error)
@@ -186,18 +208,20 @@ def _subscriptions_of(answer: Answer) -> list[SubscriptionOutcome]:
     return _SUBSCRIPTIONS.decode(answer.body)
 
 
-def in_groups(rows: Rows, patience: Patience, most: int = GROUP_ROWS) -> Flow[None]:
+async def in_groups(
+    link: Link, source: Source, rows: Rows, patience: Patience, most: int = GROUP_ROWS
+) -> AsyncGenerator[Any]:
     """Send the caller's rows in groups of at most `most`, and hand on one outcome for each row, in order.
 
     Takes the rows of a group only after the answer to the group before. Gives every row without an id a new one, so
     that a group whose answer was lost can be sent again: the server accepts each row once.
     """
-    first = 1
-    while taken := (yield Take(most)):
+    first, coming = 1, aiter(source) if isinstance(source, AsyncIterable) else iter(source)
+    while taken := await _taken(coming, most):
         lines, named = zip(*(_line_of(row, rows.column) for row in taken), strict=True)
         place = 0
         for group in _within_bytes(lines):
-            outcomes = iter((yield from _send([line for line in group if isinstance(line, bytes)], rows, patience)))
+            outcomes = iter(await _send(link, [line for line in group if isinstance(line, bytes)], rows, patience))
             for line in group:
                 outcome = next(outcomes, None) if isinstance(line, bytes) else rows.refused("refused", **_refusal(line))
                 if outcome is None:
@@ -205,9 +229,21 @@ def in_groups(rows: Rows, patience: Patience, most: int = GROUP_ROWS) -> Flow[No
                         f"POST {rows.path}", "fewer outcomes than rows", "bad_answer", do="see the server's log"
                     )
                 outcome = outcome if named[place] else _unnamed(outcome)
-                yield Item(msgspec.structs.replace(outcome, line=first + place))
+                yield msgspec.structs.replace(outcome, line=first + place)
                 place += 1
         first += len(taken)
+
+
+async def _taken(rows: Iterator[Row] | AsyncIterator[Row], most: int) -> list[Row]:
+    """At most so many of the caller's rows; empty at the end."""
+    if not isinstance(rows, AsyncIterator):
+        return list(islice(rows, most))
+    taken: list[Row] = []
+    async for row in rows:
+        taken.append(row)
+        if len(taken) == most:
+            break
+    return taken
 
 
 def _refusal(reason: str) -> dict[str, str]:
@@ -253,41 +289,41 @@ def _within_bytes(lines: Sequence[bytes | str]) -> Iterator[list[bytes | str]]:
     yield group
 
 
-def _send(lines: list[bytes], rows: Rows, patience: Patience) -> Flow[list[Any]]:
+async def _send(link: Link, lines: list[bytes], rows: Rows, patience: Patience) -> list[Any]:
     """Send a group; returns its outcomes. A group that the server refuses as too large (413) is halved."""
     if not lines:
         return []
     headers = {"Content-Type": "application/json"}
     request = Request("POST", rows.path, rows.params, headers, b"[" + b",".join(lines) + b"]")
     try:
-        return (yield from answered(Call(request, rows.read), patience))
+        return await answered(link, Call(request, rows.read), patience)
     except Refused as error:
         if error.status != 413:
             raise
         if len(lines) == 1:
             return [rows.refused("refused", reason=error.reason, detail=str(error))]
     half = len(lines) // 2
-    first = yield from _send(lines[:half], rows, patience)
-    return first + (yield from _send(lines[half:], rows, patience))
+    first = await _send(link, lines[:half], rows, patience)
+    return first + await _send(link, lines[half:], rows, patience)
 
 
-def pages(filters: Mapping[str, Any], patience: Patience) -> Flow[None]:
+async def pages(link: Link, filters: Mapping[str, Any], patience: Patience) -> AsyncGenerator[dict[str, Any]]:
     """Hand on the columns of all active subscriptions, page by page."""
     after: int | None = None
     while True:
-        found = yield from answered(requests.page(filters, after), patience)
+        found = await answered(link, requests.page(filters, after), patience)
         for columns in found.subscriptions:
-            yield Item(columns)
+            yield columns
         if (after := found.after) is None:
             return
 
 
-def all_features(filters: Mapping[str, Any], patience: Patience) -> Flow[dict[str, Any]]:
+async def all_features(link: Link, filters: Mapping[str, Any], patience: Patience) -> dict[str, Any]:
     """All active subscriptions as one FeatureCollection."""
     features: list[Any] = []
     after: int | None = None
     while True:
-        found = yield from answered(requests.features(filters, after), patience)
+        found = await answered(link, requests.features(filters, after), patience)
         features += found["features"]
         if (after := found["after"]) is None:
             return {"type": "FeatureCollection", "features": features}
@@ -410,14 +446,14 @@ class Following(NamedTuple):
     on_gap: Callable[[Missed], None] | None
 
 
-def start(state: Followed, following: Following) -> Flow[None]:
+async def start(link: Link, state: Followed, following: Following) -> None:
     """Without a position, take that of the stream's head: a failure of the first connection then loses no update."""
     if state.position is None and not following.snapshot:
-        facts = yield from answered(requests.facts("/v1/stream"), following.first)
+        facts = await answered(link, requests.facts("/v1/stream"), following.first)
         state.stand(str(facts["complete_through"]))
 
 
-def follow(state: Followed, following: Following) -> Flow[None]:
+async def follow(link: Link, state: Followed, following: Following) -> AsyncGenerator[Any]:
     """Hand on every event after the position once, in order; reconnect until the caller closes the flow.
 
     Raises
@@ -428,44 +464,49 @@ def follow(state: Followed, following: Following) -> Flow[None]:
         If the server refuses the request, and when the retries are used up.
     """
     tries = _Tries(following.first)
-    yield from start(state, following)
-    while True:
-        request = following.request(state.position)
-        outcome = yield Open(request, following.silence_s)
-        hint_s = 0.0
-        if isinstance(outcome, Answer):
-            if outcome.status == 200:
+    try:
+        await start(link, state, following)
+        while True:
+            request, hint_s = following.request(state.position), 0.0
+            outcome = await link.open(request, following.silence_s)
+            if isinstance(outcome, Answer) and outcome.status == 200:
                 state.connections += 1
-                outcome, hint_s = yield from _read(state, following, request, tries)
-            elif not _is_for_a_time(outcome):
+                parser = EventParser()
+                while isinstance(chunk := await link.read(), bytes):
+                    for found in _events_of(chunk, parser, state, following, request):
+                        tries.forget(following.patience)
+                        if isinstance(found, Update) or (following.everything and not _is_slow(found)):
+                            yield found
+                hint_s = (parser.retry_ms or 0) / 1_000 if chunk is None else 0.0
+                outcome = Failure("the stream ended", True) if chunk is None else chunk
+            elif isinstance(outcome, Answer) and not _is_for_a_time(outcome):
                 raise error_of(request, outcome)
-        yield from tries.wait(request, outcome, hint_s)
+            await tries.wait(link, request, outcome, hint_s)
+    finally:
+        await link.close()
 
 
-def _read(state: Followed, following: Following, request: Request, tries: _Tries) -> Flow[tuple[Failure, float]]:
-    """Hand on the events of one connection; returns why it ended, and the seconds before a reconnect."""
-    parser = EventParser()
-    while isinstance(chunk := (yield Read()), bytes):
-        for event in parser.feed(chunk):
-            found = state.take(event)
-            if found is None:
-                continue
-            tries.forget(following.patience)
-            if isinstance(found, Missed):
-                if found.reason == "slow":
-                    continue  # the server ends the connection; no update is lost
-                state.stand(found.resume)
-                if following.on_gap is None:
-                    raise Gap(request.what, found)
-                following.on_gap(found)
-            if following.everything or isinstance(found, Update):
-                yield Item(found)
-        if parser.size_bytes > MOST_EVENT_BYTES:
-            detail = f"an event has more than {MOST_EVENT_BYTES:,} bytes"
-            raise Failed(request.what, detail, "event_too_long", do="check the address, and the proxies before it")
-    if chunk is None:
-        return Failure("the stream ended", True), (parser.retry_ms or 0) / 1_000
-    return chunk, 0.0
+def _is_slow(event: Event) -> bool:
+    """Whether the server ends the connection, since this client reads too slowly; no update is lost."""
+    return isinstance(event, Missed) and event.reason == "slow"
+
+
+def _events_of(
+    chunk: bytes, parser: EventParser, state: Followed, following: Following, request: Request
+) -> Iterator[Event]:
+    """The new events that end within a chunk. Raises Gap, and Failed for an event that is too long."""
+    for event in parser.feed(chunk):
+        found = state.take(event)
+        if isinstance(found, Missed) and not _is_slow(found):
+            state.stand(found.resume)
+            if following.on_gap is None:
+                raise Gap(request.what, found)
+            following.on_gap(found)
+        if found is not None:
+            yield found
+    if parser.size_bytes > MOST_EVENT_BYTES:
+        detail = f"an event has more than {MOST_EVENT_BYTES:,} bytes"
+        raise Failed(request.what, detail, "event_too_long", do="check the address, and the proxies before it")
 
 
 def following_of(

@@ -1,7 +1,4 @@
-"""What a map of a server takes: subscriptions, page by page, and the result of each.
-
-A flow as those of `gateway.client.flows`, for `map` of both clients.
-"""
+"""The requests behind `Client.map` and `AsyncClient.map`: subscriptions, page by page, and the result of each."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,9 +6,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.client import requests
-from gateway.client.commands import Flow
 from gateway.client.errors import NotFound
-from gateway.client.flows import Patience, answered
+from gateway.client.flows import Link, Patience, answered
 
 #: Subscriptions, and messages, that a map draws, and results that are read for it.
 MOST, MOST_RESULTS = 50_000, 1_000
@@ -25,21 +21,21 @@ class Mapped(NamedTuple):
     left_out: list[str]
 
 
-def mapped(
-    ids: Sequence[str], filters: Mapping[str, Any], most: int, most_results: int, patience: Patience
-) -> Flow[Mapped]:
+async def mapped(
+    link: Link, ids: Sequence[str], filters: Mapping[str, Any], most: int, most_results: int, patience: Patience
+) -> Mapped:
     """Subscriptions of these ids or filters, and the messages in their results: a request for each result.
 
     A subscription that has ended in between has no messages.
     """
-    rows, more = yield from (_of_ids(ids, most, patience) if ids else _of_filters(filters, most, patience))
+    rows, more = await (_of_ids(link, ids, most, patience) if ids else _of_filters(link, filters, most, patience))
     left_out = [f"the first {most:,} subscriptions are drawn, and there are more: name some, or raise most="] * more
     messages: list[dict[str, Any]] = []
     read = 0
     for row in rows[:most_results]:
         if len(messages) >= most:
             break
-        messages += yield from _result_of(row, patience)
+        messages += await _result_of(link, row, patience)
         read += 1
     if read < len(rows):
         by = "most=" if len(messages) >= most else "most_results="
@@ -49,29 +45,31 @@ def mapped(
     return Mapped(rows, messages[:most], left_out)
 
 
-def _of_ids(ids: Sequence[str], most: int, patience: Patience) -> Flow[tuple[list[dict[str, Any]], bool]]:
+async def _of_ids(link: Link, ids: Sequence[str], most: int, patience: Patience) -> tuple[list[dict[str, Any]], bool]:
     """Columns of at most `most` subscriptions with these ids, and whether there are more."""
     rows: list[dict[str, Any]] = []
     names = list(dict.fromkeys(ids))
     for name in names[:most]:
-        rows.append((yield from answered(requests.subscription(name), patience)).columns)
+        rows.append((await answered(link, requests.subscription(name), patience)).columns)
     return rows, len(names) > most
 
 
-def _of_filters(filters: Mapping[str, Any], most: int, patience: Patience) -> Flow[tuple[list[dict[str, Any]], bool]]:
+async def _of_filters(
+    link: Link, filters: Mapping[str, Any], most: int, patience: Patience
+) -> tuple[list[dict[str, Any]], bool]:
     """Columns of at most `most` subscriptions that pass the filters, and whether there are more."""
     rows: list[dict[str, Any]] = []
     after: int | None = None
     while True:
-        found = yield from answered(requests.page(filters, after), patience)
+        found = await answered(link, requests.page(filters, after), patience)
         rows += found.subscriptions
         if (after := found.after) is None or len(rows) > most:
             return rows[:most], len(rows) > most
 
 
-def _result_of(row: Mapping[str, Any], patience: Patience) -> Flow[list[dict[str, Any]]]:
+async def _result_of(link: Link, row: Mapping[str, Any], patience: Patience) -> list[dict[str, Any]]:
     try:
-        found = yield from answered(requests.results(row["subscription_id"]), patience)
+        found = await answered(link, requests.results(row["subscription_id"]), patience)
     except NotFound:
         return []
     of = {"subscription_id": found.subscription_id, "kind": found.kind}

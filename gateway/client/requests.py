@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from gateway.client.commands import Answer, Request
+from gateway.client.answers import Answer, Request
 from gateway.client.errors import NotFound
 from gateway.client.rows import MessageOutcome, Results, Subscription, SubscriptionOutcome
 from gateway.plain_values import plain_value

@@ -1,18 +1,25 @@
-"""The HTTP library of both clients: its arguments, and the meaning of its errors."""
+"""The HTTP library of both clients: its arguments, the meaning of its errors, and a link to a server.
 
+A `Link` awaits the library of `AsyncClient`; with the blocking one its coroutines never wait for a loop.
+"""
+
+import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx2
 
-from gateway.client.commands import Answer, Failure, Request
+from gateway.client.answers import Answer, Failure, Request
 from matching.errors import ConfigError
 
 #: Errors before anything was sent.
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
-#: What means that no answer came, or not to its end.
-FAILURES = (httpx2.TransportError, httpx2.StreamError)
+#: Errors that mean that no answer came, or not to its end.
+_FAILURES = (httpx2.TransportError, httpx2.StreamError)
+
+Library = httpx2.Client | httpx2.AsyncClient
 
 
 class Options(NamedTuple):
@@ -41,28 +48,91 @@ def library_options(options: Options) -> dict[str, Any]:
     }
 
 
-def arguments_of(request: Request) -> dict[str, Any]:
-    """Arguments of the library's `build_request`."""
-    return {
-        "method": request.method,
-        "url": request.path,
-        "params": request.params or None,
-        "headers": request.headers,
-        "content": request.body,
-    }
+class Link:
+    """Sends requests to a server, and reads at most one stream at a time.
 
+    Parameters
+    ----------
+    library : httpx2.Client or httpx2.AsyncClient
+    timeout_s : float
+    """
 
-def silent_after(silence_s: float, timeout_s: float) -> httpx2.Timeout:
-    """Timeouts of a stream of updates: seconds without a byte, heartbeats included, and for everything else."""
-    return httpx2.Timeout(timeout_s, read=silence_s)
+    def __init__(self, library: Library, timeout_s: float):
+        self._library: Any = library
+        self._timeout_s = timeout_s
+        self._waits = isinstance(library, httpx2.AsyncClient)
+        self._response: Any = None
+        self._chunks: Any = None
 
+    async def send(self, request: Request) -> Answer | Failure:
+        """Send a request, and read its answer to the end."""
+        try:
+            response = await self._done(self._library.send(self._built(request)))
+        except _FAILURES as error:
+            return self._failure(error)
+        return Answer(response.status_code, response.headers, response.content)
 
-def answer_of(response: httpx2.Response, body: bytes) -> Answer:
-    return Answer(response.status_code, response.headers, body)
+    async def open(self, request: Request, silence_s: float) -> Answer | Failure:
+        """Send a request whose answer is read by `read` if its status is 200; after `silence_s` seconds without a byte
+        the connection counts as lost."""
+        await self.close()
+        timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
+        try:
+            self._response = response = await self._done(
+                self._library.send(self._built(request, timeout=timeout), stream=True)
+            )
+            if response.status_code == 200:
+                self._chunks = response.aiter_bytes() if self._waits else response.iter_bytes()
+                return Answer(response.status_code, response.headers, b"")
+            body = await self._done(response.aread() if self._waits else response.read())
+        except _FAILURES as error:
+            await self.close()
+            return self._failure(error)
+        await self.close()
+        return Answer(response.status_code, response.headers, body)
 
+    async def read(self) -> bytes | Failure | None:
+        """The next bytes of the stream; None at its end, after which it is closed, as after a failure."""
+        if self._chunks is None:
+            return None
+        try:
+            chunk = await anext(self._chunks, None) if self._waits else next(self._chunks, None)
+        except _FAILURES as error:
+            await self.close()
+            return self._failure(error)
+        if chunk is None:
+            await self.close()
+        return chunk
 
-def failure_of(library: httpx2.Client | httpx2.AsyncClient, error: Exception) -> Failure:
-    """An error as a failure: its message names the server; `sent` unless the request never left."""
-    name = type(error).__name__
-    said = f"{name}: {error}" if str(error) else name
-    return Failure(f"no answer from {str(library.base_url).rstrip('/')} ({said})", not isinstance(error, _NOT_SENT))
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        if self._waits:
+            await asyncio.sleep(seconds)
+        else:
+            time.sleep(seconds)
+
+    async def close(self) -> None:
+        """Close the stream, if one is open."""
+        response, self._response, self._chunks = self._response, None, None
+        if response is not None:
+            await self._done(response.aclose() if self._waits else response.close())
+
+    async def close_all(self) -> None:
+        """Close all connections of the library."""
+        await self._done(self._library.aclose() if self._waits else self._library.close())
+
+    async def _done(self, outcome: Any) -> Any:
+        return await outcome if self._waits else outcome
+
+    def _built(self, request: Request, **more: Any) -> httpx2.Request:
+        return self._library.build_request(
+            request.method, request.path, params=request.params or None, headers=request.headers,
+            content=request.body, **more,
+        )  # fmt: skip
+
+    def _failure(self, error: Exception) -> Failure:
+        """An error as a failure: its message names the server; `sent` unless the request never left."""
+        name = type(error).__name__
+        said = f"{name}: {error}" if str(error) else name
+        url = str(self._library.base_url).rstrip("/")
+        return Failure(f"no answer from {url} ({said})", not isinstance(error, _NOT_SENT))

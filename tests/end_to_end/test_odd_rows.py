@@ -3,6 +3,7 @@
 How deep a row may be is a number (`matching.reasons.MAX_DEPTH`), whatever the stack of whoever reads it.
 """
 
+import asyncio
 import json
 import sys
 
@@ -12,7 +13,7 @@ import pytest
 
 import skyray
 from gateway.client import flows
-from gateway.client.commands import Answer, Item, Send, Take
+from gateway.client.answers import Answer
 from gateway.commands.stream_options import subscribe_all
 from gateway.runs.verify import verify_run
 from gateway.serve.writer import Message
@@ -143,20 +144,18 @@ def test_files_of_subscriptions_and_of_messages_of_any_depth_are_judged_by_row(w
 
 def test_client_says_of_each_line_what_the_server_would(tmp_path):
     lines = [b"\xef\xbb\xbf" + line for line, _ in MESSAGES.values()]
-    flow = flows.in_groups(flows.Rows.of_messages(None), flows.Patience(1.0))
-    reply, found = None, []
-    with pytest.raises(StopIteration):
-        while True:
-            command = flow.send(reply)
-            reply = None
-            if isinstance(command, Take):
-                reply, lines = lines, []
-            elif isinstance(command, Send):
-                sent = [one["id"] for one in json.loads(command.request.body)]
-                outcomes = [{"status": "accepted", "id": name} for name in sent]
-                reply = Answer(200, {}, msgspec.json.encode({"outcomes": outcomes}))
-            elif isinstance(command, Item):
-                found.append(command.value)
+
+    class Link:
+        async def send(self, request):
+            sent = [one["id"] for one in json.loads(request.body)]
+            outcomes = [{"status": "accepted", "id": name} for name in sent]
+            return Answer(200, {}, msgspec.json.encode({"outcomes": outcomes}))
+
+    async def outcomes_of():
+        rows = flows.in_groups(Link(), lines, flows.Rows.of_messages(None), flows.Patience(1.0))
+        return [one async for one in rows]
+
+    found = asyncio.run(outcomes_of())
     wanted = [None if reason == "bad_id" else reason for reason in reasons_of(MESSAGES)]  # a server would say it
     assert [one.reason for one in found] == wanted
     assert all(one.detail for one in found if one.reason)

@@ -15,7 +15,7 @@ import httpcore2
 import httpx2
 import msgspec
 
-from gateway.client.commands import wait_of
+from gateway.client.answers import wait_of
 from gateway.sinks.contract import DELIVERED, Batch, Outcome, Verdict
 from gateway.sinks.webhooks.guard import Forbidden, Guard, GuardedBackend
 from gateway.sinks.webhooks.signing import signed_headers

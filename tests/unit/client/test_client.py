@@ -1,6 +1,8 @@
 """The two clients with a real server: every call, each of them by both."""
 
+import asyncio
 import copy
+import inspect
 import json
 import os
 import socket
@@ -226,11 +228,27 @@ def test_client_key_is_sent_and_never_shown(client, served):
         assert "secret" not in repr(one) and one.health()["status"] == "ok"
 
 
-def test_clients_have_the_same_methods():
+def test_clients_have_the_same_methods_with_the_same_parameters_and_docstrings():
     def shown(kind):
-        return {name for name in dir(kind) if not name.startswith("_")}
+        methods = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
+        return {name: (inspect.signature(method), method.__doc__) for name, method in methods.items()}
 
     assert shown(skyray.Client) == shown(skyray.AsyncClient)
+    assert all(doc for _, doc in shown(skyray.Client).values())
+
+
+def test_client_that_blocks_works_where_a_loop_runs_and_refuses_rows_that_wait_for_one(served):
+    async def rows():
+        await asyncio.sleep(0)
+        yield {"text": "never sent"}
+
+    async def main():
+        with skyray.Client(f"http://127.0.0.1:{served.port}") as one:
+            assert one.health()["status"] == "ok" and next(one.publish_stream(['{"text": 1}'])).status == "refused"
+            with pytest.raises(ConfigError, match="give them to skyray.AsyncClient"):
+                one.publish_many(rows())
+
+    asyncio.run(main())
 
 
 def test_skyray_is_imported_without_the_http_library():

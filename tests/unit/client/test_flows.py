@@ -1,12 +1,14 @@
 """What the client does when answers are lost, refused for a time, repeated, or streams break: without a socket."""
 
+import asyncio
 import json
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
 from gateway.client import flows, requests
-from gateway.client.commands import Answer, Failure, Item, Open, Send, Sleep, Take
+from gateway.client.answers import Answer, Failure, Request
 from gateway.client.errors import Denied, Failed, Gap, NotFound, Refused, Throttled, Unreachable
 from gateway.client.flows import Followed, Patience, Rows
 from gateway.client.rows import Missed, Progress, Snapshot, Update
@@ -23,16 +25,65 @@ def good(value):
     return Answer(200, {}, msgspec.json.encode(value))
 
 
-def drive(flow, replies):
-    """Commands of a flow and its value; `replies` are handed to all but Item and Sleep."""
-    commands, replies, outcome = [], iter(replies), None
-    while True:
-        try:
-            command = flow.send(outcome)
-        except StopIteration as end:
-            return commands, end.value
-        commands.append(command)
-        outcome = None if isinstance(command, Item | Sleep) else next(replies)
+class Send(NamedTuple):
+    request: Request
+
+
+class Open(NamedTuple):
+    request: Request
+
+
+class Sleep(NamedTuple):
+    seconds: float
+
+
+class Item(NamedTuple):
+    value: Any
+
+
+class ScriptedLink:
+    """Notes what a flow does, and answers with `replies` in turn, then with `last`."""
+
+    def __init__(self, replies, last=None):
+        self.commands, self._replies, self._last = [], iter(replies), last
+
+    async def send(self, request):
+        self.commands.append(Send(request))
+        return self._next()
+
+    async def open(self, request, silence_s):
+        self.commands.append(Open(request))
+        return self._next()
+
+    async def read(self):
+        return self._next()
+
+    async def sleep(self, seconds):
+        self.commands.append(Sleep(seconds))
+
+    async def close(self):
+        pass
+
+    def _next(self):
+        return next(self._replies) if self._last is None else next(self._replies, self._last)
+
+
+def call(made, replies, patience=None):
+    """What a call does, and its value."""
+    link = ScriptedLink(replies)
+    return link.commands, asyncio.run(flows.answered(link, made, patience or PATIENCE))
+
+
+async def _take_all(link, items):
+    async for item in items:
+        link.commands.append(Item(item))
+
+
+def grouped(rows, how, replies):
+    """What sending rows in groups does."""
+    link = ScriptedLink(replies)
+    asyncio.run(_take_all(link, flows.in_groups(link, rows, how, PATIENCE)))
+    return link.commands
 
 
 def of(kind, commands):
@@ -45,7 +96,7 @@ ACCEPTED = {"status": "accepted", "id": "m1", "seq": 0}
 
 def test_call_refused_for_a_time_is_sent_again_after_what_the_server_says():
     busy = problem(429, "overloaded", **{"retry-after": "2"})
-    commands, outcome = drive(flows.answered(PUBLISH, PATIENCE), [busy, busy, good(ACCEPTED)])
+    commands, outcome = call(PUBLISH, [busy, busy, good(ACCEPTED)])
     assert outcome.seq == 0
     sent, waits = of(Send, commands), of(Sleep, commands)
     assert [wait.seconds for wait in waits] == pytest.approx([2.2, 2.4])
@@ -55,38 +106,38 @@ def test_call_refused_for_a_time_is_sent_again_after_what_the_server_says():
 
 def test_call_waits_until_a_date_by_the_clock_of_who_sent_it():
     dates = {"retry-after": "Wed, 10 Oct 2018 20:19:24 GMT", "date": "Wed, 10 Oct 2018 20:19:20 GMT"}
-    commands, _ = drive(flows.answered(PUBLISH, PATIENCE), [problem(503, "starting", **dates), good(ACCEPTED)])
+    commands, _ = call(PUBLISH, [problem(503, "starting", **dates), good(ACCEPTED)])
     assert [wait.seconds for wait in of(Sleep, commands)] == pytest.approx([4.2])
     for headers in (dates | {"retry-after": dates["date"].replace("GMT", "CET")}, {"retry-after": dates["date"]}):
         with pytest.raises(Failed):
-            drive(flows.answered(PUBLISH, PATIENCE), [problem(503, "starting", **headers)])
+            call(PUBLISH, [problem(503, "starting", **headers)])
 
 
 def test_call_gives_up_when_its_patience_is_over():
     busy = problem(429, "overloaded", **{"retry-after": "9"})
     with pytest.raises(Throttled, match="POST /v1/messages: so it is .overloaded.; do so") as caught:
-        drive(flows.answered(PUBLISH, PATIENCE), [busy] * 9)
+        call(PUBLISH, [busy] * 9)
     assert (caught.value.reason, caught.value.status) == ("overloaded", 429)
     with pytest.raises(Throttled):
-        drive(flows.answered(PUBLISH, PATIENCE), [problem(503, "starting", **{"retry-after": "40"})])
+        call(PUBLISH, [problem(503, "starting", **{"retry-after": "40"})])
     with pytest.raises(Unreachable, match="connection refused"):
-        drive(flows.answered(PUBLISH, PATIENCE), [NEVER_SENT] * 20)
+        call(PUBLISH, [NEVER_SENT] * 20)
 
 
 def test_call_without_answer_is_sent_again_only_if_that_is_safe():
     conditional = requests.replace("s1", {}, {}, '"5f"', False)
     with pytest.raises(Unreachable, match="may have been taken: look before"):
-        drive(flows.answered(conditional, PATIENCE), [LOST])
+        call(conditional, [LOST])
     made = {"status": "replaced"}
-    assert drive(flows.answered(conditional, PATIENCE), [NEVER_SENT, good(made)])[1].status == "replaced"
-    assert drive(flows.answered(PUBLISH, PATIENCE), [LOST, good(ACCEPTED)])[1].seq == 0
+    assert call(conditional, [NEVER_SENT, good(made)])[1].status == "replaced"
+    assert call(PUBLISH, [LOST, good(ACCEPTED)])[1].seq == 0
 
 
 def test_unsubscribe_sent_again_finds_it_ended():
     missing = problem(404, "unknown_subscription")
-    assert drive(flows.answered(requests.unsubscribe("s1", None), PATIENCE), [LOST, missing])[1].status == "deleted"
+    assert call(requests.unsubscribe("s1", None), [LOST, missing])[1].status == "deleted"
     with pytest.raises(NotFound):
-        drive(flows.answered(requests.unsubscribe("s1", None), PATIENCE), [missing])
+        call(requests.unsubscribe("s1", None), [missing])
 
 
 @pytest.mark.parametrize(
@@ -105,7 +156,7 @@ def test_unsubscribe_sent_again_finds_it_ended():
 )
 def test_call_raises_the_class_of_the_problem(answer, error):
     with pytest.raises(error) as caught:
-        drive(flows.answered(requests.subscription("s1"), PATIENCE), [answer])
+        call(requests.subscription("s1"), [answer])
     assert type(caught.value) is error and caught.value.do and "GET /v1/subscriptions/s1" in str(caught.value)
 
 
@@ -116,22 +167,20 @@ def outcomes(*ids):
 def test_groups_are_halved_until_the_server_takes_them_and_outcomes_stay_in_order():
     rows = [{"id": "a"}, '{"id": "b"}', "no json", b'{"id": "c"}', {"id": "d"}]
     too_many = problem(413, "too_many_messages")
-    flow = flows.in_groups(Rows.of_messages("delivered"), PATIENCE)
-    replies = [rows, too_many, outcomes("a", "b"), too_many, LOST, outcomes("c"), too_many, []]
-    commands, _ = drive(flow, replies)
+    replies = [too_many, outcomes("a", "b"), too_many, LOST, outcomes("c"), too_many]
+    commands = grouped(rows, Rows.of_messages("delivered"), replies)
     found = [one.value for one in of(Item, commands)]
     assert [one.line for one in found] == [1, 2, 3, 4, 5]
     assert [one.id for one in found] == ["a", "b", None, "c", None]
     assert [one.reason for one in found] == [None, None, "not_json", None, "too_many_messages"]
     assert [len(json.loads(one.request.body)) for one in of(Send, commands)] == [4, 2, 2, 1, 1, 1]
     assert found[0].delivered is None, "an outcome without seq has no updates"
-    assert len(of(Take, commands)) == 2
 
 
 def test_groups_give_ids_to_rows_without_one_and_to_no_change_that_ends():
     rows = [{"kind": "knn"}, '{"kind": "topk"}', {"unsubscribe": "s0"}]
     made = good([{"status": "created"}] * 2 + [{"status": "deleted"}])
-    commands, _ = drive(flows.in_groups(Rows.of_subscriptions(True), PATIENCE), [rows, LOST, made, []])
+    commands = grouped(rows, Rows.of_subscriptions(True), [LOST, made])
     first, second = of(Send, commands)
     assert first == second and first.request.params == (("replace", "true"),)
     named, also, ended = json.loads(first.request.body)
@@ -145,7 +194,7 @@ def test_refused_row_without_id_keeps_its_line_and_gets_no_id_that_was_made_here
         {"status": "refused", "subscription_id": name, "reason": "bad_k", "detail": f"subscription {name!r}: no k"}
         for name in names
     ]
-    commands, _ = drive(flows.in_groups(Rows.of_subscriptions(True), PATIENCE), [rows, good(answers), []])
+    commands = grouped(rows, Rows.of_subscriptions(True), [good(answers)])
     found = [one.value for one in of(Item, commands)]
     assert [one.line for one in found] == [1, 2, 3, 4]
     assert [one.subscription_id for one in found] == [None, None, "mine", "gone"]
@@ -155,13 +204,27 @@ def test_refused_row_without_id_keeps_its_line_and_gets_no_id_that_was_made_here
 def test_groups_are_bounded_in_bytes(monkeypatch):
     monkeypatch.setattr(flows, "GROUP_BYTES", 30)
     rows = [{"id": "x" * 20}] * 3
-    commands, _ = drive(flows.in_groups(Rows.of_messages(None), PATIENCE), [rows, *[outcomes("x")] * 3, []])
+    commands = grouped(rows, Rows.of_messages(None), [outcomes("x")] * 3)
     assert [len(json.loads(one.request.body)) for one in of(Send, commands)] == [1, 1, 1]
+
+
+def test_groups_are_taken_one_after_the_answer_to_the_other_from_either_sort_of_iterator():
+    async def coming():
+        for row in rows:
+            yield row
+
+    rows, taken = [{"id": str(place)} for place in range(5)], []
+    for source in (iter(rows), coming()):
+        link = ScriptedLink([outcomes("a", "b"), outcomes("c", "d"), outcomes("e")])
+        found = flows.in_groups(link, source, Rows.of_messages(None), PATIENCE, most=2)
+        assert asyncio.run(anext(found)).line == 1 and len(link.commands) == 1
+        taken.append(link)
+    assert taken[0].commands == taken[1].commands
 
 
 def test_groups_with_an_outcome_too_few_fail():
     with pytest.raises(Failed, match="fewer outcomes"):
-        drive(flows.in_groups(Rows.of_messages(None), PATIENCE), [[{"id": "a"}, {"id": "b"}], outcomes("a")])
+        grouped([{"id": "a"}, {"id": "b"}], Rows.of_messages(None), [outcomes("a")])
 
 
 # ------------------------------------------------------------------------------------------------------- updates
@@ -184,13 +247,12 @@ def followed(replies, since=None, **options):
     """Commands of a stream until its patience is over, or its error; how far it came."""
     state = Followed(since)
     following = flows.following_of({"subscription": "s"}, PATIENCE, options.pop("on_gap", None), 15.0, 2.0, **options)
-    flow, commands, replies, outcome = flows.follow(state, following), [], iter(replies), None
+    link, error = ScriptedLink(replies, LOST), None
     try:
-        while True:
-            commands.append(flow.send(outcome))
-            outcome = None if isinstance(commands[-1], Item | Sleep) else next(replies, LOST)
-    except Exception as error:
-        return commands, state, error
+        asyncio.run(_take_all(link, flows.follow(link, state, following)))
+    except Exception as raised:
+        error = raised
+    return link.commands, state, error
 
 
 def last_ids(commands):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gateway.client import flows
-from gateway.client.commands import Answer
+from gateway.client.answers import Answer
 from gateway.client.errors import Failed
 from gateway.live import pipe as pipes
 from gateway.live import write_ahead_log
@@ -283,12 +283,26 @@ def test_messages_of_a_broker_are_read_by_their_bytes(monkeypatch):
     assert asked[-1] == feeds.MOST_READ and [one.origin.offset for one in taken] == list(range(sum(asked)))
 
 
+class _EndlessEvent:
+    """A link to a server whose first event does not end."""
+
+    read_times = 0
+
+    async def open(self, request, silence_s):
+        return Answer(200, {}, b"")
+
+    async def read(self):
+        self.read_times += 1
+        return b"data: " if self.read_times == 1 else b"x" * LONG
+
+    async def close(self):
+        pass
+
+
 def test_event_without_an_end_is_not_read_on_by_the_client(monkeypatch):
     monkeypatch.setattr(flows, "MOST_EVENT_BYTES", 5 * LONG)
     following = flows.following_of({}, flows.Patience(), None, 1.0, 1.0, snapshot=True)
-    flow = flows.follow(flows.Followed(None), following)
-    next(flow)
-    flow.send(Answer(200, {}, b""))
+    link = _EndlessEvent()
     with pytest.raises(Failed, match="event_too_long"):
-        for _ in range(7):
-            flow.send(b"data: " if _ == 0 else b"x" * LONG)
+        asyncio.run(anext(flows.follow(link, flows.Followed(None), following)))
+    assert 5 < link.read_times <= 7

@@ -1,16 +1,9 @@
-"""Commands that a flow yields to the client that runs it: send, sleep, take rows, read a stream, hand an item on.
+"""Requests and answers of HTTP as values, without the library; webhooks read `Retry-After` here, too."""
 
-Webhooks read `Retry-After` here, too.
-"""
-
-from collections.abc import Generator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from matching.fields import event_time_us
-
-T = TypeVar("T")
-#: A generator that yields commands, is sent the result of each, and returns a T.
-Flow = Generator["Command", Any, T]
 
 
 class Request(NamedTuple):
@@ -76,41 +69,3 @@ class Failure(NamedTuple):
 
     detail: str
     sent: bool
-
-
-class Send(NamedTuple):
-    """Send a request; gets an Answer or a Failure."""
-
-    request: Request
-
-
-class Open(NamedTuple):
-    """Send a request, and read its answer by `Read` if the status is 200; gets an Answer or a Failure."""
-
-    request: Request
-    silence_s: float  # without a byte, after which the connection counts as lost
-
-
-class Read(NamedTuple):
-    """Read on; gets bytes, None at the end, or a Failure: then it is closed."""
-
-
-class Take(NamedTuple):
-    """Take at most this many of the caller's rows; gets a list, empty at the end."""
-
-    most: int
-
-
-class Sleep(NamedTuple):
-    """Wait."""
-
-    seconds: float
-
-
-class Item(NamedTuple):
-    """Hand a value on to the caller."""
-
-    value: Any
-
-
-Command = Send | Open | Read | Take | Sleep | Item
