@@ -426,6 +426,16 @@ class Vocabulary:
         idf = inverse_document_frequency(max(1, messages), LATE_DOCUMENT_FREQUENCY)
         self.idf[self.first_id : self.first_id + len(terms)] = idf
 
+    def settled(self, messages: int) -> "Vocabulary":
+        """This one with the admitted terms among those of the collection, of so many messages; none may follow. O(n).
+
+        All ids are lower by `first_id`.
+        """
+        columns = (self.document_frequency, self.collection_count, self.idf)
+        form = self.total_tokens, self.stop_terms, self.stem_language, self.folds_accents, self.attributes
+        terms = [*reversed(self.admitted), *self.terms]
+        return Vocabulary(terms, *(column[self.first_id :] for column in columns), messages, *form)
+
     def forget_admitted(self) -> None:
         """Go back to the terms of the collection."""
         for term in self.admitted:

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from matching.errors import ConfigError, InputError
 from matching.model import Int64
 from matching.window import NO_FLOOR, Window, duration_s
+from spouts.history import history_of
 
 #: Messages of a batch, unless the settings say otherwise.
 MESSAGES = 5_000
@@ -29,7 +28,7 @@ class Cuts(NamedTuple):
 
     messages : int    most messages of a batch; 0: any number
     step_us : int    a batch ends before the first message of a later multiple of this stream time; 0: never
-    log : str    a file of the batches' ends (`read_ends`), which overrides the other two; empty: none
+    log : str    folder of a live stream, whose batches override the other two; empty: none
     """
 
     messages: int = MESSAGES
@@ -125,20 +124,14 @@ class Logged:
 
 
 def read_ends(path: str | os.PathLike[str]) -> Int64:
-    """The last seq of each batch, as `boundaries.parquet` of a live stream has them.
+    """The last seq of each batch of the live stream of a folder.
 
     Raises
     ------
-    InputError
-        If the file is missing or is no such log.
+    InputError, CheckpointError
+        If the folder is of no stream, or its log is damaged.
     """
-    try:
-        table = pq.read_table(path, columns=["batch", "last_seq"]).sort_by("batch")
-        ends = table.column("last_seq").to_numpy().astype(np.int64)
-    except (OSError, KeyError, pa.ArrowException) as error:
-        reason = "missing_file" if isinstance(error, FileNotFoundError) else "broken_file"
-        why = (str(error).splitlines() or [""])[0]
-        raise InputError(reason, f"{path}: no log of boundaries ({why}); name a boundaries.parquet") from error
-    if (np.diff(ends) < 0).any() or (ends < 0).any():
-        raise InputError("bad_order", f"{path}: last_seq falls; the log of boundaries is damaged")
-    return ends
+    history = history_of(path)
+    if history is None:
+        raise InputError("missing_file", f"{path}: has no log of boundaries; name the folder of a live stream")
+    return history.ends

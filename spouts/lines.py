@@ -24,6 +24,7 @@ from matching.reasons import MAX_LINE_BYTES
 from matching.table_values import rows_of_table
 from matching.unpacking import UNPACKING_ERRORS, compression_of, unpacked
 from matching.validate import OBJECT_COLUMNS, SUBSCRIPTION_COLUMNS, bare, decode_object
+from spouts.history import history_of
 from topology.core.places import arrow_file, place
 
 _BLOCK_BYTES = 1 << 20
@@ -51,13 +52,17 @@ class _CsvForm(NamedTuple):
 def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any] | str]]:
     """Number (from 1) and content of each line that is not blank, or of each row of a table.
 
-    Content is a dict, or the reason code (`matching.reasons`) of a line that is none.
+    Content is a dict, or the reason code (`matching.reasons`) of a line that is none. Of the folder of a live stream:
+    the changes of its log.
 
     Raises
     ------
     InputError
         If the file is missing, or damaged so that it cannot be read to its end, or has two columns of one name.
     """
+    if history := history_of(path):
+        yield from enumerate(history.changes(), start=1)
+        return
     source: Any = place(path)
     try:
         with source.open("rb") as file:

@@ -98,10 +98,10 @@ class LogSource(Source):
         self._next_seq, self._reader.offset = place
 
     def skip_to(self, seq: int) -> None:
-        """See `Source.skip_to`; O(bytes up to there)."""
+        """See `Source.skip_to`; some microseconds for each record up to there."""
         while True:
             place = self.place
-            record = self._reader.read() if self._next_seq < seq else None
+            record = self._reader.skim() if self._next_seq < seq else None
             if record is None or self._next_seq + record.messages > seq:
                 break
             self._next_seq += record.messages
@@ -118,13 +118,11 @@ class LogSource(Source):
                 self._reader.offset = handed.end
                 rows, unknown = handed.rows, handed.unknown_words
             else:
-                record = self._reader.skim()
-                if record is not None and record.last_seq < 0:
-                    continue  # changes alone, which are not read here
-                self._reader.offset = place[1]
-                record = self._reader.read() if record is not None else None
+                record = self._reader.read_messages()
                 if record is None:
                     return None
+                if not record.messages:
+                    continue
                 self._words.go_to(place[1])
                 self._words.take(record, self._reader.offset)
                 rows, unknown = self._rows(record)

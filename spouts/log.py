@@ -15,7 +15,7 @@ Written by `gateway.live.write_ahead_log`.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -204,13 +204,17 @@ class LogReader:
         return self.read()
 
     def read_changes(self) -> Record | None:
-        """As `read`; of a record without changes it reads the head alone, which then has neither block nor terms.
+        """As `read`; of a record without changes it reads the head alone, which then has neither block nor terms."""
+        return self._read_or_pass(lambda head: head.change_bytes)
 
-        For records that another reader has read whole.
-        """
+    def read_messages(self) -> Record | None:
+        """As `read`; of a record without messages it reads the head alone, which then has no changes."""
+        return self._read_or_pass(lambda head: head.count)
+
+    def _read_or_pass(self, wanted: Callable[[_Head], int]) -> Record | None:
         head = self._head()
         end = 0 if head is None else self._file.tell() + head.bytes
-        if head is None or head.change_bytes or end > os.fstat(self._file.fileno()).st_size:
+        if head is None or wanted(head) or end > os.fstat(self._file.fileno()).st_size:
             return self.read()
         self.offset = end
         self._before = end, head.xxh3

@@ -1,11 +1,10 @@
-"""Messages from the output directory of the ETL: the clock of an ordinary run.
+"""Messages from the output directory of the ETL, or the folder of a live stream: the clock of an ordinary run.
 
-`ParquetSource` reads `messages/*.parquet` row group by row group and prefetches one. A file that breaks the contract
+`ParquetSource` reads them group by group (`spouts.message_files`) and prefetches one. A file that breaks the contract
 (`spouts.columns`) ends the run with an error that names it.
 """
 
 import itertools
-import json
 import os
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,13 +23,13 @@ from matching.window import Window
 from spouts.columns import OBJECT_COLUMNS, REMEDY, TYPES, Columns, damaged, first_line, has_column, null_times
 from spouts.cuts import Cuts
 from spouts.cutting import Cutter, MessageSpout, Rows, Source, read_all
+from spouts.history import history_of
+from spouts.manifest import is_live, read_manifest
+from spouts.message_files import MessageFile, ParquetMessages, list_message_files, open_message_file, opened
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
 from spouts.versions import object_columns
 from topology.core.api.component import Context, Saved
-from topology.core.places import arrow_file, is_remote, place
-
-#: Each `format_version` in the manifest of the ETL outputs that this release reads; 2 has attributes.
-ETL_FORMATS = (1, 2)
+from topology.core.places import arrow_file, place
 
 
 class ParquetSource(Source):
@@ -39,7 +38,7 @@ class ParquetSource(Source):
     Parameters
     ----------
     directory : path
-        The ETL's output directory (the one with `messages/`).
+        The ETL's output directory (the one with `messages/`), or the folder of a live stream.
     window : Window
         Decides `life`.
     space : Space
@@ -82,8 +81,7 @@ class ParquetSource(Source):
         self._follow = follow
         self._files: list[Path] = []
         self._opened = 0
-        self._file: pq.ParquetFile | None = None
-        self._path = self.directory
+        self._file: MessageFile | None = None
         self._groups: Iterator[int] = iter(())
         self._seen_end = False
         self._prefetch = ThreadPoolExecutor(1, "prefetch")
@@ -113,9 +111,8 @@ class ParquetSource(Source):
         """See `Source.skip_to`; reads the footers of the files up to there."""
         while self._open_next():
             assert self._file is not None
-            metadata = self._file.metadata
             for group in self._groups:
-                rows = metadata.row_group(group).num_rows
+                rows = self._file.sizes[group]
                 if self.next_seq + rows > seq:
                     self._groups = itertools.chain([group], self._groups)
                     return
@@ -141,6 +138,8 @@ class ParquetSource(Source):
             self._file.close()
 
     def _require_complete(self) -> None:
+        if history_of(self.directory):
+            return
         if not (self.directory / "messages").is_dir():
             raise InputError(
                 "missing_file", f"{self.directory}: has no folder messages/; give a directory that `skyray etl` wrote"
@@ -189,15 +188,10 @@ class ParquetSource(Source):
                 return False
         if self._file is not None:
             self._file.close()
-        self._path = self._files[self._opened]
+        self._file = open_message_file(self._files[self._opened])
         self._opened += 1
-        try:
-            self._file = pq.ParquetFile(arrow_file(self._path))
-        except (OSError, pa.ArrowException) as error:
-            raise damaged(self._path, f"cannot be opened as Parquet ({first_line(error)})") from error
-        self._wanted = self._columns.of_file(self._path, self._file.schema_arrow)
-        metadata = self._file.metadata
-        self._groups = iter([i for i in range(metadata.num_row_groups) if metadata.row_group(i).num_rows])
+        self._wanted = self._columns.of_file(self._file.path, self._file.schema)
+        self._groups = iter([group for group, rows in enumerate(self._file.sizes) if rows])
         return True
 
     def _require_all(self, manifest: dict[str, Any] | None) -> None:
@@ -210,13 +204,12 @@ class ParquetSource(Source):
 
     def _decode(self, group: int) -> Rows:
         assert self._file is not None
+        table = self._file.read(group, self._wanted)
         try:
-            table = self._file.read_row_group(group, self._wanted, use_threads=False)
-            table.validate(full=True)  # raises for ids that are not UTF-8
             columns = {name: table.column(name).combine_chunks() for name in self._wanted}
             rows = self._columns.rows(columns, self.next_seq)
-        except (OSError, pa.ArrowException) as error:
-            raise damaged(self._path, f"row group {group} cannot be read ({first_line(error)})") from error
+        except pa.ArrowException as error:
+            raise damaged(self._file.path, f"row group {group} cannot be read ({first_line(error)})") from error
         self.next_seq += len(rows.messages)
         return rows
 
@@ -308,80 +301,33 @@ def read_messages(
     return read_all(source, Cutter(window, batch, limit))
 
 
-def list_message_files(directory: str | os.PathLike[str]) -> list[Path]:
-    """The message files of an ETL directory in the order of seq, which is the order of their names."""
-    # A name with a leading dot or underscore is that of an unfinished file.
-    return sorted(path for path in place(directory, "messages").glob("*.parquet") if path.name[0] not in "._")
-
-
 def read_columns(
     directory: str | os.PathLike[str], columns: Sequence[str], where_present: Collection[str] = (), rows: int = 1 << 16
 ) -> Iterator[pa.RecordBatch]:
-    """Columns of an ETL directory's messages, in batches; those of `where_present` if a file has them.
+    """Columns of a folder's messages, in batches; those of `where_present` if a file has them.
 
     Raises InputError if a file cannot be read, or lacks one of `columns`.
     """
     for path in list_message_files(directory):
-        try:
-            with pq.ParquetFile(arrow_file(path)) as file:
-                present = file.schema_arrow.names
-                if missing := [name for name in columns if name not in present]:
-                    raise damaged(path, f"column {missing[0]!r} is missing")
-                wanted = [*columns, *(name for name in where_present if name in present)]
-                # attributes have a type of their own in each folder
-                schema = pa.schema([(name, TYPES.get(name) or file.schema_arrow.field(name).type) for name in wanted])
-                for batch in file.iter_batches(rows, columns=wanted, use_threads=False):
-                    batch.validate(full=True)  # raises here for text that is not UTF-8, not in the caller
-                    yield batch.select(wanted).cast(schema)
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise damaged(path, f"cannot be read as Parquet ({first_line(error)})") from error
-
-
-def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """`manifest.json` of an ETL directory; None if there is none (yet). Raises InputError if it is damaged."""
-    path: Any = place(directory, "manifest.json")
-    try:
-        manifest = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except NotADirectoryError as error:
-        raise InputError(
-            "not_an_etl_folder",
-            f"{directory}: is a file; make a folder of it with `skyray etl {directory} --out FOLDER`",
-        ) from error
-    except (OSError, ValueError) as error:
-        if is_remote(path) and isinstance(error, OSError):
-            raise InputError("broken_file", str(error)) from error
-        raise damaged(path, f"cannot be read as JSON ({first_line(error)})") from error
-    if not isinstance(manifest, dict):
-        raise damaged(path, "is no JSON object")
-    if manifest.get("format_version", 1) not in ETL_FORMATS:
-        raise InputError(
-            "wrong_version",
-            f"{path}: ETL output of format {manifest['format_version']}, this release reads "
-            f"{' and '.join(map(str, ETL_FORMATS))}; run the ETL again",
-        )
-    return manifest
-
-
-def world_of(
-    directory: str | os.PathLike[str], world: str, projection: str = "plate-carree", *, distance: str
-) -> Space:
-    """The box of a run (`Space.parse`) over an ETL directory, whose extent its manifest has. Raises ConfigError."""
-    extent = (read_manifest(directory) or {}).get("extent")
-    return Space.parse(world, tuple(extent) if extent else None, projection, distance)
-
-
-def is_live(directory: str | os.PathLike[str]) -> bool:
-    """Whether a live stream wrote the directory: ids may occur twice, times may be null, and the column `ahead` marks
-    messages dated too far ahead."""
-    return bool((read_manifest(directory) or {}).get("live"))
+        with opened(path) as file:
+            present = file.schema.names
+            if missing := [name for name in columns if name not in present]:
+                raise damaged(path, f"column {missing[0]!r} is missing")
+            wanted = [*columns, *(name for name in where_present if name in present)]
+            # attributes have a type of their own in each folder
+            schema = pa.schema([(name, TYPES.get(name) or file.schema.field(name).type) for name in wanted])
+            for group in range(len(file.sizes)):
+                table = file.read(group, wanted)
+                try:
+                    yield from table.cast(schema).to_batches(rows)
+                except (ValueError, pa.ArrowException) as error:
+                    raise damaged(path, f"cannot be read ({first_line(error)})") from error
 
 
 def read_span(directory: str | os.PathLike[str]) -> tuple[int, float] | None:
     """Number of messages of an ETL directory, and seconds from the first event to the last; None if unknown.
 
-    Reads the footers of the files alone, O(row groups); a damaged file gives None.
+    Reads the footers of the files alone, O(row groups); a damaged file gives None, and so does a log.
     """
     rows, low, high = 0, None, None
     try:
@@ -407,20 +353,10 @@ def read_points(
 
     Routers by place balance the expected load by them. Leaves out points outside the box; reads the coordinates only.
     """
-    files = list_message_files(directory)
-    lons, lats = [np.zeros(0)], [np.zeros(0)]
-    try:
-        rows = 0
-        for path in files:
-            rows += pq.read_metadata(arrow_file(path)).num_rows
-        step = max(1, rows // max(1, count))
-        for path in files:
-            table = pq.read_table(arrow_file(path), columns=["lon", "lat"], use_threads=False)
-            lons.append(table.column("lon").to_numpy()[::step])
-            lats.append(table.column("lat").to_numpy()[::step])
-    except (OSError, KeyError, pa.ArrowException) as error:
-        raise damaged(path, f"cannot be read as Parquet ({first_line(error)})") from error
-    lon, lat = np.concatenate(lons), np.concatenate(lats)
+    points = [np.stack([batch["lon"], batch["lat"]]) for batch in read_columns(directory, ["lon", "lat"])]
+    lon, lat = np.concatenate([np.zeros((2, 0)), *points], axis=1)
+    step = max(1, lon.shape[0] // max(1, count))
+    lon, lat = lon[::step], lat[::step]
     inside = space.contains(lon, lat)
     return space.project(lon[inside], lat[inside])
 
@@ -432,11 +368,9 @@ def count_null_times(directory: str | os.PathLike[str]) -> int:
     """
     nulls = 0
     for path in list_message_files(directory):
-        try:
-            with pq.ParquetFile(arrow_file(path)) as file:
-                nulls += _null_times_of(file)
-        except (OSError, pa.ArrowException) as error:
-            raise damaged(path, f"cannot be read as Parquet ({first_line(error)})") from error
+        with opened(path) as file:
+            assert isinstance(file, ParquetMessages), "a log may lack times"
+            nulls += _null_times_of(file)
     return nulls
 
 
@@ -451,33 +385,28 @@ def has_objects(directory: str | os.PathLike[str]) -> bool:
     if manifest is None or manifest.get("deletes") or manifest.get("live"):
         return True
     for path in list_message_files(directory):
-        try:
-            with pq.ParquetFile(arrow_file(path)) as file:
-                schema = file.schema_arrow
-                wanted = ["message_id", *(name for name in OBJECT_COLUMNS if has_column(path, schema, name))]
-                for group in range(file.metadata.num_row_groups if len(wanted) > 1 else 0):
-                    table = file.read_row_group(group, wanted, use_threads=False)
-                    columns = {name: table.column(name).combine_chunks() for name in wanted}
-                    names, op = object_columns(columns)
-                    own = columns["message_id"].cast(pa.large_string())
-                    if not names.cast(pa.large_string()).equals(own) or np.any(op.to_numpy()):
-                        return True
-        except (OSError, pa.ArrowException) as error:
-            raise damaged(path, f"cannot be read as Parquet ({first_line(error)})") from error
+        with opened(path) as file:
+            wanted = ["message_id", *(name for name in OBJECT_COLUMNS if has_column(path, file.schema, name))]
+            for group in range(len(file.sizes) if len(wanted) > 1 else 0):
+                table = file.read(group, wanted)
+                columns = {name: table.column(name).combine_chunks() for name in wanted}
+                names, op = object_columns(columns)
+                own = columns["message_id"].cast(pa.large_string())
+                if not names.cast(pa.large_string()).equals(own) or np.any(op.to_numpy()):
+                    return True
     return False
 
 
-def _null_times_of(file: pq.ParquetFile) -> int:
-    names = file.schema_arrow.names
-    if "event_time" not in names:
-        return file.metadata.num_rows
-    leaves = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
-    column = leaves.index("event_time")
+def _null_times_of(file: ParquetMessages) -> int:
+    if "event_time" not in file.schema.names:
+        return sum(file.sizes)
+    metadata = file.parquet.metadata
+    column = [metadata.schema.column(i).path for i in range(metadata.num_columns)].index("event_time")
     nulls = 0
-    for group in range(file.metadata.num_row_groups):
-        statistics = file.metadata.row_group(group).column(column).statistics
+    for group in range(len(file.sizes)):
+        statistics = metadata.row_group(group).column(column).statistics
         if statistics is not None and statistics.has_null_count:
             nulls += statistics.null_count
         else:
-            nulls += file.read_row_group(group, ["event_time"]).column(0).null_count
+            nulls += file.read(group, ["event_time"]).column(0).null_count
     return nulls

@@ -20,6 +20,7 @@ from matching.space import Space
 from matching.text import Vocabulary
 from matching.unpacking import UNPACKING_ERRORS
 from matching.validate import ParsedSubscription, subscription_row
+from spouts.history import history_of
 from spouts.lines import read_rows, unpacked_blocks
 from topology.core.places import arrow_file, place
 
@@ -83,6 +84,8 @@ def _in_order(found: set[str], kinds: Iterable[str]) -> tuple[str, ...]:
 
 
 def _kinds_of(kinds: list[str], path: Path) -> set[str]:
+    if history := history_of(path):
+        return {str(row.get("kind")) for row in history.changes()}
     found: set[str] = set()
     try:
         with path.open("rb") as file:

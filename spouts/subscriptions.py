@@ -28,8 +28,9 @@ from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, subscription_row
 from spouts.changes import NEVER, Changes, facts_of
+from spouts.history import History, history_of
 from spouts.lines import read_rows
-from spouts.parquet import read_manifest
+from spouts.manifest import read_manifest
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
 from topology.core.api.component import Context, Piece, Saved, Spout, Tick, joined_pieces
 from topology.core.places import arrow_file, checksum, place
@@ -102,13 +103,16 @@ def load_changes(
 def load_vocabulary(directory: str | os.PathLike[str], most_terms: int = 0) -> Vocabulary:
     """The vocabulary of an ETL output directory, with what its manifest says about stop terms, stems and accents.
 
-    `most_terms` may be admitted later.
+    `most_terms` may be admitted later. Of the folder of a live stream: the vocabulary that it began with and the terms
+    that it has admitted, those of changes behind its last batch as well, which its next one would admit.
 
     Raises
     ------
     InputError
         If a file is missing, damaged, or not what the ETL writes.
     """
+    if history := history_of(directory):
+        return logged_vocabulary(history).settled(history.messages)
     path = place(directory, "vocabulary.parquet")
     manifest = read_manifest(directory)
     if manifest is None:
@@ -138,6 +142,19 @@ def load_vocabulary(directory: str | os.PathLike[str], most_terms: int = 0) -> V
         ) from error
     if not np.array_equal(term_id, np.arange(len(vocabulary))):
         raise InputError("broken_file", f"{path}: term ids are not 0, 1, 2, ...; run the ETL again")
+    return vocabulary
+
+
+def logged_vocabulary(history: History) -> Vocabulary:
+    """The vocabulary of a live stream, with the ids of its log. Raises as `load_vocabulary`."""
+    vocabulary = load_vocabulary(history.start, history.most_terms)
+    for admitted in history.admitted:
+        vocabulary.admit(*admitted)
+    if history.most_terms:
+        given = [row.get(name) or () for row in history.last_changes() for name in ("keywords", "not_keywords")]
+        new = {term for keywords in given for term in vocabulary.keyword_terms(keywords)} - vocabulary.stop_terms
+        new = sorted(term for term in new if vocabulary.id_of(term) is None)
+        vocabulary.admit(new, vocabulary.messages + history.messages - history.marks)
     return vocabulary
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from matching.errors import ConfigError, InputError, InUseError
 from matching.part_names import whole_parts
+from spouts.history import history_of
 from topology.core.checkpoint.storage import LocalDisk, remove_parts, written
 from topology.core.places import checksum
 
@@ -262,10 +263,15 @@ def checksums(files: Sequence[Path]) -> "Future[dict[str, str]]":
 
 
 def input_files(messages: Path, subscriptions: Sequence[Path]) -> list[Path]:
-    """The files of an ETL folder, but for its log, and those of subscriptions."""
+    """The files of an ETL folder, but for its log, and those of subscriptions; of a live stream what it says of itself.
+
+    Its log may grow, and its records have checksums of their own.
+    """
     etl = [path for path in messages.glob("*.parquet") if path.name[0] not in "._"]
     etl += [path for path in (messages / "messages").glob("*.parquet") if path.name[0] not in "._"]
-    return sorted((path.absolute() for path in [*etl, *subscriptions]), key=str)
+    streams = [path / REPORT for path in (messages, *subscriptions) if history_of(path)]
+    files = [path for path in subscriptions if not history_of(path)]
+    return sorted({path.absolute() for path in [*etl, *streams, *files]}, key=str)
 
 
 def refuse_changed(before: Mapping[str, str], now: Mapping[str, str], followed: bool) -> None:

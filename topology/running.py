@@ -10,7 +10,7 @@ from typing import Any
 
 from matching.errors import CheckpointError, ConfigError, EngineError, InputError
 from matching.extras import require_ray
-from spouts.parquet import read_manifest
+from spouts.manifest import read_manifest
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.storage import LocalDisk

@@ -10,7 +10,7 @@ from bolts.names import Digest
 from matching.half_life import EPOCH_US
 from matching.window import Window
 from spouts.cuts import Cuts
-from spouts.parquet import world_of
+from spouts.manifest import world_of
 from topology.core.metrics import RunReport
 from topology.settings import RunConfig
 

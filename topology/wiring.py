@@ -46,7 +46,8 @@ from matching.validate import CONDITION_COLUMNS, ParsedSubscription
 from matching.window import Window
 from spouts.cuts import Cuts, read_ends
 from spouts.live import LoggedMessages, LoggedSubscriptions
-from spouts.parquet import ParquetSpout, read_manifest, read_points, read_span, world_of
+from spouts.manifest import read_manifest, world_of
+from spouts.parquet import ParquetSpout, read_points, read_span
 from spouts.placing import PlacingSpout, read_first
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
 from spouts.scan import scan_kinds, scan_rows

@@ -20,7 +20,7 @@ from matching.errors import InputError
 from matching.half_life import EPOCH_US
 from matching.model import Float32, Float64, Int32, Int64, take_ragged
 from spark_etl.schemas import ATTRIBUTES_VERSION, VOCABULARY_SCHEMA, message_schema
-from spouts.parquet import list_message_files
+from spouts.message_files import list_message_files
 from spouts.subscriptions import load_vocabulary
 
 #: Messages of the base that are made up, and of an ETL folder at most.

@@ -163,7 +163,7 @@ def _with_stream(settings: dict[str, Any]) -> dict[str, Any]:
     if copy.exists():
         raise ConfigError(f"{copy}: is there already, where what is complete of the stream goes; name another --out")
     found, text = settings_of_stream(folder, copy)
-    say_checkpoint(text and f"{text}; copied to {cell(copy)}")
+    say_checkpoint(text and f"{text}; kept in {cell(copy)}")
     return {**settings, **found}
 
 
@@ -269,7 +269,7 @@ def batches_of(config: "RunConfig") -> int | None:
     """How many batches the stream has, None while the ETL still writes, or where time ends them."""
     from matching.window import Window
     from spouts.cuts import Cuts
-    from spouts.parquet import read_manifest
+    from spouts.manifest import read_manifest
 
     kept = None
     with suppress(InputError):

@@ -20,11 +20,11 @@ from bolts.delivery import undelivered
 from bolts.shares import joined
 from bolts.sinks import read_part
 from gateway.live.acknowledged import refuse_lost
-from gateway.live.tables import TABLES, reopened
-from gateway.live.write_ahead_log import LOG
+from gateway.live.opening import reopened
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
 from matching.part_names import ListedPart, listed_line
+from spouts.history import LOG
 from topology.core.checkpoint.storage import check_part, list_path, parts_list
 from topology.core.checkpoint.store import CheckpointStore, manifest_name
 from topology.folder import CHECKPOINTS, REPORT, RunFolder
@@ -32,7 +32,7 @@ from topology.folder import CHECKPOINTS, REPORT, RunFolder
 #: Attempts: what is copied may be removed, or the stream resumed, during one.
 _TRIES = 5
 #: Files with a copy of their own, or none: what is derived, or of a process.
-_OTHERWISE = (CHECKPOINTS, "updates", "updates.list", TABLES, REPORT)
+_OTHERWISE = (CHECKPOINTS, "updates", "updates.list", REPORT)
 
 
 class Copied(NamedTuple):
@@ -205,7 +205,7 @@ def check_copy(copy: Path) -> Copied:
 def _check_log(copy: Path, report: dict[str, Any]) -> int:
     """Check the log, cut what the copy has cut off, and return the messages of the rest."""
     with tempfile.TemporaryDirectory(prefix="skyray-check-") as scratch:
-        _, wal, admission = reopened(copy, report["live"], Path(scratch))
+        wal, admission = reopened(copy, report["live"], Path(scratch))
         wal.replay(admission)
         refuse_lost(copy, wal.log, wal.size_bytes, wal.next_seq - 1)
     os.truncate(wal.log, wal.size_bytes)

@@ -17,18 +17,18 @@ import xxhash
 
 from gateway.live.acknowledged import DURABLE
 from gateway.live.admission import Admission
-from gateway.live.tables import TABLES, reopened
-from gateway.live.write_ahead_log import LOG
+from gateway.live.opening import reopened
 from gateway.shell.terminal import writing_to
 from matching.decoding import cut_deep, decode_object, is_deep
 from matching.errors import CheckpointError, ConfigError
+from spouts.history import LOG
 from spouts.log import Admitted, Positions, Record, checksum_in, encode_record
 from spouts.messages import MessageBlock
 from spouts.parsed import parse_message
 from topology.folder import CHECKPOINTS, REPORT, RunFolder
 
 #: Files and folders that are not copied. The log is written anew; the others belong to the old log.
-_LEFT = (LOG, DURABLE, Path(CHECKPOINTS), Path(TABLES), Path(REPORT))
+_LEFT = (LOG, DURABLE, Path(CHECKPOINTS), Path("tables"), Path(REPORT))
 
 
 class Converted(NamedTuple):
@@ -97,7 +97,7 @@ def convert(folder: Path, to: Path) -> Converted:
         try:
             shutil.copytree(folder, partial, ignore=lambda path, names: _left(folder, Path(path), names))
             (partial / LOG).parent.mkdir(exist_ok=True)
-            _, _, admission = reopened(folder, report["live"], partial)
+            _, admission = reopened(folder, report["live"], partial)
             messages, batches = 0, 0
             with open(partial / LOG, "wb") as log:
                 before = ""

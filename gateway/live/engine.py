@@ -45,8 +45,8 @@ from matching.space import DISTANCE, Space
 from matching.text import TermVector, Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
+from spouts.manifest import read_manifest
 from spouts.messages import MessageBlock
-from spouts.parquet import read_manifest
 from spouts.parsed import batch_of, objects_of, vector_of
 from spouts.subscriptions import load_vocabulary
 from spouts.versions import Versions

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from gateway.live.admission import Active, Admission
 from gateway.live.mapping import ColumnMapping
 from gateway.live.vocabulary_files import empty_start
-from gateway.live.write_ahead_log import WriteAheadLog, settings_of
+from gateway.live.write_ahead_log import ANSWER_SETTINGS, WriteAheadLog, settings_of
 from matching.errors import ConfigError
 from matching.window import Window
+from spouts.history import start_of
 from spouts.subscriptions import load_vocabulary
 from topology.settings import LiveConfig, live_config
 from topology.wiring import space_of, subscription_refusal
@@ -97,3 +98,21 @@ def open_stream(
     earlier = wal.begin()
     wal.recover(admission)
     return OpenStream(config, admission, mapping, wal, earlier)
+
+
+def stream_config(folder: Path, live: Mapping[str, Any], out: Path) -> LiveConfig:
+    """The settings of a stream that is read, as `run.json` has them in `live`."""
+    options = {name: live[name] for name in ANSWER_SETTINGS}
+    options |= {"most_terms": live.get("most_terms", 0), "executor": "local"}
+    return live_config(options, start_of(folder, live), out)
+
+
+def reopened(folder: Path, live: Mapping[str, Any], out: Path) -> tuple[WriteAheadLog, Admission]:
+    """A stream to read, whose log is to be replayed; its folder is neither locked nor written.
+
+    `live` as `run.json` has it. Raises as `load_vocabulary`.
+    """
+    config = stream_config(folder, live, out)
+    words = load_vocabulary(config.messages, config.most_terms)
+    admission = Admission(words, space_of(config), Window.parse(config.window))
+    return WriteAheadLog(folder, dict(live), None, admission.window), admission

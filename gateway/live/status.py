@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.live.acknowledged import refuse_lost
-from gateway.live.write_ahead_log import LOG, has_begun
+from gateway.live.write_ahead_log import has_begun
+from spouts.history import LOG
 from spouts.log import LogReader
 from topology.folder import RUNNING, RunFolder
 

@@ -1,23 +1,20 @@
-"""The folders of words of a live stream: the empty one that it may start with, and the one that it leaves.
-
-Both are as the ETL writes them.
-"""
+"""The empty folder of words, as the ETL writes it, that a live stream may start with."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gateway.live.write_ahead_log import EMPTY_START, has_begun
+from gateway.live.write_ahead_log import has_begun
 from gateway.shell.terminal import writing_to
 from matching.attributes import AttributeSchema
 from matching.errors import ConfigError
-from matching.text import Vocabulary, stemmer
+from matching.text import stemmer
 from spark_etl.schemas import FORMAT_VERSION, MESSAGE_SCHEMA, VOCABULARY_SCHEMA
+from spouts.history import EMPTY_START
 from topology.core.checkpoint.storage import LocalDisk, written
 
 
@@ -65,16 +62,6 @@ def empty_start(folder: Path, attributes: Sequence[str] = (), stem_language: str
             with written(LocalDisk(start), "manifest.json", ".manifest.tmp") as file:  # last: the folder is whole
                 file.write(json.dumps(manifest).encode())
     return start
-
-
-def write_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
-    """Write `vocabulary.parquet`: ids ascend as those of the stream do, from 0, and `idf` is the stream's."""
-    first = vocabulary.first_id
-    terms = [*reversed(vocabulary.admitted), *vocabulary.terms]
-    columns = (vocabulary.document_frequency, vocabulary.collection_count, vocabulary.idf)
-    arrays = [np.arange(len(terms)), terms, *(column[first:] for column in columns)]
-    named = dict(zip(VOCABULARY_SCHEMA.names, arrays, strict=True))
-    write_table(folder, "vocabulary.parquet", pa.table(named, VOCABULARY_SCHEMA))
 
 
 def write_table(folder: Path, name: str, table: pa.Table) -> None:

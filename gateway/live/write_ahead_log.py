@@ -9,14 +9,12 @@ A folder has
     updates/, checkpoints/ as of any run with checkpoints
     results.parquet, run.json
                            at the end, as a run over files leaves them
-    tables/                messages as the ETL writes them, made by the first command that reads an ended stream
 
 Answers depend on messages, changes, batches and admitted terms only. To resume, the log is scanned for these terms and
 for active subscriptions, and matching continues from the last checkpoint.
 """
 
 import os
-import shutil
 import threading
 import time
 from array import array
@@ -37,6 +35,7 @@ from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms, weigh
 from spouts.cutting import Rows
 from spouts.handover import Handed, Handover, close_handover, open_handover
+from spouts.history import EMPTY_START, LOG, VOCABULARY
 from spouts.log import Admitted, LogReader, Origin, Positions, Record, checksum_in, encode_record, read_records
 from spouts.messages import MessageBlock
 from spouts.parsed import rows_of
@@ -47,14 +46,6 @@ from topology.settings import LiveConfig
 
 #: Settings on which answers depend besides the lines, and `most_terms`.
 ANSWER_SETTINGS = ("window", "world", "projection", "distance", "decay_half_life", "decay_smoothing")
-#: Where the log is in the folder.
-LOG = Path("journal", "log")
-#: Where the words of a stream are that starts without any.
-EMPTY_START = Path("journal", "start")
-#: Where a copy of the vocabulary is of a stream that starts with one: its folder can be read without the original.
-VOCABULARY = Path("journal", "vocabulary")
-#: What earlier releases left at the end of a stream, beside what a run leaves.
-_EARLIER_TABLES = ("etl", "subscriptions.jsonl", "boundaries.parquet")
 #: Bytes of the last texts that are kept in memory; older ones are read from the log.
 RECENT_BYTES = 32 * 2**20
 
@@ -160,9 +151,6 @@ class WriteAheadLog:
         with writing_to(self.folder):
             self.log.parent.mkdir(exist_ok=True)
             _copy_vocabulary(self.settings["vocabulary"], self.folder / VOCABULARY)
-            ended_before = report.get("messages") == str((self.folder / "etl").resolve())
-            for name in _EARLIER_TABLES if ended_before else ():
-                _remove(self.folder / name)  # they would be behind the log
         return report
 
     def recover(self, admission: Admission) -> None:
@@ -197,18 +185,8 @@ class WriteAheadLog:
         if self.line and self._durable is not None:
             self._durable(self.line)
 
-    def replay(
-        self, admission: Admission, last_seq: int | None = None, through: int | None = None
-    ) -> tuple[int, int, bool]:
+    def replay(self, admission: Admission) -> tuple[int, int, bool]:
         """Replay the log's changes and admitted terms into `admission`, without writing. O(its bytes).
-
-        Parameters
-        ----------
-        admission : Admission
-        last_seq : int, optional
-            Of the last batch to be read; by default all are.
-        through : int, optional
-            Records that end behind this byte are not read.
 
         Returns
         -------
@@ -224,8 +202,6 @@ class WriteAheadLog:
         self._admission = admission
         time_us, newest_us, changes_wait = NO_FLOOR, NO_FLOOR, False
         for record, offset, end in read_records(self.log) if self.log.exists() else ():
-            if (last_seq is not None and self.next_seq > last_seq) or (through is not None and end > through):
-                break
             if record.last_seq not in (-1, self.next_seq + record.messages - 1):
                 raise CheckpointError(
                     f"{self.log}: is damaged at byte {offset:,} (seq {record.last_seq:,}); restore it"
@@ -246,13 +222,6 @@ class WriteAheadLog:
                 else:
                     newest_us = time_us  # at most
         return newest_us, time_us, changes_wait
-
-    def records(self) -> Iterator[Record]:
-        """The records that were replayed, and those that were appended since."""
-        for record, _, end in read_records(self.log):
-            if end > self.size_bytes:
-                return
-            yield record
 
     def keep(self, batch: OpenBatch) -> None:
         """See `gateway.live.pipe.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
@@ -492,12 +461,6 @@ def has_begun(folder: Path) -> bool:
     return False
 
 
-def start_of(folder: Path, settings: Mapping[str, Any]) -> Path:
-    """The folder of the words that a stream starts with; `settings` as of `settings_of`."""
-    copy, named = folder / VOCABULARY, settings["vocabulary"]
-    return copy if (copy / "manifest.json").exists() else Path(named or folder / EMPTY_START)
-
-
 def settings_of(config: LiveConfig, named: Mapping[str, str] | None = None) -> dict[str, Any]:
     """What answers depend on besides the lines; `named` columns as of `gateway.live.mapping`.
 
@@ -520,13 +483,6 @@ def _copy_vocabulary(named: str | None, copy: Path) -> None:
     for name in ("vocabulary.parquet", "manifest.json"):
         with written(LocalDisk(copy), name, f".{name}.tmp") as file:
             file.write((Path(named) / name).read_bytes())
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _force(folder: Path) -> None:

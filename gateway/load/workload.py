@@ -31,8 +31,9 @@ from matching.model import Names, SubscriptionTable
 from matching.space import Space
 from matching.window import Window
 from spouts.generated import Recipe
+from spouts.manifest import read_manifest
 from spouts.paced import PacedSpout
-from spouts.parquet import ParquetSource, read_manifest
+from spouts.parquet import ParquetSource
 from spouts.subscriptions import Changes, SubscriptionSpout, load_changes, load_vocabulary
 from topology import wiring
 from topology.core.api.component import Saved

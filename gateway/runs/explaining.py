@@ -28,7 +28,8 @@ from matching.naive_filters import Instruction
 from matching.naive_rows import Message, Subscription, messages_of, subscriptions_of
 from matching.text import Vocabulary
 from matching.window import NO_FLOOR, stream_time
-from spouts.parquet import is_live, read_columns, read_messages
+from spouts.manifest import is_live
+from spouts.parquet import read_columns, read_messages
 from spouts.quarantine import without_terms
 from spouts.subscriptions import NEVER
 

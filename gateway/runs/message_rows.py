@@ -1,6 +1,6 @@
-"""Messages of an ETL folder by seq, with a cache of row groups.
+"""Messages of a folder by seq, with a cache of groups of rows (`spouts.message_files`).
 
-A long list of results or updates reads the same row groups again and again: the last ones are cached.
+A long list of results or updates reads the same groups again and again: the last ones are cached.
 """
 
 from collections import OrderedDict
@@ -10,16 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from matching.attributes import ATTRIBUTE
 from matching.errors import InputError
 from spouts.columns import AHEAD, first_line
-from spouts.parquet import list_message_files
-from topology.core.places import arrow_file
+from spouts.message_files import list_message_files, opened
 
 _COLUMNS = ("message_id", "lon", "lat", "event_time", "text", "terms", AHEAD)
-#: Bytes of row groups that are kept: some 800,000 messages as short as tweets.
+#: Bytes of groups that are kept: some 800,000 messages as short as tweets.
 KEPT_BYTES = 128 * 2**20
 
 
@@ -41,7 +39,7 @@ class Row(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """A row group of a file: the number of its first message, and of how many."""
+    """A group of rows of a file: the number of its first message, and of how many."""
 
     path: Path
     number: int
@@ -50,13 +48,13 @@ class _Group(NamedTuple):
 
 
 class MessageRows:
-    """The messages of an ETL folder.
+    """The messages of an ETL folder, or of the folder of a live stream.
 
     Parameters
     ----------
     etl : Path
     kept_bytes : int
-        Row groups are kept up to this size, and one in any case.
+        Groups are kept up to this size, and one in any case.
     """
 
     def __init__(self, etl: Path, kept_bytes: int = KEPT_BYTES):
@@ -104,27 +102,17 @@ def _list_groups(etl: Path) -> list[_Group]:
     groups: list[_Group] = []
     first = 0
     for path in list_message_files(etl):
-        try:
-            with pq.ParquetFile(arrow_file(path)) as file:
-                for number in range(file.metadata.num_row_groups):
-                    rows = file.metadata.row_group(number).num_rows
-                    groups.append(_Group(path, number, first, rows))
-                    first += rows
-        except (OSError, pa.ArrowException) as error:
-            raise broken_file(path, error) from error
+        with opened(path) as file:
+            for number, rows in enumerate(file.sizes):
+                groups.append(_Group(path, number, first, rows))
+                first += rows
     return groups
 
 
 def _read_group(group: _Group) -> pa.Table:
-    try:
-        with pq.ParquetFile(arrow_file(group.path)) as file:
-            present = file.schema_arrow.names
-            columns = [name for name in present if name in _COLUMNS or name.startswith(ATTRIBUTE)]
-            table = file.read_row_group(group.number, columns)
-            table.validate(full=True)
-            return table
-    except (OSError, pa.ArrowException) as error:
-        raise broken_file(group.path, error) from error
+    with opened(group.path) as file:
+        names = file.schema.names
+        return file.read(group.number, [name for name in names if name in _COLUMNS or name.startswith(ATTRIBUTE)])
 
 
 def _row(row: dict[str, Any]) -> Row:

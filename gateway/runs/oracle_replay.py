@@ -80,7 +80,7 @@ def boundary_ends(run: Run, messages: int) -> Int64:
             if step_us:
                 return _ends_by_time(run.etl, messages, size or _MOST_AT_ONCE, step_us, run.latest_us)
             return np.minimum(np.arange(size, messages + size, size), messages) - 1
-        last = read_ends(run.place / str(cuts.get("logged", "boundaries.parquet")))
+        last = read_ends(run.place / str(cuts["logged"]))
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             "broken_file", f"{run.folder / REPORT}: lacks what a run says of itself ({error!r}); run again"

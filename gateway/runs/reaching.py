@@ -23,8 +23,8 @@ from matching.space import DISTANCE, Space
 from matching.text import Vocabulary
 from matching.validate import RawMessage, message_row
 from matching.window import NO_FLOOR, Window
+from spouts.manifest import world_of
 from spouts.messages import MessageBlock
-from spouts.parquet import world_of
 from spouts.parsed import batch_of
 from spouts.subscriptions import load_changes, load_vocabulary, meaning_of
 

@@ -36,7 +36,7 @@ from matching.text import Vocabulary
 from matching.validate import CONDITION_COLUMNS, SUBSCRIPTION_COLUMNS, ParsedSubscription, subscription_row
 from matching.window import Window
 from spouts.lines import read_rows
-from spouts.parquet import read_manifest, world_of
+from spouts.manifest import read_manifest, world_of
 from spouts.quarantine import Quarantine
 from spouts.subscriptions import Changes, load_changes, load_vocabulary
 from topology.core.checkpoint.fence import fetch_committed
@@ -174,7 +174,7 @@ class Run:
             (self.place / "updates").mkdir()
             self._fetch()
         else:
-            self._convert_stream()
+            self._find_stream()
         try:
             facts = msgspec.convert(self.report, _Facts)
             self.etl = place(facts.messages)
@@ -192,16 +192,14 @@ class Run:
         self.quarantine = Quarantine.of(facts.quarantined)
         self._message_rows = MessageRows(self.etl)
 
-    def _convert_stream(self) -> None:
-        """Make the tables of a live stream, and of one that has not ended a copy."""
+    def _find_stream(self) -> None:
+        """Read a live stream's folder for its messages, and one that has not ended as of its last checkpoint."""
         from gateway.live.checkpointed import copy_checkpointed, has_not_ended
         from gateway.live.recording import paths_of
-        from gateway.live.tables import tables_of
 
         if not has_not_ended(self.folder, self.report):
-            if self.report.get("live"):
-                tables = tables_of(self.folder, self.report, lambda: self._new_place("skyray-tables-"))
-                self.report |= paths_of(tables)
+            if "log_bytes" in self.report:
+                self.report |= paths_of(self.folder)
             return
         self.place = self._new_place("skyray-checkpoint-")
         self.checkpoint = copy_checkpointed(self.folder, self.report, self.place).text

@@ -19,7 +19,7 @@ from matching.space import DISTANCE, Space
 from matching.text import Vocabulary
 from matching.validate import subscription_row
 from spouts.lines import read_rows
-from spouts.parquet import world_of
+from spouts.manifest import world_of
 from spouts.subscriptions import load_vocabulary, meaning_of
 
 #: How the expected matches are found, for people.

@@ -27,7 +27,8 @@ from matching.kinds import KINDS
 from matching.model import Float64, Int32, Int64, take_ragged
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
 from matching.text import Vocabulary
-from spouts.parquet import list_message_files, read_columns
+from spouts.message_files import list_message_files
+from spouts.parquet import read_columns
 from spouts.subscriptions import load_vocabulary
 
 #: Subscriptions made at a time. Part of the recipe: another number draws other subscriptions from the same seed.

@@ -21,7 +21,7 @@ from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, subscription_row
 from matching.window import NO_FLOOR
 from spouts.lines import read_rows
-from spouts.parquet import world_of
+from spouts.manifest import world_of
 from spouts.subscriptions import load_vocabulary, meaning_of
 
 _DAYS = {"day": 1, "week": 7}

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.cli import main
 from gateway.live.backing_up import back_up
-from gateway.live.write_ahead_log import LOG
 from matching.errors import CheckpointError, ConfigError
+from spouts.history import LOG
 from spouts.log import read_records
 from tests.support.beside import BOX, random_message, random_subscription
 from tests.support.serving import Served, kill

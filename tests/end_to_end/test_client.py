@@ -6,14 +6,13 @@ from collections import Counter
 
 import msgspec
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from gateway.client.rows import Progress, Update
 from skyray import AsyncClient, Client
 from tests.support.beside import BOX, random_message, random_subscription
 from tests.support.books import assert_booked
-from tests.support.live_streams import tables_in
+from tests.support.live_streams import read_table
 from tests.support.processes import Command
 from tests.support.serving import FIELDS, Served, free_port, kill, written
 
@@ -154,7 +153,7 @@ def test_clients_of_a_server_killed_in_the_middle_miss_and_repeat_nothing(send, 
             served.end()
     assert [one.line for one in outcomes] == list(range(1, MESSAGES + 1))
     assert {one.status for one in outcomes} <= {"accepted", "duplicate"}
-    logged = pq.read_table(tables_in(out) / "etl" / "messages")
+    logged = read_table(out, "message_id")
     assert [one.id for one in outcomes] == logged.column("message_id").to_pylist()
     total = {assert_booked(out, book) for book in books}
     assert min(total) >= 1_000 and all(book.connections >= 2 for book in books)

@@ -18,7 +18,7 @@ from gateway.runs.verify import verify_run
 from spouts.subscriptions import load_vocabulary
 from tests.support.beside import BOX, Beside, random_message, random_subscription
 from tests.support.etl_folder import random_rows, write_etl
-from tests.support.live_streams import Stream, counted, digest_of_run, tables_in
+from tests.support.live_streams import Stream, counted, digest_of_run
 from topology import running
 from topology.folder import RUNNING
 from topology.settings import MAX_AHEAD_S, RunConfig
@@ -123,11 +123,8 @@ def by_live(batches, window, words, out: Path, now_s=NOW_S) -> tuple[Counter, st
 
 def by_run(etl: Path | None, live: Path, window, out: Path) -> dict:
     """A run over messages, by default its own, with the changes and boundaries that a live stream has left."""
-    tables = tables_in(live)
-    files = {"messages": etl or tables / "etl", "subscriptions": (tables / "subscriptions.jsonl",), "out": out}
-    return running.run(
-        RunConfig(**files, window=window, world=BOX, executor="local", batch=f"log:{tables / 'boundaries.parquet'}")
-    )
+    files = {"messages": etl or live, "subscriptions": (live,), "out": out}
+    return running.run(RunConfig(**files, window=window, world=BOX, executor="local", batch=f"log:{live}"))
 
 
 def delivered(out: Path, *left_out: str) -> Counter:

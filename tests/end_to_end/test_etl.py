@@ -25,7 +25,7 @@ from spark_etl.job import STAGES, EtlOptions, run_etl
 from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
 from spark_etl.session import spark_session
 from spark_etl.trial import try_rows
-from spouts.parquet import read_manifest
+from spouts.manifest import read_manifest
 from tests.support.etl_folder import write_lines
 
 pytestmark = pytest.mark.spark

@@ -13,9 +13,11 @@ import pytest
 from gateway.runs.verify import verify_run
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.kinds import KINDS
+from spouts.cuts import read_ends
+from spouts.subscriptions import load_vocabulary
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.faulty_runs import newest_actors
-from tests.support.live_streams import digest_of_run, tables_in
+from tests.support.live_streams import digest_of_run, read_table
 from tests.support.processes import Command
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
@@ -115,19 +117,17 @@ def assert_whole(out, scratch):
 
 def assert_weighed(out):
     """Each new word has the weight of the messages before the batch that brought it first, and an id below others'."""
-    tables = tables_in(out)
-    ends = pq.read_table(tables / "boundaries.parquet")["last_seq"].to_pylist()
+    ends, words = read_ends(out).tolist(), load_vocabulary(out)
     firsts = {}
-    for row in pq.read_table(tables / "etl" / "messages", columns=["seq", "text"]).to_pylist():
+    for row in read_table(out, "seq", "text").to_pylist():
         for word in row["text"].split():
             firsts.setdefault(word, row["seq"])
-    rows = pq.read_table(tables / "etl" / "vocabulary.parquet").to_pylist()
-    late = {row["term"]: row for row in rows if row["term"].startswith("new")}
+    late = {term: number for number, term in enumerate(words.terms) if term.startswith("new")}
     for day in range(DAYS):
         first = 0 if day % 2 == 0 else ends[bisect_left(ends, firsts[f"new{day}"]) - 1] + 1  # a file had the even ones
-        assert late[f"new{day}"]["idf"] == math.log(1 + (MESSAGES + first) / 0.5)
-    ids = [late[f"new{day}"]["term_id"] for day in (6, 4, 2, 0)]
-    assert ids == sorted(ids) and max(ids) < min(row["term_id"] for row in rows if row["term"] == "w1")
+        assert words.idf[late[f"new{day}"]] == math.log(1 + (MESSAGES + first) / 0.5)
+    ids = [late[f"new{day}"] for day in (6, 4, 2, 0)]
+    assert ids == sorted(ids) and max(ids) < words.terms.index("w1")
 
 
 @pytest.mark.ray

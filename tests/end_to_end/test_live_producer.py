@@ -10,14 +10,13 @@ import time
 from contextlib import suppress
 
 import psutil
-import pyarrow.parquet as pq
 import pytest
 
 from gateway.live.status import read_status
 from gateway.runs.verify import verify_run
 from tests.support.documents import ROOT, blocks
 from tests.support.etl_folder import random_rows, write_etl
-from tests.support.live_streams import tables_in
+from tests.support.live_streams import read_table
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
 
@@ -104,7 +103,7 @@ def test_producer_in_a_shell_that_is_killed_and_begun_again_loses_and_repeats_no
             await_(lambda: read_status(out)["line"] == MESSAGES + 1)
             assert shell.end_producer() == 0
     assert read_status(out)["state"] == "finished"
-    messages = pq.read_table(tables_in(out) / "etl" / "messages")
+    messages = read_table(out, "message_id")
     assert messages.column("message_id").to_pylist() == [one["id"] for one in lines]
     verdict = verify_run(out)
     assert verdict.exact and sum(verdict.delivered_updates.values()) > 50, verdict

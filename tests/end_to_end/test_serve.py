@@ -7,13 +7,12 @@ import subprocess
 import threading
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from tests.support.beside import BOX, random_message, random_subscription
 from tests.support.books import assert_booked
 from tests.support.documents import blocks
-from tests.support.live_streams import tables_in
+from tests.support.live_streams import read_table
 from tests.support.processes import Command
 from tests.support.serving import NDJSON, Follower, Served, call, events_of, free_port, kill, lines_of
 
@@ -103,7 +102,7 @@ def test_serve_killed_several_times_also_in_a_post_clients_miss_and_repeat_nothi
                     assert from_the_beginning(served) == [row for _, row in follower.book]
                     served.end()
     assert 3 * 140 <= again < 3 * 225 and follower.connections >= 4, "killed in the middle of a request"
-    etl = pq.read_table(tables_in(out) / "etl" / "messages").column("message_id").to_pylist()
+    etl = read_table(out, "message_id").column("message_id").to_pylist()
     assert sorted(etl) == sorted(row["id"] for row in [*messages, *extra])
     assert first_seq == {name: seq for seq, name in enumerate(etl)}
     assert assert_booked(out, follower) >= 1_000

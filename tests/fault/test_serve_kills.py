@@ -9,13 +9,12 @@ import json
 from itertools import cycle
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from gateway.runs.verify import verify_run
 from tests.support.beside import BOX, random_message, random_subscription
 from tests.support.faulty_runs import ENOUGH, actor_of
-from tests.support.live_streams import tables_in
+from tests.support.live_streams import read_table
 from tests.support.many_followers import Follower, Producer, Subscriber, await_, compare_all
 from tests.support.processes import Command
 from tests.support.serving import Served, call, free_port, kill, written
@@ -133,7 +132,7 @@ class Clients:
         assert told.total() >= ENOUGH and found.compared >= told.total(), found
         assert not [one.gaps for one in self.followers if one.gaps]
         assert not self.producer.wrong and not self.subscriber.wrong
-        ids = pq.read_table(tables_in(self.out) / "etl" / "messages").column("message_id").to_pylist()
+        ids = read_table(self.out, "message_id").column("message_id").to_pylist()
         assert self.producer.book == {name: seq for seq, name in enumerate(ids)}
         verdict = verify_run(self.out, sample=None)
         assert verdict.exact and not verdict.vacuous, verdict

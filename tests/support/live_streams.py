@@ -3,21 +3,24 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 
 from gateway.live.admission import Admission
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
 from gateway.live.pipe import Line, Pipe
 from gateway.live.recording import record
-from gateway.live.tables import tables_of
 from gateway.live.write_ahead_log import WriteAheadLog, settings_of
 from gateway.serve.released import LineWriter
 from gateway.serve.releasing import Releaser
 from matching.window import Window
+from spouts.history import LOG
+from spouts.log import Record, encode_record
+from spouts.parquet import read_columns
 from spouts.subscriptions import load_vocabulary
 from tests.support.beside import BOX
 from topology import running
@@ -141,21 +144,28 @@ def counted(told: list[dict]) -> Counter:
     return Counter(tuple(row[name] for name in names) for row in told)
 
 
-def tables_in(out: Path) -> Path:
-    """The tables of a stream that has ended, in its folder."""
-    return tables_of(out, json.loads((out / "run.json").read_text()), lambda: Path("/nonexistent"))
+def read_table(out: Path, *columns: str) -> pa.Table:
+    """Columns of the messages of a stream's log, read where it is."""
+    return pa.Table.from_batches(read_columns(out, columns))
+
+
+def write_ends(folder: Path, ends: Sequence[int]) -> Path:
+    """A stream's folder whose log has batches with these last seqs, and no messages."""
+    (folder / LOG.parent).mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(json.dumps({"live": {"vocabulary": None}}))
+    records = [Record(last, 0, max(0, last - before)) for before, last in zip([-1, *ends], ends, strict=False)]
+    (folder / LOG).write_bytes(b"".join(map(encode_record, records)))
+    return folder
 
 
 def digest_of_run(out: Path, scratch: Path, **settings) -> str:
     """What `skyray run` tells over the messages, changes and boundaries that a live stream has left."""
-    told, tables = json.loads((out / "run.json").read_text()), tables_in(out)
     config = RunConfig(
-        messages=tables / "etl",
-        subscriptions=(tables / "subscriptions.jsonl",),
+        messages=out,
+        subscriptions=(out,),
         out=scratch,
-        batch=f"log:{tables / 'boundaries.parquet'}",
-        window=told["window"],
+        window=json.loads((out / "run.json").read_text())["window"],
         sink="count",
-        **{"executor": "local", "checkpoint_every": 0.0, **settings},
+        **{"batch": f"log:{out}", "executor": "local", "checkpoint_every": 0.0, **settings},
     )
     return running.run(config)["digest"]

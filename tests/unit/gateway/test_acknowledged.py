@@ -7,8 +7,8 @@ import pytest
 
 from gateway.live.acknowledged import DURABLE, DurableMark, acknowledged_bytes
 from gateway.live.status import read_status
-from gateway.live.write_ahead_log import LOG
 from matching.errors import CheckpointError
+from spouts.history import LOG
 from spouts.log import read_records
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream

@@ -11,9 +11,9 @@ import xxhash
 
 from gateway import cli
 from gateway.live.converting import convert
-from gateway.live.write_ahead_log import LOG
 from gateway.runs.verify import verify_run
 from matching.errors import CheckpointError, ConfigError
+from spouts.history import LOG
 from spouts.log import NONE_ADMITTED, Record, read_records
 from tests.support.beside import random_message, random_subscription
 from tests.support.etl_folder import random_rows, write_etl

@@ -14,7 +14,7 @@ from matching.errors import ConfigError, InputError
 from matching.kinds import KINDS
 from matching.naive_conditions import where_holds, words_hold
 from matching.naive_shapes import in_circle, unit_vector
-from tests.support.live_streams import Stream, digest_of_run, tables_in
+from tests.support.live_streams import Stream, digest_of_run, read_table
 from tests.support.processes import Command
 
 ATTRIBUTES = ["price:number", "type=house.type:category", "listed:time"]
@@ -131,7 +131,7 @@ def test_live_attributes_are_checked_and_named_by_the_stream(tmp_path):
     assert "unknown_attribute" in said and "bad_attribute" in said
     updates = [row for row in map(json.loads, told.splitlines()) if "change" in row]
     assert [row["seq"] for row in updates] == [0]
-    assert len({row["message_id"] for row in pq.read_table(tables_in(out) / "etl" / "messages").to_pylist()}) == 2
+    assert len({row["message_id"] for row in read_table(out, "message_id").to_pylist()}) == 2
     with pytest.raises(ConfigError, match="was begun with price:number attributes"):
         empty_start(out, ["price:category"])
 

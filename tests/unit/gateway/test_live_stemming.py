@@ -2,7 +2,6 @@
 
 import json
 
-import pyarrow.parquet as pq
 import pytest
 
 import skyray
@@ -17,7 +16,7 @@ from spark_etl.rows import CleanRow, RowCleaner
 from spouts.subscriptions import load_vocabulary
 from tests.support.beside import wide_subscription
 from tests.support.etl_folder import random_rows, write_etl
-from tests.support.live_streams import digest_of_run, tables_in
+from tests.support.live_streams import digest_of_run
 from tests.support.processes import Command
 
 PLACE = {"lon": 1, "lat": 1}
@@ -49,9 +48,9 @@ def test_command_stems_an_empty_start_as_the_etl_does(tmp_path):
         assert code == 0, said
         updates = [row for row in map(json.loads, told.splitlines()) if row.get("message_id") == f"m{life}"]
         assert {row["subscription_id"] for row in updates} == {kind.name for kind in KINDS.run}
-    terms = set(pq.read_table(tables_in(out) / "etl" / "vocabulary.parquet").column("term").to_pylist())
+    terms = set(load_vocabulary(out).terms)
     assert terms == etl_terms(TEXT) | etl_terms("a pony housed") and "poni" in terms and "#running" in terms
-    assert load_vocabulary(tables_in(out) / "etl").stem_language == "english"
+    assert load_vocabulary(out).stem_language == "english"
     verdict = verify_run(out)
     assert verdict.exact and not verdict.vacuous and sorted(verdict.subscriptions) == sorted(KINDS.names)
     assert sorted(explain(out, "topk", "m1")["words"]) == ["hous", "poni"]

@@ -24,7 +24,7 @@ from spouts.logged_words import LoggedWords
 from spouts.subscriptions import load_vocabulary
 from tests.support.beside import Beside, random_message, random_subscription, wide_subscription
 from tests.support.etl_folder import random_rows, write_etl
-from tests.support.live_streams import Stream, digest_of_run, tables_in
+from tests.support.live_streams import Stream, digest_of_run, read_table
 from tests.support.processes import Command
 from topology.settings import MOST_TERMS
 
@@ -147,7 +147,7 @@ def play(seed, words, out, most_terms):
     updates = pq.read_table(out / "updates").to_pylist()
     names = ("change", "subscription_id", "message_id", "as_of", "score")
     assert Counter(tuple(row[name] for name in names) for row in updates) == story.expected
-    recorded = load_vocabulary(tables_in(out) / "etl")
+    recorded = load_vocabulary(out)
     late = story.beside.growing.late
     assert recorded.terms == [*(term for term, _ in late), *story.beside.growing.start.terms]
     assert recorded.idf[: len(late)].tolist() == [idf for _, idf in late]
@@ -185,9 +185,8 @@ def test_folder_has_messages_with_the_words_known_with_their_batch(words, tmp_pa
     stream.take({"id": "m1", "text": "a11", **PLACE})
     stream.pipe.close_batch()
     stream.finish(stream.match())
-    etl = tables_in(tmp_path) / "etl"
-    vocabulary = load_vocabulary(etl)
-    rows = pq.read_table(etl / "messages").to_pylist()
+    vocabulary = load_vocabulary(tmp_path)
+    rows = read_table(tmp_path, "terms").to_pylist()
     assert [{vocabulary.terms[term] for term in row["terms"]} for row in rows] == [
         {f"a{number}" for number in range(9)},
         {"a11"},
@@ -252,9 +251,8 @@ def test_command_without_vocabulary_fires_alerts_on_new_words(tmp_path):
         assert json.loads(said.splitlines()[-1])["unknown_words"] == 0
         updates = [row for row in map(json.loads, told.splitlines()) if row.get("message_id") == f"m{life}"]
         assert {row["subscription_id"] for row in updates} == {kind.name for kind in KINDS.run}
-    rows = pq.read_table(tables_in(out) / "etl" / "vocabulary.parquet").to_pylist()
-    idf = math.log(1 + 1 / 0.5)
-    assert [(row["term"], row["idf"]) for row in rows] == [("snow", idf), ("łódź", idf), ("in", idf)]
+    words, idf = load_vocabulary(out), math.log(1 + 1 / 0.5)
+    assert list(zip(words.terms, words.idf.tolist(), strict=True)) == [("snow", idf), ("łódź", idf), ("in", idf)]
     verdict = verify_run(out)
     assert verdict.exact and not verdict.vacuous and sorted(verdict.subscriptions) == sorted(KINDS.names)
     assert explain(out, "topk", "m1")["words"] == ["łódź"]
@@ -276,7 +274,7 @@ def test_command_words_of_subscriptions_after_the_last_message_are_in_the_folder
         with open(source) as file, Command(command, source=file.fileno()) as command:
             code, told, said = command.finish(120)
         assert code == 0, said
-        words = load_vocabulary(tables_in(out) / "etl")
+        words = load_vocabulary(out)
         idf = dict(zip(words.terms, words.idf.tolist(), strict=True))
         assert [idf.get(term) for term in ("snow", "zebra", "łódź")] == [math.log(1 + 1 / 0.5)] * 3
         verdict = verify_run(out)

@@ -5,7 +5,6 @@ import os
 from collections import Counter
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from gateway.live.status import read_status
@@ -17,7 +16,7 @@ from spouts.log import Record, encode_record, read_records
 from spouts.subscriptions import load_vocabulary
 from tests.support.beside import Beside, random_message, random_subscription
 from tests.support.etl_folder import random_rows, write_etl
-from tests.support.live_streams import Stream, counted, digest_of_run, tables_in
+from tests.support.live_streams import Stream, counted, digest_of_run, read_table
 from tests.support.processes import Command
 from topology.core.failures import ComponentFailed
 
@@ -175,9 +174,9 @@ def test_quiet_stream_tells_what_the_oracle_does_and_a_run_over_its_folder_the_s
     verdict = verify_run(tmp_path / "out")
     assert verdict.exact and sum(verdict.delivered_updates.values()) == sum(story.expected.values()), verdict
     assert digest_of_run(tmp_path / "out", tmp_path / "run") == digest
-    boundaries = pq.read_table(tables_in(tmp_path / "out") / "boundaries.parquet").to_pylist()
-    clocks = {row["last_seq"]: row["clock_us"] for row in boundaries if row["clock_us"] is not None}
-    assert clocks == stream.journal.marks
+    rows = read_table(tmp_path / "out", "message_id", "seq", "event_time").to_pylist()
+    clocks = {row["seq"]: row["event_time"] for row in rows if row["message_id"].startswith("skyray clock mark")}
+    assert {seq: round(time.timestamp() * 1e6) for seq, time in clocks.items()} == stream.journal.marks
     report = json.loads((tmp_path / "out" / "run.json").read_text())
     assert report["clock_marks"] == len(clocks)
     assert report["messages_taken"] + len(clocks) == stream.journal.next_seq

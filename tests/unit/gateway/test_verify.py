@@ -16,10 +16,11 @@ from gateway.runs.oracle_replay import choose, score_bits
 from gateway.runs.reader import Run
 from gateway.runs.verify import verify_run
 from gateway.subscriptions.generate import generate_subscriptions
-from matching.errors import ConfigError, InputError
+from matching.errors import CheckpointError, ConfigError, InputError
 from matching.model import CHANGES
 from matching.naive_rows import DecayModel
 from tests.support.etl_folder import random_rows, write_etl, write_lines
+from tests.support.live_streams import write_ends
 from tests.support.naive_tables import message, run, subscription
 from topology import running
 from topology.settings import RunConfig
@@ -135,11 +136,11 @@ def test_verify_run_with_other_settings_is_exact(etl, files, tmp_path, options):
 def test_verify_logged_boundaries_are_those_of_the_run(finished, copy):
     ends = np.minimum(np.arange(BATCH, MESSAGES + BATCH, BATCH), MESSAGES) - 1
     facts = json.loads((copy / "run.json").read_text())
-    facts["boundaries"] = {"file": "boundaries.parquet"}
+    facts["boundaries"] = {"logged": "stream"}
     (copy / "run.json").write_text(json.dumps(facts))
 
     def log(last: np.ndarray) -> None:
-        pq.write_table(pa.table({"batch": np.arange(last.shape[0]), "last_seq": last}), copy / "boundaries.parquet")
+        write_ends(copy / "stream", last.tolist())
 
     log(ends)
     assert verify_run(copy).exact
@@ -147,8 +148,8 @@ def test_verify_logged_boundaries_are_those_of_the_run(finished, copy):
     assert verify_run(copy).exact
     log(np.delete(ends, 3))
     assert not verify_run(copy).exact
-    log(ends[::-1].copy())
-    with pytest.raises(InputError, match="last_seq falls"):
+    log(ends[::-1])
+    with pytest.raises(CheckpointError, match="is damaged at byte"):
         verify_run(copy)
 
 

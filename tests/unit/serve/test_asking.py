@@ -12,7 +12,6 @@ from gateway.serve.replay import Replay, Wanted
 from gateway.serve.update_parts import BEGINNING
 from gateway.subscriptions.preview import preview_subscriptions
 from tests.support.beside import BOX, LATE, WORDS, random_message, random_subscription
-from tests.support.live_streams import tables_in
 from tests.support.serving import NDJSON, Served, call, lines_of, position
 
 pytestmark = pytest.mark.timeout(180)
@@ -127,7 +126,7 @@ def test_preview_of_a_stream_that_runs_is_that_of_its_folder(ended, tmp_path):
     out, answers = ended
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in answers["subscriptions"]))
     some = 0
-    for wanted in preview_subscriptions([tmp_path / "mine.jsonl"], tables_in(out) / "etl", BOX):
+    for wanted in preview_subscriptions([tmp_path / "mine.jsonl"], out, BOX):
         found = answers["preview"][wanted["subscription_id"]]
         same = ("candidates", "messages", "day", "week", "newest", "conditions")
         assert found["read"] >= COUNT and [found[key] for key in same] == [wanted[key] for key in same]

@@ -255,7 +255,7 @@ def test_spout_parquet_points_for_balancing_are_spread_and_inside(tmp_path):
     np.testing.assert_allclose(y * 80, 1.0)
     assert len(read_points(tmp_path, EARTH, 10_000)[0]) == 100
     (tmp_path / "messages" / "part-00001.parquet").write_bytes(b"junk")
-    with pytest.raises(InputError, match="cannot be read as Parquet"):
+    with pytest.raises(InputError, match="cannot be opened as Parquet"):
         read_points(tmp_path, EARTH, 10)
 
 

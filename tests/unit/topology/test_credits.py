@@ -1,13 +1,11 @@
 """How many batches are in flight where nobody says: more of them where they are small."""
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from matching.window import Window
 from spouts.cuts import Cuts
 from tests.support.etl_folder import random_rows, write_etl
+from tests.support.live_streams import write_ends
 from topology.settings import RunConfig
 from topology.wiring import build_plan, credits_of
 
@@ -47,11 +45,8 @@ def test_credits_that_were_asked_for_are_taken(etl):
 
 
 def test_credits_of_logged_boundaries_go_by_their_mean(etl, tmp_path):
-    ends = np.arange(19, 600, 20)
-    pq.write_table(pa.table({"batch": np.arange(ends.size), "last_seq": ends}), tmp_path / "boundaries.parquet")
-    assert credits_with(etl, f"log:{tmp_path / 'boundaries.parquet'}") == 32
-    pq.write_table(pa.table({"batch": [0], "last_seq": [599]}), tmp_path / "boundaries.parquet")
-    assert credits_with(etl, f"log:{tmp_path / 'boundaries.parquet'}") == 4
+    assert credits_with(etl, f"log:{write_ends(tmp_path / 'small', range(19, 600, 20))}") == 32
+    assert credits_with(etl, f"log:{write_ends(tmp_path / 'large', [599])}") == 4
 
 
 def test_credits_of_a_stream_whose_times_nobody_knows_are_few(etl, tmp_path):

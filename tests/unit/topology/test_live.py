@@ -14,7 +14,7 @@ from matching.kinds import KINDS
 from spouts.quarantine import EMPTY_QUARANTINE
 from tests.support.beside import BOX
 from tests.support.etl_folder import random_rows, write_etl
-from tests.support.live_streams import Stream, counted, digest_of_run, tables_in
+from tests.support.live_streams import Stream, counted, digest_of_run, write_ends
 from tests.support.poisoned import poisoned
 from topology.core.checkpoint import coordinator
 from topology.core.checkpoint.store import CheckpointStore
@@ -294,8 +294,6 @@ def test_live_folder_of_other_settings_is_refused(given, tmp_path):
 
 def test_run_with_boundaries_of_another_stream_is_refused(given, tmp_path):
     whole(given, tmp_path / "out")
-    boundaries = tables_in(tmp_path / "out") / "boundaries.parquet"
-    pq.write_table(pq.read_table(boundaries).slice(0, 3), tmp_path / "few.parquet")
-    (tmp_path / "few.parquet").replace(boundaries)
+    write_ends(tmp_path / "few", [24, 49, 74])
     with pytest.raises(ConfigError, match="has boundaries of 75 messages, and .* has 600"):
-        digest_of_run(tmp_path / "out", tmp_path / "run")
+        digest_of_run(tmp_path / "out", tmp_path / "run", batch=f"log:{tmp_path / 'few'}")

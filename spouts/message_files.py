@@ -1,0 +1,237 @@
+"""The files of a folder of messages, in the columns of the ETL: its Parquet files, or the log of a live stream.
+
+A file comes in groups of rows: the row groups of Parquet, or records of the log.
+"""
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from matching.attributes import ATTRIBUTE, CATEGORY, MISSING_KEY, NUMBER, TIME, AttributeSchema
+from matching.model import Names
+from matching.text import Vocabulary
+from matching.validate import DELETE
+from matching.window import NO_FLOOR
+from matching.words.message_words import MessageTerms, weigh
+from spouts.columns import AHEAD, OBJECT_COLUMNS, SIDES, TYPES, damaged, first_line
+from spouts.cutting import join_names
+from spouts.history import LOG, History, history_of
+from spouts.manifest import world_of
+from spouts.messages import AttributeColumn, MessageBlock
+from spouts.parsed import block_of, objects_of
+from spouts.subscriptions import logged_vocabulary
+from topology.core.places import arrow_file, place
+
+#: Values where a block has not the column, those of attributes by type.
+_MISSING: dict[str, Any] = {
+    **dict.fromkeys(("ids", "texts", "objects"), ""),
+    **dict.fromkeys(("lon", "lat", "time_us"), 0),
+    **dict.fromkeys(("deleted", "ahead", "made"), False),
+    "sides": np.full(4, np.nan),
+}
+_MISSING_VALUE = {CATEGORY: "", NUMBER: np.nan, TIME: MISSING_KEY}
+_LISTS = {"terms": pa.int32(), "counts": pa.int32(), "weights": pa.float32()}
+_ATTRIBUTE_TYPES = {NUMBER: pa.float64(), CATEGORY: pa.large_string(), TIME: pa.int64()}
+
+
+class MessageFile(Protocol):
+    """Messages in groups of rows.
+
+    path : path
+    schema : pa.Schema
+    sizes : sequence of int    rows of each group
+    """
+
+    path: Path
+    schema: pa.Schema
+    sizes: Sequence[int]
+
+    def read(self, group: int, columns: Sequence[str]) -> pa.Table:
+        """Columns of a group, in this order; texts are UTF-8.
+
+        Raises
+        ------
+        InputError, CheckpointError
+            If they cannot be read.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+def list_message_files(directory: str | os.PathLike[str]) -> list[Path]:
+    """The message files of a folder in the order of seq, which is that of their names; the log of a live stream."""
+    if history := history_of(directory):
+        return [history.log]
+    # A name with a leading dot or underscore is that of an unfinished file.
+    return sorted(path for path in place(directory, "messages").glob("*.parquet") if path.name[0] not in "._")
+
+
+def open_message_file(path: Path) -> MessageFile:
+    """Open one of `list_message_files`. Raises InputError if it cannot be read."""
+    history = history_of(path.parents[len(LOG.parts) - 1]) if path.name == LOG.name else None
+    return ParquetMessages(path) if history is None else LoggedColumns(history)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[MessageFile]:
+    """`open_message_file` as a block, at whose end it is closed."""
+    file = open_message_file(path)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+class ParquetMessages:
+    """A Parquet file of the ETL; see `MessageFile`.
+
+    Attributes
+    ----------
+    parquet : pq.ParquetFile
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        with self._reading("cannot be opened as Parquet"):
+            self.parquet = pq.ParquetFile(arrow_file(path))
+        self.schema = self.parquet.schema_arrow
+        metadata = self.parquet.metadata
+        self.sizes: Sequence[int] = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+
+    def read(self, group: int, columns: Sequence[str]) -> pa.Table:
+        """See `MessageFile`."""
+        with self._reading(f"row group {group} cannot be read"):
+            table = self.parquet.read_row_group(group, list(columns), use_threads=False).select(list(columns))
+            table.validate(full=True)  # raises for texts that are not UTF-8
+            return table
+
+    def close(self) -> None:
+        """See `MessageFile`."""
+        self.parquet.close()
+
+    @contextmanager
+    def _reading(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+            raise damaged(self.path, f"{what} ({first_line(error)})") from error
+
+
+class LoggedColumns:
+    """The log of a live stream; see `MessageFile`. It has `ahead`, which admission has decided, and texts."""
+
+    def __init__(self, history: History):
+        self.path = history.log
+        self._history = history
+        self.sizes: Sequence[int] = history.sizes
+        settings = history.settings
+        self._space = world_of(history.start, settings["world"], settings["projection"], distance=settings["distance"])
+
+    @property
+    def _vocabulary(self) -> Vocabulary:
+        return _vocabulary_of(self._history)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """See `MessageFile`."""
+        attributes = self._vocabulary.attributes.attributes
+        more = {"counts": pa.list_(pa.int32()), "text": pa.large_string()}
+        named = {ATTRIBUTE + one.name: _ATTRIBUTE_TYPES[one.type] for one in attributes}
+        return pa.schema([*(TYPES | more | named).items()])
+
+    def read(self, group: int, columns: Sequence[str]) -> pa.Table:
+        """See `MessageFile`."""
+        attributes = self._vocabulary.attributes
+        found = [block_of(record, first, self._space, self.path) for first, record in self._history.batches(group)]
+        block = _joined([block for block, _ in found], attributes)
+        arrays = self._own(block, columns)
+        arrays["seq"] = pa.array(np.arange(len(block)) + sum(self.sizes[:group]))
+        if wanted := _LISTS.keys() & set(columns):
+            vectors = weigh(_joined_terms([terms for _, terms in found]), self._vocabulary.idf)
+            vectors = vectors._replace(terms=vectors.terms - self._vocabulary.first_id)  # as of `load_vocabulary`
+            offsets = pa.array(vectors.offsets, pa.int32())
+            for name in wanted:
+                arrays[name] = pa.ListArray.from_arrays(offsets, pa.array(getattr(vectors, name), _LISTS[name]))
+        for one, column in zip(attributes.attributes, block.attributes, strict=True):
+            arrays[ATTRIBUTE + one.name] = _values(column)
+        return pa.table({name: arrays[name] for name in columns})
+
+    def close(self) -> None:
+        """See `MessageFile`: nothing stays open."""
+
+    def _own(self, block: MessageBlock, columns: Collection[str]) -> dict[str, pa.Array]:
+        none = np.zeros(len(block), np.bool_)
+        deleted, ahead = (none if column is None else column for column in (block.deleted, block.ahead))
+        found = {
+            "message_id": _texts(block.ids),
+            "text": _texts(block.texts),
+            "op": pa.array(deleted.astype(np.int64) * DELETE),
+            "lon": pa.array(block.lon),
+            "lat": pa.array(block.lat),
+            "event_time": pa.array(block.time_us, TYPES["event_time"], mask=block.time_us == NO_FLOOR),
+            AHEAD: pa.array(ahead),
+        }
+        sides = np.full((len(block), 4), np.nan) if block.sides is None else block.sides
+        found |= {side: pa.array(column, mask=np.isnan(column)) for side, column in zip(SIDES, sides.T, strict=True)}
+        if set(OBJECT_COLUMNS) & set(columns):
+            found["object_id"] = pa.array(objects_of(block).names, pa.string())
+        return found
+
+
+@lru_cache(maxsize=2)
+def _vocabulary_of(history: History) -> Vocabulary:
+    """The vocabulary of a log, which is only read."""
+    return logged_vocabulary(history)
+
+
+def _values(column: AttributeColumn) -> pa.Array:
+    """Values of an attribute, null where one is missing."""
+    if isinstance(column, Names):
+        return _texts(column, np.diff(column.offsets) == 0)
+    return pa.array(column, mask=column == MISSING_KEY if column.dtype == np.int64 else np.isnan(column))
+
+
+def _texts(names: Names, missing: np.ndarray | None = None) -> pa.Array:
+    """Texts as Arrow has them; `missing`, bool[n], are null."""
+    rows = len(names.offsets) - 1
+    there = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    buffers = pa.py_buffer(names.offsets.astype(np.int64)), pa.py_buffer(names.data)
+    return pa.LargeStringArray.from_buffers(rows, *buffers, there)
+
+
+def _joined(blocks: list[MessageBlock], schema: AttributeSchema) -> MessageBlock:
+    """The messages of all blocks; those of blocks without attributes have none. O(their bytes)."""
+    sizes = [len(block) for block in blocks]
+    columns: dict[str, Any] = {name: [getattr(block, name) for block in blocks] for name in _MISSING}
+    for name, found in columns.items():
+        columns[name] = None if all(one is None for one in found) else _column(found, sizes, _MISSING[name])
+    attributes = []
+    for number, one in enumerate(schema.attributes):
+        found = [block.attributes[number] if block.attributes else None for block in blocks]
+        attributes.append(_column(found, sizes, _MISSING_VALUE[one.type]))
+    return MessageBlock(attributes=tuple(attributes), **columns)
+
+
+def _column(found: list[Any], sizes: list[int], missing: Any) -> Any:
+    """A column of all blocks, of as many messages each."""
+    if isinstance(missing, str):
+        nothing = [Names(np.zeros(size + 1, np.int64), np.zeros(0, np.uint8)) for size in sizes]
+        return join_names([other if one is None else one for one, other in zip(found, nothing, strict=True)])
+    nothing = [np.full((size, *np.shape(missing)), missing) for size in sizes]
+    return np.concatenate([other if one is None else one for one, other in zip(found, nothing, strict=True)])
+
+
+def _joined_terms(terms: list[MessageTerms]) -> MessageTerms:
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(one.offsets) for one in terms]))])
+    ids, unknown, stopped = (
+        np.concatenate(columns) for columns in zip(*((t.ids, t.unknown, t.stopped) for t in terms), strict=True)
+    )
+    return MessageTerms(ids, offsets, unknown, stopped)
