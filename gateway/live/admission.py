@@ -8,12 +8,13 @@ them for a topology.
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from gateway.live.logged_changes import Accepted, Active, ActiveKinds, plain_changes
 from gateway.live.new_terms import NewTerms
 from matching.errors import InputError
 from matching.faults import message_fault
-from matching.fields import Fault, Refusal, identifier, shown
+from matching.fields import Fault, Refusal, identifier, point_of, shown
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.reasons import explain
@@ -22,6 +23,7 @@ from matching.subscription_rows import SubscriptionRows
 from matching.text import Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, decode_object
 from matching.window import NO_FLOOR, Window
+from spouts.log import Record
 from spouts.parsed import parse_message
 from topology.settings import MAX_AHEAD_S
 
@@ -49,40 +51,10 @@ class _RefusedSubscription(InputError):
 
 #: Fewer subscriptions of a record are checked one by one, without kernels: a new release has to compile these first.
 _MANY = 100
+#: Logged subscriptions that are checked together.
+_TOGETHER = 1_000
 #: A row of subscriptions after the checks.
 Checked = ParsedSubscription | Refusal
-
-
-class Active(Protocol):
-    """The active subscriptions, as `Admission` changes them: `ActiveKinds`, or `gateway.serve.registry.Registry`."""
-
-    def put(self, parsed: ParsedSubscription, row: Mapping[str, Any], at: int) -> int | None:
-        """Take a subscription, which replaces any of its id; returns the kind of that one."""
-        ...
-
-    def end(self, name: str) -> int | None:
-        """Take one out; returns its kind, None if none of this id is active."""
-        ...
-
-    def __iter__(self) -> Iterator[str]:
-        """Ids of those that are active."""
-        ...
-
-    def __len__(self) -> int: ...
-
-
-class ActiveKinds(dict[str, int]):
-    """The kind of each active subscription, and nothing else of it."""
-
-    def put(self, parsed: ParsedSubscription, row: Mapping[str, Any], at: int) -> int | None:
-        """See `Active`."""
-        before = self.end(parsed.subscription_id)
-        self[parsed.subscription_id] = parsed.kind
-        return before
-
-    def end(self, name: str) -> int | None:
-        """See `Active`."""
-        return self.pop(name, None)
 
 
 class Admission:
@@ -143,6 +115,7 @@ class Admission:
         self._rows = SubscriptionRows(self.new_terms.words, space, kinds)
         self._fading = 0  # number of active subscriptions whose scores fade
         self._met: set[int] = set()
+        self._waiting: list[bytes] = []  # plain lines of the log that were not checked, since the last batch
 
     def message(self, row: Any) -> ParsedMessage | str:
         """The parsed message, or the reason code of its refusal, which is counted."""
@@ -175,7 +148,9 @@ class Admission:
         """What rows are by themselves, whatever was subscribed before; `subscribe` takes it."""
         return self._rows.check(rows)
 
-    def subscribe(self, row: Mapping[str, Any], checked: Checked | None = None) -> ParsedSubscription:
+    def subscribe(
+        self, row: Mapping[str, Any], checked: Checked | None = None, line: bytes = b""
+    ) -> ParsedSubscription:
         """Register a subscription, replacing any of the same id.
 
         Parameters
@@ -183,6 +158,8 @@ class Admission:
         row : mapping
         checked : Checked, optional
             The answer of `check` for this row; by default the row is checked here.
+        line : bytes
+            As it is logged.
 
         Raises
         ------
@@ -200,12 +177,10 @@ class Admission:
             raise InputError("kind_without_engine", f"subscription {name!r}: no engine matches its kind")
         if (refusal := self._refuses(parsed)) is not None:
             raise InputError(refusal.reason, f"subscription {name!r} {refusal.detail}")
-        words = (*parsed.words, *parsed.excluded) if parsed.unknown or parsed.unknown_excluded else ()
-        if not self.new_terms.of_subscription(words):
+        if not self.new_terms.of_subscription(_new_words(parsed)):
             raise InputError("too_many_terms", f"subscription {name!r}: {explain('too_many_terms', self.kinds)}")
-        self._ended(self.active.put(parsed, row, self.next_seq))
-        self._fading += kind.fades
-        self._met.add(parsed.kind)
+        box = (*point_of(row), *point_of(row)) if kind.place == "point" else parsed.region
+        self._put(Accepted(name, kind.code, line, box, row.get("owner"), row.get("expires_at")))
         return parsed
 
     def unsubscribe(self, subscription_id: Any) -> str:
@@ -220,7 +195,9 @@ class Admission:
         self._ended(kind)
         return name
 
-    def row(self, row: dict[str, Any] | str, name_of: Callable[[str], str] = str) -> ParsedMessage | None | Refused:
+    def row(
+        self, row: dict[str, Any] | str, name_of: Callable[[str], str] = str, line: bytes = b""
+    ) -> ParsedMessage | None | Refused:
         """Check a decoded line and apply its change: a message, None for a change of subscriptions, or the refusal.
 
         Parameters
@@ -229,6 +206,8 @@ class Admission:
             The object of the line, or the reason code why it is none.
         name_of : callable
             Gives the name that a column had where the line came from.
+        line : bytes
+            As it is logged.
 
         Notes
         -----
@@ -237,7 +216,7 @@ class Admission:
         if isinstance(row, str):
             return Refused(row, explain(row, self.kinds))
         if "subscribe" in row or "unsubscribe" in row:
-            return self.change(row)
+            return self.change(row, line=line)
         parsed = self.message(row)
         if not isinstance(parsed, str):
             return parsed
@@ -245,10 +224,10 @@ class Admission:
         fault = None if fault is None else fault._replace(column=name_of(fault.column))
         return Refused(parsed, explain(parsed, self.kinds, str(fault or "")), fault)
 
-    def change(self, row: Mapping[str, Any], checked: Checked | None = None) -> Refused | None:
+    def change(self, row: Mapping[str, Any], checked: Checked | None = None, line: bytes = b"") -> Refused | None:
         """Apply a change of subscriptions, `{"subscribe": columns}` or `{"unsubscribe": id}`; returns its refusal.
 
-        `checked` is as `subscribe` takes it.
+        `checked` and `line` are as `subscribe` takes them.
         """
         if len(row) > 1:
             return Refused("unknown_column", "a line with subscribe or unsubscribe has no other column")
@@ -256,32 +235,51 @@ class Admission:
             if "unsubscribe" in row:
                 self.unsubscribe(row["unsubscribe"])
             elif isinstance(row["subscribe"], dict):
-                self.subscribe(row["subscribe"], checked)
+                self.subscribe(row["subscribe"], checked, line)
             else:
                 raise InputError("wrong_type", "subscribe takes an object with the columns of a subscription")
         except InputError as error:
             return Refused(error.reason_code, str(error), getattr(error, "fault", None))
         return None
 
-    def logged_changes(self, changes: Sequence[tuple[int, bytes]]) -> Refused | None:
-        """Apply changes that were logged together, each with the seq before which it takes effect; the first refusal.
+    def logged(self, record: Record, first_seq: int) -> Refused | None:
+        """Apply the changes and the admitted terms of a record of the log, whose first message has this seq.
 
-        The subscriptions among them are checked together, if they are many.
+        Returns the first refusal. The first line of each kind is checked as one that comes: whether the tasks of this
+        process take the kind is no property of the line. Call `logged_words` behind the last record.
         """
-        rows: list[Any] = [decode_object(line) for _, line in changes]
-        checked: list[Checked | None] = [None] * len(rows)
-        at = [
-            place for place, row in enumerate(rows) if isinstance(row, dict) and isinstance(row.get("subscribe"), dict)
-        ]
-        if len(at) >= _MANY:
-            for place, one in zip(at, self.check([rows[place]["subscribe"] for place in at]), strict=True):
-                checked[place] = one
-        for (seq, _), row, one in zip(changes, rows, checked, strict=True):
+        changes = record.changes_from(first_seq)
+        for (seq, line), one in zip(changes, plain_changes(record.lines, self.kinds), strict=True):
             self.next_seq = seq
-            refused = self.row(row) if isinstance(row, str) else self.change(row, one)
-            if isinstance(refused, Refused):
-                return refused
+            if isinstance(one, Accepted) and one.kind in self._met:
+                self._put(one)
+                self._waiting.append(line)
+            else:
+                refused = self.row(decode_object(line), line=line)
+                if isinstance(refused, Refused):
+                    return refused
+        self.new_terms.resume(record)
+        if record.last_seq >= 0:
+            self._waiting.clear()
         return None
+
+    def logged_words(self) -> Iterator[tuple[bytes, Checked]]:
+        """Take the words of logged subscriptions that the next batch admits; yields the lines and what they are."""
+        waiting, self._waiting = self._waiting, []
+        for first in range(0, len(waiting), _TOGETHER):
+            lines = waiting[first : first + _TOGETHER]
+            rows: list[Any] = [decode_object(line) for line in lines]
+            columns = [row["subscribe"] for row in rows]
+            checked = self.check(columns) if len(waiting) >= _MANY else [self.check([one])[0] for one in columns]
+            for line, one in zip(lines, checked, strict=True):
+                if isinstance(one, ParsedSubscription) and not self.new_terms.of_subscription(_new_words(one)):
+                    one = Refusal("too_many_terms")
+                yield line, one
+
+    def _put(self, one: Accepted) -> None:
+        self._ended(self.active.put(one, self.next_seq))
+        self._fading += self.kinds[one.kind].fades
+        self._met.add(one.kind)
 
     @property
     def kinds_met(self) -> list[Kind]:
@@ -294,3 +292,8 @@ class Admission:
 
     def _needs_times(self) -> bool:
         return self.window.kind == "time" or self._fading > 0
+
+
+def _new_words(parsed: ParsedSubscription) -> tuple[str, ...]:
+    """Words of which some have no id; none if all have one."""
+    return (*parsed.words, *parsed.excluded) if parsed.unknown or parsed.unknown_excluded else ()

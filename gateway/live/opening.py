@@ -5,7 +5,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway.live.admission import Active, Admission
+from gateway.live.admission import Admission
+from gateway.live.logged_changes import Active
 from gateway.live.mapping import ColumnMapping
 from gateway.live.vocabulary_files import empty_start
 from gateway.live.write_ahead_log import ANSWER_SETTINGS, WriteAheadLog, settings_of

@@ -313,7 +313,7 @@ class Pipe:
         """Check a line, and append it with its new names to the open batch; returns its refusal, if any."""
         if isinstance(renamed, Refused):
             return renamed
-        found = self._admission.row(renamed.row, lambda role: self._mapping.column_of(line.data, role))
+        found = self._admission.row(renamed.row, lambda role: self._mapping.column_of(line.data, role), renamed.data)
         if isinstance(found, Refused):
             return found
         self._open.append(line._replace(data=renamed.data), found)

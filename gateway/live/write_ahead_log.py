@@ -30,6 +30,7 @@ from gateway.live.stream_clock import StreamClock
 from gateway.live.update_listener import MessageText
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
+from matching.fields import Refusal, shown
 from matching.validate import ParsedMessage, ParsedSubscription
 from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms, weigh
@@ -48,6 +49,7 @@ from topology.settings import LiveConfig
 ANSWER_SETTINGS = ("window", "world", "projection", "distance", "decay_half_life", "decay_smoothing")
 #: Bytes of the last texts that are kept in memory; older ones are read from the log.
 RECENT_BYTES = 32 * 2**20
+_REFUSED_NOW = "a change that was accepted is refused now"
 
 
 class WriteAheadLog:
@@ -163,6 +165,8 @@ class WriteAheadLog:
         DeliveryError
             If it cannot be written.
         """
+        if self._hands_over:
+            self._handover = open_handover(self.log)
         newest_us, time_us, changes_wait = self.replay(admission)
         refuse_lost(self.folder, self.log, self.size_bytes, self.next_seq - 1)
         self._clock.resume(newest_us, time_us, time.monotonic(), changes_wait)
@@ -180,8 +184,6 @@ class WriteAheadLog:
                 self._mark = DurableMark(self.folder, self.size_bytes)
         self.durable_through = self.next_seq - 1
         self._reader = LogReader(self.log)
-        if self._hands_over:
-            self._handover = open_handover(self.log)
         if self.line and self._durable is not None:
             self._durable(self.line)
 
@@ -206,10 +208,9 @@ class WriteAheadLog:
                 raise CheckpointError(
                     f"{self.log}: is damaged at byte {offset:,} (seq {record.last_seq:,}); restore it"
                 )
-            refused = admission.logged_changes(list(record.changes_from(self.next_seq)))
+            refused = admission.logged(record, self.next_seq)
             if refused is not None:
-                raise CheckpointError(f"{self.log}: a change that was accepted is refused now: {refused.what}")
-            admission.new_terms.resume(record)
+                raise CheckpointError(f"{self.log}: {_REFUSED_NOW}: {refused.what}")
             self._note(offset, record.last_seq, record.checksum)
             self._note_positions(record.positions)
             self.line, self.size_bytes, self._before = record.line, end, record.checksum
@@ -221,6 +222,10 @@ class WriteAheadLog:
                     self.marks[record.last_seq] = time_us
                 else:
                     newest_us = time_us  # at most
+        for line, checked in admission.logged_words():
+            if isinstance(checked, Refusal):
+                raise CheckpointError(f"{self.log}: {_REFUSED_NOW} ({checked.reason}): {shown(line)}")
+            self.hand_over(line, checked)
         return newest_us, time_us, changes_wait
 
     def keep(self, batch: OpenBatch) -> None:

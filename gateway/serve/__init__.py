@@ -5,6 +5,7 @@
     released.py     released updates as columns, and the bytes of their events
     history.py      released boundaries: the latest in memory, earlier ones in the parts on disk
     hub.py          clients that follow, each with a queue of its own
+    word_index.py   subscriptions by word, for questions
     asking.py       results, explain, match, preview, answered from the log
     app.py          the API, with its routes in `message_routes.py`, `subscription_routes.py`, ...; `door.py` is what
                     they share, `models.py` describes what they take and answer, `problems.py` their errors

@@ -19,6 +19,7 @@ from gateway.runs.match_rules import Scene, judge
 from gateway.runs.message_rows import Row
 from gateway.runs.reader import subscriber
 from gateway.serve.registry import Registered, Registry
+from gateway.serve.word_index import WordIndex
 from gateway.subscriptions.past import Past
 from gateway.subscriptions.preview import preview_of
 from matching.errors import InputError
@@ -75,6 +76,7 @@ class Asking:
         self._wal = wal
         self._mapping = mapping
         self._vocabulary = admission.vocabulary
+        self._index = WordIndex(registry, admission.vocabulary)
         self._fading = fading_of(config, admission.vocabulary)
 
     def needs(self, one: Registered, last_seq: int) -> tuple[int, int]:
@@ -185,10 +187,10 @@ class Asking:
         """
         parsed = self._message_of(data)
         counts = counts_of(parsed, self._vocabulary)
-        candidates = [one for one in self._registry.with_words(counts) if owner in (None, one.owner)]
+        candidates = [one for one in self._index.having(counts, share) if owner in (None, one.owner)]
         active = len(self._registry) if owner is None else self._registry.owned[owner]
         judged = candidates[:MOST_JUDGED]
-        words = self._words([*counts, *(word for one in judged for word in one.words)])
+        words = self._words([*counts, *(word for one in judged for word in self._terms(one.columns["keywords"]))])
         space, window = self._admission.space, self._admission.window
         message = oracle_message(parsed, vector_of(parsed, words), 0, space, window, self._schema)
         reached, reasons = [], Counter[str]()
@@ -247,7 +249,7 @@ class Asking:
     def words_of(self, one: Registered, text: str) -> list[str]:
         """The keywords of a subscription that a text has."""
         counts = self._vocabulary.count_terms(text)
-        return [word for word in one.words if word in counts]
+        return [word for word in self._terms(one.columns["keywords"]) if word in counts]
 
     def kilometres(self, one: Registered, lon: float, lat: float) -> float | None:
         """From a subscription's point to a place; None where it has a region."""

@@ -13,24 +13,24 @@ from typing import Any, NamedTuple
 import msgspec
 import xxhash
 
-from matching.fields import event_time_us, point_of
+from gateway.live.logged_changes import Accepted
+from matching.fields import event_time_us
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.validate import ParsedSubscription
+from matching.validate import decode_object
 
 #: The free columns of a subscription that say until when it is active, and whose it is.
 EXPIRES, OWNER = "expires_at", "owner"
 _SORTED = json.JSONEncoder(sort_keys=True)
 
 
-class Registered(NamedTuple):
+class Registered(msgspec.Struct, frozen=True, gc=False):
     """An active subscription.
 
     number : int            in the order of registration, from 0
     subscription_id : str
     kind : str
-    row : bytes             its columns as they were given, as JSON
-    words : tuple of str    the terms of its keywords
+    line : bytes            as the log has it: `{"subscribe": columns}`
     at : int                the seq before which it takes effect
     expires_us : int or None    microseconds since 1970
     owner : str             "" for none
@@ -40,8 +40,7 @@ class Registered(NamedTuple):
     number: int
     subscription_id: str
     kind: str
-    row: bytes
-    words: tuple[str, ...]
+    line: bytes
     at: int
     expires_us: int | None
     owner: str
@@ -50,7 +49,9 @@ class Registered(NamedTuple):
     @property
     def columns(self) -> dict[str, Any]:
         """As they were given; decoded each time."""
-        return msgspec.json.decode(self.row)
+        found = decode_object(self.line)
+        assert isinstance(found, dict), "it was accepted"
+        return found["subscribe"]
 
     @property
     def etag(self) -> str:
@@ -78,33 +79,31 @@ class Registry:
         By id, in the order in which these came first.
     owned : Counter
         How many active subscriptions an owner has.
+    next_number : int
+        Of the subscription that comes next.
     """
 
     def __init__(self, kinds: Kinds = KINDS) -> None:
         self.last: dict[str, Registered | Ended] = {}
         self.owned = Counter[str]()
         self._kinds = kinds
-        self._next = 0
+        self.next_number = 0
         self._active: dict[int, Registered] = {}  # by ascending number
-        self._by_word: dict[str, set[int]] = {}
         self._expiries: list[tuple[int, int]] = []  # heap of (time, number)
 
-    def put(self, parsed: ParsedSubscription, row: Mapping[str, Any], at: int) -> int | None:
-        """See `gateway.live.admission.Active`: the new one goes last, and the id keeps its owner."""
-        name, kind, number = parsed.subscription_id, self._kinds[parsed.kind], self._next
-        before, owner, expires_us, box = self._without(name), owner_of(row) or self.owner_of(name), None, parsed.region
-        if kind.place == "point":
-            box = (*point_of(row), *point_of(row))
-        if row.get(EXPIRES) is not None and (expires_us := expiry_us(row[EXPIRES])) is not None:
+    def put(self, one: Accepted, at: int) -> int | None:
+        """See `gateway.live.logged_changes.Active`: the new one goes last, and the id keeps its owner."""
+        name, number, last, expires_us = one.subscription_id, self.next_number, self.last.get(one.subscription_id), None
+        owner = (one.owner if isinstance(one.owner, str) else "") or ("" if last is None else last.owner)
+        before = self._without(last)
+        if one.expires_at is not None and (expires_us := expiry_us(one.expires_at)) is not None:
             heapq.heappush(self._expiries, (expires_us, number))
-        data = msgspec.json.encode(row)
-        one = Registered(number, name, kind.name, data, parsed.words, at, expires_us, owner, box)
-        self.last[name] = self._active[number] = one
+        kind = self._kinds[one.kind].name
+        made = Registered(number, name, kind, one.line, at, expires_us, owner, one.box)
+        self.last[name] = self._active[number] = made
         if owner:
             self.owned[owner] += 1
-        for word in parsed.words:
-            self._by_word.setdefault(word, set()).add(number)
-        self._next += 1
+        self.next_number += 1
         return before
 
     def kinds(self) -> set[str]:
@@ -112,8 +111,8 @@ class Registry:
         return {one.kind for one in self.last.values()}
 
     def end(self, name: str) -> int | None:
-        """See `gateway.live.admission.Active`."""
-        one = self._without(name)
+        """See `gateway.live.logged_changes.Active`."""
+        one = self._without(self.last.get(name))
         if one is not None:
             self.last[name] = Ended(self._kinds[one].name, self.owner_of(name))
         return one
@@ -145,12 +144,9 @@ class Registry:
         last = self.last.get(name)
         return None if last is None else last.kind
 
-    def with_words(self, words: Iterable[str]) -> list[Registered]:
-        """Active subscriptions that have one of these terms among their keywords, in the order of registration."""
-        numbers: set[int] = set()
-        for word in words:
-            numbers.update(list(self._by_word.get(word, ())))
-        found = map(self._active.get, sorted(numbers))
+    def numbered(self, numbers: Iterable[int]) -> list[Registered]:
+        """The active ones of these numbers, in their order."""
+        found = map(self._active.get, numbers)
         return [one for one in found if one is not None]
 
     def listed(self, names: Iterable[str] | None = None) -> list[Registered]:
@@ -169,17 +165,11 @@ class Registry:
                 found.append(one.subscription_id)
         return found
 
-    def _without(self, name: str) -> int | None:
-        """Take an active subscription, if there is one, out of all lists but `last`; returns its kind."""
-        one = self.get(name)
-        if one is None:
+    def _without(self, one: Registered | Ended | None) -> int | None:
+        """Take an active subscription out of all lists but `last`; returns its kind, None if it is not active."""
+        if not isinstance(one, Registered):
             return None
         del self._active[one.number]
-        for word in one.words:
-            numbers = self._by_word[word]
-            numbers.discard(one.number)
-            if not numbers:
-                del self._by_word[word]
         if one.owner:
             self.owned[one.owner] -= 1
         return self._kinds.named(one.kind).code

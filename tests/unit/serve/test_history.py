@@ -405,7 +405,7 @@ def test_results_are_read_from_the_newest_update_on_until_they_are_whole(tmp_pat
     registry = Registry()
     for name in books[0]:
         at, box = 500 if name == "s3" else 0, (0.0, 0.0, 0.0, 0.0)
-        registry.last[name] = Registered(0, name, "knn", b"{}", (), at, None, "", box)
+        registry.last[name] = Registered(0, name, "knn", b"{}", at, None, "", box)
     read = []
     rows_of = Released.rows_of
     with pytest.MonkeyPatch.context() as patch:

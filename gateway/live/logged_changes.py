@@ -1,0 +1,130 @@
+"""What the gate knows of a subscription that it has accepted, and the lines of the log read for just that, in bulk.
+
+A line of the log was accepted once, and its checksum holds: so what a plain one says is taken as it is, without the
+checks, which cut its words. A line that is not plain, as a strict decoder has it, goes to the functions of rows.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from matching.fields import MAX_ID_CHARACTERS
+from matching.kind_table import Kinds
+
+#: West, south, east, north in degrees.
+Box = tuple[float, float, float, float]
+
+
+class Accepted(NamedTuple):
+    """A subscription that was accepted.
+
+    subscription_id : str
+    kind : int               its code
+    line : bytes             as it is logged; empty where nothing is
+    box : tuple of float     around its shape: west, south, east, north in degrees; east may be above 180
+    owner, expires_at        free columns as they were given; None where there is none
+    """
+
+    subscription_id: str
+    kind: int
+    line: bytes
+    box: Box
+    owner: Any = None
+    expires_at: Any = None
+
+
+class Active(Protocol):
+    """The active subscriptions, as `Admission` changes them: `ActiveKinds`, or `gateway.serve.registry.Registry`."""
+
+    def put(self, one: Accepted, at: int) -> int | None:
+        """Take a subscription, which replaces any of its id; returns the kind of that one."""
+        ...
+
+    def end(self, name: str) -> int | None:
+        """Take one out; returns its kind, None if none of this id is active."""
+        ...
+
+    def __iter__(self) -> Iterator[str]:
+        """Ids of those that are active."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+class ActiveKinds(dict[str, int]):
+    """The kind of each active subscription, and nothing else of it."""
+
+    def put(self, one: Accepted, at: int) -> int | None:
+        """See `Active`."""
+        before = self.end(one.subscription_id)
+        self[one.subscription_id] = one.kind
+        return before
+
+    def end(self, name: str) -> int | None:
+        """See `Active`."""
+        return self.pop(name, None)
+
+
+class _Columns(msgspec.Struct, gc=False):
+    subscription_id: str
+    kind: str
+    region: Box | None = None
+    lon: float | None = None
+    lat: float | None = None
+    owner: Any = None
+    expires_at: Any = None
+    # with one of these a line is not plain
+    where: None = None
+    circle: None = None
+    polygon: None = None
+    radius_m: None = None
+    match: None = None
+    not_keywords: None = None
+    at: None = None
+    until: None = None
+
+
+class _Line(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    subscribe: _Columns | None = None
+    unsubscribe: str | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Line)
+
+
+def plain_changes(lines: Sequence[bytes], kinds: Kinds) -> Iterator[Accepted | str | None]:
+    """What logged lines say: a subscription, the id of one that ends, None where a line is not plain.
+
+    About 1 us a line.
+    """
+    try:
+        found = _DECODER.decode_lines(b"\n".join(lines))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        found = []
+    if len(found) != len(lines):
+        found = [_decoded(line) for line in lines]
+    plain = {kind.name: (kind.code, kind.place == "region") for kind in kinds.run}
+    for line, one in zip(lines, found, strict=True):
+        columns = one.subscribe
+        if columns is None:
+            yield one.unsubscribe
+            continue
+        name, kind = columns.subscription_id, plain.get(columns.kind)
+        if one.unsubscribe is not None or kind is None or not 0 < len(name) <= MAX_ID_CHARACTERS:
+            yield None
+            continue
+        code, has_region = kind
+        box, lon, lat = columns.region, columns.lon, columns.lat
+        if not has_region and box is None and lon is not None and lat is not None:
+            box = (lon, lat, lon, lat)
+        elif not has_region or lon is not None or lat is not None:
+            box = None
+        yield None if box is None else Accepted(name, code, line, box, columns.owner, columns.expires_at)
+
+
+def _decoded(line: bytes) -> _Line:
+    try:
+        return _DECODER.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _Line()
