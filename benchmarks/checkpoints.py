@@ -23,7 +23,7 @@ from gateway.load.pace import Pace
 from gateway.load.workload import Workload
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
-from topology.core.checkpoint.store import KEPT
+from topology.core.checkpoint.fence import KEPT
 from topology.core.executors.local import run_local
 from topology.core.metrics import RunReport
 from topology.settings import LIVE_CREDITS

@@ -14,6 +14,7 @@ import numpy as np
 from bolts.copies import WindowTasks
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Part, Register, Relaxed, StreamBatch
+from bolts.saved import router_of, subscriptions_of
 from distribution.router import Router
 from distribution.splitting import split
 from matching.influence import NO_INFLUENCE, Radii
@@ -164,9 +165,9 @@ class DistributionBolt(Bolt):
         return self.table.state() | self.table.counts() | {"counts": counts, "sent": self.sent.copy()}
 
     def restore(self, saved: Saved) -> None:
-        """Rebuild the routing table from the snapshots of the query tasks."""
-        before = saved.tasks("distribution")
-        self.router = self.router.restored(before, saved.work.get("query", ()))
+        """Rebuild the routing table from all subscriptions."""
+        before = saved.tasks(self.context.component)
+        self.router = router_of(saved, self.router)
         self.table = self.router.table()
         if self.context.task == 0:  # totals of all tasks
             self.messages, self.sent_in_all, self.sent_bytes = np.sum([task["counts"] for task in before], 0).tolist()
@@ -176,7 +177,7 @@ class DistributionBolt(Bolt):
         first = saved.number + 1
         self.inputs = InOrder({"batches": 1, "changes": 1}, first=first, name=f"distribution:{self.context.task}")
         self.last_batch = self.last_changes = saved.number
-        states = self.kinds.saved_states(saved.parts["query"])
+        states = subscriptions_of(saved, self.kinds)
         table = concatenate([state.table for state in states.values()])
         known = [state.rows for state in states.values() if "threshold" in state.rows]
         names = ("number", "version", "threshold")

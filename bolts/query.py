@@ -20,6 +20,7 @@ from bolts.kind_threads import KindThreads
 from bolts.names import names_at
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Closed, Late, Part, Relaxing
+from bolts.saved import delivered_of, placement_of, router_of, subscriptions_of
 from bolts.shares import Owners
 from bolts.state_parts import named
 from distribution.router import Router
@@ -471,24 +472,23 @@ class QueryBolt(Bolt):
         return state.take(np.flatnonzero(~np.logical_or.reduce(lower))) if lower else state
 
     def restore(self, saved: Saved) -> None:
-        self.boundary = Boundary(*map(int, saved.parts["query"][0]["boundary"]))
+        before = saved.tasks(self.context.component)
+        self.boundary = Boundary(*map(int, before[0]["boundary"]))
         self.watermark_emitted = saved.number
         self._begin(saved.number + 1)
         if self.context.task == 0:  # totals of all tasks
-            before = saved.tasks("query")
             self.subscriptions, self.raises_sent = np.sum([task["counts"] for task in before], 0).tolist()
             if "met" in before[0]:
                 self.met, self.lost, *pairs = np.sum([task["met"] for task in before], 0).tolist()
                 self.lost_pairs = dict(zip(self.lost_pairs, pairs, strict=True))
-        self.router = self.router.restored(saved.tasks("distribution"), saved.work.get("query", ()))
+        self.router = router_of(saved, self.router)
         self.signature = self._new_signature()
         if self.owners.tasks > 1:
-            self.owners.restore(saved.tasks("delivery"))
-        states = self.kinds.saved_states(saved.parts["query"])
+            self.owners.restore(delivered_of(saved))
+        states = subscriptions_of(saved, self.kinds)
         # all kinds together, since placement by cost weighs each subscription against all others
         all_rows = concatenate([state.table for state in states.values()])
-        spout_state = saved.parts.get("subscriptions", ({},))[0]
-        assigned_of_all = self.router.assigned_on_resume(all_rows, self.context.task, spout_state)
+        assigned_of_all = self.router.assigned_on_resume(all_rows, self.context.task, placement_of(saved))
         sizes = {code: len(state.table) for code, state in states.items()}
         cuts = np.cumsum([*sizes.values()])[:-1]
         jobs: dict[int, Callable[[], None]] = {}

@@ -114,10 +114,10 @@ class Owners:
         cuts = np.searchsorted(owner[rows], np.arange(self.tasks + 1))
         return [_taken(table, rows[first:last]) for first, last in zip(cuts, cuts[1:], strict=False)]
 
-    def restore(self, saved: Sequence[State]) -> None:
-        """Know all subscriptions of a checkpoint; `saved` by the delivery tasks. O(bytes of the names)."""
+    def restore(self, saved: State) -> None:
+        """Know all subscriptions of a checkpoint; `saved` as `joined` gives it. O(bytes of the names)."""
         if self.tasks > 1:
-            hashes = _hashes_of(part_of(joined(saved), "subscriptions"))
+            hashes = _hashes_of(part_of(saved, "subscriptions"))
             self._owner = owner_of(hashes, self.tasks).astype(np.int16)
 
 

@@ -121,7 +121,7 @@ class TupleBolt(Bolt):
 
     def restore(self, saved: Saved) -> None:
         """Take this task's part of all messages; window indexes are rebuilt."""
-        parts = saved.parts["tuples"]
+        parts = saved.tasks(self.context.component)
         boundary = Boundary(*map(int, parts[0]["boundary"]))
         self.inputs = InOrder({"window": 1}, first=saved.number + 1, name=f"tuples:{self.context.task}")
         together = join_messages([MessageBatch(*(part[name] for name in MessageBatch._fields)) for part in parts])

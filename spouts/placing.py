@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bolts.saved import placement_of, router_of, subscriptions_of
 from distribution.placed import PlacedRouter, Placer
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -68,10 +69,9 @@ class PlacingSpout(Spout):
         """
         assert self.placer is not None, "open() comes first"
         self.inner.restore(saved)
-        self.placer.router = self.router.restored(saved.tasks("distribution"), saved.work.get("query", ()))
-        states = self.kinds.saved_states(saved.tasks("query"))
-        subscriptions = concatenate([state.table for state in states.values()])
-        self.placer.restore(saved.tasks("subscriptions")[0], subscriptions)
+        self.placer.router = router_of(saved, self.router)
+        subscriptions = concatenate([state.table for state in subscriptions_of(saved, self.kinds).values()])
+        self.placer.restore(placement_of(saved), subscriptions)
 
     def close(self) -> None:
         self.inner.close()

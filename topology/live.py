@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bolts.shares import joined
+from bolts.saved import delivered_of
 from matching.window import Boundary
 from spouts.quarantine import Quarantine
 from topology.core.api.plan import Plan
@@ -132,7 +132,7 @@ class LiveRun(RecoveringRun):
     def saved_delivery(self) -> Mapping[str, np.ndarray] | None:
         """State of the delivery tasks, joined, in the checkpoint to resume from; None without a checkpoint."""
         saved = self._load(self.manifest)
-        return None if saved is None else joined(saved.tasks("delivery"))
+        return None if saved is None else delivered_of(saved)
 
     def resumes_after(self) -> int:
         """The last seq that the checkpoint to resume from covers; -1 without one."""

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bolts.delivery import DeliveryBolt
+from bolts.names import Digest
 from bolts.sinks import CountSink, Sink
 from gateway.load.pace import Pace
 from matching.errors import ConfigError, InputError
@@ -36,9 +37,10 @@ from spouts.paced import PacedSpout
 from spouts.parquet import ParquetSource
 from spouts.subscriptions import Changes, SubscriptionSpout, load_changes, load_vocabulary
 from topology import wiring
-from topology.core.api.component import Saved
+from topology.core.api.component import Piece, Saved
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.coordinator import complete
+from topology.core.checkpoint.fence import KEPT
 from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.core.executors.local import save_local
 from topology.settings import RunConfig
@@ -118,11 +120,22 @@ class Subscribed(NamedTuple):
         return self.loaded.names
 
 
+class FillingFile(PacedFile):
+    """`PacedFile` for the history, whose delays a load test does not report as its own."""
+
+    def state(self) -> dict[str, np.ndarray]:
+        return super().state() | {"furthest_behind_s": np.zeros(())}
+
+
 class FillingDelivery(DeliveryBolt):
-    """A delivery bolt that keeps all names and writes no file: for the history."""
+    """A delivery bolt for the history: keeps all names, writes no file, and saves no figures."""
 
     def _make_sink(self) -> Sink:
         return CountSink()
+
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
+        self.digest, self.counts = Digest(), np.zeros_like(self.counts)
+        return super().snapshot(stored)
 
 
 class Workload:
@@ -207,7 +220,7 @@ class Workload:
         vocabulary = load_vocabulary(config.messages)
         used = tuple(name for name, count in self.counts.items() if count)
         columns = tuple(sorted({column for name in used for column in KINDS.named(name).columns}))
-        messages = PacedFile(
+        messages = (FillingFile if filling else PacedFile)(
             str(config.messages), window, space, columns, batch=pace.batch, limit=pace.limit, rate=pace.rate,
             linger_s=pace.linger_s, watched=pace.watched(),
         )  # fmt: skip
@@ -263,7 +276,11 @@ class Workload:
         shutil.rmtree(hidden, ignore_errors=True)
         hidden.mkdir()
         last = -(-self.history // FILLING) - 1
-        save_local(self.plan(pace, filling=True), last, CheckpointStore(str(hidden)), _begun_anew)
+        store = CheckpointStore(str(hidden))
+        for _ in range(KEPT):  # as many as a run keeps, so that none of it is copied while a test runs
+            saved = store.newest()
+            resume = None if saved is None else store.load(saved)
+            save_local(self.plan(pace, filling=True), last, store, resume=resume)
         shutil.rmtree(self.folder / STATE, ignore_errors=True)
         hidden.rename(self.folder / STATE)
 
@@ -297,9 +314,3 @@ class Workload:
             "router": router,
         }  # fmt: skip
         return RunConfig(**settings)
-
-
-def _begun_anew(component: str, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """The state of a task without the figures of the history, which a load test does not report as its own."""
-    zeroed = {"messages": ("furthest_behind_s",), "delivery": ("updates", "digest")}.get(component, ())
-    return {name: np.zeros_like(values) if name in zeroed else values for name, values in arrays.items()}

@@ -14,7 +14,6 @@ import xxhash
 from bolts.ordering import InOrder
 from topology.core.api.builder import TopologyBuilder
 from topology.core.api.component import Bolt, Context, Delivery, Saved, Spout, Tick
-from topology.core.api.grouping import task_of_key
 from topology.core.api.plan import Plan
 
 WORDS = 40
@@ -127,6 +126,7 @@ class Count(Bolt):
         self.inputs = InOrder({"shares": 1, "marks": 1}, name=context.component)
         self.totals: dict[int, int] = {}
         self.awaited: dict[int, deque[tuple[int, int]]] = {}  # word -> batches and totals to be judged, one at a time
+        self.ruled: dict[int, int] = {}  # word -> how often it was judged
         self.late = 0
 
     def execute(self, delivery: Delivery) -> None:
@@ -151,9 +151,10 @@ class Count(Bolt):
         self._tell(batch, told)
 
     def _ask(self, word: int) -> None:
-        self.context.emit("asked", Ruling(word, self.context.task, 0, False), key=word)
+        self.context.emit("asked", Ruling(word, self.context.task, self.ruled.get(word, 0), False), key=word)
 
     def _hear(self, ruling: Ruling) -> None:
+        self.ruled[ruling.word] = ruling.rulings
         if ruling.again:
             self._ask(ruling.word)
             return
@@ -182,41 +183,31 @@ class Count(Bolt):
 
     def state(self) -> dict[str, np.ndarray]:
         assert not self.awaited and not len(self.inputs)
-        return _columns(self.totals) | {"late": np.array(self.late)}
+        ruled = {f"ruled_{name}": values for name, values in _columns(self.ruled).items()}
+        return _columns(self.totals) | ruled | {"late": np.array(self.late)}
 
     def restore(self, saved: Saved) -> None:
         self.inputs = InOrder({"shares": 1, "marks": 1}, saved.number + 1, name=self.context.component)
         said = saved.tasks(self.context.component)
-        self.totals = {word: count for word, count in _rows(said) if word % self.context.tasks == self.context.task}
+        mine, tasks = self.context.task, self.context.tasks
+        self.totals = {word: count for word, count in _rows(said) if word % tasks == mine}
+        self.ruled = {word: count for word, count in _rows(said, "ruled_") if word % tasks == mine}
         if self.context.task == 0:
             self.late = sum(int(task["late"]) for task in said)
 
     def report(self) -> dict[str, Any]:
-        return {"late": self.late}
+        return {"late": self.late, "ruled": sum(self.ruled.values())}
 
 
 class Judge(Bolt):
-    """Counts how often it was asked about each word; has feedback inputs only."""
+    """Lets who asks ask again every other time; has feedback inputs only, and so nothing that is saved."""
 
     def prepare(self, context: Context) -> None:
         self.context = context
-        self.asked: dict[int, int] = {}
 
     def execute(self, delivery: Delivery) -> None:
-        word, asker = delivery.payload.word, delivery.payload.asker
-        rulings = self.asked[word] = self.asked.get(word, 0) + 1
-        self.context.emit("rulings", Ruling(word, asker, rulings, rulings % 2 == 1), to=asker)
-
-    def state(self) -> dict[str, np.ndarray]:
-        return _columns(self.asked)
-
-    def restore(self, saved: Saved) -> None:
-        mine, tasks = self.context.task, self.context.tasks
-        said = saved.tasks(self.context.component)
-        self.asked = {word: count for word, count in _rows(said) if task_of_key(word, tasks) == mine}
-
-    def report(self) -> dict[str, Any]:
-        return {"asked": sum(self.asked.values())}
+        word, asker, rulings, _ = delivery.payload
+        self.context.emit("rulings", Ruling(word, asker, rulings + 1, rulings % 2 == 0), to=asker)
 
 
 class Ledger(Bolt):
@@ -283,5 +274,6 @@ def _columns(counts: dict[int, int]) -> dict[str, np.ndarray]:
     return {"words": np.array(words, np.int64), "counts": np.array([counts[word] for word in words], np.int64)}
 
 
-def _rows(tasks) -> list[tuple[int, int]]:
-    return [row for task in tasks for row in zip(task["words"].tolist(), task["counts"].tolist(), strict=True)]
+def _rows(tasks, prefix: str = "") -> list[tuple[int, int]]:
+    columns = [(task[f"{prefix}words"].tolist(), task[f"{prefix}counts"].tolist()) for task in tasks]
+    return [row for each in columns for row in zip(*each, strict=True)]

@@ -1,23 +1,22 @@
 """Snapshots of components as a resumed run gets them: written to frames and read back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from topology.core.api.component import Saved
-from topology.core.checkpoint.task_states import TaskState, from_frames, pack_task
+from topology.core.checkpoint.task_states import TaskState, pack_parts, unpack_task
 
 
-def to_frames(saved: Saved) -> list[bytes]:
-    """A frame for each task."""
-    return [
-        pack_task(TaskState(component, task, len(tasks), saved.number, arrays))
-        for component, tasks in saved.parts.items()
-        for task, arrays in enumerate(tasks)
-    ]
+def frame_of(state: TaskState) -> bytes:
+    """The frame of a task."""
+    return b"".join(pack_parts(state))
 
 
 def through_frames(number: int, **components: Any) -> Saved:
     """The state of these tasks behind a batch: a component, or a sequence of tasks, by name."""
-    tasks = {name: part if isinstance(part, Sequence) else (part,) for name, part in components.items()}
-    states: Mapping[str, Any] = {name: tuple(task.state() for task in part) for name, part in tasks.items()}
-    return from_frames(to_frames(Saved(number, states)))
+    parts = {}
+    for name, part in components.items():
+        tasks = part if isinstance(part, Sequence) else (part,)
+        states = [TaskState(name, place, len(tasks), number, task.state()) for place, task in enumerate(tasks)]
+        parts[name] = tuple(unpack_task(frame_of(state)).arrays for state in states)
+    return Saved(number, parts)

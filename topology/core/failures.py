@@ -3,7 +3,7 @@
 A failure is text, so that it can cross processes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from matching.errors import TopologyError
@@ -62,9 +62,9 @@ def deadlocked(plan: Plan, statuses: Sequence[TaskStatus]) -> TopologyError:
     )
 
 
-def not_quiet(plan: Plan, number: int, awaits: Mapping[int, str]) -> TopologyError:
-    """The error for a pause at which nothing is in flight, but the tasks at these addresses await something."""
-    lines = [f"- {plan.tasks[address]} {why}" for address, why in awaits.items()]
+def not_quiet(plan: Plan, number: int, statuses: Sequence[TaskStatus]) -> TopologyError:
+    """The error for a pause at which nothing is in flight, but tasks await something."""
+    lines = [f"- {plan.tasks[status.address]} {status.waits_for}" for status in statuses if status.waits_for]
     return TopologyError(
         f"topology {plan.name!r} cannot be paused behind batch {number}: nothing is in flight, but "
         "(acknowledge every batch; let quiet() say True once nothing is awaited):\n" + "\n".join(lines)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from matching.errors import CheckpointError
-from tests.support.saving import to_frames
+from tests.support.saving import frame_of
 from topology.core import frames
 from topology.core.api.component import Saved
-from topology.core.checkpoint.task_states import TaskState, from_frames, join, pack_task, unpack_task
+from topology.core.checkpoint.task_states import TaskState, pack_parts, unpack_task
 
 
 def saved(number=4):
@@ -31,22 +31,17 @@ def as_lists(state):
     }
 
 
-def test_from_frames_in_any_order_gives_what_was_saved():
-    packed = to_frames(saved())
-    assert len(packed) == 4
-    assert as_lists(from_frames(packed)) == as_lists(saved())
-    mixed = from_frames([packed[place] for place in (2, 3, 0, 1)])
-    assert mixed.parts["clock"][0].keys() == {"seq"}
-    assert [sorted(task) for task in mixed.parts["query"]] == [
-        ["rows/number", "whole/seen"],
-        [],
-        ["lists/words/weights"],
-    ]
-    assert not mixed.parts["query"][0]["rows/number"].flags.writeable
+def test_frame_of_a_task_gives_what_was_saved():
+    for task, arrays in enumerate(saved().parts["query"]):
+        state = TaskState("query", task, 3, 4, arrays)
+        again = unpack_task(frame_of(state))
+        assert again[:4] == state[:4]
+        assert as_lists(Saved(4, {"query": (again.arrays,)})) == as_lists(Saved(4, {"query": (arrays,)}))
+        assert not any(values.flags.writeable for values in again.arrays.values())
 
 
 def test_unpack_task_of_a_frame_damaged_anywhere_raises():
-    frame = to_frames(saved())[1]
+    frame = frame_of(TaskState("query", 0, 3, 4, saved().parts["query"][0]))
     for place in range(len(frame)):
         damaged = bytearray(frame)
         damaged[place] ^= 0x10
@@ -76,34 +71,10 @@ def test_unpack_task_of_a_frame_of_something_else_raises(header, words):
         unpack_task(frames.encode(header, {}), "a file")
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda packed: [], "nothing was saved"),
-        (lambda packed: packed[:2] + packed[3:], "nothing was saved of query:1"),
-        (lambda packed: packed[:3] + packed[4:], "nothing was saved of query:2"),
-        (lambda packed: [*packed, packed[2]], "query:1 was saved twice"),
-        (lambda packed: packed[:3] + to_frames(saved(5))[3:], "clock:0 behind batch 4, query:2 behind batch 5"),
-        (
-            lambda packed: [*packed, pack_task(TaskState("query", 3, 4, 4, {}))],
-            "query:3 was one of 4 tasks, others of 'query' of 3",
-        ),
-    ],
-)
-def test_from_frames_that_do_not_belong_together_raises(change, words):
-    with pytest.raises(CheckpointError, match=words):
-        from_frames(change(to_frames(saved())))
-
-
-def test_join_does_not_ask_for_frames():
-    states = [TaskState("query", task, 2, -1, {"n": np.array(task)}) for task in (1, 0)]
-    assert [int(task["n"]) for task in join(states).tasks("query")] == [0, 1]
-
-
 @pytest.mark.parametrize("array", [np.array(["text"]), np.array([object()]), [1, 2], np.zeros(2, ">i8")])
-def test_pack_task_array_that_no_frame_holds_raises_naming_the_task(array):
+def test_pack_parts_array_that_no_frame_holds_raises_naming_the_task(array):
     with pytest.raises(CheckpointError, match="query:1 cannot be saved: array 'rows'"):
-        pack_task(TaskState("query", 1, 2, 0, {"rows": array}))
+        pack_parts(TaskState("query", 1, 2, 0, {"rows": array}))
 
 
 def test_saved_component_that_is_missing_or_not_single_is_named():

@@ -19,7 +19,7 @@ COMMITTED = "committed.json"
 FORMAT = 1
 #: Incarnations that one start of a driver counts through while it recovers by itself.
 INCARNATION_STEP = 1_000_000
-#: Checkpoints that are named: if the newest proves damaged there is another.
+#: Checkpoints of a run that are kept: if the newest proves damaged there is another.
 KEPT = 2
 _INCARNATION = re.compile(r"\.(\d+)\.(?:frame|json|parquet|jsonl)$")
 

@@ -22,14 +22,12 @@ import xxhash
 from matching.errors import CheckpointError
 from topology.core import frames
 from topology.core.api.component import Saved
-from topology.core.checkpoint.fence import fence_of
+from topology.core.checkpoint.fence import KEPT, fence_of
 from topology.core.checkpoint.storage import Disk, open_disk, written
 from topology.core.checkpoint.task_states import TaskState, pack_parts, unpack_task
 
 #: `format` in manifests that this release reads and writes: another one for every change of what tasks save.
 FORMAT = 7
-#: Checkpoints that are kept: if the newest proves damaged there is another.
-KEPT = 2
 
 _MANIFEST = re.compile(r"epoch-(\d{6,})(?:\.\d+)?\.json")
 _OURS = re.compile(r"\.?epoch-(\d{6,})\.")
@@ -101,6 +99,8 @@ class CheckpointStore:
     ----------
     folder : str
         Path, or a URI that `pyarrow.fs` knows.
+    disk : Disk, optional
+        The opened folder.
 
     Attributes
     ----------
@@ -108,10 +108,10 @@ class CheckpointStore:
         Why checkpoints that `newest` has read cannot be used.
     """
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str, disk: Disk | None = None):
         self.folder = folder
         self.refused: list[str] = []
-        self._disk: Disk | None = None
+        self._disk = disk
 
     def __getstate__(self) -> dict[str, Any]:
         return {"folder": self.folder, "refused": [], "_disk": None}

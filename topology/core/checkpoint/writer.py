@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from matching.errors import CheckpointError
+from topology.core.checkpoint.fence import KEPT
 from topology.core.checkpoint.storage import Output
-from topology.core.checkpoint.store import KEPT, CheckpointStore, Manifest, SavedFile, SavedPiece
+from topology.core.checkpoint.store import CheckpointStore, Manifest, SavedFile, SavedPiece
 from topology.core.checkpoint.task_states import Copied, TaskState
 
 #: Bytes of arrays from which on a piece has a file of its own.

@@ -7,21 +7,20 @@ also be paused behind a batch, and continued by another. Everything the executor
 """
 
 import contextlib
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from matching.errors import CheckpointError, TopologyError
-from topology.core.api.component import Piece, Saved
+from topology.core.api.component import Saved
 from topology.core.api.plan import Plan
+from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
-from topology.core.checkpoint.store import KEPT, CheckpointStore, Manifest
-from topology.core.checkpoint.task_states import Copied, from_frames, pack_task
-from topology.core.checkpoint.writer import Writer
+from topology.core.checkpoint.storage import ScratchDisk
+from topology.core.checkpoint.store import CheckpointStore
 from topology.core.executors.clock import Clock, SystemClock
 from topology.core.executors.driver import Driver
 from topology.core.executors.logs import DirectLog, show_closed
@@ -99,8 +98,29 @@ def pause_local(
 ) -> Saved:
     """Run a topology in this process up to a batch, and return the snapshots that another run resumes from.
 
-    Nothing is published behind that batch; once nothing is in flight the state of every task is taken, and all are
-    closed without having been finished, so that no output is complete.
+    Parameters as in `save_local`, which it uses; the files are read and gone.
+    """
+    with tempfile.TemporaryDirectory(prefix="skyray-paused-") as folder:
+        store = CheckpointStore(folder, ScratchDisk(folder))
+        save_local(plan, after, store, seed, clock, resume)
+        manifest = store.newest()
+        assert manifest is not None
+        saved = store.load(manifest)
+        return saved._replace(parts={name: tuple(tasks) for name, tasks in saved.parts.items()})
+
+
+def save_local(
+    plan: Plan,
+    after: int,
+    store: CheckpointStore,
+    seed: int | None = None,
+    clock: Clock | None = None,
+    resume: Saved | None = None,
+) -> None:
+    """Run a topology in this process up to a batch, and take a checkpoint there.
+
+    Nothing is published behind that batch; all components are closed without having been finished, so that no output
+    is complete.
 
     Parameters
     ----------
@@ -108,11 +128,8 @@ def pause_local(
         As in `run_local`.
     after : int
         Number of the last batch. That of `resume`, or -1 without it, publishes nothing at all.
-
-    Returns
-    -------
-    Saved
-        Read back from frames (`topology.core.checkpoint.task_states`): what they cannot encode is refused here too.
+    store : CheckpointStore
+        Gets the checkpoint.
 
     Raises
     ------
@@ -120,39 +137,14 @@ def pause_local(
         As `run_local`; if the stream ends before that batch; if it lies before what `resume` has done; if nothing
         is in flight and a task still awaits something (`Bolt.quiet`), naming it.
     CheckpointError
-        If a component cannot resume from `resume`, or its state does not fit into a frame.
+        If a component cannot resume from `resume`, its state does not fit into a frame, or it cannot be written.
     """
     first = resume.number + 1 if resume is not None else 0
     if after < first - 1:
         raise TopologyError(f"pause behind batch {after}: batch {first - 1} is done already; choose a later one")
-    return _LocalRun(plan, seed, clock or SystemClock(), resume=resume, pause_behind=after).pause(after)
-
-
-def save_local(
-    plan: Plan,
-    after: int,
-    store: CheckpointStore,
-    change: Callable[[str, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]] = lambda component, arrays: arrays,
-) -> None:
-    """Run a topology in this process up to a batch, and save it there, for runs that begin with its checkpoints.
-
-    Parameters
-    ----------
-    plan, after
-        As in `pause_local`.
-    store : CheckpointStore
-        Without checkpoints; gets as many as a run keeps, all behind that batch.
-    change : callable
-        Given the name of a component and some of its arrays, returns what is saved.
-
-    Raises
-    ------
-    TopologyError
-        As `pause_local`.
-    CheckpointError
-        If a checkpoint cannot be written.
-    """
-    _LocalRun(plan, None, SystemClock(), pause_behind=after).save(after, store, change)
+    checkpoints = Checkpoints(store, Cadence(), store.folder)
+    run = _LocalRun(plan, seed, clock or SystemClock(), resume=resume, checkpoints=checkpoints, pause_behind=after)
+    run.pause(after)
 
 
 class _OneWorker:
@@ -221,7 +213,9 @@ class _LocalRun(Driver):
     ):
         super().__init__(plan, on_progress, stop, checkpoints, on_opened)
         incarnation = 0 if checkpoints is None else checkpoints.incarnation
-        self._request = OpenRequest(incarnation, saved=resume, write_behind=seed is None, pause_behind=pause_behind)
+        self._request = OpenRequest(
+            incarnation, saved=resume, write_behind=seed is None and pause_behind is None, pause_behind=pause_behind
+        )
         self._addresses = tuple(range(len(plan.tasks)))
         self._workers = self._here = _OneWorker()
         self._worker = self._here.worker = Worker(
@@ -252,52 +246,23 @@ class _LocalRun(Driver):
             self._report_progress(self._in_order(), elapsed_s)
             return self._report(figures, outputs, elapsed_s)
 
-    def save(
-        self,
-        after: int,
-        store: CheckpointStore,
-        change: Callable[[str, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
-    ) -> None:
+    def pause(self, after: int) -> None:
+        assert self._coordinator is not None
         with self._closing_on_failure():
-            self._pause(after)
-            writer = Writer(store, 0, behind=False)
-            for epoch in range(KEPT):
-                copied = self._worker.snapshots(after, epoch)
-                self._raise_failure()
-                for one in copied:
-                    writer.stored(one.address, epoch - 1)
-                    writer.write(one._replace(pieces=_changed(one, change)))
-                written = writer.fetch()
-                if errors := [part.error for part in written if part.file is None]:
-                    raise CheckpointError(errors[0])
-                files = sorted((part.file for part in written if part.file is not None), key=lambda file: file[:2])
-                store.commit(Manifest(epoch, after, 0, tuple(files), (), {}))
+            self._start()
+            while not self._advance():
+                pass
+            clock = self._statuses[self._plan.clock_address]
+            if clock.ended:
+                raise TopologyError(
+                    f"the stream of {self._plan.name!r} ended behind batch {self._worker.last_batch}, so it "
+                    f"cannot be paused behind batch {after}; choose an earlier one"
+                )
+            if not self._coordinator.figures or clock.acknowledged < clock.published:
+                raise not_quiet(self._plan, after, self._in_order())
+            if "failed" in self._coordinator.figures[-1]:
+                raise CheckpointError(self._coordinator.figures[-1]["failed"])
             self._close()
-
-    def pause(self, after: int) -> Saved:
-        with self._closing_on_failure():
-            self._pause(after)
-            states = self._worker.states(after)
-            self._raise_failure()
-            frames = [pack_task(state) for state in states if state is not None]
-            self._close()
-        return from_frames(frames)
-
-    def _pause(self, after: int) -> None:
-        """Run up to a batch, where nothing is in flight. Raises as `pause_local`."""
-        self._start()
-        while not self._advance():
-            pass
-        clock = self._statuses[self._plan.clock_address]
-        if clock.ended:
-            raise TopologyError(
-                f"the stream of {self._plan.name!r} ended behind batch {self._worker.last_batch}, so it "
-                f"cannot be paused behind batch {after}; choose an earlier one"
-            )
-        awaits = self._worker.unquiet()
-        self._raise_failure()
-        if awaits:
-            raise not_quiet(self._plan, after, awaits)
 
     def _start(self) -> None:
         """Warm up, open and restore all components, and let the clock begin."""
@@ -344,13 +309,3 @@ class _LocalRun(Driver):
                 error.last_batch = self._worker.last_batch
                 raise error from failed.__cause__
             raise
-
-
-def _changed(
-    copied: Copied, change: Callable[[str, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
-) -> dict[str, Piece]:
-    """The pieces of a snapshot with other arrays."""
-    return {
-        name: Piece(lambda make=make: change(copied.state.component, make()), version)
-        for name, (make, version) in copied.pieces.items()
-    }

@@ -8,9 +8,8 @@ keeps the clock spout's credits, and passes the end on:
   true; then it sends its own end along its forward edges. Feedback may still arrive afterwards.
 - The executor finishes a bolt with feedback inputs only (`finish_unfed`) when all others have ended and nothing is in
   flight.
-- At a quiet boundary the executor may take the `state` of every host, and restore the hosts of another run from it.
-- While the topology runs, barriers do so (`topology.core.checkpoint.barriers`): a task with all barriers that is quiet
-  takes a snapshot.
+- Barriers take snapshots (`topology.core.checkpoint.barriers`): a task with all barriers that is quiet copies its
+  state, from which the hosts of another run can be restored. A run that is paused ends with such a barrier.
 
 Every exception of a component becomes a `TaskFailure` (`topology.core.failures`).
 """
@@ -173,24 +172,9 @@ class TaskHost:
         self._start_after(saved.number)
         return True
 
-    def state(self) -> dict[str, np.ndarray]:
-        """The component's snapshot; only at a quiet boundary."""
-        return self._call("state", lambda: self._component.state())
-
     def pieces(self) -> Mapping[str, Piece]:
-        """The component's snapshot in pieces; only at a quiet boundary."""
+        """The component's snapshot; only at a quiet boundary."""
         return self._call("state", lambda: self._component.snapshot({}))
-
-    def unquiet(self) -> str:
-        """Why this task is not quiet though nothing is in flight to it, as text; "" at a quiet boundary."""
-        if self.spec.clock:
-            missing = self._unacknowledged()
-            return f"lacks an acknowledgement of {missing}" if missing else ""
-        try:
-            quiet = self.spec.is_spout or self._bolt.quiet()
-        except _CAUGHT as cause:
-            raise self._failed("quiet", cause) from cause
-        return "" if quiet else "awaits something"
 
     @property
     def next_number(self) -> int:
@@ -198,10 +182,18 @@ class TaskHost:
         return self._credits.next_number
 
     @property
+    def _pauses_now(self) -> bool:
+        """Whether the clock spout has published the last batch before the run is paused."""
+        behind = self._request.pause_behind
+        return behind is not None and self._credits.next_number > behind
+
+    @property
     def can_publish(self) -> bool:
         """Whether this is the clock spout with a credit, or with a barrier or the end to send."""
         if not self.spec.clock or self.ended or (self._injector is not None and self._injector.waits):
             return False
+        if self._pauses_now:
+            return not self._paused
         if self._stopping:  # the last checkpoint comes first, and waits for the one before to be written
             return self._injector is None or not self._injector.writing
         return self._credits.available
@@ -216,7 +208,9 @@ class TaskHost:
         Where a checkpoint is due, send its barrier instead.
         """
         number = self._credits.next_number
-        if self._injector is not None and self._injector.due(number - 1, self._timer(), self._stopping):
+        self._paused = self._pauses_now
+        due = self._injector is not None and self._injector.due(number - 1, self._timer(), self._stopping)
+        if self._injector is not None and (due or self._paused):
             self._snapshot(self._injector.begin(number - 1, self._timer()))
             return
         self._unblock()
@@ -437,7 +431,8 @@ class TaskHost:
         request = self._request
         self._credits = Credits(self.plan.credits, len(self.plan.acknowledging), number + 1, request.store_bytes)
         self._injector: BarrierInjector | None = None
-        if self.spec.clock and self._writer is not None and not request.cadence.never:
+        self._paused = False
+        if self.spec.clock and self._writer is not None:
             others = set(self.plan.saved_addresses) - {self.address}
             self._injector = BarrierInjector(request.cadence, others, request.epoch, number, self._timer())
 
@@ -460,9 +455,11 @@ class TaskHost:
         assert self._writer is not None
         began = time.perf_counter()
         try:
-            # completed files need no further work
-            whole = [lambda output=output: output for output in self._component.outputs()]
-            closings = [*self._component.cut(), *whole]
+            closings: list[Callable[[], Output]] = []
+            if self._request.pause_behind is None:  # the output of a run that is paused is never complete
+                # completed files need no further work
+                whole = [lambda output=output: output for output in self._component.outputs()]
+                closings = [*self._component.cut(), *whole]
             pieces = self._component.snapshot(self._writer.stored(self.address, barrier.committed))
         except _CAUGHT as cause:
             raise self._failed("state", cause) from cause
@@ -498,6 +495,9 @@ class TaskHost:
         if self._injector is not None and self._injector.waits:
             missing = ", ".join(str(self.plan.tasks[address]) for address in sorted(self._injector.awaited))
             return f"waits for {missing} to copy for a checkpoint"
+        if self._paused:
+            missing = self._unacknowledged()
+            return f"lacks an acknowledgement of {missing}" if missing else ""
         if self.spec.clock and (self.ended or self._credits.available):
             return self._unacknowledged() if self.ended else "has more to publish"
         if self.spec.clock:

@@ -157,7 +157,6 @@ class Worker:
         self._hosts: dict[int, TaskHost] = {}
         self._clock: TaskHost | None = None
         self._writer: Writer | None = None
-        self._pause_behind: int | None = None
         self.failed: TaskFailed | None = None
         self.incarnation = -1
 
@@ -171,7 +170,6 @@ class Worker:
         self._outbox.clear()
         self._buffered_bytes = 0
         self.failed = None
-        self._pause_behind = request.pause_behind
         if self._writer is not None:
             self._writer.close()
         self._writer = None
@@ -200,8 +198,10 @@ class Worker:
         for address, host in self._hosts.items():
             self._guarded(self._open_host, former.get(address), host, saved)
         if self._writer is not None and request.kept and saved is not None:
-            for restored in self.snapshots(saved.number, -1):
-                self._writer.recognise(restored)
+            for address, host in self._hosts.items():
+                state = TaskState(host.id.component, host.id.task, host.spec.tasks, saved.number, {})
+                if (pieces := self._guarded(host.pieces)) is not None:
+                    self._writer.recognise(Copied(address, -1, state, [], 0.0, pieces))
         return [host.failure for host in self._hosts.values()]
 
     def _open_host(self, former: TaskHost | None, host: TaskHost, saved: Saved | None) -> None:
@@ -250,27 +250,6 @@ class Worker:
     def last_batch(self) -> int:
         """The last batch that the clock spout has published, -1 if none."""
         return -1 if self._clock is None else self._clock.next_number - 1
-
-    def unquiet(self) -> dict[int, str]:
-        """Why tasks are not quiet though nothing is in flight, by address; see `TaskHost.unquiet`."""
-        return {address: why for address, host in self._hosts.items() if (why := self._guarded(host.unquiet))}
-
-    def states(self, number: int) -> list[TaskState | None]:
-        """The snapshot of each task behind batch `number`, None if it fails; only at a quiet boundary."""
-        arrays = [(host, self._guarded(host.state)) for host in self._hosts.values()]
-        return [
-            None if state is None else TaskState(host.id.component, host.id.task, host.spec.tasks, number, state)
-            for host, state in arrays
-        ]
-
-    def snapshots(self, number: int, epoch: int) -> list[Copied]:
-        """As `states`, but in pieces for a `Writer`; without tasks that fail."""
-        found = []
-        for address, host in self._hosts.items():
-            state = TaskState(host.id.component, host.id.task, host.spec.tasks, number, {})
-            if (pieces := self._guarded(host.pieces)) is not None:
-                found.append(Copied(address, epoch, state, [], 0.0, pieces))
-        return found
 
     def written(self, wait: bool = True) -> list[Written]:
         """Snapshots written since the last call, with `wait` also those that are being written."""
@@ -344,8 +323,6 @@ class Worker:
         """Whether the clock spout is here and may publish: a patient one, which may wait, with all delivered only."""
         clock = self._clock
         if clock is None or self.failed is not None or not clock.can_publish:
-            return False
-        if self._pause_behind is not None and clock.next_number > self._pause_behind:
             return False
         return not (clock.spec.patient and self._inbox)
 
