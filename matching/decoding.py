@@ -6,6 +6,7 @@ ends, which is elsewhere for each caller.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -17,10 +18,10 @@ from matching.reasons import MAX_DEPTH, MAX_LINE_BYTES
 _BEFORE = re.compile(rb"(?:[ \t\r\n\v\f\x1e]|\xef\xbb\xbf)*")
 _BARE_NOT_FINITE = re.compile(rb"[:\[,]\s*-?(?:NaN|Infinity)\b")
 _HALF_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-#: A text of JSON, or what is there of one that does not end.
-_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 #: What each byte adds to the depth, as int8.
 _STEPS = bytes({ord("["): 1, ord("{"): 1, ord("]"): 255, ord("}"): 255}.get(byte, 0) for byte in range(256))
+#: Bytes whose depths are counted together.
+_BLOCK_BYTES = 2**20
 _OBJECT_DECODER = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -66,23 +67,48 @@ def is_deep(data: bytes, most: int = MAX_DEPTH) -> bool:
     """Whether lists and objects are nested more than `most` deep in JSON. 0.1 to 0.3 us for an ordinary row."""
     if len(data) - len(data.replace(b"[", b"").replace(b"{", b"")) <= most:  # a third of the time of `count`
         return False
-    depth = np.cumsum(_steps(_TEXT.sub(b"", data)), dtype=np.int32)
-    return bool(depth.max(initial=0) > most and depth[-1] == 0)  # else something is not closed, and it is no JSON
+    deepest, last = 0, 0
+    for _, _, _, depth in _depths(data):
+        deepest, last = max(deepest, int(depth.max())), int(depth[-1])
+    return deepest > most and last == 0  # else something is not closed, and it is no JSON
 
 
 def cut_deep(data: bytes, most: int = MAX_DEPTH) -> bytes:
     """JSON with 0 in place of each list and object that is nested more than `most` deep; as long as it was. Linear."""
-    steps = _steps(_TEXT.sub(lambda text: bytes(text.end() - text.start()), data))
-    depth = np.cumsum(steps, dtype=np.int32)
-    found = np.frombuffer(data, np.uint8).copy()
-    found[(depth > most) | ((steps < 0) & (depth == most))] = ord(" ")
-    found[(steps > 0) & (depth == most + 1)] = ord("0")
-    return found.tobytes()
+    whole = np.frombuffer(data, np.uint8).copy()
+    for first, _, steps, depth in _depths(data):
+        found = whole[first : first + len(depth)]
+        found[(depth > most) | ((steps < 0) & (depth == most))] = ord(" ")
+        found[(steps > 0) & (depth == most + 1)] = ord("0")
+    return whole.tobytes()
 
 
-def _steps(data: bytes) -> np.ndarray:
-    """What each byte of JSON without texts adds to the depth, int8[bytes]."""
-    return np.frombuffer(data.translate(_STEPS), np.int8)
+def has_more_members(array: bytes, most: int) -> bool:
+    """Whether a JSON array has more than so many members. Linear, and holds no member."""
+    if array.count(b",") < most:
+        return False
+    commas = 0
+    for first, outside, _, depth in _depths(array):
+        block = np.frombuffer(array, np.uint8, len(depth), first)
+        commas += np.count_nonzero((block == ord(",")) & outside & (depth == 1))
+        if commas >= most:
+            return True
+    return False
+
+
+def _depths(data: bytes) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    """JSON in blocks, so that little is held: of each the place of its first byte, and of its bytes whether they are
+    outside texts (bool), what they add to the depth (int8), and the depth behind them (int32)."""
+    data = data.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")  # so that every quote begins or ends a text
+    quotes, depth = 0, 0
+    for first in range(0, len(data), _BLOCK_BYTES):
+        block = data[first : first + _BLOCK_BYTES]
+        seen = np.cumsum(np.frombuffer(block, np.uint8) == ord('"'), dtype=np.uint8) + np.uint8(quotes)
+        outside = (seen & 1) == 0
+        steps = np.frombuffer(block.translate(_STEPS), np.int8) * outside
+        depths = depth + np.cumsum(steps, dtype=np.int32)
+        yield first, outside, steps, depths
+        quotes, depth = int(seen[-1]) & 1, int(depths[-1])
 
 
 def _is_utf8(line: bytes) -> bool:

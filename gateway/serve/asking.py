@@ -6,8 +6,8 @@ Answered from the write-ahead log by the oracle's rules (`gateway.runs.match_rul
 
 import sys
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gateway.live.admission import Admission, Refused
@@ -39,6 +39,8 @@ from topology.wiring import fading_of
 LAST_MATCHES = 100
 #: Messages that are read for an answer at most, those of a preview, and subscriptions that are judged for one.
 MOST_READ, PREVIEWED, MOST_JUDGED = 200_000, 20_000, 20_000
+#: Bytes of the texts that a preview keeps; their words may take ten times as many.
+PREVIEWED_BYTES = 16 << 20
 
 Share = Callable[[], None]
 
@@ -218,7 +220,9 @@ class Asking:
         }
 
     def preview(self, columns: Mapping[str, Any], shown: int, share: Share = lambda: None) -> dict[str, Any]:
-        """What a subscription would have matched among the last `PREVIEWED` messages; `share` as of `explain`.
+        """What a subscription would have matched among the last messages; `share` as of `explain`.
+
+        The newest are read, at most `PREVIEWED` of them, whose texts have at most `PREVIEWED_BYTES`.
 
         Returns
         -------
@@ -230,7 +234,12 @@ class Asking:
         InputError
             With the reason code of a refusal.
         """
-        reads = list(self._messages(max(0, self._wal.next_seq - PREVIEWED), self._wal.next_seq - 1, share))
+        reads, size_bytes = deque[_Read](), 0
+        for read in self._messages(max(0, self._wal.next_seq - PREVIEWED), self._wal.next_seq - 1, share):
+            reads.append(read)
+            size_bytes += sys.getsizeof(read.parsed.text)
+            while size_bytes > PREVIEWED_BYTES:
+                size_bytes -= sys.getsizeof(reads.popleft().parsed.text)
         texts = []
         for read in reads:
             share()
@@ -341,7 +350,7 @@ class Asking:
 class _Texts:
     """Messages that were read, by their places."""
 
-    def __init__(self, asking: Asking, reads: list[_Read]):
+    def __init__(self, asking: Asking, reads: Sequence[_Read]):
         self._asking = asking
         self._reads = reads
 

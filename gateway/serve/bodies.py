@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
@@ -16,7 +15,7 @@ from gateway.serve.access import Caller, buffer_of
 from gateway.serve.door import Door
 from gateway.serve.problems import Problem, answer, later
 from gateway.serve.writer import MOST_ROWS, Outcome, Row, refused
-from matching.decoding import cut_deep, is_deep
+from matching.decoding import cut_deep, has_more_members, is_deep
 from matching.reasons import MAX_DEPTH
 from matching.validate import bare
 
@@ -30,8 +29,6 @@ GROUP_ROWS, MOST_OUTCOME_BYTES = 1_000, 64 * 2**20
 
 #: Bytes of a body up to which the event loop cuts it and checks its rows, which a thread does otherwise.
 _SHORT_BYTES = 64 * 2**10
-#: Bytes of an array that are looked at together.
-_BLOCK_BYTES = 2**20
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
 _ENCODER = msgspec.json.Encoder()
 #: Seconds between two looks whether a stream of lines may continue, while none come.
@@ -125,25 +122,6 @@ def decoded(body: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded:
         if not is_deep(body):
             raise
         return decode(cut_deep(body, 2 * MAX_DEPTH))
-
-
-def has_more_members(array: bytes, most: int) -> bool:
-    """Whether a JSON array has more than so many members. O(bytes), in blocks, and holds no member."""
-    if array.count(b",") < most:
-        return False
-    array = array.replace(b"\\\\", b"").replace(b'\\"', b"")  # so that every quote begins or ends a text
-    depth, quoted, commas = 0, 0, 0
-    for first in range(0, len(array), _BLOCK_BYTES):
-        block = np.frombuffer(array, np.uint8, min(_BLOCK_BYTES, len(array) - first), first)
-        inside = (np.cumsum(block == ord('"'), dtype=np.uint8) + quoted) & 1
-        opens, closes = ((block == ord(one)) | (block == ord(other)) for one, other in ("[{", "]}"))
-        steps = (opens.view(np.int8) - closes.view(np.int8)) * (1 - inside).view(np.int8)
-        depths = depth + np.cumsum(steps, dtype=np.int32)
-        commas += np.count_nonzero((block == ord(",")) & (inside == 0) & (depths == 1))
-        if commas >= most:
-            return True
-        depth, quoted = int(depths[-1]), int(inside[-1])
-    return False
 
 
 async def log_rows(

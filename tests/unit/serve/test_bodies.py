@@ -14,9 +14,11 @@ from starlette.requests import Request
 
 from gateway.serve import bodies
 from gateway.serve.access import Caller
-from gateway.serve.bodies import LineOutcomes, has_more_members
+from gateway.serve.bodies import LineOutcomes
 from gateway.serve.fair import Room, Share
 from gateway.serve.writer import MOST_ROWS, Message
+from matching import decoding
+from matching.decoding import has_more_members
 from tests.support.doors import door_of
 from tests.support.serving import NDJSON, call
 from tests.support.writing import await_
@@ -32,13 +34,13 @@ VALUES = st.recursive(
 
 @given(st.lists(VALUES, max_size=8), st.booleans(), st.sampled_from([1, 3, 8, 2**20]), st.integers(1, 9))
 def test_members_of_an_array_are_counted_as_a_reader_of_json_counts_them(rows, escaped, block_bytes, most):
-    whole, bodies._BLOCK_BYTES = bodies._BLOCK_BYTES, block_bytes
+    whole, decoding._BLOCK_BYTES = decoding._BLOCK_BYTES, block_bytes
     try:
         for indent in (None, 1):
             array = json.dumps(rows, ensure_ascii=escaped, indent=indent).encode()
             assert has_more_members(array, most) == (len(rows) > most)
     finally:
-        bodies._BLOCK_BYTES = whole
+        decoding._BLOCK_BYTES = whole
 
 
 @pytest.fixture(scope="module")
