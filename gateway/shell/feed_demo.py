@@ -104,7 +104,7 @@ class _Side:
     def __init__(self, out: Path, name: str, arguments: Sequence[object]):
         self._name, self._err = name, out / f"{name}.log"
         with (out / f"{name}.out").open("wb") as told, self._err.open("wb") as said:
-            command = [sys.executable, "-m", "gateway.cli", *map(str, arguments)]
+            command = [sys.executable, "-m", "gateway.entry", *map(str, arguments)]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=told, stderr=said)
 
     def __enter__(self) -> "_Side":
@@ -213,7 +213,7 @@ def _judge(terminal: Terminal, out: Path, live: Path, figures: dict[str, Any]) -
     """Compare with a run over the log, and with the oracle."""
     terminal.line("matching the log of the stream again, as skyray run --batch log: does")
     again = out / "again"
-    command = [sys.executable, "-m", "gateway.cli", "run", "--batch", f"log:{live}", "--out", str(again)]
+    command = [sys.executable, "-m", "gateway.entry", "run", "--batch", f"log:{live}", "--out", str(again)]
     done = subprocess.run(
         [*command, "--executor", "local", "--json"], capture_output=True, text=True, timeout=_PATIENCE_S
     )

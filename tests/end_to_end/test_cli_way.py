@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.timeout(400)]
 
 def skyray(*arguments, code=0):
     """Run a command with `--json` from the project's root and return its answer."""
-    command = [sys.executable, "-m", "gateway.cli", *map(str, arguments), "--json"]
+    command = [sys.executable, "-m", "gateway.entry", *map(str, arguments), "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == code, done.stderr
     assert done.stdout.count("\n") == (1 if code in (0, 1) else 0)

@@ -26,7 +26,7 @@ reading, writing = os.pipe()
 if os.fork() == 0:
     if os.fork() == 0:
         os.set_inheritable(writing, True)
-        os.execv(sys.executable, [sys.executable, "-m", "gateway.cli", *sys.argv[1:]])
+        os.execv(sys.executable, [sys.executable, "-m", "gateway.entry", *sys.argv[1:]])
     os._exit(0)
 os.close(writing)
 os.wait()
@@ -63,7 +63,7 @@ class Command:
         self._mark = uuid.uuid4().hex
         changed = {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": None, MARK: self._mark}
         wanted = {**os.environ, **changed, **(environment or {})}
-        begin = ["-m", "gateway.cli"] if script is None else ["-c", script]
+        begin = ["-m", "gateway.entry"] if script is None else ["-c", script]
         self._out, self._err = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115 - `__exit__` closes them
         self.began_s = time.monotonic()
         self.process = subprocess.Popen(

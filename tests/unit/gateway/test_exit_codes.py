@@ -69,7 +69,7 @@ def _small_files():
 @pytest.mark.parametrize("command", WRITING)
 def test_exit_code_of_a_full_disk_is_6(folder, tmp_path, command):
     """No file may grow above 2 kB: the system says so in the middle of writing, as it does when a disk is full."""
-    arguments = [sys.executable, "-m", "gateway.cli", *map(str, asked(folder, tmp_path / "x")[command])]
+    arguments = [sys.executable, "-m", "gateway.entry", *map(str, asked(folder, tmp_path / "x")[command])]
     # what caches write is no part of the command
     environment = os.environ | {"MPLCONFIGDIR": str(tmp_path / "mpl"), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
