@@ -36,7 +36,7 @@ class Shell:
     def __init__(self, folder):
         program = folder / "bin" / "skyray"
         program.parent.mkdir(exist_ok=True)
-        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m gateway.cli "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m gateway.entry "$@"\n')
         program.chmod(0o755)
         environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
         self.said = open(folder / "said", "ab")  # noqa: SIM115 - `__exit__` closes it

@@ -67,7 +67,8 @@ RECIPES = {
     "many_thresholds": {"terms": 2, "largest_k": 1, "subscriptions": 90},
     "no_smoothing": {"smoothing": 0.0, "terms": 3, "largest_k": 2},
 }
-CASES = [(engine, name, first) for first in range(0, 200, 4) for name in RECIPES for engine in ENGINES]
+#: Seeds that CI waits for, and all others.
+SEEDS = [pytest.param(range(4), id="few"), pytest.param(range(4, 200), id="many", marks=pytest.mark.long)]
 
 
 def run(engine, recipe, seed):
@@ -84,17 +85,11 @@ def run(engine, recipe, seed):
     return tasks.operator.engine
 
 
-def _tier(seed: int) -> list:
-    """A commit waits for the first seed, CI for a few."""
-    return [] if seed == 0 else [pytest.mark.wide] if seed % 60 == 0 else [pytest.mark.long]
-
-
-@pytest.mark.parametrize(
-    ("engine", "name", "first"),
-    [pytest.param(*case, id=f"{case[0].name}-{case[1]}-{case[2]}", marks=_tier(case[2])) for case in CASES],
-)
-def test_engine_where_its_rules_bite_equals_oracle(engine, name, first):
-    for seed in range(first, first + (4 if first else 1)):
+@pytest.mark.parametrize("seeds", SEEDS)
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+def test_engine_where_its_rules_bite_equals_oracle(engine, name, seeds):
+    for seed in seeds:
         run(engine, RECIPES[name], seed)
 
 

@@ -6,7 +6,6 @@ import pytest
 from matching.knn.engines.balls import BallLists
 from matching.knn.engines.influence_grid import InfluenceGrid
 from matching.model import KNN, SubscriptionTable
-from tests.support.covering import tiered
 from tests.support.knn_engines import ManyGrids, assert_sound, named
 from tests.support.lasting import EveryPair, differences
 from tests.support.worlds import Recipe, make_world
@@ -14,10 +13,15 @@ from tests.support.worlds import Recipe, make_world
 #: The first of an engine compiles it.
 pytestmark = pytest.mark.timeout(300)
 
-#: Worlds of which a commit tests a few.
+FEWEST = BallLists.fewest
+#: Worlds of which a commit tests a few, and CI a few more.
 seeded = pytest.mark.parametrize(
-    "seed",
-    [*tiered(range(0, 200, 10), one_in=5), *(pytest.param(n, marks=pytest.mark.long) for n in range(200) if n % 10)],
+    "seeds",
+    [
+        pytest.param(range(0, 200, 50), id="few"),
+        pytest.param(range(5, 200, 50), id="more", marks=pytest.mark.wide),
+        pytest.param([seed for seed in range(200) if seed % 50 not in (0, 5)], id="all", marks=pytest.mark.long),
+    ],
 )
 
 
@@ -39,10 +43,11 @@ def recipe_of(seed: int) -> Recipe:
 
 @named
 @seeded
-def test_knn_engines_over_random_worlds_equal_oracle_and_are_sound(engine, seed, monkeypatch):
-    if seed % 2:
-        monkeypatch.setattr(BallLists, "fewest", 1)  # pools are packed again and again
-    assert not differences(make_world(recipe_of(seed), seed), "knn", engine, inspect=assert_sound), f"seed {seed}"
+def test_knn_engines_over_random_worlds_equal_oracle_and_are_sound(engine, seeds, monkeypatch):
+    for seed in seeds:
+        # with 1, pools are packed again and again
+        monkeypatch.setattr(BallLists, "fewest", 1 if seed % 2 else FEWEST)
+        assert not differences(make_world(recipe_of(seed), seed), "knn", engine, inspect=assert_sound), f"seed {seed}"
 
 
 @named
